@@ -1,0 +1,170 @@
+//! What an engine is given: the handler that knows the answers, and what it may say.
+
+use crate::reply::Reply;
+use forebay_http::head::Head;
+use forebay_metrics::{Local, Stopwatch};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The process stage: decides who is admitted and what is answered.
+///
+/// A loop owns its handler; methods must neither block nor take noticeable CPU time. What would is
+/// returned as a [`Job`] and comes back to [`process`](Handler::process) as its result.
+pub trait Handler {
+    /// The part of an answer that is not copied into [`Out`](crate::Out): a large cached body, a
+    /// file. The engine asks for it [`piece`](Handler::piece) by piece.
+    type Body;
+    /// Work that may block or takes CPU time.
+    type Job: Job;
+    /// A log line that waits for its number of bytes.
+    type Line;
+
+    /// Whether a new connection is admitted. Asked once, right after accept.
+    fn admit(&mut self, _peer: &Peer) -> Verdict {
+        Verdict::Admit(Rank::FIRST)
+    }
+
+    /// Whether a request is admitted. Asked after every head, before anything else is done for it.
+    fn verdict(&mut self, _request: &Request<'_>) -> Verdict {
+        Verdict::Admit(Rank::FIRST)
+    }
+
+    /// Answers `request` by writing into `reply`, or says what must happen first.
+    ///
+    /// `done` is the result of the job this request was waiting for. A request may be processed
+    /// more than once, but is answered exactly once.
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<<Self::Job as Job>::Done>,
+        reply: &mut Reply<'_, Self::Body>,
+    ) -> Outcome<Self::Job>;
+
+    /// Answers something that never became a request or may not be served: a malformed head, a
+    /// limit, a refusal. The connection is closed after it if the caller said so in `reply`.
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>);
+
+    /// The next bytes of `body`; `None` when all were [`advance`](Handler::advance)d over.
+    fn piece<'b>(&'b self, body: &'b Self::Body) -> Option<Piece<'b>>;
+
+    /// `count` bytes of the current piece were sent.
+    fn advance(&self, body: &mut Self::Body, count: u64);
+
+    /// Whether the file behind the current piece is still the one the head was written for. Asked
+    /// before each piece of a file and before its last byte.
+    fn is_intact(&self, body: &Self::Body) -> bool;
+
+    /// The body outlives this turn: from now on it may not depend on the handler's own state.
+    fn hold(&mut self, body: &mut Self::Body);
+
+    /// A job that brings the next bytes of a file piece into memory.
+    fn warm(&mut self, body: &Self::Body) -> Self::Job;
+
+    /// Begins a log line for a request that is being answered; `None` if nothing is logged.
+    /// `request` is `None` when no head could be read.
+    fn line(&mut self, peer: &Peer, request: Option<&Request<'_>>, status: u16) -> Option<Self::Line>;
+
+    /// Ends a log line: `body_bytes` of the answer's body were sent.
+    fn log(&mut self, line: Self::Line, body_bytes: u64);
+
+    /// A request that is not ours leaves with its socket and all bytes read so far.
+    fn hand_over(&mut self, socket: std::os::fd::OwnedFd, received: Vec<u8>, peer: &Peer);
+
+    /// Called once per turn of the loop, and at least once a second: flush logs, sweep caches.
+    fn turn(&mut self) {}
+}
+
+/// Work for a helper thread.
+pub trait Job: Send + 'static {
+    /// What comes back to the handler.
+    type Done: Send + 'static;
+
+    /// Does the work; may block. `watch` and `metrics` are the helper thread's own.
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Self::Done;
+
+    /// Jobs of the same lane run one after another: work on one file that hangs holds one helper
+    /// thread, not all of them.
+    fn lane(&self) -> u64;
+}
+
+/// What [`Handler::process`] decided.
+#[derive(Debug)]
+pub enum Outcome<J> {
+    /// The answer is written.
+    Replied,
+    /// This must be done first; then process the request again with the result.
+    Job(J),
+    /// The request is for somebody else; see [`Handler::hand_over`].
+    HandOver,
+}
+
+/// What is decided about a connection or a request before anything is done for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Serve it, in this order relative to others.
+    Admit(Rank),
+    /// Answer with this status and keep the connection if possible.
+    Refuse(u16),
+    /// Reset the connection without an answer.
+    Reset,
+}
+
+/// Who is served first: 0 before 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(pub u8);
+
+impl Rank {
+    /// The rank served first, and the only one until there are classes.
+    pub const FIRST: Rank = Rank(0);
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// The client's address and port.
+    pub remote: SocketAddr,
+    /// The address and port it connected to.
+    pub local: SocketAddr,
+}
+
+impl Peer {
+    /// The client as Forebay counts clients: an IPv4 address or an IPv6 /64.
+    pub fn client(&self) -> IpAddr {
+        match self.remote.ip().to_canonical() {
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            v4 => v4,
+        }
+    }
+}
+
+/// One request, as the handler sees it.
+#[derive(Debug)]
+pub struct Request<'r> {
+    /// What the client sent.
+    pub head: &'r Head<'r>,
+    /// Who sent it, and where to.
+    pub peer: &'r Peer,
+}
+
+/// Bytes of a body that can be sent next.
+#[derive(Debug)]
+pub enum Piece<'b> {
+    /// In memory.
+    Memory(&'b [u8]),
+    /// In a file.
+    File {
+        /// The open file.
+        file: BorrowedFd<'b>,
+        /// Where the bytes begin.
+        offset: u64,
+        /// How many there are.
+        len: u64,
+    },
+}
+
+/// A handler shared by several loops is usually behind an `Arc`; this alias says so in signatures.
+pub type Shared<T> = Arc<T>;

@@ -1,0 +1,71 @@
+//! Where an answer is written: a head and a short body are copied, a long body is left behind.
+
+use forebay_http::date::IMF_LEN;
+
+/// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
+/// connection in turn.
+#[derive(Debug)]
+pub struct Out<B> {
+    /// Heads and short bodies, ready to go.
+    pub bytes: Vec<u8>,
+    /// What follows after them. While it is there nothing more is written.
+    pub body: Option<B>,
+}
+
+impl<B> Default for Out<B> {
+    fn default() -> Out<B> {
+        Out { bytes: Vec::with_capacity(64 * 1024), body: None }
+    }
+}
+
+impl<B> Out<B> {
+    /// Nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.body.is_none()
+    }
+}
+
+/// The pen that writes one answer into [`Out`].
+#[derive(Debug)]
+pub struct Reply<'o, B> {
+    pub(crate) out: &'o mut Out<B>,
+    pub(crate) date: &'o [u8; IMF_LEN],
+    /// What the connection does after this answer; the handler may turn it to `false`.
+    pub keep_alive: bool,
+    pub(crate) http10: bool,
+    pub(crate) status: u16,
+    pub(crate) body_bytes: u64,
+}
+
+impl<B> Reply<'_, B> {
+    /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,
+    /// Connection and the empty line are added here.
+    #[inline]
+    pub fn head(&mut self, status: u16, head: &[u8]) {
+        self.status = status;
+        let bytes = &mut self.out.bytes;
+        bytes.reserve(head.len() + 80);
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(b"Date: ");
+        bytes.extend_from_slice(self.date);
+        bytes.extend_from_slice(match (self.keep_alive, self.http10) {
+            (true, false) => b"\r\n\r\n",
+            (true, true) => b"\r\nConnection: keep-alive\r\n\r\n",
+            (false, _) => b"\r\nConnection: close\r\n\r\n",
+        });
+    }
+
+    /// Adds a short body by copying it.
+    #[inline]
+    pub fn copy(&mut self, body: &[u8]) {
+        self.out.bytes.extend_from_slice(body);
+        self.body_bytes += body.len() as u64;
+    }
+
+    /// Leaves a long body of `len` bytes for the engine to send.
+    #[inline]
+    pub fn stream(&mut self, body: B, len: u64) {
+        self.out.body = Some(body);
+        self.body_bytes += len;
+    }
+}

@@ -1,0 +1,197 @@
+//! The body of a request: how it is framed (RFC 9112 §6) and where it ends.
+
+use crate::head::{Error, Version};
+
+/// How the body of a request is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// Exactly this many bytes.
+    Sized(u64),
+    /// Chunks, ended by a chunk of size 0.
+    Chunked,
+}
+
+/// The length fields seen so far in a head.
+#[derive(Default)]
+pub(crate) struct Lengths {
+    content_length: Option<u64>,
+    chunked: bool,
+}
+
+impl Lengths {
+    pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), Error> {
+        if self.content_length.is_some() {
+            return Err(Error::Malformed("Content-Length is repeated"));
+        }
+        if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+            return Err(Error::Malformed("Content-Length is not a number"));
+        }
+        let number = value
+            .iter()
+            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+        self.content_length = Some(number.ok_or(Error::Malformed("Content-Length is too large"))?);
+        Ok(())
+    }
+
+    pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Error> {
+        if self.chunked {
+            return Err(Error::Malformed("Transfer-Encoding is repeated"));
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Error::TransferCoding);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    /// RFC 9112 §6.1 and §6.3: a message with both lengths, or a transfer coding in HTTP/1.0, may
+    /// be an attempt to smuggle a request and is refused.
+    pub(crate) fn framing(&self, version: Version) -> Result<Framing, Error> {
+        match (self.chunked, self.content_length) {
+            (true, Some(_)) => {
+                Err(Error::Malformed("both Content-Length and Transfer-Encoding are given"))
+            }
+            (true, None) if version == Version::Http10 => {
+                Err(Error::Malformed("HTTP/1.0 has no Transfer-Encoding"))
+            }
+            (true, None) => Ok(Framing::Chunked),
+            (false, Some(0)) | (false, None) => Ok(Framing::None),
+            (false, Some(length)) => Ok(Framing::Sized(length)),
+        }
+    }
+}
+
+/// Finds the end of a body that arrives in pieces, without keeping any of it.
+#[derive(Clone, Debug)]
+pub struct Skipper {
+    state: State,
+    /// Bytes of body and of its framing that may still come.
+    allowance: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Data(u64),
+    SizeStart,
+    Size(u64, u8),
+    Extension(u64),
+    SizeLf(u64),
+    Chunk(u64),
+    ChunkCr,
+    ChunkLf,
+    TrailerStart,
+    Trailer,
+    TrailerLf,
+    LastLf,
+    Done,
+}
+
+/// Why a body could not be skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipError {
+    /// The chunked framing is broken. 400.
+    Malformed(&'static str),
+    /// More than the allowance. 413.
+    TooLarge,
+}
+
+impl SkipError {
+    /// The status that answers it.
+    pub fn status(self) -> u16 {
+        match self {
+            SkipError::Malformed(_) => 400,
+            SkipError::TooLarge => 413,
+        }
+    }
+
+    /// What is wrong, in a few words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            SkipError::Malformed(what) => what,
+            SkipError::TooLarge => "the request body is too large",
+        }
+    }
+}
+
+impl Skipper {
+    /// Starts at the first byte after the head. At most `allowance` bytes are skipped, framing
+    /// included.
+    ///
+    /// # Errors
+    /// [`SkipError::TooLarge`] if the length is known to exceed the allowance.
+    pub fn new(framing: Framing, allowance: u64) -> Result<Skipper, SkipError> {
+        let state = match framing {
+            Framing::None => State::Done,
+            Framing::Sized(length) if length > allowance => return Err(SkipError::TooLarge),
+            Framing::Sized(length) => State::Data(length),
+            Framing::Chunked => State::SizeStart,
+        };
+        Ok(Skipper { state, allowance })
+    }
+
+    /// Whether the body's last byte has been skipped.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Skips what belongs to the body at the start of `bytes`; returns how many bytes that were.
+    ///
+    /// # Errors
+    /// When the framing is broken or the allowance used up.
+    pub fn skip(&mut self, bytes: &[u8]) -> Result<usize, SkipError> {
+        let mut at = 0;
+        while at < bytes.len() && self.state != State::Done {
+            let step = match self.state {
+                State::Data(left) | State::Chunk(left) => left.min((bytes.len() - at) as u64),
+                _ => 1,
+            };
+            self.allowance = self.allowance.checked_sub(step).ok_or(SkipError::TooLarge)?;
+            self.state = self.after(bytes[at], step)?;
+            at += step as usize;
+        }
+        Ok(at)
+    }
+
+    /// RFC 9112 §7.1.
+    fn after(&self, byte: u8, step: u64) -> Result<State, SkipError> {
+        use State::*;
+        let wrong = |what| Err(SkipError::Malformed(what));
+        Ok(match (self.state, byte) {
+            (Data(left), _) if left == step => Done,
+            (Data(left), _) => Data(left - step),
+            (SizeStart, _) => match hex(byte) {
+                Some(digit) => Size(digit, 1),
+                None => return wrong("a chunk size is not a number"),
+            },
+            (Size(size, _), b'\r') => SizeLf(size),
+            (Size(size, _), b';') => Extension(size),
+            (Size(size, digits), _) => match hex(byte) {
+                Some(digit) if digits < 15 => Size(size << 4 | digit, digits + 1),
+                Some(_) => return Err(SkipError::TooLarge),
+                None => return wrong("a chunk size is not a number"),
+            },
+            (Extension(size), b'\r') => SizeLf(size),
+            (Extension(_), b'\n' | 0) => return wrong("a chunk extension has a forbidden byte"),
+            (Extension(size), _) => Extension(size),
+            (SizeLf(0), b'\n') => TrailerStart,
+            (SizeLf(size), b'\n') => Chunk(size),
+            (Chunk(left), _) if left == step => ChunkCr,
+            (Chunk(left), _) => Chunk(left - step),
+            (ChunkCr, b'\r') => ChunkLf,
+            (ChunkLf, b'\n') => SizeStart,
+            (TrailerStart, b'\r') => LastLf,
+            (TrailerStart | Trailer, b'\n' | 0) => return wrong("a trailer has a forbidden byte"),
+            (Trailer, b'\r') => TrailerLf,
+            (TrailerStart | Trailer, _) => Trailer,
+            (TrailerLf, b'\n') => TrailerStart,
+            (LastLf, b'\n') => Done,
+            _ => return wrong("a chunk does not end in CR LF"),
+        })
+    }
+}
+
+fn hex(byte: u8) -> Option<u64> {
+    char::from(byte).to_digit(16).map(u64::from)
+}

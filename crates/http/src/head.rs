@@ -1,0 +1,487 @@
+//! The head of a request: request line and fields, checked and taken apart without copying.
+
+use crate::framing::{self, Framing};
+use std::mem::MaybeUninit;
+
+/// Most field lines a head may have, whatever the configuration says.
+pub const MOST_LINES: usize = 128;
+
+/// How large a head may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the whole head, the empty line included.
+    pub head_bytes: usize,
+    /// Field lines, at most [`MOST_LINES`].
+    pub head_lines: usize,
+    /// Bytes of the request target.
+    pub target_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head_bytes: 16 * 1024, head_lines: 100, target_bytes: 8 * 1024 }
+    }
+}
+
+/// The request's method. Names are case-sensitive (RFC 9110 §9.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// `OPTIONS`
+    Options,
+    /// `POST`
+    Post,
+    /// `PUT`
+    Put,
+    /// `DELETE`
+    Delete,
+    /// `PATCH`
+    Patch,
+    /// `TRACE`
+    Trace,
+    /// `CONNECT`
+    Connect,
+    /// Any other token.
+    Unknown,
+}
+
+impl Method {
+    fn from_token(token: &str) -> Method {
+        match token {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "OPTIONS" => Method::Options,
+            "POST" => Method::Post,
+            "PUT" => Method::Put,
+            "DELETE" => Method::Delete,
+            "PATCH" => Method::Patch,
+            "TRACE" => Method::Trace,
+            "CONNECT" => Method::Connect,
+            _ => Method::Unknown,
+        }
+    }
+}
+
+/// The version of the message. A higher minor version counts as 1.1 (RFC 9110 §2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// Fields the server looks at. [`Head::parse`] notes which of them are present, so that asking for
+/// an absent one costs a bit test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Name {
+    Host,
+    Connection,
+    KeepAlive,
+    ContentLength,
+    TransferEncoding,
+    Expect,
+    Upgrade,
+    AcceptEncoding,
+    Accept,
+    Range,
+    IfRange,
+    IfMatch,
+    IfNoneMatch,
+    IfModifiedSince,
+    IfUnmodifiedSince,
+    UserAgent,
+    Referer,
+    Cookie,
+    Authorization,
+}
+
+const NAMES: [(Name, &str); 19] = [
+    (Name::Host, "host"),
+    (Name::Connection, "connection"),
+    (Name::KeepAlive, "keep-alive"),
+    (Name::ContentLength, "content-length"),
+    (Name::TransferEncoding, "transfer-encoding"),
+    (Name::Expect, "expect"),
+    (Name::Upgrade, "upgrade"),
+    (Name::AcceptEncoding, "accept-encoding"),
+    (Name::Accept, "accept"),
+    (Name::Range, "range"),
+    (Name::IfRange, "if-range"),
+    (Name::IfMatch, "if-match"),
+    (Name::IfNoneMatch, "if-none-match"),
+    (Name::IfModifiedSince, "if-modified-since"),
+    (Name::IfUnmodifiedSince, "if-unmodified-since"),
+    (Name::UserAgent, "user-agent"),
+    (Name::Referer, "referer"),
+    (Name::Cookie, "cookie"),
+    (Name::Authorization, "authorization"),
+];
+
+impl Name {
+    /// The field's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+
+    /// The known name `text` spells in any case.
+    fn known(text: &str) -> Option<Name> {
+        let candidates: &[Name] = match text.len() {
+            4 => &[Name::Host],
+            5 => &[Name::Range],
+            6 => &[Name::Accept, Name::Cookie, Name::Expect],
+            7 => &[Name::Referer, Name::Upgrade],
+            8 => &[Name::IfRange, Name::IfMatch],
+            10 => &[Name::Connection, Name::UserAgent, Name::KeepAlive],
+            13 => &[Name::IfNoneMatch, Name::Authorization],
+            14 => &[Name::ContentLength],
+            15 => &[Name::AcceptEncoding],
+            17 => &[Name::IfModifiedSince, Name::TransferEncoding],
+            19 => &[Name::IfUnmodifiedSince],
+            _ => &[],
+        };
+        candidates.iter().copied().find(|name| name.as_str().eq_ignore_ascii_case(text))
+    }
+}
+
+/// Why a head was refused. All of it is the client's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The bytes are not an HTTP/1 request; says what is wrong with them. 400.
+    Malformed(&'static str),
+    /// The request target is longer than allowed. 414.
+    TargetTooLong,
+    /// The head is longer than allowed or has too many lines. 431.
+    HeadTooLarge,
+    /// A well-formed version we do not speak. 505.
+    Version,
+    /// A transfer coding we do not know. 501.
+    TransferCoding,
+    /// An expectation other than `100-continue`. 417.
+    Expectation,
+}
+
+impl Error {
+    /// The status that answers it.
+    pub fn status(self) -> u16 {
+        match self {
+            Error::Malformed(_) => 400,
+            Error::TargetTooLong => 414,
+            Error::HeadTooLarge => 431,
+            Error::Version => 505,
+            Error::TransferCoding => 501,
+            Error::Expectation => 417,
+        }
+    }
+
+    /// What is wrong, in a few words for the client and the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Error::Malformed(what) => what,
+            Error::TargetTooLong => "the request target is too long",
+            Error::HeadTooLarge => "the request head is too large",
+            Error::Version => "this server speaks HTTP/1.0 and HTTP/1.1",
+            Error::TransferCoding => "the only transfer coding known here is chunked",
+            Error::Expectation => "the only expectation known here is 100-continue",
+        }
+    }
+}
+
+/// Room for the lines of one head while it is looked at.
+pub struct Lines<'h>([MaybeUninit<httparse::Header<'h>>; MOST_LINES]);
+
+impl Lines<'_> {
+    /// Empty room; costs nothing.
+    pub fn new() -> Self {
+        Lines([const { MaybeUninit::uninit() }; MOST_LINES])
+    }
+}
+
+impl Default for Lines<'_> {
+    fn default() -> Self {
+        Lines::new()
+    }
+}
+
+/// What the bytes held.
+#[derive(Debug)]
+pub enum Parsed<'h> {
+    /// A whole head.
+    Complete(Head<'h>),
+    /// The beginning of one; more bytes are needed.
+    Partial,
+}
+
+/// A complete request head. It borrows the received bytes.
+#[derive(Debug)]
+pub struct Head<'h> {
+    /// The method, for decisions.
+    pub method: Method,
+    /// The method as it was sent, for logs.
+    pub method_text: &'h str,
+    /// The target as it was sent, for logs.
+    pub target: &'h [u8],
+    /// The path of the target, still percent-encoded; `*` for `OPTIONS *`. Begins with `/` else.
+    pub path: &'h [u8],
+    /// What follows the first `?` of the target.
+    pub query: Option<&'h [u8]>,
+    /// Host and port asked for: from the target if it is absolute, else from `Host`
+    /// (RFC 9112 §3.2.2). Empty if neither names one.
+    pub authority: &'h [u8],
+    /// The version.
+    pub version: Version,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Whether the client wants the connection kept (RFC 9112 §9.3).
+    pub keep_alive: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// Bytes of the head, the empty line included.
+    pub len: usize,
+    lines: &'h [httparse::Header<'h>],
+    present: u32,
+}
+
+impl<'h> Head<'h> {
+    /// Parses the head at the start of `bytes`. `lines` is room for its fields.
+    ///
+    /// Stricter than RFC 9112 demands where leniency has been used to smuggle requests: a bare LF,
+    /// white space before a colon, folded lines, repeated or conflicting lengths are errors.
+    ///
+    /// # Errors
+    /// An [`Error`] as soon as the bytes cannot become an acceptable head.
+    pub fn parse(
+        bytes: &'h [u8],
+        lines: &'h mut Lines<'h>,
+        limits: &Limits,
+    ) -> Result<Parsed<'h>, Error> {
+        let most_lines = limits.head_lines.min(MOST_LINES);
+        let window = &bytes[..bytes.len().min(limits.head_bytes)];
+        let mut request = httparse::Request::new(&mut []);
+        let status = httparse::ParserConfig::default().parse_request_with_uninit_headers(
+            &mut request,
+            window,
+            &mut lines.0[..most_lines],
+        );
+        let len = match status {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => return partial(window, bytes, limits),
+            Err(error) => return Err(refused(error, window)),
+        };
+        let (Some(method_text), Some(target), Some(minor)) =
+            (request.method, request.path, request.version)
+        else {
+            return Err(Error::Malformed("the request line is incomplete"));
+        };
+        check_line_ends(&window[..len])?;
+        let mut head = Head {
+            method: Method::from_token(method_text),
+            method_text,
+            target: target.as_bytes(),
+            path: target.as_bytes(),
+            query: None,
+            authority: b"",
+            version: if minor == 0 { Version::Http10 } else { Version::Http11 },
+            framing: Framing::None,
+            keep_alive: minor != 0,
+            expects_continue: false,
+            len,
+            lines: request.headers,
+            present: 0,
+        };
+        head.read_fields()?;
+        head.read_target(limits)?;
+        Ok(Parsed::Complete(head))
+    }
+
+    /// The value of the field if it is there exactly once.
+    pub fn only(&self, name: Name) -> Option<&'h [u8]> {
+        let mut values = self.values(name);
+        let first = values.next()?;
+        values.next().is_none().then_some(first)
+    }
+
+    /// Whether the field is there at all.
+    #[inline]
+    pub fn has(&self, name: Name) -> bool {
+        self.present & (1 << name as u32) != 0
+    }
+
+    /// The values of all lines of the field, in order.
+    pub fn values(&self, name: Name) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+        let lines = if self.has(name) { self.lines } else { &[] };
+        lines
+            .iter()
+            .filter(move |line| line.name.eq_ignore_ascii_case(name.as_str()))
+            .map(|line| line.value)
+    }
+
+    /// All field lines in order: name as sent, value without surrounding white space.
+    pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + use<'h> {
+        self.lines.iter().map(|line| (line.name, line.value))
+    }
+
+    fn read_fields(&mut self) -> Result<(), Error> {
+        let mut length = framing::Lengths::default();
+        for line in self.lines {
+            let Some(name) = Name::known(line.name) else { continue };
+            let again = self.has(name);
+            self.present |= 1 << name as u32;
+            match name {
+                Name::Host if again => return Err(Error::Malformed("Host is repeated")),
+                Name::Host => self.authority = line.value,
+                Name::Connection => self.read_connection(line.value),
+                Name::ContentLength => length.content_length(line.value)?,
+                Name::TransferEncoding => length.transfer_encoding(line.value)?,
+                Name::Expect if line.value.eq_ignore_ascii_case(b"100-continue") => {
+                    self.expects_continue = self.version == Version::Http11;
+                }
+                // An HTTP/1.0 client cannot expect anything (RFC 9110 §10.1.1).
+                Name::Expect if self.version == Version::Http11 => return Err(Error::Expectation),
+                _ => {}
+            }
+        }
+        if self.version == Version::Http11 && !self.has(Name::Host) {
+            return Err(Error::Malformed("Host is missing"));
+        }
+        self.framing = length.framing(self.version)?;
+        Ok(())
+    }
+
+    /// RFC 9112 §9.3: `close` wins, HTTP/1.0 needs `keep-alive`.
+    fn read_connection(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.keep_alive = false;
+                return;
+            }
+            if self.version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep_alive = true;
+            }
+        }
+    }
+
+    fn read_target(&mut self, limits: &Limits) -> Result<(), Error> {
+        if self.target.len() > limits.target_bytes {
+            return Err(Error::TargetTooLong);
+        }
+        if self.target.contains(&b'#') {
+            return Err(Error::Malformed("the target has a fragment"));
+        }
+        if self.method == Method::Connect {
+            self.authority = self.target;
+            return check_authority(self.authority);
+        }
+        let origin = match self.target {
+            b"*" if self.method == Method::Options => return check_authority(self.authority),
+            [b'/', ..] => self.target,
+            absolute => self.read_absolute(absolute)?,
+        };
+        match memchr::memchr(b'?', origin) {
+            Some(at) => (self.path, self.query) = (&origin[..at], Some(&origin[at + 1..])),
+            None => self.path = origin,
+        }
+        check_authority(self.authority)
+    }
+
+    /// `http://authority/path` (RFC 9112 §3.2.2); returns the origin-form part.
+    fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], Error> {
+        let scheme = b"http://";
+        let Some((start, rest)) = target.split_at_checked(scheme.len()) else {
+            return Err(Error::Malformed("the target is neither a path nor an http URL"));
+        };
+        if !start.eq_ignore_ascii_case(scheme) {
+            return Err(Error::Malformed("the target is neither a path nor an http URL"));
+        }
+        let end = rest.iter().position(|&b| b == b'/' || b == b'?').unwrap_or(rest.len());
+        let (authority, origin) = rest.split_at(end);
+        if authority.is_empty() {
+            return Err(Error::Malformed("the target's host is empty"));
+        }
+        self.authority = authority;
+        match origin {
+            [b'/', ..] => Ok(origin),
+            [] if self.method == Method::Options => Ok(b"*"),
+            [] => Ok(b"/"),
+            _ => Err(Error::Malformed("the target has a query but no path")),
+        }
+    }
+}
+
+/// `uri-host [ ":" port ]` (RFC 9110 §4.2.3); user information is not allowed in requests.
+fn check_authority(authority: &[u8]) -> Result<(), Error> {
+    let wrong = Err(Error::Malformed("Host is not a host and port"));
+    let (host, port) = match authority {
+        [b'[', ..] => {
+            let Some(end) = memchr::memchr(b']', authority) else { return wrong };
+            if !authority[1..end].iter().all(|b| b.is_ascii_hexdigit() || b":.".contains(b)) {
+                return wrong;
+            }
+            (&authority[..=end], &authority[end + 1..])
+        }
+        _ => authority.split_at(memchr::memchr(b':', authority).unwrap_or(authority.len())),
+    };
+    let port_is_good = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let host_is_good = host.first() == Some(&b'[')
+        || host.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
+    if port_is_good && host_is_good { Ok(()) } else { wrong }
+}
+
+/// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
+/// read differently.
+fn check_line_ends(head: &[u8]) -> Result<(), Error> {
+    for at in memchr::memchr_iter(b'\n', head) {
+        if at == 0 || head[at - 1] != b'\r' {
+            return Err(Error::Malformed("a line ends in a bare LF"));
+        }
+    }
+    Ok(())
+}
+
+fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
+    let line = window.strip_prefix(b"\r\n").unwrap_or(window);
+    let in_request_line = memchr::memchr(b'\n', line).is_none();
+    // method, space and version are short; a request line this long has a long target
+    if in_request_line && line.len() > limits.target_bytes + 64 {
+        return Err(Error::TargetTooLong);
+    }
+    if bytes.len() >= limits.head_bytes {
+        return Err(if in_request_line { Error::TargetTooLong } else { Error::HeadTooLarge });
+    }
+    Ok(Parsed::Partial)
+}
+
+fn refused(error: httparse::Error, window: &[u8]) -> Error {
+    match error {
+        httparse::Error::TooManyHeaders => Error::HeadTooLarge,
+        httparse::Error::Version => version_error(window),
+        httparse::Error::HeaderName => Error::Malformed("a field name is malformed"),
+        httparse::Error::HeaderValue => Error::Malformed("a field value has a forbidden byte"),
+        httparse::Error::NewLine => Error::Malformed("a line does not end in CR LF"),
+        httparse::Error::Token => Error::Malformed("the request line is malformed"),
+        _ => Error::Malformed("the request is malformed"),
+    }
+}
+
+/// `HTTP/` digit `.` digit of another major version is 505, all else 400.
+fn version_error(window: &[u8]) -> Error {
+    let line = window.split(|&b| b == b'\r' || b == b'\n').find(|line| !line.is_empty());
+    let version = line.and_then(|line| line.rsplit(|&b| b == b' ').next()).unwrap_or(b"");
+    match version {
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+            if major.is_ascii_digit() && minor.is_ascii_digit() =>
+        {
+            Error::Version
+        }
+        _ => Error::Malformed("the version is malformed"),
+    }
+}

@@ -1,0 +1,43 @@
+//! HTTP/1 messages: bytes in, bytes out.
+//!
+//! Everything a server must decide about a message from its bytes alone lives here: the head of a
+//! request and how its body is framed, conditions, ranges, content codings, the path a target
+//! names, and the heads of answers. It stands between the bytes an engine received and the request
+//! path (`forebay-conn`), which asks it what they mean.
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`head`] | What does this request head say, and how long is it? |
+//! | [`framing`] | How many bytes of body follow, and where do they end? |
+//! | [`path`] | Which path below the root does the target name? |
+//! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
+//! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
+//! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`date`] | An instant as HTTP writes it, and back |
+//! | [`status`] | Status codes and their reasons |
+//!
+//! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
+//! HTTP/2 belongs to the general lane.
+//!
+//! ```
+//! use forebay_http::head::{Head, Limits, Lines, Method, Parsed};
+//!
+//! let bytes = b"GET /index.html HTTP/1.1\r\nHost: example.com\r\n\r\n";
+//! let mut lines = Lines::new();
+//! let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+//!     unreachable!()
+//! };
+//! assert_eq!(head.method, Method::Get);
+//! assert_eq!(head.path, b"/index.html");
+//! assert_eq!(head.len, bytes.len());
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod coding;
+pub mod condition;
+pub mod date;
+pub mod framing;
+pub mod head;
+pub mod path;
+pub mod range;
+pub mod status;

@@ -1,0 +1,25 @@
+//! The schema of everything Forebay counts or times, and how it is rendered.
+//!
+//! A loop, thread or fiber scheduler that serves requests owns one [`Local`] and is its only
+//! writer; readers add up all of them when somebody asks. So counting costs a plain addition, and
+//! a scrape never stops a request. The journey's stages call [`Local::add`] and a [`Stopwatch`];
+//! the admin listener calls [`render`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`schema`] | names, units, help texts and kinds of all counters, gauges and activities |
+//! | [`local`] | the counters of one writer, and their sum |
+//! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
+//! | [`render`] | Prometheus text and JSON |
+//!
+//! It deliberately has no clock, no thread and no registry of strangers' metrics.
+#![forbid(unsafe_code)]
+
+pub mod local;
+pub mod render;
+pub mod schema;
+pub mod stopwatch;
+
+pub use local::{Local, Totals};
+pub use schema::{Activity, Counter, Gauge};
+pub use stopwatch::{Off, Stopwatch};

@@ -1,0 +1,103 @@
+//! The counters of one writer, and the sum over all writers.
+
+use crate::schema::{Activity, Counter};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counters and activity times of one thread. Only that thread writes; anyone may read.
+#[derive(Debug)]
+pub struct Local {
+    counters: [AtomicU64; Counter::ALL.len()],
+    activities: [Timed; Activity::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+struct Timed {
+    samples: AtomicU64,
+    total_ns: AtomicU64,
+}
+
+impl Default for Local {
+    fn default() -> Local {
+        Local {
+            counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
+            activities: std::array::from_fn(|_| Timed::default()),
+        }
+    }
+}
+
+impl Local {
+    /// Adds `n`. A plain load and store: exact as long as one thread writes.
+    #[inline]
+    pub fn add(&self, counter: Counter, n: u64) {
+        bump(&self.counters[counter as usize], n);
+    }
+
+    /// Adds one sampled duration.
+    #[inline]
+    pub fn time(&self, activity: Activity, elapsed_ns: u64) {
+        let timed = &self.activities[activity as usize];
+        bump(&timed.samples, 1);
+        bump(&timed.total_ns, elapsed_ns);
+    }
+
+    /// The counter's value.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Relaxed)
+    }
+}
+
+#[inline]
+fn bump(cell: &AtomicU64, n: u64) {
+    cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+/// The sum over several writers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Totals {
+    counters: [u64; Counter::ALL.len()],
+    activities: [(u64, u64); Activity::ALL.len()],
+}
+
+impl Totals {
+    /// Adds up what all writers counted so far.
+    pub fn of<'l>(locals: impl IntoIterator<Item = &'l Local>) -> Totals {
+        let mut totals =
+            Totals { counters: [0; Counter::ALL.len()], activities: [(0, 0); Activity::ALL.len()] };
+        for local in locals {
+            for (sum, cell) in totals.counters.iter_mut().zip(&local.counters) {
+                *sum += cell.load(Relaxed);
+            }
+            for (sum, timed) in totals.activities.iter_mut().zip(&local.activities) {
+                sum.0 += timed.samples.load(Relaxed);
+                sum.1 += timed.total_ns.load(Relaxed);
+            }
+        }
+        totals
+    }
+
+    /// The counter's sum.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize]
+    }
+
+    /// Number of samples and their nanoseconds in all.
+    pub fn activity(&self, activity: Activity) -> (u64, u64) {
+        self.activities[activity as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_the_sum_over_writers() {
+        let (one, two) = (Local::default(), Local::default());
+        one.add(Counter::Accepted, 2);
+        two.add(Counter::Accepted, 3);
+        two.time(Activity::Read, 40);
+        let totals = Totals::of([&one, &two]);
+        assert_eq!(totals.get(Counter::Accepted), 5);
+        assert_eq!(totals.activity(Activity::Read), (1, 40));
+    }
+}

@@ -1,0 +1,99 @@
+//! Names, units, help texts and kinds of everything measured. The one place a new figure is added.
+
+/// Describes one enum whose variants are metrics: the enum, its number of variants, and the text
+/// that goes with each.
+macro_rules! schema {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $metric:literal $labels:literal, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $name { $(#[doc = $help] $variant),* }
+
+        impl $name {
+            /// All of them, in the order of the schema.
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// The metric's name, its unit as the last word.
+            pub fn metric(self) -> &'static str { match self { $($name::$variant => $metric),* } }
+            /// The metric's labels in Prometheus form, without braces.
+            pub fn labels(self) -> &'static str { match self { $($name::$variant => $labels),* } }
+            /// One sentence for people.
+            pub fn help(self) -> &'static str { match self { $($name::$variant => $help),* } }
+        }
+    };
+}
+
+schema! {
+    /// What only grows.
+    Counter {
+        Status1xx = "forebay_responses_total" "class=\"1xx\"", "Responses by status class.";
+        Status2xx = "forebay_responses_total" "class=\"2xx\"", "Responses by status class.";
+        Status3xx = "forebay_responses_total" "class=\"3xx\"", "Responses by status class.";
+        Status4xx = "forebay_responses_total" "class=\"4xx\"", "Responses by status class.";
+        Status5xx = "forebay_responses_total" "class=\"5xx\"", "Responses by status class.";
+        ReceivedBytes = "forebay_received_bytes_total" "", "Bytes received from clients.";
+        SentBytes = "forebay_sent_bytes_total" "", "Bytes sent to clients, heads included.";
+        Accepted = "forebay_connections_accepted_total" "", "Connections accepted.";
+        Closed = "forebay_connections_closed_total" "", "Connections closed, for whatever reason.";
+        RefusedTotal = "forebay_connections_refused_total" "reason=\"limit\"", "Connections refused at once, by reason.";
+        RefusedClient = "forebay_connections_refused_total" "reason=\"client_limit\"", "Connections refused at once, by reason.";
+        RefusedDescriptors = "forebay_connections_refused_total" "reason=\"descriptors\"", "Connections refused at once, by reason.";
+        RefusedVerdict = "forebay_connections_refused_total" "reason=\"policy\"", "Connections refused at once, by reason.";
+        TimeoutHead = "forebay_timeouts_total" "kind=\"head\"", "Connections closed because the client was too slow, by what was awaited.";
+        TimeoutBody = "forebay_timeouts_total" "kind=\"body\"", "Connections closed because the client was too slow, by what was awaited.";
+        TimeoutIdle = "forebay_timeouts_total" "kind=\"idle\"", "Connections closed because the client was too slow, by what was awaited.";
+        TimeoutSend = "forebay_timeouts_total" "kind=\"send\"", "Connections closed because the client was too slow, by what was awaited.";
+        TimeoutJob = "forebay_timeouts_total" "kind=\"job\"", "Connections closed because the client was too slow, by what was awaited.";
+        Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
+        Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
+        Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
+        Jobs = "forebay_jobs_total" "", "Jobs given to helper threads.";
+        CacheHits = "forebay_cache_hits_total" "", "Requests answered from the data cache.";
+        CacheMisses = "forebay_cache_misses_total" "", "Requests that needed the file system.";
+        AcceptErrors = "forebay_accept_errors_total" "", "Failed accepts, lack of descriptors included.";
+    }
+}
+
+schema! {
+    /// What rises and falls; asked for at the moment of a scrape.
+    Gauge {
+        Connections = "forebay_connections" "", "Connections open now.";
+        CacheBytes = "forebay_cache_bytes" "", "Bytes held by the data cache.";
+        CacheEntries = "forebay_cache_entries" "", "Answers held by the data cache.";
+        CacheEvictions = "forebay_cache_evictions_total" "", "Answers dropped for lack of room.";
+        CacheInvalidations = "forebay_cache_invalidations_total" "", "Answers dropped because their file changed.";
+        WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
+        Helpers = "forebay_helper_threads" "", "Helper threads alive.";
+        LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
+        UptimeSeconds = "forebay_uptime_seconds" "", "Seconds since the start.";
+    }
+}
+
+schema! {
+    /// What a request's time goes into (duke's figure 7).
+    Activity {
+        Accept = "forebay_activity_seconds" "activity=\"accept\"", "Sampled time per activity.";
+        Read = "forebay_activity_seconds" "activity=\"read\"", "Sampled time per activity.";
+        Parse = "forebay_activity_seconds" "activity=\"parse\"", "Sampled time per activity.";
+        Process = "forebay_activity_seconds" "activity=\"process\"", "Sampled time per activity.";
+        Open = "forebay_activity_seconds" "activity=\"open\"", "Sampled time per activity.";
+        Stat = "forebay_activity_seconds" "activity=\"fstat\"", "Sampled time per activity.";
+        Load = "forebay_activity_seconds" "activity=\"load\"", "Sampled time per activity.";
+        Sendfile = "forebay_activity_seconds" "activity=\"sendfile\"", "Sampled time per activity.";
+        Send = "forebay_activity_seconds" "activity=\"send\"", "Sampled time per activity.";
+        Close = "forebay_activity_seconds" "activity=\"close\"", "Sampled time per activity.";
+    }
+}
+
+impl Counter {
+    /// The counter of a status's class.
+    #[inline]
+    pub fn of_status(status: u16) -> Counter {
+        match status / 100 {
+            1 => Counter::Status1xx,
+            2 => Counter::Status2xx,
+            3 => Counter::Status3xx,
+            4 => Counter::Status4xx,
+            _ => Counter::Status5xx,
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Every system call Forebay makes, behind safe functions that name what they are for.
+//!
+//! Nothing else in Forebay but `fiber` and `gate` may contain `unsafe`. A function here does one
+//! thing, returns what the kernel said, and decides nothing: policy is the callers'.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
+//! | [`epoll`] | readiness, and the descriptor that wakes a loop |
+//! | [`file`] | opening beneath a root, stamps, residency in memory |
+//! | [`watch`] | inotify: which directories changed |
+//! | [`clock`] | monotonic and wall time |
+//! | [`process`] | descriptor limits, affinity, priorities |
+//!
+//! It deliberately has no third-party type in its interface and no state of its own.
+
+pub mod clock;
+pub mod epoll;
+pub mod file;
+pub mod process;
+pub mod socket;
+pub mod watch;
