@@ -1,0 +1,33 @@
+//! End-to-end tests start the real `forebay` binary and speak real bytes over real sockets.
+//!
+//! This library is what the tests under `tests/tests/` share: [`Server`] starts the binary on an
+//! address of its own, waits until it answers, and ends it by its process id.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`server`] | the running server, and [`Options`] to start it with |
+//! | [`wire`] | bytes out, bytes in, with a deadline |
+//!
+//! It deliberately has no HTTP client: a test says which bytes it sends.
+//!
+//! ```no_run
+//! use forebay_tests::{Options, Server};
+//!
+//! let server = Server::start(&Options::new("examples/site"));
+//! let answer = server.exchange(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+//! assert!(answer.starts_with(b"HTTP/1.1 200 "));
+//! ```
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
+pub mod server;
+pub mod wire;
+
+pub use server::{Options, Server};
+
+/// Every engine there is. Every conformance case runs on each of them.
+pub const ENGINES: [&str; 1] = ["event"];

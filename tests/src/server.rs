@@ -1,0 +1,276 @@
+//! The real binary, running on an address of its own.
+
+use crate::{ENGINES, wire};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory it serves.
+    pub root: PathBuf,
+    /// The engine, one of [`ENGINES`].
+    pub engine: String,
+    /// Threads or loops.
+    pub workers: usize,
+    /// TOML text added to the configuration. With it the server is started as `run -c FILE`,
+    /// without it as `serve DIR`.
+    pub config: String,
+    /// Arguments added to the command line.
+    pub args: Vec<String>,
+    /// A program and its arguments that start the server, such as `prlimit --nofile=64`. It must
+    /// become the server (`exec`), or the process id is another.
+    pub wrapper: Vec<String>,
+    /// Whether lines are written to the access log (standard error).
+    pub log: bool,
+    /// The user it runs as if the tests themselves run as root.
+    pub user: Option<u32>,
+}
+
+impl Options {
+    /// Serves `root` with the first engine, two workers and no access log.
+    pub fn new(root: impl Into<PathBuf>) -> Options {
+        Options {
+            root: root.into(),
+            engine: ENGINES[0].to_owned(),
+            workers: 2,
+            config: String::new(),
+            args: Vec::new(),
+            wrapper: Vec::new(),
+            log: false,
+            user: None,
+        }
+    }
+
+    /// The same with another engine.
+    #[must_use]
+    pub fn engine(mut self, engine: &str) -> Options {
+        engine.clone_into(&mut self.engine);
+        self
+    }
+
+    /// The same with more lines of TOML.
+    #[must_use]
+    pub fn config(mut self, lines: &str) -> Options {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+}
+
+/// A running server. Dropping it ends the process.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    addr: SocketAddr,
+    folder: PathBuf,
+    said: Arc<Mutex<String>>,
+    reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts the binary and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If there is no binary, it ends, or it does not listen within [`wire::PATIENCE`]; with what
+    /// it said.
+    pub fn start(options: &Options) -> Server {
+        let folder = folder();
+        let addr = free_addr();
+        let mut command = command(options, addr, &folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let said = Arc::new(Mutex::new(String::new()));
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let reader = thread::spawn({
+            let said = Arc::clone(&said);
+            move || {
+                for line in stderr.lines().map_while(Result::ok) {
+                    let mut said = said.lock().unwrap();
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+            }
+        });
+        let mut server = Server { child, addr, folder, said, reader: Some(reader) };
+        server.wait_for_listener();
+        server
+    }
+
+    /// The address it listens on.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A directory of this server alone, removed with it; its configuration file lies here.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it has written to standard error so far.
+    pub fn stderr(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Opens a connection to it.
+    ///
+    /// # Panics
+    /// If it does not accept.
+    pub fn connect(&self) -> TcpStream {
+        wire::connect(self.addr)
+    }
+
+    /// Sends bytes on a connection of their own and returns what comes back until it is closed;
+    /// see [`wire::exchange`].
+    ///
+    /// # Panics
+    /// If the server does not accept or does not close.
+    pub fn exchange(&self, request: &[u8]) -> Vec<u8> {
+        wire::exchange(self.addr, request)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// If the process is gone.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.rustix_pid(), signal).expect("the server is gone");
+    }
+
+    /// Waits until the process ends; `None` if it has not after `patience`.
+    ///
+    /// # Panics
+    /// If the process cannot be waited for.
+    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                if let Some(reader) = self.reader.take() {
+                    let _ = reader.join();
+                }
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn rustix_pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn wait_for_listener(&mut self) {
+        let deadline = Instant::now() + wire::PATIENCE;
+        while TcpStream::connect_timeout(&self.addr, Duration::from_millis(200)).is_err() {
+            if let Some(status) = self.wait(Duration::ZERO) {
+                panic!("the server ended ({status}) and said:\n{}", self.stderr());
+            }
+            assert!(Instant::now() < deadline, "no listener; it said:\n{}", self.stderr());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+        if thread::panicking() {
+            eprintln!("the server said:\n{}", self.stderr());
+        }
+    }
+}
+
+/// The binary under test: `FOREBAY_BIN`, or the one beside the test's own executable.
+///
+/// # Panics
+/// If there is none.
+pub fn binary() -> PathBuf {
+    if let Some(path) = env::var_os("FOREBAY_BIN") {
+        return path.into();
+    }
+    let exe = env::current_exe().unwrap();
+    let built = exe.ancestors().skip(1).take(3).map(|dir| dir.join("forebay"));
+    built
+        .into_iter()
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| panic!("no forebay beside {}: build it first", exe.display()))
+}
+
+fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
+    let mut binary = binary();
+    let user = options.user.filter(|_| rustix::process::geteuid().is_root());
+    if user.is_some() {
+        // the build directory may be closed to other users
+        let copy = folder.join("forebay");
+        fs::copy(&binary, &copy).unwrap();
+        binary = copy;
+    }
+    let mut words = options.wrapper.iter().map(PathBuf::from).chain([binary]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    if options.config.is_empty() {
+        command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
+        command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
+        if !options.log {
+            command.arg("--no-log");
+        }
+    } else {
+        let file = folder.join("forebay.toml");
+        fs::write(&file, configuration(options, addr)).unwrap();
+        command.arg("run").arg("-c").arg(file);
+    }
+    command.args(&options.args);
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command
+}
+
+/// The configuration file: what `serve` says by arguments, then the lines of the test.
+fn configuration(options: &Options, addr: SocketAddr) -> String {
+    let Options { root, engine, workers, config, .. } = options;
+    let log = if options.log { "" } else { "log = \"off\"\n" };
+    format!(
+        "listen = [\"{addr}\"]\nroot = {root:?}\nengine = \"{engine}\"\nworkers = {workers}\n{log}{config}"
+    )
+}
+
+/// A fresh directory that everybody may enter.
+fn folder() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = env::temp_dir().join(format!("forebay-test-{}-{number}", process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// An address nobody else uses. Listeners share ports (`SO_REUSEPORT`), so two servers that picked
+/// the same one would silently split their connections: each process takes a loopback address of
+/// its own.
+pub fn free_addr() -> SocketAddr {
+    let [_, a, b, c] = process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(127, a | 64, b, c.max(1));
+    let probe = TcpListener::bind((IpAddr::V4(ip), 0)).unwrap();
+    probe.local_addr().unwrap()
+}
