@@ -1,1 +1,138 @@
-//! .
+//! The path a target names, decoded and free of detours; and back into a `Location`.
+
+/// Why a path names nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathError {
+    /// `%` is not followed by two hexadecimal digits. 400.
+    Encoding,
+    /// `..` leads above the root. 400.
+    Escapes,
+    /// A byte that no served name has: a control byte (NUL above all), a slash that was
+    /// percent-encoded, or a backslash, which some read as a slash. Also a path that does not
+    /// begin with a slash. 404: the path is well-formed, but nothing is there.
+    Forbidden,
+}
+
+impl PathError {
+    /// The status that answers it.
+    pub fn status(self) -> u16 {
+        match self {
+            PathError::Encoding | PathError::Escapes => 400,
+            PathError::Forbidden => 404,
+        }
+    }
+
+    /// What is wrong, in a few words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            PathError::Encoding => "the path has a malformed percent-encoding",
+            PathError::Escapes => "the path leads above the root",
+            PathError::Forbidden => "the path has a byte that no served name has",
+        }
+    }
+}
+
+/// Writes the path that `raw` (percent-encoded, as in a target) names over what is in `out`.
+///
+/// Decodes once, merges slashes, and resolves `.` and `..` as a file system does: `/a//../b` is
+/// `/b`. The outcome begins with `/` and ends in one if the last segment was empty, `.` or `..`.
+/// It is bytes, not text: names of files need not be UTF-8.
+///
+/// # Errors
+/// See [`PathError`]; `out` is then of no use.
+pub fn normalise(raw: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
+    out.clear();
+    if is_normal(raw) {
+        out.extend_from_slice(raw);
+        return Ok(());
+    }
+    let mut rest = raw.strip_prefix(b"/").ok_or(PathError::Forbidden)?;
+    out.push(b'/');
+    loop {
+        let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+        let is_last = end == rest.len();
+        push_segment(&rest[..end], is_last, out)?;
+        if is_last {
+            return Ok(());
+        }
+        rest = &rest[end + 1..];
+    }
+}
+
+/// Whether the path is its own outcome: the common case, decided in one pass.
+fn is_normal(raw: &[u8]) -> bool {
+    let mut before = b'/';
+    for &byte in &raw[raw.len().min(1)..] {
+        let is_detour = before == b'/' && (byte == b'/' || byte == b'.');
+        if is_detour || byte == b'%' || is_forbidden(byte) {
+            return false;
+        }
+        before = byte;
+    }
+    raw.first() == Some(&b'/')
+}
+
+/// Adds one segment to `out`, which ends in a slash and will again unless this is the last one.
+fn push_segment(raw: &[u8], is_last: bool, out: &mut Vec<u8>) -> Result<(), PathError> {
+    let start = out.len();
+    let mut bytes = raw.iter();
+    while let Some(&byte) = bytes.next() {
+        let byte = match byte {
+            b'%' => match decoded(&mut bytes).ok_or(PathError::Encoding)? {
+                b'/' => return Err(PathError::Forbidden),
+                byte => byte,
+            },
+            byte => byte,
+        };
+        if is_forbidden(byte) {
+            return Err(PathError::Forbidden);
+        }
+        out.push(byte);
+    }
+    match &out[start..] {
+        b"" => {}
+        b"." => out.truncate(start),
+        b".." => {
+            let parent = out[..start - 1].iter().rposition(|&b| b == b'/');
+            out.truncate(parent.ok_or(PathError::Escapes)? + 1);
+        }
+        _ if is_last => {}
+        _ => out.push(b'/'),
+    }
+    Ok(())
+}
+
+fn decoded<'b>(bytes: &mut impl Iterator<Item = &'b u8>) -> Option<u8> {
+    let mut digit = || char::from(*bytes.next()?).to_digit(16);
+    let (high, low) = (digit()?, digit()?);
+    u8::try_from(high << 4 | low).ok()
+}
+
+fn is_forbidden(byte: u8) -> bool {
+    byte.is_ascii_control() || byte == b'\\'
+}
+
+/// Appends `path` to `out` with everything percent-encoded that may not stand in the path of a URI
+/// (RFC 3986 §3.3). The inverse of [`normalise`] for every path that it writes.
+pub fn encode(path: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in path {
+        if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte) {
+            out.push(byte);
+        } else {
+            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+            out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+        }
+    }
+}
+
+/// Whether a normalised path has a segment that begins with a dot, other than `.well-known` as the
+/// first one (RFC 8615). Such names are configuration and histories, not content.
+pub fn is_hidden(path: &[u8]) -> bool {
+    let segments = path.strip_prefix(b"/").unwrap_or(path);
+    let rest = match segments.strip_prefix(b".well-known") {
+        Some(rest @ ([] | [b'/', ..])) => rest,
+        _ => segments,
+    };
+    rest.split(|&b| b == b'/').any(|segment| segment.starts_with(b"."))
+}
