@@ -1,0 +1,62 @@
+# The commands people type. Two set a machine up: `make serve` and `make test`.
+# They expect Debian 12 or a relative of it and Rust from https://rustup.rs; the rest they install.
+
+SHELL  := /bin/bash
+LISTEN ?= 127.0.0.1:8080
+SITE   ?= examples/site
+ARGS   ?=
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+BIN    := $(TARGET)/release/forebay
+
+.PHONY: help serve test check audit bench fuzz build example clean
+.DEFAULT_GOAL := help
+
+help: ## Say what can be made
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+serve: build example ## Build a release and serve examples/site on http://127.0.0.1:8080
+	@echo
+	@echo "  Open http://$(LISTEN) in a browser. Ctrl-C stops the server."
+	@echo
+	@exec $(BIN) serve $(SITE) --listen $(LISTEN) $(ARGS)
+
+test: ## Everything: style, documentation, licences, unit and end-to-end tests
+	@scripts/install build test
+	scripts/make-example --check
+	$(MAKE) --no-print-directory check
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	cargo deny --offline check bans licenses sources
+	cargo build --release --locked --bin forebay
+	FOREBAY_BIN=$(BIN) cargo test --locked -p forebay-tests
+
+check: ## The fast part: formatting, lints, unit tests
+	@scripts/install build check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --exclude forebay-tests --locked
+
+audit: ## Licences, sources and published advisories of all dependencies (needs the network)
+	@scripts/install build test
+	cargo deny check
+
+bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARGS
+	@scripts/install build bench
+	cargo build --release --locked --bin forebay
+	FOREBAY_BIN=$(BIN) cargo run --release --locked -p forebay-benches --bin bench -- $(ARGS)
+
+fuzz: ## Every fuzz target for 60 seconds
+	@scripts/install build
+	fuzz/run 60
+
+build:
+	@scripts/install build
+	cargo build --release --locked --bin forebay
+
+example:
+	@scripts/make-example
+
+clean: ## Remove what was built
+	cargo clean
+	rm -f examples/site/files/large.bin

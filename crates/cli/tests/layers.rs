@@ -1,0 +1,180 @@
+//! The layers hold: packages import only downward, the pure ones stay pure, and `unsafe` stays
+//! where it is allowed. See the table of layers in CONTRIBUTING.md.
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Every package and its layer. A package imports only from layers below its own.
+const LAYERS: &[(&str, u8)] = &[
+    // Pure: no sockets, files, threads or clocks.
+    ("forebay-http", 0),
+    ("forebay-metrics", 0),
+    ("forebay-policy", 0),
+    ("forebay-control", 0),
+    ("forebay-conn", 1),
+    // The kernel's side, and the only packages with `unsafe`.
+    ("forebay-sys", 2),
+    ("forebay-fiber", 2),
+    ("forebay-gate", 2),
+    // What is done with connections and content.
+    ("forebay-engine", 3),
+    ("forebay-relay", 3),
+    ("forebay-isolate", 3),
+    ("forebay-site", 3),
+    ("forebay-load", 3),
+    ("forebay-server", 4),
+    // What people run. Nothing imports these.
+    ("forebay-cli", 5),
+    ("forebay-lab", 5),
+    ("forebay-tests", 5),
+    ("forebay-benches", 5),
+];
+
+/// Downward, and forbidden all the same: an engine knows a handler, not what it decides.
+const FORBIDDEN: &[(&str, &str)] = &[("forebay-engine", "forebay-policy")];
+
+/// The highest layer whose packages are pure.
+const PURE: u8 = 1;
+
+/// Words that betray a socket, a file, a thread or a clock.
+const IMPURE: &[&str] = &[
+    "std::fs",
+    "std::thread",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+    "UnixStream",
+    "Instant::now",
+    "SystemTime::now",
+];
+
+/// The packages that may contain `unsafe`.
+const MAY_BE_UNSAFE: &[&str] = &["forebay-sys", "forebay-fiber", "forebay-gate"];
+
+/// A package of the workspace.
+struct Package {
+    name: String,
+    folder: PathBuf,
+    /// Workspace packages it needs to be built; what only its tests need is not asked here.
+    imports: Vec<String>,
+    /// The root files of its library and programs.
+    roots: Vec<PathBuf>,
+}
+
+fn layer(name: &str) -> u8 {
+    let found = LAYERS.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("{name} has no layer; give it one in {}", file!())).1
+}
+
+fn packages() -> Vec<Package> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages: Vec<_> = list(&metadata["packages"]).map(package).collect();
+    assert!(packages.len() > 5, "cargo metadata names only {} packages", packages.len());
+    packages
+}
+
+fn package(value: &Value) -> Package {
+    let imports = list(&value["dependencies"])
+        .filter(|import| import["source"].is_null() && import["kind"] != "dev")
+        .map(|import| text(&import["name"]).to_owned());
+    let is_built =
+        |target: &&Value| list(&target["kind"]).any(|kind| kind == "lib" || kind == "bin");
+    let roots =
+        list(&value["targets"]).filter(is_built).map(|target| text(&target["src_path"]).into());
+    Package {
+        name: text(&value["name"]).to_owned(),
+        folder: Path::new(text(&value["manifest_path"])).parent().unwrap().to_owned(),
+        imports: imports.collect(),
+        roots: roots.collect(),
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().unwrap().iter()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap()
+}
+
+/// All Rust files below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("target") {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// The file without its comments, as far as a line tells.
+fn code(file: &Path) -> String {
+    let source = std::fs::read_to_string(file).unwrap();
+    let lines = source.lines().map(|line| line.split("//").next().unwrap_or(""));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn packages_import_only_downward() {
+    let mut wrong = Vec::new();
+    for package in packages() {
+        for import in &package.imports {
+            let upward = layer(import) >= layer(&package.name);
+            if upward || FORBIDDEN.contains(&(&package.name, import)) {
+                wrong.push(format!("{} imports {import}", package.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "against the layers:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_packages_touch_no_file_socket_thread_or_clock() {
+    let mut wrong = Vec::new();
+    for package in packages().iter().filter(|package| layer(&package.name) <= PURE) {
+        for file in sources(&package.folder.join("src")) {
+            let code = code(&file);
+            let code = code.split("#[cfg(test)]").next().unwrap_or("");
+            let words = IMPURE.iter().filter(|word| code.contains(*word));
+            wrong.extend(words.map(|word| format!("{}: {word}", file.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "not pure:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stays_in_the_packages_made_for_it() {
+    // Put together here, so that this file does not find itself.
+    let marks = ["{", "fn ", "impl ", "extern ", "trait "].map(|next| ["unsafe", next].join(" "));
+    let mut wrong = Vec::new();
+    for package in packages() {
+        if MAY_BE_UNSAFE.contains(&&*package.name) {
+            continue;
+        }
+        for root in &package.roots {
+            if !code(root).contains("#![forbid(unsafe_code)]") {
+                wrong.push(format!("{}: no #![forbid(unsafe_code)]", root.display()));
+            }
+        }
+        for file in sources(&package.folder) {
+            let code = code(&file);
+            if marks.iter().any(|mark| code.contains(mark)) {
+                wrong.push(format!("{}: unsafe code", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "unsafe where it may not be:\n{}", wrong.join("\n"));
+}
