@@ -123,7 +123,7 @@ impl Skipper {
     /// [`SkipError::TooLarge`] if the length is known to exceed the allowance.
     pub fn new(framing: Framing, allowance: u64) -> Result<Skipper, SkipError> {
         let state = match framing {
-            Framing::None => State::Done,
+            Framing::None | Framing::Sized(0) => State::Done,
             Framing::Sized(length) if length > allowance => return Err(SkipError::TooLarge),
             Framing::Sized(length) => State::Data(length),
             Framing::Chunked => State::SizeStart,

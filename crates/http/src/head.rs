@@ -65,7 +65,8 @@ impl Method {
     }
 }
 
-/// The version of the message. A higher minor version counts as 1.1 (RFC 9110 §2.5).
+/// The version of the message. No other exists with the major version 1; one that claims to be is
+/// refused with 505 like another major version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0
@@ -288,7 +289,7 @@ impl<'h> Head<'h> {
             authority: b"",
             version: if minor == 0 { Version::Http10 } else { Version::Http11 },
             framing: Framing::None,
-            keep_alive: minor != 0,
+            keep_alive: false,
             expects_continue: false,
             len,
             lines: request.headers,
@@ -328,14 +329,18 @@ impl<'h> Head<'h> {
 
     fn read_fields(&mut self) -> Result<(), Error> {
         let mut length = framing::Lengths::default();
+        let mut connection = Connection::default();
         for line in self.lines {
             let Some(name) = Name::known(line.name) else { continue };
             let again = self.has(name);
             self.present |= 1 << name as u32;
             match name {
                 Name::Host if again => return Err(Error::Malformed("Host is repeated")),
-                Name::Host => self.authority = line.value,
-                Name::Connection => self.read_connection(line.value),
+                Name::Host => {
+                    check_authority(line.value)?;
+                    self.authority = line.value;
+                }
+                Name::Connection => connection.read(line.value),
                 Name::ContentLength => length.content_length(line.value)?,
                 Name::TransferEncoding => length.transfer_encoding(line.value)?,
                 Name::Expect if line.value.eq_ignore_ascii_case(b"100-continue") => {
@@ -350,27 +355,17 @@ impl<'h> Head<'h> {
             return Err(Error::Malformed("Host is missing"));
         }
         self.framing = length.framing(self.version)?;
+        // RFC 9112 §9.3
+        self.keep_alive =
+            !connection.close && (self.version == Version::Http11 || connection.keep_alive);
         Ok(())
-    }
-
-    /// RFC 9112 §9.3: `close` wins, HTTP/1.0 needs `keep-alive`.
-    fn read_connection(&mut self, value: &[u8]) {
-        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
-            if option.eq_ignore_ascii_case(b"close") {
-                self.keep_alive = false;
-                return;
-            }
-            if self.version == Version::Http10 && option.eq_ignore_ascii_case(b"keep-alive") {
-                self.keep_alive = true;
-            }
-        }
     }
 
     fn read_target(&mut self, limits: &Limits) -> Result<(), Error> {
         if self.target.len() > limits.target_bytes {
             return Err(Error::TargetTooLong);
         }
-        if self.target.contains(&b'#') {
+        if memchr::memchr(b'#', self.target).is_some() {
             return Err(Error::Malformed("the target has a fragment"));
         }
         if self.method == Method::Connect {
@@ -378,18 +373,20 @@ impl<'h> Head<'h> {
             return check_authority(self.authority);
         }
         let origin = match self.target {
-            b"*" if self.method == Method::Options => return check_authority(self.authority),
+            b"*" if self.method == Method::Options => return Ok(()),
             [b'/', ..] => self.target,
             absolute => self.read_absolute(absolute)?,
         };
-        match memchr::memchr(b'?', origin) {
-            Some(at) => (self.path, self.query) = (&origin[..at], Some(&origin[at + 1..])),
-            None => self.path = origin,
-        }
-        check_authority(self.authority)
+        (self.path, self.query) = match memchr::memchr(b'?', origin) {
+            // Only an absolute target can have a query and no path; `/` is meant.
+            Some(0) => (b"/".as_slice(), Some(&origin[1..])),
+            Some(at) => (&origin[..at], Some(&origin[at + 1..])),
+            None => (origin, None),
+        };
+        Ok(())
     }
 
-    /// `http://authority/path` (RFC 9112 §3.2.2); returns the origin-form part.
+    /// `http://authority/path?query` (RFC 9112 §3.2.2); returns what follows the authority.
     fn read_absolute(&mut self, target: &'h [u8]) -> Result<&'h [u8], Error> {
         let scheme = b"http://";
         let Some((start, rest)) = target.split_at_checked(scheme.len()) else {
@@ -403,12 +400,28 @@ impl<'h> Head<'h> {
         if authority.is_empty() {
             return Err(Error::Malformed("the target's host is empty"));
         }
+        check_authority(authority)?;
         self.authority = authority;
-        match origin {
-            [b'/', ..] => Ok(origin),
-            [] if self.method == Method::Options => Ok(b"*"),
-            [] => Ok(b"/"),
-            _ => Err(Error::Malformed("the target has a query but no path")),
+        Ok(match origin {
+            [] if self.method == Method::Options => b"*",
+            [] => b"/",
+            origin => origin,
+        })
+    }
+}
+
+/// What all `Connection` lines of a head say.
+#[derive(Default)]
+struct Connection {
+    close: bool,
+    keep_alive: bool,
+}
+
+impl Connection {
+    fn read(&mut self, value: &[u8]) {
+        for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
 }
@@ -419,7 +432,9 @@ fn check_authority(authority: &[u8]) -> Result<(), Error> {
     let (host, port) = match authority {
         [b'[', ..] => {
             let Some(end) = memchr::memchr(b']', authority) else { return wrong };
-            if !authority[1..end].iter().all(|b| b.is_ascii_hexdigit() || b":.".contains(b)) {
+            let is_address =
+                |b: &u8| matches!(b, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' | b':' | b'.');
+            if end == 1 || !authority[1..end].iter().all(is_address) {
                 return wrong;
             }
             (&authority[..=end], &authority[end + 1..])
@@ -431,23 +446,31 @@ fn check_authority(authority: &[u8]) -> Result<(), Error> {
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    let host_is_good = host.first() == Some(&b'[')
-        || host.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
+    let host_is_good = host.first() == Some(&b'[') || host.iter().copied().all(is_reg_name);
     if port_is_good && host_is_good { Ok(()) } else { wrong }
+}
+
+/// A byte of a name or IPv4 address (`reg-name`, RFC 3986 §3.2.2).
+fn is_reg_name(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'%'
+        | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
 }
 
 /// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
 /// read differently.
 fn check_line_ends(head: &[u8]) -> Result<(), Error> {
-    for at in memchr::memchr_iter(b'\n', head) {
-        if at == 0 || head[at - 1] != b'\r' {
-            return Err(Error::Malformed("a line ends in a bare LF"));
-        }
+    let pairs = head.iter().zip(head.iter().skip(1));
+    // without a way out of the loop, so that the compiler can look at many bytes at once
+    let is_bare =
+        |found: bool, (&before, &byte): (&u8, &u8)| found | (byte == b'\n' && before != b'\r');
+    if head.first() == Some(&b'\n') || pairs.fold(false, is_bare) {
+        return Err(Error::Malformed("a line ends in a bare LF"));
     }
     Ok(())
 }
 
 fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
+    check_line_ends(window)?;
     let line = window.strip_prefix(b"\r\n").unwrap_or(window);
     let in_request_line = memchr::memchr(b'\n', line).is_none();
     // method, space and version are short; a request line this long has a long target
