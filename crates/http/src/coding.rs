@@ -143,3 +143,114 @@ fn read_weight(text: &[u8]) -> Option<u16> {
     let weight = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
     (weight <= 1000).then_some(weight)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::tests::with_fields;
+
+    fn preference(fields: &str) -> Preference {
+        with_fields("GET", fields, Preference::of)
+    }
+
+    /// What is chosen for `Accept-Encoding: value` if all codings exist; br is the smallest.
+    fn choice(value: &str) -> Option<Coding> {
+        let available =
+            [(Coding::Identity, 100), (Coding::Gzip, 30), (Coding::Zstd, 25), (Coding::Br, 20)];
+        preference(&format!("Accept-Encoding: {value}\r\n")).choose(available)
+    }
+
+    /// RFC 9110 §12.5.3.
+    #[test]
+    fn the_best_coding_is_chosen() {
+        use Coding::*;
+        for (value, coding) in [
+            ("", Some(Identity)),
+            ("gzip", Some(Gzip)),
+            ("GZip", Some(Gzip)),
+            ("x-gzip", Some(Gzip)),
+            ("gzip, deflate, br, zstd", Some(Br)),
+            ("gzip, deflate", Some(Gzip)),
+            ("deflate", Some(Identity)),
+            ("br;q=0.5, gzip", Some(Gzip)),
+            ("br;q=0.999,gzip;q=1.000", Some(Gzip)),
+            ("br;q=0.001", Some(Br)),
+            ("br \t;\t q=0.5 , gzip;Q=0.4", Some(Br)),
+            ("*", Some(Br)),
+            ("*;q=0.5, gzip;q=0.6", Some(Gzip)),
+            ("br;q=0, *", Some(Zstd)),
+            ("br;q=0", Some(Identity)),
+            ("br;q=0.2, identity;q=0.3", Some(Identity)),
+            ("identity, br", Some(Br)),
+            // excluded
+            ("identity;q=0", None),
+            ("*;q=0", None),
+            ("*;q=0.000, deflate", None),
+            ("identity;q=0, gzip", Some(Gzip)),
+            ("*;q=0, gzip", Some(Gzip)),
+            ("*;q=0, identity", Some(Identity)),
+            ("*;q=0, identity;q=0.1, br;q=0.2", Some(Br)),
+            ("identity;q=0, *;q=0.1", Some(Br)),
+            // the first mention counts
+            ("gzip;q=0, gzip", Some(Identity)),
+            ("gzip, x-gzip;q=0", Some(Gzip)),
+        ] {
+            assert_eq!(choice(value), coding, "{value:?}");
+        }
+    }
+
+    /// RFC 9110 §12.4.2 has at most three decimals and nothing above 1.
+    #[test]
+    fn malformed_items_are_ignored() {
+        for value in [
+            "br;q=2",
+            "br;q=1.001",
+            "br;q=0.1234",
+            "br;q=.5",
+            "br;q=",
+            "br;q",
+            "br;",
+            "br;x=1",
+            "br;q=0.5;x=1",
+            "br;q=-1",
+            "br q=1",
+            ";q=1",
+            "b r",
+        ] {
+            assert_eq!(choice(value), Some(Coding::Identity), "{value:?}");
+            assert_eq!(choice(&format!(",, {value} ,,gzip,")), Some(Coding::Gzip), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn all_lines_count() {
+        let both = preference("Accept-Encoding: gzip;q=0.5\r\nX: y\r\naccept-encoding: br\r\n");
+        assert!(both.accepts(Coding::Gzip) && both.accepts(Coding::Br));
+        assert!(!both.accepts(Coding::Zstd));
+        assert_eq!(preference(""), Preference::IDENTITY_ONLY);
+        assert_eq!(preference("Accept-Encoding:\r\n"), Preference::IDENTITY_ONLY);
+    }
+
+    #[test]
+    fn among_equals_the_smaller_body_wins() {
+        let all = preference("Accept-Encoding: gzip, br, zstd, identity\r\n");
+        let choose = |available: &[(Coding, u64)]| all.choose(available.iter().copied());
+        assert_eq!(choose(&[(Coding::Br, 9), (Coding::Gzip, 8)]), Some(Coding::Gzip));
+        assert_eq!(choose(&[(Coding::Br, 8), (Coding::Gzip, 8)]), Some(Coding::Br));
+        assert_eq!(choose(&[(Coding::Br, 20), (Coding::Identity, 10)]), Some(Coding::Identity));
+        assert_eq!(choose(&[]), None);
+        let gzip = preference("Accept-Encoding: gzip\r\n");
+        let larger = [(Coding::Identity, 10), (Coding::Gzip, 20)];
+        assert_eq!(gzip.choose(larger), Some(Coding::Gzip), "an unlisted identity comes last");
+        assert_eq!(gzip.choose([(Coding::Br, 1)]), None);
+    }
+
+    #[test]
+    fn names_and_suffixes() {
+        for coding in Coding::ALL {
+            assert_eq!(Coding::from_name(coding.as_str().as_bytes()), Some(coding));
+            assert_eq!(Coding::ALL[coding as usize], coding);
+            assert_eq!(coding.suffix().is_empty(), coding == Coding::Identity);
+        }
+    }
+}

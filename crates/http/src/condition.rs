@@ -130,3 +130,158 @@ impl<'v> Iterator for Tags<'v> {
 fn is_etagc(byte: u8) -> bool {
     matches!(byte, 0x21 | 0x23..=0x7e | 0x80..)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome::*;
+    use super::*;
+    use crate::head::tests::with_fields;
+
+    const ETAG: &[u8] = b"\"tag\"";
+    const DATE: u64 = 784_111_777;
+    const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn asked(method: &str, fields: &str, etag: &[u8]) -> Outcome {
+        with_fields(method, fields, |head| evaluate(head, etag, DATE))
+    }
+
+    fn assert_outcomes(cases: &[(&str, &str, Outcome)]) {
+        for (method, fields, outcome) in cases {
+            let fields = fields.replace("BEFORE", BEFORE).replace("SAME", SAME);
+            let fields = fields.replace("AFTER", AFTER);
+            assert_eq!(asked(method, &fields, ETAG), *outcome, "{method} {fields:?}");
+        }
+    }
+
+    /// RFC 9110 §13.1.1: strong comparison.
+    #[test]
+    fn if_match() {
+        assert_outcomes(&[
+            ("GET", "", Proceed),
+            ("GET", "If-Match: \"tag\"\r\n", Proceed),
+            ("GET", "If-Match: *\r\n", Proceed),
+            ("GET", "If-Match: \"a\", W/\"b\" ,,\"tag\"\r\n", Proceed),
+            ("GET", "If-Match: \"a\"\r\nIf-Match: \"tag\"\r\n", Proceed),
+            ("GET", "If-Match: \"Tag\"\r\n", Failed),
+            ("GET", "If-Match: W/\"tag\"\r\n", Failed),
+            ("GET", "If-Match: \"a,\", \"b\"\r\n", Failed),
+            ("GET", "If-Match: tag\r\n", Failed),
+            ("GET", "If-Match:\r\n", Failed),
+            ("HEAD", "If-Match: \"a\"\r\n", Failed),
+            ("PUT", "If-Match: \"a\"\r\n", Failed),
+            ("OPTIONS", "If-Match: \"a\"\r\n", Proceed),
+            ("TRACE", "If-Match: \"a\"\r\n", Proceed),
+        ]);
+        assert_eq!(asked("GET", "If-Match: W/\"tag\"\r\n", b"W/\"tag\""), Failed);
+        assert_eq!(asked("GET", "If-Match: *\r\n", b"W/\"tag\""), Proceed);
+    }
+
+    /// RFC 9110 §13.1.2: weak comparison; 304 for GET and HEAD, 412 for others.
+    #[test]
+    fn if_none_match() {
+        assert_outcomes(&[
+            ("GET", "If-None-Match: \"tag\"\r\n", NotModified),
+            ("HEAD", "If-None-Match: \"tag\"\r\n", NotModified),
+            ("POST", "If-None-Match: \"tag\"\r\n", Failed),
+            ("DELETE", "If-None-Match: *\r\n", Failed),
+            ("OPTIONS", "If-None-Match: *\r\n", Proceed),
+            ("GET", "If-None-Match: *\r\n", NotModified),
+            ("GET", "If-None-Match: W/\"tag\"\r\n", NotModified),
+            ("GET", "If-None-Match: \"a\",\"b\",\"tag\"\r\n", NotModified),
+            ("GET", "If-None-Match: , \"a\" ,\t\"tag\" ,\r\n", NotModified),
+            ("GET", "If-None-Match: \"a\"\r\nIf-None-Match: \"tag\"\r\n", NotModified),
+            ("GET", "If-None-Match: \"a\"\r\n", Proceed),
+            ("GET", "If-None-Match: \"tag\r\n", Proceed),
+            ("GET", "If-None-Match: tag\r\n", Proceed),
+            ("GET", "If-None-Match: w/\"tag\"\r\n", Proceed),
+            ("GET", "If-None-Match: \"a,\"tag\"\r\n", Proceed),
+            ("GET", "If-None-Match: \"a\" \"tag\"\r\n", Proceed),
+            ("GET", "If-None-Match: \"a b\", \"tag\"\r\n", Proceed),
+            ("GET", "If-None-Match: \"x\", *\r\n", Proceed),
+            ("GET", "If-None-Match: W\r\n", Proceed),
+            ("GET", "If-None-Match: W/\r\n", Proceed),
+            ("GET", "If-None-Match: \"\r\n", Proceed),
+            ("GET", "If-None-Match:\r\n", Proceed),
+        ]);
+        assert_eq!(asked("GET", "If-None-Match: \"tag\"\r\n", b"W/\"tag\""), NotModified);
+        assert_eq!(asked("GET", "If-None-Match: \"a,b\"\r\n", b"\"a,b\""), NotModified);
+        assert_eq!(asked("GET", "If-None-Match: \"\"\r\n", b"\"\""), NotModified);
+        assert_eq!(asked("GET", "If-None-Match: \"\", tag\r\n", b""), Proceed);
+        assert_eq!(asked("GET", "If-None-Match: *\r\n", b""), NotModified);
+    }
+
+    /// RFC 9110 §13.1.3 and §13.1.4: by whole seconds; what is no date, or two, is ignored.
+    #[test]
+    fn dates() {
+        assert_outcomes(&[
+            ("GET", "If-Modified-Since: BEFORE\r\n", Proceed),
+            ("GET", "If-Modified-Since: SAME\r\n", NotModified),
+            ("GET", "If-Modified-Since: AFTER\r\n", NotModified),
+            ("HEAD", "If-Modified-Since: SAME\r\n", NotModified),
+            ("POST", "If-Modified-Since: SAME\r\n", Proceed),
+            ("GET", "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT\r\n", NotModified),
+            ("GET", "If-Modified-Since: Sun Nov  6 08:49:37 1994\r\n", NotModified),
+            ("GET", "If-Modified-Since: 784111777\r\n", Proceed),
+            ("GET", "If-Modified-Since: \r\n", Proceed),
+            ("GET", "If-Modified-Since: SAME\r\nIf-Modified-Since: SAME\r\n", Proceed),
+            ("GET", "If-Unmodified-Since: BEFORE\r\n", Failed),
+            ("GET", "If-Unmodified-Since: SAME\r\n", Proceed),
+            ("GET", "If-Unmodified-Since: AFTER\r\n", Proceed),
+            ("PUT", "If-Unmodified-Since: BEFORE\r\n", Failed),
+            ("GET", "If-Unmodified-Since: yesterday\r\n", Proceed),
+            ("GET", "If-Unmodified-Since: BEFORE, BEFORE\r\n", Proceed),
+            ("GET", "If-Unmodified-Since: BEFORE\r\nIf-Unmodified-Since: BEFORE\r\n", Proceed),
+        ]);
+    }
+
+    /// RFC 9110 §13.2.2.
+    #[test]
+    fn precedence() {
+        let hit = "If-None-Match: \"tag\"\r\n";
+        let miss = "If-None-Match: \"a\"\r\n";
+        assert_outcomes(&[
+            // a tag makes the date of the same kind irrelevant
+            ("GET", "If-Match: \"tag\"\r\nIf-Unmodified-Since: BEFORE\r\n", Proceed),
+            ("GET", "If-Unmodified-Since: AFTER\r\nIf-Match: \"a\"\r\n", Failed),
+            ("GET", &format!("{miss}If-Modified-Since: SAME\r\n"), Proceed),
+            ("GET", &format!("If-Modified-Since: BEFORE\r\n{hit}"), NotModified),
+            ("GET", "If-None-Match:\r\nIf-Modified-Since: SAME\r\n", Proceed),
+            // the state that is demanded comes before the state that is known
+            ("GET", &format!("{hit}If-Match: \"a\"\r\n"), Failed),
+            ("GET", &format!("{hit}If-Match: \"tag\"\r\n"), NotModified),
+            ("GET", &format!("{hit}If-Unmodified-Since: BEFORE\r\n"), Failed),
+            ("GET", "If-Modified-Since: AFTER\r\nIf-Unmodified-Since: BEFORE\r\n", Failed),
+            ("GET", "If-Modified-Since: AFTER\r\nIf-Unmodified-Since: AFTER\r\n", NotModified),
+        ]);
+    }
+
+    /// RFC 9110 §13.1.5.
+    #[test]
+    fn if_range() {
+        for (fields, etag, applies) in [
+            ("", ETAG, true),
+            ("If-Range: \"tag\"\r\n", ETAG, true),
+            ("If-Range: \"a\"\r\n", ETAG, false),
+            ("If-Range: W/\"tag\"\r\n", ETAG, false),
+            ("If-Range: W/\"tag\"\r\n", b"W/\"tag\"", false),
+            ("If-Range: \"tag\"\r\n", b"W/\"tag\"", false),
+            ("If-Range: \"tag\", \"tag\"\r\n", ETAG, false),
+            ("If-Range: \"tag\"\r\nIf-Range: \"tag\"\r\n", ETAG, false),
+            ("If-Range: *\r\n", ETAG, false),
+            ("If-Range:\r\n", ETAG, false),
+            ("If-Range:\r\n", b"", false),
+            ("If-Range: SAME\r\n", ETAG, true),
+            ("If-Range: SAME\r\n", b"", true),
+            ("If-Range: SAME\r\n", b"W/\"tag\"", false),
+            ("If-Range: BEFORE\r\n", ETAG, false),
+            ("If-Range: AFTER\r\n", ETAG, false),
+        ] {
+            let fields = fields.replace("BEFORE", BEFORE).replace("SAME", SAME);
+            let fields = fields.replace("AFTER", AFTER);
+            let outcome = with_fields("GET", &fields, |head| range_applies(head, etag, DATE));
+            assert_eq!(outcome, applies, "{fields:?} for {:?}", String::from_utf8_lossy(etag));
+        }
+    }
+}

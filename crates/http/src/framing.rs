@@ -195,3 +195,102 @@ impl Skipper {
 fn hex(byte: u8) -> Option<u64> {
     char::from(byte).to_digit(16).map(u64::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Skips a chunked body that arrives in one piece and byte by byte; both must agree.
+    fn skip(body: &[u8], allowance: u64) -> Result<Option<usize>, SkipError> {
+        let whole = pieces(body, allowance, body.len().max(1));
+        assert_eq!(whole, pieces(body, allowance, 1), "{:?}", String::from_utf8_lossy(body));
+        whole
+    }
+
+    fn pieces(body: &[u8], allowance: u64, size: usize) -> Result<Option<usize>, SkipError> {
+        let mut skipper = Skipper::new(Framing::Chunked, allowance)?;
+        let mut skipped = 0;
+        for piece in body.chunks(size) {
+            skipped += skipper.skip(piece)?;
+        }
+        Ok(skipper.is_done().then_some(skipped))
+    }
+
+    /// RFC 9112 §7.1: chunks, extensions and trailers.
+    #[test]
+    fn a_chunked_body_ends_where_it_says() {
+        for body in [
+            "0\r\n\r\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+            "a\r\n0123456789\r\nA\r\n0123456789\r\n000\r\n\r\n",
+            "1;x\r\na\r\n0;y=\"z\"\r\n\r\n",
+            "2\r\n\r\n\r\n0\r\n\r\n",
+            "0\r\nX: y\r\nZ:\r\n\r\n",
+        ] {
+            let with_more = format!("{body}GET / HTTP/1.1\r\n");
+            assert_eq!(skip(with_more.as_bytes(), 1000), Ok(Some(body.len())), "{body:?}");
+            for end in 0..body.len() {
+                assert_eq!(skip(&body.as_bytes()[..end], 1000), Ok(None), "{:?}", &body[..end]);
+            }
+        }
+    }
+
+    /// RFC 9112 §7.1.1 and what request smuggling makes of leniency.
+    #[test]
+    fn broken_chunks_are_errors() {
+        for body in [
+            "\r\n",
+            "x\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            "0x1\r\n",
+            " 1\r\n",
+            "1 \r\na\r\n",
+            "1\na\r\n",
+            "1\r\ra",
+            "1\r\nab\r\n",
+            "1\r\na\n0\r\n\r\n",
+            "1\r\na0\r\n\r\n",
+            "1;a\nb\r\n",
+            "1;a\0\r\n",
+            "1;a\rb\r\n",
+            "0\r\n\n",
+            "0\r\nX: y\n\r\n",
+            "0\r\nX: y\rz\r\n",
+            "0\r\nX: \0\r\n",
+            "0\r\n\rx",
+        ] {
+            let error = skip(body.as_bytes(), 1000);
+            assert!(matches!(error, Err(SkipError::Malformed(_))), "{body:?} gave {error:?}");
+        }
+        assert_eq!(SkipError::Malformed("").status(), 400);
+    }
+
+    /// RFC 9112 §7.1: a recipient must not overflow on large chunk sizes.
+    #[test]
+    fn a_body_is_skipped_within_its_allowance() {
+        let body = b"5\r\nhello\r\n0\r\n\r\n";
+        assert_eq!(skip(body, body.len() as u64), Ok(Some(body.len())));
+        assert_eq!(skip(body, body.len() as u64 - 1), Err(SkipError::TooLarge));
+        assert_eq!(skip(b"ffffffffffffffff\r\n", 1000), Err(SkipError::TooLarge));
+        assert_eq!(skip(b"fffffffffffffff\r\nabc", 1000), Ok(None));
+        assert_eq!(skip(b"fffffffffffffff\r\nabc", 19), Err(SkipError::TooLarge));
+        assert_eq!(SkipError::TooLarge.status(), 413);
+    }
+
+    #[test]
+    fn a_sized_body() {
+        assert!(Skipper::new(Framing::Sized(11), 10).is_err());
+        for framing in [Framing::None, Framing::Sized(0)] {
+            let mut skipper = Skipper::new(framing, 10).unwrap();
+            assert!(skipper.is_done());
+            assert_eq!(skipper.skip(b"GET"), Ok(0));
+        }
+        let mut skipper = Skipper::new(Framing::Sized(10), 10).unwrap();
+        assert_eq!(skipper.skip(b"0123456"), Ok(7));
+        assert!(!skipper.is_done());
+        assert_eq!(skipper.skip(b""), Ok(0));
+        assert_eq!(skipper.skip(b"789GET"), Ok(3));
+        assert!(skipper.is_done());
+    }
+}

@@ -471,12 +471,7 @@ fn check_line_ends(head: &[u8]) -> Result<(), Error> {
 
 fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
     check_line_ends(window)?;
-    let line = window.strip_prefix(b"\r\n").unwrap_or(window);
-    let in_request_line = memchr::memchr(b'\n', line).is_none();
-    // method, space and version are short; a request line this long has a long target
-    if in_request_line && line.len() > limits.target_bytes + 64 {
-        return Err(Error::TargetTooLong);
-    }
+    let in_request_line = memchr::memchr(b'\n', window.trim_ascii_start()).is_none();
     if bytes.len() >= limits.head_bytes {
         return Err(if in_request_line { Error::TargetTooLong } else { Error::HeadTooLarge });
     }
@@ -498,7 +493,7 @@ fn refused(error: httparse::Error, window: &[u8]) -> Error {
 /// `HTTP/` digit `.` digit of another major version is 505, all else 400.
 fn version_error(window: &[u8]) -> Error {
     let line = window.split(|&b| b == b'\r' || b == b'\n').find(|line| !line.is_empty());
-    let version = line.and_then(|line| line.rsplit(|&b| b == b' ').next()).unwrap_or(b"");
+    let version = line.and_then(|line| line.splitn(3, |&b| b == b' ').nth(2)).unwrap_or(b"");
     match version {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
             if major.is_ascii_digit() && minor.is_ascii_digit() =>
@@ -508,3 +503,6 @@ fn version_error(window: &[u8]) -> Error {
         _ => Error::Malformed("the version is malformed"),
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

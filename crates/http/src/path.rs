@@ -136,3 +136,125 @@ pub fn is_hidden(path: &[u8]) -> bool {
     };
     rest.split(|&b| b == b'/').any(|segment| segment.starts_with(b"."))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn normal(raw: &[u8]) -> Result<String, PathError> {
+        let mut out = b"left over".to_vec();
+        normalise(raw, &mut out)?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    /// RFC 3986 §5.2.4, §6.2.2.
+    #[test]
+    fn paths_become_normal() {
+        for (raw, path) in [
+            ("/", "/"),
+            ("/a", "/a"),
+            ("/a/", "/a/"),
+            ("/a/b.c", "/a/b.c"),
+            ("/a.b./c..", "/a.b./c.."),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/...", "/..."),
+            ("/.a/..b/c", "/.a/..b/c"),
+            // encodings, decoded once
+            ("/%61%2E%7e", "/a.~"),
+            ("/%C3%A4/%c3%b6", "/ä/ö"),
+            ("/a%20b+c", "/a b+c"),
+            ("/%2561", "/%61"),
+            ("/%252e%252e/", "/%2e%2e/"),
+            ("/a%3Fb%23c", "/a?b#c"),
+            // slashes
+            ("//", "/"),
+            ("//a///b//", "/a/b/"),
+            // dot segments
+            ("/.", "/"),
+            ("/./", "/"),
+            ("/a/.", "/a/"),
+            ("/./a/./b/./", "/a/b/"),
+            ("/a/..", "/"),
+            ("/a/../", "/"),
+            ("/a/b/..", "/a/"),
+            ("/a/b/../c", "/a/c"),
+            ("/a/b/c/../../d", "/a/d"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e/b/%2e", "/b/"),
+            ("/a//../b", "/b"),
+            ("/a/b/c/./../../g", "/a/g"),
+        ] {
+            assert_eq!(normal(raw.as_bytes()).as_deref(), Ok(path), "{raw}");
+        }
+        assert_eq!(normal(b"/\xff%FF").as_deref(), Ok("/\u{fffd}\u{fffd}"), "not UTF-8");
+    }
+
+    #[test]
+    fn paths_that_name_nothing() {
+        use PathError::*;
+        for (raw, error) in [
+            ("/%", Encoding),
+            ("/%4", Encoding),
+            ("/%/a", Encoding),
+            ("/%4/1", Encoding),
+            ("/%4g", Encoding),
+            ("/%%41", Encoding),
+            ("/%u0041", Encoding),
+            ("/%+1", Encoding),
+            ("/..", Escapes),
+            ("/../", Escapes),
+            ("/../etc/passwd", Escapes),
+            ("/a/../../b", Escapes),
+            ("/./..", Escapes),
+            ("//..", Escapes),
+            ("/%2e%2e/x", Escapes),
+            ("/a/..//../x", Escapes),
+            ("/%00", Forbidden),
+            ("/a%00.html", Forbidden),
+            ("/a%0d%0aX:y", Forbidden),
+            ("/%7F", Forbidden),
+            ("/\t", Forbidden),
+            ("/a%2fb", Forbidden),
+            ("/..%2F..%2Fetc", Forbidden),
+            ("/a\\b", Forbidden),
+            ("/a%5C..%5Cb", Forbidden),
+            ("", Forbidden),
+            ("*", Forbidden),
+            ("a/b", Forbidden),
+        ] {
+            assert_eq!(normal(raw.as_bytes()), Err(error), "{raw}");
+            assert!(!error.reason().is_empty());
+        }
+        assert_eq!([Encoding, Escapes, Forbidden].map(PathError::status), [400, 400, 404]);
+    }
+
+    #[test]
+    fn encoded_for_a_location() {
+        let mut out = b"http://a".to_vec();
+        encode("/a b/ä%?#\"<>~'(x);=@:".as_bytes(), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "http://a/a%20b/%C3%A4%25%3F%23%22%3C%3E~'(x);=@:");
+    }
+
+    #[test]
+    fn hidden_names() {
+        for (path, hidden) in [
+            ("/", false),
+            ("/a.b/c.", false),
+            ("/.git/config", true),
+            ("/.htaccess", true),
+            ("/a/.b", true),
+            ("/a/.b/", true),
+            ("/a/.../b", true),
+            ("/.well-known", false),
+            ("/.well-known/", false),
+            ("/.well-known/acme-challenge/x", false),
+            ("/.well-known/.x", true),
+            ("/.well-knownx", true),
+            ("/.well-known.", true),
+            ("/a/.well-known/x", true),
+        ] {
+            assert_eq!(is_hidden(path.as_bytes()), hidden, "{path}");
+        }
+    }
+}

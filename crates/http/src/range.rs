@@ -155,3 +155,141 @@ impl Found {
         self.ranges[place] = range;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::tests::with_fields;
+
+    /// As `start-last`, comma separated; `all`, `none`.
+    fn asked(method: &str, fields: &str, size: u64) -> String {
+        let text = |range: &Range| format!("{}-{}", range.start, range.end() - 1);
+        match with_fields(method, fields, |head| parse(head, size)) {
+            Ranges::All => "all".into(),
+            Ranges::Unsatisfiable => "none".into(),
+            Ranges::One(range) => text(&range),
+            Ranges::Many(ranges) => {
+                assert!(ranges.len() > 1);
+                ranges.iter().map(text).collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    fn assert_ranges(cases: &[(&str, u64, &str)]) {
+        for (value, size, outcome) in cases {
+            let fields = format!("Range: {value}\r\n");
+            assert_eq!(asked("GET", &fields, *size), *outcome, "{value:?} of {size}");
+        }
+    }
+
+    /// RFC 9110 §14.1.2, with its examples for 10,000 bytes.
+    #[test]
+    fn single_ranges() {
+        assert_ranges(&[
+            ("bytes=0-499", 10_000, "0-499"),
+            ("bytes=500-999", 10_000, "500-999"),
+            ("bytes=-500", 10_000, "9500-9999"),
+            ("bytes=9500-", 10_000, "9500-9999"),
+            ("BYTES=0-0", 10, "0-0"),
+            ("bytes=9-9", 10, "9-9"),
+            ("bytes=0-", 10, "0-9"),
+            ("bytes=5-10", 10, "5-9"),
+            ("bytes=5-99999999999999999999999999", 10, "5-9"),
+            ("bytes=-10", 10, "0-9"),
+            ("bytes=-11", 10, "0-9"),
+            ("bytes=-99999999999999999999999999", 10, "0-9"),
+            ("bytes=007-008", 10, "7-8"),
+            ("bytes=18446744073709551614-", u64::MAX, "18446744073709551614-18446744073709551614"),
+            ("bytes=-1", u64::MAX, "18446744073709551614-18446744073709551614"),
+        ]);
+    }
+
+    /// RFC 9110 §14.1.2, §15.5.17.
+    #[test]
+    fn unsatisfiable() {
+        assert_ranges(&[
+            ("bytes=10-", 10, "none"),
+            ("bytes=10-10", 10, "none"),
+            ("bytes=-0", 10, "none"),
+            ("bytes=10-11,20-, -0", 10, "none"),
+            ("bytes=99999999999999999999999999-", 10, "none"),
+            ("bytes=99999999999999999999999999-99999999999999999999999999", u64::MAX, "none"),
+            ("bytes=10-11,3-3,-0", 10, "3-3"),
+            // of nothing
+            ("bytes=0-", 0, "none"),
+            ("bytes=0-0", 0, "none"),
+            ("bytes=-0", 0, "none"),
+            ("bytes=-1", 0, "all"),
+            ("bytes=0-,-1", 0, "all"),
+        ]);
+    }
+
+    /// RFC 9110 §14.1.1, §14.2: another unit, an invalid set, another method: ignored.
+    #[test]
+    fn ignored() {
+        assert_ranges(&[
+            ("", 10, "all"),
+            ("bytes", 10, "all"),
+            ("bytes=", 10, "all"),
+            ("bytes=,", 10, "all"),
+            ("bytes=-", 10, "all"),
+            ("bytes=--1", 10, "all"),
+            ("bytes=1", 10, "all"),
+            ("bytes=2-1", 10, "all"),
+            ("bytes=99-98", 10, "all"),
+            ("bytes=0-1,2-1", 10, "all"),
+            ("bytes=0-1,x", 10, "all"),
+            ("bytes=0-1;2-3", 10, "all"),
+            ("bytes=0 - 1", 10, "all"),
+            ("bytes=0- 1", 10, "all"),
+            ("bytes=+0-1", 10, "all"),
+            ("bytes=0x0-1", 10, "all"),
+            ("bytes=0-1-2", 10, "all"),
+            ("bytes =0-1", 10, "all"),
+            ("bytes:0-1", 10, "all"),
+            ("byte=0-1", 10, "all"),
+            ("items=0-1", 10, "all"),
+            ("0-1", 10, "all"),
+        ]);
+        for method in ["HEAD", "POST", "PUT", "OPTIONS", "get"] {
+            assert_eq!(asked(method, "Range: bytes=0-1\r\n", 10), "all", "{method}");
+        }
+        assert_eq!(asked("GET", "", 10), "all");
+        assert_eq!(asked("GET", "Range: bytes=0-1\r\nRange: bytes=0-1\r\n", 10), "all");
+    }
+
+    /// RFC 9110 §15.3.7.2, §17.15.
+    #[test]
+    fn several_ranges() {
+        assert_ranges(&[
+            ("bytes=0-0,-1", 10_000, "0-0,9999-9999"),
+            ("bytes= 0-999, 4500-5499, -1000", 10_000, "0-999,4500-5499,9000-9999"),
+            ("bytes=,0-0 ,\t,2-2,", 10, "0-0,2-2"),
+            // the order of the request is kept
+            ("bytes=8-8,0-0,4-4", 10, "8-8,0-0,4-4"),
+            // what overlaps or touches becomes one, at the place of the first of it
+            ("bytes=500-600,601-999", 10_000, "500-999"),
+            ("bytes=500-700,601-999", 10_000, "500-999"),
+            ("bytes=601-999,500-600", 10_000, "500-999"),
+            ("bytes=8-8,0-1,7-7", 10, "7-8,0-1"),
+            ("bytes=0-1,8-8,1-2", 10, "0-2,8-8"),
+            ("bytes=0-1,8-8,3-4,2-2", 10, "0-4,8-8"),
+            ("bytes=8-8,0-1,3-4,6-6,1-6", 10, "8-8,0-6"),
+            ("bytes=0-,0-,0-", 10, "0-9"),
+            ("bytes=0-9,3-3", 10, "0-9"),
+        ]);
+        let apart = |count: u64| {
+            let items: Vec<_> = (0..count).map(|at| format!("{}-{}", at * 2, at * 2)).collect();
+            items.join(",")
+        };
+        let most = MOST_RANGES as u64;
+        assert_eq!(asked("GET", &format!("Range: bytes={}\r\n", apart(most)), 1000), apart(most));
+        assert_ranges(&[
+            (&format!("bytes={}", apart(most + 1)), 1000, "all"),
+            // also if they are one in the end, or not satisfiable
+            (&format!("bytes={}", ["0-0"; MOST_RANGES].join(",")), 1000, "0-0"),
+            (&format!("bytes={}", ["0-0"; MOST_RANGES + 1].join(",")), 1000, "all"),
+            (&format!("bytes={}", ["9-"; MOST_RANGES + 1].join(",")), 5, "all"),
+        ]);
+    }
+}
