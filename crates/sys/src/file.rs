@@ -1,1 +1,335 @@
-//! .
+//! Files: opening beneath a root, stamps that tell whether one changed, residency in memory.
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What kind of thing a descriptor refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// An ordinary file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A device, FIFO or socket.
+    Special,
+}
+
+/// What tells one state of a file from another without reading it.
+///
+/// Two equal stamps mean the same bytes, except that a file changed twice within one tick of the
+/// kernel's clock (up to 10 ms) may keep its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// What it is.
+    pub kind: Kind,
+    /// The device it lies on.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Names it has on that device. Not part of what a change of content moves.
+    pub links: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of its content: nanoseconds since 1970, negative before.
+    pub mtime_ns: i64,
+    /// Last change of content or attributes, in the same unit.
+    pub ctime_ns: i64,
+}
+
+/// Opens a directory as a place to resolve names from. Needs no right to read it.
+///
+/// # Errors
+/// What the kernel says, `ENOENT` and `ENOTDIR` above all.
+pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Opens `path` below `root` for reading. Never blocks on a FIFO, never leaves the root.
+///
+/// `path` is relative; the empty path is the root itself. Opening a device may have effects of its
+/// own, so [`find_beneath`] first.
+///
+/// # Errors
+/// `EXDEV` if the path or a link on it leads out of the root, `ELOOP` for magic links and too many
+/// links, else as open(2).
+pub fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    beneath(root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+}
+
+/// Finds `path` below `root` without opening what is there, so that it can be stamped.
+///
+/// # Errors
+/// As [`open_beneath`].
+pub fn find_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    beneath(root, path, OFlags::PATH)
+}
+
+/// Like [`find_beneath`], but a link at the end of `path` is found itself, not what it points to.
+///
+/// # Errors
+/// As [`open_beneath`].
+pub fn find_link_beneath(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW)
+}
+
+fn beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut attempts = 0;
+    loop {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // The kernel could not prove that `..` stays beneath the root while something was
+            // being renamed, or a file system was interrupted: both are worth another try.
+            Err(Errno::AGAIN | Errno::INTR) if attempts < 8 => attempts += 1,
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// The target of a link that [`find_link_beneath`] found.
+///
+/// # Errors
+/// What the kernel says; `ENOENT` if `link` is not a link.
+pub fn link_target(link: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    Ok(rustix::fs::readlinkat(link, "", Vec::new())?.into_bytes())
+}
+
+/// The state of an open file.
+///
+/// # Errors
+/// What the kernel says; file systems over a network may fail here.
+pub fn stamp(file: BorrowedFd<'_>) -> io::Result<Stamp> {
+    stamp_with(file, AtFlags::EMPTY_PATH)
+}
+
+/// The state of an open file as far as this machine knows it: a network file system is not asked.
+///
+/// # Errors
+/// What the kernel says.
+#[inline]
+pub fn stamp_known(file: BorrowedFd<'_>) -> io::Result<Stamp> {
+    stamp_with(file, AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
+}
+
+fn stamp_with(file: BorrowedFd<'_>, flags: AtFlags) -> io::Result<Stamp> {
+    let wanted = StatxFlags::BASIC_STATS;
+    let state = rustix::fs::statx(file, c"", flags, wanted)?;
+    let kind = match rustix::fs::FileType::from_raw_mode(state.stx_mode.into()) {
+        rustix::fs::FileType::RegularFile => Kind::Regular,
+        rustix::fs::FileType::Directory => Kind::Directory,
+        rustix::fs::FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    };
+    let nanoseconds = |time: rustix::fs::StatxTimestamp| {
+        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec.into())
+    };
+    Ok(Stamp {
+        kind,
+        device: u64::from(state.stx_dev_major) << 32 | u64::from(state.stx_dev_minor),
+        inode: state.stx_ino,
+        links: state.stx_nlink,
+        size: state.stx_size,
+        mtime_ns: nanoseconds(state.stx_mtime),
+        ctime_ns: nanoseconds(state.stx_ctime),
+    })
+}
+
+/// Reads into `buffer` from `offset` on; 0 at the end of the file. May block.
+///
+/// # Errors
+/// What the kernel says; an interruption is not an error.
+pub fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    loop {
+        match rustix::io::pread(file, &mut *buffer, offset) {
+            Err(Errno::INTR) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+/// Asks the kernel to begin reading a part of a file that will be needed soon.
+///
+/// # Errors
+/// What the kernel says; harmless to ignore.
+pub fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let len = std::num::NonZeroU64::new(len);
+    Ok(rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed)?)
+}
+
+/// Whether changes on the file system of `file` are all made by this machine, so that it tells of
+/// them (inotify). Network and user-space file systems, and those the kernel makes up, do not.
+///
+/// # Errors
+/// What the kernel says.
+pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
+    const SILENT: [u32; 18] = [
+        0x6969,      // NFS
+        0xff53_4d42, // CIFS
+        0xfe53_4d42, // SMB2
+        0x517b,      // SMB
+        0x6573_5546, // FUSE, virtiofs
+        0x0102_1997, // 9p
+        0x5346_414f, // AFS (OpenAFS)
+        0x6b41_4653, // AFS (kernel)
+        0x7375_7245, // Coda
+        0x00c3_6400, // Ceph
+        0x0bd0_0bd0, // Lustre
+        0x0116_1970, // GFS2
+        0x7461_636f, // OCFS2
+        0x4750_4653, // GPFS
+        0x1983_0326, // BeeGFS
+        0x786f_4256, // VirtualBox shared folders
+        0x0000_9fa0, // proc
+        0x6265_6572, // sysfs
+    ];
+    let magic = rustix::fs::fstatfs(file)?.f_type;
+    // The magic numbers have 32 bits; the field's width and sign differ between architectures.
+    Ok(!SILENT.contains(&(magic as u32)))
+}
+
+/// Whether reading `len` bytes at `offset` would find them all in memory. Does not block.
+///
+/// Asks cachestat(2) (since 6.5), which counts exactly but which the kernel refuses for files that
+/// the process neither owns nor may write (since 6.14 and in stable kernels). Then single bytes
+/// are read with `RWF_NOWAIT` at both ends and every 64 KiB between them: a sample, but the kernel
+/// reads ahead in runs about that long. Bytes past the end of the file count as present.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] where neither way works (overlayfs, some network file systems):
+/// nothing is known, and asking again will not help.
+pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    match cached_pages(file, offset, len) {
+        Some(pages) => is_covered(file, offset, len, pages),
+        None => probe(file, offset, len),
+    }
+}
+
+/// Whether `pages` are all that the file has between `offset` and `offset + len`.
+fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Result<bool> {
+    let page = rustix::param::page_size() as u64;
+    let between = |end: u64| end.div_ceil(page).saturating_sub(offset / page);
+    let end = offset.saturating_add(len);
+    Ok(pages >= between(end) || pages >= between(end.min(stamp_known(file)?.size)))
+}
+
+/// Pages of the range that are in memory; `None` if the kernel does not say.
+fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    /// The same number on every architecture but Alpha.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    static IS_MISSING: AtomicBool = AtomicBool::new(false);
+    if IS_MISSING.load(Relaxed) {
+        return None;
+    }
+    let range: [u64; 2] = [offset, len];
+    // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
+    let mut counts: [u64; 5] = [0; 5];
+    // SAFETY: both arrays are laid out as the kernel's `struct cachestat_range` (two u64) and
+    // `struct cachestat` (five u64), and live across the call; the descriptor is borrowed.
+    let outcome = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            range.as_ptr(),
+            counts.as_mut_ptr(),
+            0 as libc::c_uint,
+        )
+    };
+    if outcome == 0 {
+        return Some(counts[0]);
+    }
+    if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        IS_MISSING.store(true, Relaxed);
+    }
+    None
+}
+
+fn probe(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    const STRIDE: u64 = 64 * 1024;
+    let last = offset.saturating_add(len - 1);
+    let mut at = offset;
+    loop {
+        let mut byte = [0];
+        let buffers = &mut [IoSliceMut::new(&mut byte)];
+        match rustix::io::preadv2(file.as_fd(), buffers, at, ReadWriteFlags::NOWAIT) {
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if at == last {
+            return Ok(true);
+        }
+        at = at.saturating_add(STRIDE).min(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("forebay-file-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn errno(outcome: io::Result<OwnedFd>) -> i32 {
+        outcome.unwrap_err().raw_os_error().unwrap()
+    }
+
+    #[test]
+    fn nothing_outside_of_the_root_is_opened() {
+        let dir = scratch("beneath");
+        fs::create_dir(dir.join("root")).unwrap();
+        fs::write(dir.join("secret"), "s").unwrap();
+        fs::write(dir.join("root/page"), "page").unwrap();
+        std::os::unix::fs::symlink("../secret", dir.join("root/out")).unwrap();
+        std::os::unix::fs::symlink("page", dir.join("root/in")).unwrap();
+        let root = open_directory(&dir.join("root")).unwrap();
+        let root = root.as_fd();
+        for path in [&b"out"[..], b"../secret", b"/etc/passwd"] {
+            assert_eq!(errno(open_beneath(root, path)), libc::EXDEV);
+        }
+        let mut bytes = [0; 8];
+        let file = open_beneath(root, b"in").unwrap();
+        assert_eq!(read_at(file.as_fd(), &mut bytes, 1).unwrap(), 3);
+        assert_eq!(&bytes[..3], b"age");
+        let link = find_link_beneath(root, b"in").unwrap();
+        assert_eq!(stamp(link.as_fd()).unwrap().kind, Kind::Link);
+        assert_eq!(link_target(link.as_fd()).unwrap(), b"page");
+        assert_eq!(
+            stamp(open_beneath(root, b"").unwrap().as_fd()).unwrap().kind,
+            Kind::Directory
+        );
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_was_just_written_is_resident() {
+        let dir = scratch("resident");
+        fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
+        let root = open_directory(&dir).unwrap();
+        let file = open_beneath(root.as_fd(), b"large").unwrap();
+        for (offset, len) in [(0, 300_000), (0, 0), (299_999, 1), (100, 10_000_000), (400_000, 1)] {
+            assert!(is_resident(file.as_fd(), offset, len).unwrap(), "{offset} {len}");
+            if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
+                assert!(present, "{offset} {len}");
+            }
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
