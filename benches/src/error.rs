@@ -1,0 +1,90 @@
+//! Why a run stopped.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Everything that ends a run. Bad measurements do not: they are flagged in their row.
+#[derive(Debug)]
+pub enum Error {
+    /// Programs that must be installed: what is missing and the Debian package that has it.
+    NotInstalled(Vec<(String, String)>),
+    /// Fewer cores than the comparison needs, or a core this process may not use.
+    Core(usize),
+    /// A file or a process: what was tried, and on which path.
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file, folder or program.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A server ended, or did not answer in time.
+    NotReady {
+        /// Its name.
+        server: &'static str,
+        /// The last lines it wrote.
+        said: String,
+    },
+    /// A server answered something else than the case expects.
+    WrongAnswer {
+        /// Its name.
+        server: &'static str,
+        /// The case.
+        case: &'static str,
+        /// What was wrong.
+        what: String,
+    },
+    /// The client failed or took too long.
+    Client(String),
+    /// A signal asked to stop.
+    Interrupted,
+}
+
+impl Error {
+    /// For `map_err`: notes what was tried on `path`.
+    pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::Io { what, path, source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotInstalled(missing) => {
+                let packages: Vec<_> =
+                    missing.iter().map(|(_, package)| package.as_str()).collect();
+                for (program, package) in missing {
+                    writeln!(f, "{program} is not there: it comes with {package}")?;
+                }
+                write!(f, "install what is missing ({}) or leave it out", packages.join(", "))
+            }
+            Error::Core(core) => {
+                write!(
+                    f,
+                    "core {core} cannot be used: two free cores are needed, one for the servers, one for the client"
+                )
+            }
+            Error::Io { what, path, source } => write!(f, "{what} {}: {source}", path.display()),
+            Error::NotReady { server, said } => {
+                write!(f, "{server} did not come up; it said:\n{said}")
+            }
+            Error::WrongAnswer { server, case, what } => {
+                write!(f, "{server} in case {case}: {what}")
+            }
+            Error::Client(what) => write!(f, "the client wrk: {what}"),
+            Error::Interrupted => write!(f, "interrupted; the rows measured so far are kept"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

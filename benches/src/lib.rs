@@ -1,0 +1,38 @@
+//! Static serving, measured side by side.
+//!
+//! The binary `bench` starts one server after another on one core, loads it from a second core and
+//! reads from `/proc` what the server's processes spent; `limit` is the floor it compares with.
+//! What the numbers mean and how they mislead is in `BENCHMARKING.md`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`case`] | the workloads and the goals Forebay has in them |
+//! | [`content`] | the folder that is served |
+//! | [`peer`] | the servers: package, command line, configuration |
+//! | [`running`] | a server process: pinned, started, stopped whatever happens |
+//! | [`probe`] | one request before each measurement: is the answer right? |
+//! | [`wrk`] | the client |
+//! | [`cpu`] | processor time of processes and cores |
+//! | [`row`] | one measurement and what is wrong with it |
+//! | [`summary`] | medians, spreads, ratios, goals as markdown |
+//! | [`measure`] | rounds, cases and servers interleaved |
+//! | [`machine`] | what everything ran on |
+//! | [`error`] | why a run stopped |
+//!
+//! It deliberately does not compare runs of different days: the machine is never the same.
+#![forbid(unsafe_code)]
+
+pub mod case;
+pub mod content;
+pub mod cpu;
+pub mod error;
+pub mod machine;
+pub mod measure;
+pub mod peer;
+pub mod probe;
+pub mod row;
+pub mod running;
+pub mod summary;
+pub mod wrk;
+
+pub use error::Error;

@@ -1,0 +1,163 @@
+//! A server process: pinned to its core, known to answer, and stopped whatever happens.
+
+use crate::Error;
+use crate::peer::{Peer, Setup};
+use crate::{cpu, probe};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::thread::CpuSet;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(10);
+
+/// A child process in a process group of its own. Dropping it ends the whole group.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    ended: bool,
+}
+
+impl Process {
+    /// Starts `command` so that it and all its children run on `core`.
+    pub fn start(mut command: Command, core: usize) -> Result<Process, Error> {
+        let path = command.get_program().to_owned();
+        // A child inherits the affinity of the thread that starts it.
+        let before = rustix::thread::sched_getaffinity(None).map_err(|_| Error::Core(core))?;
+        pin(core)?;
+        let child = command.process_group(0).spawn().map_err(Error::io("cannot start", path));
+        rustix::thread::sched_setaffinity(None, &before).map_err(|_| Error::Core(core))?;
+        Ok(Process { child: child?, ended: false })
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it ended by itself. It stays a zombie, so that its number is not used again.
+    pub fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let state = rustix::process::waitid(WaitId::Pid(self.group()), options);
+        !matches!(state, Ok(None))
+    }
+
+    /// Waits until it ends, at most `most`. `false`: it did not. A signal asks to stop by `stop`.
+    pub fn wait(&self, most: Duration, stop: &AtomicBool) -> Result<bool, Error> {
+        let end = Instant::now() + most;
+        while !self.has_ended() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if Instant::now() > end {
+                return Ok(false);
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(true)
+    }
+
+    /// Asks it to end, then ends what is left of its group. Returns whether it had to be killed.
+    pub fn end(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        self.ended = true;
+        // The group exists as long as its leader is not waited for; only that makes it safe to
+        // signal it by number.
+        let _ = rustix::process::kill_process(self.group(), Signal::TERM);
+        let ended = matches!(self.wait(STOP_WITHIN, &AtomicBool::new(false)), Ok(true));
+        let _ = rustix::process::kill_process_group(self.group(), Signal::KILL);
+        let _ = self.child.wait();
+        !ended
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Binds this thread, and the processes it starts, to one core.
+pub fn pin(core: usize) -> Result<(), Error> {
+    let mut only = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(Error::Core(core));
+    }
+    only.set(core);
+    rustix::thread::sched_setaffinity(None, &only).map_err(|_| Error::Core(core))
+}
+
+/// Starts `peer` on `core` and waits until it answers.
+pub fn serve(
+    peer: &Peer,
+    setup: &Setup<'_>,
+    core: usize,
+    stop: &AtomicBool,
+) -> Result<Process, Error> {
+    let said = setup.scratch.join("said");
+    let open = |path: &Path| File::create(path).map_err(Error::io("cannot write", path));
+    let mut command = peer.command(setup)?;
+    // Forebay writes its access log to standard output, the others to the file they are told.
+    command.stdin(Stdio::null()).stderr(open(&said)?);
+    command.stdout(open(&setup.scratch.join("stdout"))?);
+    let process = Process::start(command, core)?;
+    let end = Instant::now() + READY_WITHIN;
+    while probe::get(setup.port, setup.case.file, "").is_err() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if process.has_ended() || Instant::now() > end {
+            let said = fs::read_to_string(&said).unwrap_or_default();
+            return Err(Error::NotReady { server: peer.name, said: last_lines(&said) });
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(process)
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
+/// All processes of a server.
+pub fn family(process: &Process) -> Vec<u32> {
+    cpu::tree(process.pid())
+}
+
+/// The first port from `start` on that nobody listens on. Below the range that clients get
+/// (32768 and up), so that no connection of the load takes it.
+pub fn free_port(start: u16) -> Option<u16> {
+    (start..32_000).find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ended_with_its_children() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & sleep 60"]);
+        let core = rustix::thread::sched_getcpu();
+        let mut process = Process::start(command, core).expect("sh starts");
+        let stop = AtomicBool::new(false);
+        assert!(!process.wait(Duration::from_millis(50), &stop).expect("no signal"));
+        let family = family(&process);
+        assert!(cpu::are_pinned(&family, core));
+        process.end();
+        assert!(family.iter().all(|pid| cpu::tree(*pid).len() == 1));
+    }
+}
