@@ -5,7 +5,6 @@ use forebay_http::head::Head;
 use forebay_metrics::{Local, Stopwatch};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 /// The process stage: decides who is admitted and what is answered.
 ///
@@ -63,7 +62,12 @@ pub trait Handler {
 
     /// Begins a log line for a request that is being answered; `None` if nothing is logged.
     /// `request` is `None` when no head could be read.
-    fn line(&mut self, peer: &Peer, request: Option<&Request<'_>>, status: u16) -> Option<Self::Line>;
+    fn line(
+        &mut self,
+        peer: &Peer,
+        request: Option<&Request<'_>>,
+        status: u16,
+    ) -> Option<Self::Line>;
 
     /// Ends a log line: `body_bytes` of the answer's body were sent.
     fn log(&mut self, line: Self::Line, body_bytes: u64);
@@ -72,7 +76,7 @@ pub trait Handler {
     fn hand_over(&mut self, socket: std::os::fd::OwnedFd, received: Vec<u8>, peer: &Peer);
 
     /// Called once per turn of the loop, and at least once a second: flush logs, sweep caches.
-    fn turn(&mut self) {}
+    fn turn(&mut self, _now: Now) {}
 }
 
 /// Work for a helper thread.
@@ -119,12 +123,22 @@ impl Rank {
     pub const FIRST: Rank = Rank(0);
 }
 
+/// The time, read once per turn of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds of a clock that never goes back.
+    pub monotonic_ms: u64,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// The client's address and port.
     pub remote: SocketAddr,
-    /// The address and port it connected to.
+    /// The address and port of the listener it came through; unspecified (`0.0.0.0`, `::`) if that
+    /// listens on all addresses.
     pub local: SocketAddr,
 }
 
@@ -165,6 +179,3 @@ pub enum Piece<'b> {
         len: u64,
     },
 }
-
-/// A handler shared by several loops is usually behind an `Arc`; this alias says so in signatures.
-pub type Shared<T> = Arc<T>;

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`conn`] | [`Conn`]: the four stages and what is remembered between two events |
 //! | [`handler`] | the traits an engine is given: [`Handler`], [`Job`], what a [`Verdict`] may say |
+//! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
 //!
 //! It deliberately has no socket, no clock and no thread: time and system calls are the engine's.
@@ -20,8 +21,10 @@
 
 pub mod conn;
 pub mod handler;
+pub mod input;
 pub mod reply;
 
-pub use conn::{Conn, Context, Input, Limits, Step};
-pub use handler::{Handler, Job, Outcome, Peer, Piece, Rank, Request, Verdict};
+pub use conn::{Await, Closing, Conn, Context, Limits, Step};
+pub use handler::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Request, Verdict};
+pub use input::Input;
 pub use reply::{Out, Reply};

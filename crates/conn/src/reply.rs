@@ -8,20 +8,38 @@ use forebay_http::date::IMF_LEN;
 pub struct Out<B> {
     /// Heads and short bodies, ready to go.
     pub bytes: Vec<u8>,
+    /// How many of these bytes were sent already.
+    pub sent: usize,
     /// What follows after them. While it is there nothing more is written.
     pub body: Option<B>,
 }
 
 impl<B> Default for Out<B> {
     fn default() -> Out<B> {
-        Out { bytes: Vec::with_capacity(64 * 1024), body: None }
+        Out { bytes: Vec::with_capacity(64 * 1024), sent: 0, body: None }
     }
 }
 
 impl<B> Out<B> {
     /// Nothing to send.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.body.is_none()
+    }
+
+    /// Forgets everything, keeps the room.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent = 0;
+        self.body = None;
+    }
+
+    /// Moves what is not sent yet to a place of its own and leaves nothing behind.
+    pub fn take_rest(&mut self) -> Out<B> {
+        let rest = Out { bytes: self.bytes[self.sent..].to_vec(), sent: 0, body: self.body.take() };
+        self.clear();
+        rest
     }
 }
 
@@ -37,7 +55,12 @@ pub struct Reply<'o, B> {
     pub(crate) body_bytes: u64,
 }
 
-impl<B> Reply<'_, B> {
+impl<'o, B> Reply<'o, B> {
+    /// A pen for one answer. `date` is now, as the Date field writes it.
+    pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
+        Reply { out, date, keep_alive, http10: false, status: 0, body_bytes: 0 }
+    }
+
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,
     /// Connection and the empty line are added here.
     #[inline]

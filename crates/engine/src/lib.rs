@@ -1,2 +1,31 @@
-//! .
+//! The loops that perform the request path.
+//!
+//! An engine receives what clients send, lets each [`Conn`](forebay_conn::Conn) say what comes
+//! next, and does it: receive, send, give a job to a helper thread, close. It imports neither policy
+//! nor content; a [`Handler`](forebay_conn::Handler) brings both.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
+//! | [`settings`] | timeouts and bounds every engine keeps |
+//! | [`admission`] | how many connections there are, in all and per client |
+//! | [`helpers`] | threads for work that may block |
+//! | [`send`] | how an answer leaves: memory, file, the truth about files |
+//! | [`timer`] | deadlines of thousands of connections |
+//! | [`watch`] | the stopwatch of sampled turns |
+//! | [`control`] | how a running engine is told to drain or to stop |
+//!
+//! It deliberately contains no `unsafe` and no async runtime.
 #![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod control;
+pub mod event;
+pub mod helpers;
+pub mod send;
+pub mod settings;
+pub mod timer;
+pub mod watch;
+
+/// The names of all engines, as the configuration, metrics and figures spell them.
+pub const NAMES: &[&str] = &["event"];

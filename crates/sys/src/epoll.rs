@@ -1,1 +1,136 @@
-//! .
+//! Readiness: which sockets can go on, and the descriptor that wakes a loop from outside.
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A set of watched descriptors, edge-triggered for connections.
+#[derive(Debug)]
+pub struct Epoll(OwnedFd);
+
+/// What happened on one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// The token it was added with.
+    pub token: u64,
+    /// It can be read, or its peer has shut down writing.
+    pub readable: bool,
+    /// It can be written.
+    pub writable: bool,
+    /// The peer has shut down writing: the end of the stream is near or reached.
+    pub ended: bool,
+    /// The connection is gone in both directions, or failed.
+    pub broken: bool,
+}
+
+/// Room for the events of one wait.
+pub struct Events(Vec<epoll::Event>);
+
+impl Events {
+    /// Room for `count` events.
+    pub fn with_capacity(count: usize) -> Events {
+        Events(Vec::with_capacity(count))
+    }
+
+    /// What the last wait reported.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {
+        self.0.iter().map(|event| {
+            let flags = event.flags;
+            Ready {
+                token: event.data.u64(),
+                readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                ended: flags.contains(epoll::EventFlags::RDHUP),
+                broken: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+            }
+        })
+    }
+}
+
+impl Epoll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub fn new() -> io::Result<Epoll> {
+        Ok(Epoll(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    /// Watches a connection for everything, edge-triggered.
+    ///
+    /// # Errors
+    /// Lack of memory or of watches (`fs.epoll.max_user_watches`).
+    pub fn add_connection(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.0, socket, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// Watches a descriptor for reading, level-triggered.
+    ///
+    /// # Errors
+    /// As [`add_connection`](Epoll::add_connection).
+    pub fn add_reader(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+
+    /// Stops watching. A closed descriptor is removed by itself.
+    ///
+    /// # Errors
+    /// When it was not watched.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.0, fd)?)
+    }
+
+    /// Waits until something happens, at most `timeout_ms`; an interrupted wait reports nothing.
+    ///
+    /// # Errors
+    /// None in practice.
+    #[inline]
+    pub fn wait(&self, events: &mut Events, timeout_ms: u64) -> io::Result<()> {
+        let timeout = Timespec {
+            tv_sec: (timeout_ms / 1000) as i64,
+            tv_nsec: (timeout_ms % 1000 * 1_000_000) as _,
+        };
+        events.0.clear();
+        let room = rustix::buffer::spare_capacity(&mut events.0);
+        match epoll::wait(&self.0, room, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Wakes a loop that waits in [`Epoll::wait`]; any thread may ring it.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    /// A silent bell.
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub fn new() -> io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Makes the bell readable.
+    pub fn ring(&self) {
+        // The only failure is a counter that is full, and then the bell is readable already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it silent again.
+    pub fn silence(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

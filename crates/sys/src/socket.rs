@@ -1,1 +1,180 @@
-//! .
+//! Sockets: listeners, accept, receive, send, and closing with and without mercy.
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// How a listening socket is made.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// Connections the kernel keeps until they are accepted (it admits one more, and caps it at
+    /// `net.core.somaxconn`).
+    pub backlog: i32,
+    /// Several sockets share the address, and the kernel spreads connections over them.
+    pub reuse_port: bool,
+}
+
+/// Opens a listening socket: non-blocking, address reusable at once, answers sent without delay.
+///
+/// An IPv6 address takes IPv6 connections only, so that `[::]:80` and `0.0.0.0:80` can be bound
+/// side by side.
+///
+/// # Errors
+/// What the kernel says: address in use, not available, or not permitted.
+pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if options.reuse_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    // Accepted sockets inherit it, which saves a call for each of them.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, options.backlog)?;
+    Ok(socket)
+}
+
+/// What an accept brought.
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection.
+    Connection(OwnedFd, SocketAddr),
+    /// Nobody waits.
+    None,
+    /// The connection failed before it was accepted; there may be more behind it.
+    Failed,
+    /// No descriptor or memory is left for it.
+    Exhausted,
+}
+
+/// Accepts the next connection, non-blocking.
+///
+/// # Errors
+/// When the listener itself is broken.
+#[inline]
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match net::acceptfrom_with(listener, flags) {
+        Ok((socket, Some(address))) => match SocketAddr::try_from(address) {
+            Ok(address) => Ok(Accepted::Connection(socket, address)),
+            Err(_) => Ok(Accepted::Failed),
+        },
+        Ok((_, None)) => Ok(Accepted::Failed),
+        Err(Errno::AGAIN) => Ok(Accepted::None),
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Ok(Accepted::Exhausted),
+        Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => {
+            Err(io::Error::other("the listener is closed"))
+        }
+        // accept(2): errors of the new connection itself are reported here, too
+        Err(_) => Ok(Accepted::Failed),
+    }
+}
+
+/// The address this end of a socket has.
+///
+/// # Errors
+/// When the socket is not an internet socket.
+pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    let address = net::getsockname(socket)?;
+    SocketAddr::try_from(address).map_err(|_| io::Error::other("not an internet address"))
+}
+
+/// What came of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing is there now.
+    Blocked,
+    /// The client has shut down writing.
+    Ended,
+    /// The connection failed.
+    Broken,
+}
+
+/// Receives what is there.
+#[inline]
+pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
+    match net::recv(socket, room, RecvFlags::empty()) {
+        Ok((0, _)) => Received::Ended,
+        Ok((count, _)) => Received::Bytes(count),
+        Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
+        Err(_) => Received::Broken,
+    }
+}
+
+/// What came of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken.
+    Bytes(usize),
+    /// The send buffer is full.
+    Blocked,
+    /// The connection failed.
+    Broken,
+}
+
+fn sent(result: rustix::io::Result<usize>) -> Sent {
+    match result {
+        Ok(count) => Sent::Bytes(count),
+        Err(Errno::AGAIN | Errno::INTR) => Sent::Blocked,
+        Err(_) => Sent::Broken,
+    }
+}
+
+/// Sends from one place. With `more`, the kernel may wait for what follows to fill a segment.
+#[inline]
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], more: bool) -> Sent {
+    let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
+    sent(net::send(socket, bytes, flags | SendFlags::NOSIGNAL))
+}
+
+/// Sends from two places in one call.
+#[inline]
+pub fn send_two(socket: BorrowedFd<'_>, first: &[u8], second: &[u8]) -> Sent {
+    let slices = [IoSlice::new(first), IoSlice::new(second)];
+    let mut control = net::SendAncillaryBuffer::default();
+    sent(net::sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL))
+}
+
+/// Sends `count` bytes of a file from `offset` without copying them through this process. Blocks on
+/// a file that is not in memory; see [`crate::file`].
+///
+/// `Bytes(0)` means that the file ends before `offset`.
+#[inline]
+pub fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, count: usize) -> Sent {
+    let mut offset = offset;
+    sent(rustix::fs::sendfile(socket, file, Some(&mut offset), count))
+}
+
+/// Announces the end of what is sent; the client can still be read.
+pub fn shut_down_writing(socket: BorrowedFd<'_>) {
+    let _ = net::shutdown(socket, net::Shutdown::Write);
+}
+
+/// Makes the coming close send a RST: unread and unsent bytes are dropped on both sides.
+pub fn reset_on_close(socket: BorrowedFd<'_>) {
+    let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+}
+
+/// A descriptor that is held back, so that one can be had by dropping it when there are no more.
+#[derive(Debug)]
+pub struct Spare(#[allow(dead_code)] OwnedFd);
+
+impl Spare {
+    /// Takes a descriptor.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new() -> io::Result<Spare> {
+        let flags = SocketFlags::CLOEXEC;
+        Ok(Spare(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?))
+    }
+}

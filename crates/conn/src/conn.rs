@@ -1,0 +1,483 @@
+//! One connection: what is remembered between two events, and what is to be done next.
+
+use crate::handler::{Handler, Job, Outcome, Peer, Request, Verdict};
+use crate::input::Input;
+use crate::reply::{Out, Reply};
+use forebay_http::date::IMF_LEN;
+use forebay_http::framing::{Framing, Skipper};
+use forebay_http::head::{self, Head, Lines, Parsed};
+use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+
+/// Bounds on what one connection may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Size of a request head.
+    pub head: head::Limits,
+    /// Bytes of a request body that are read and discarded, framing included.
+    pub body_bytes: u64,
+    /// Requests on one connection; the last answer says `Connection: close`.
+    pub requests: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head: head::Limits::default(), body_bytes: 1024 * 1024, requests: 10_000 }
+    }
+}
+
+/// Once this many bytes of answers are waiting in [`Out`], they are sent before the next request
+/// of a pipeline is looked at.
+const BATCH_BYTES: usize = 48 * 1024;
+
+/// What the engine does next.
+#[derive(Debug)]
+pub enum Step<J> {
+    /// Receive more bytes into the input, then advance.
+    Receive,
+    /// Send all of [`Out`], then tell [`Conn::sent`] and advance.
+    Send,
+    /// Have this done, then advance with the result in [`Context::done`].
+    Process(J),
+    /// Nothing until the job is done.
+    Wait,
+    /// The turn's budget is used up; advance again after the neighbours had theirs.
+    Yield,
+    /// Give socket and received bytes to [`Handler::hand_over`].
+    HandOver,
+    /// Close the connection.
+    Close(Closing),
+}
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Everything received was used: a plain close sends FIN.
+    Now,
+    /// Input may be unread, and closing on it would send a RST that destroys the answer on its way
+    /// (RFC 9112 §9.6): shut down writing, read and drop for a while, then close.
+    Linger,
+    /// Send a RST.
+    Reset,
+}
+
+/// What the connection is waiting for, which decides the time it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Await {
+    /// The first byte of the next request.
+    Idle,
+    /// The rest of a head; also the first byte on a new connection.
+    Head,
+    /// The rest of a request body.
+    Body,
+    /// A job.
+    Job,
+    /// Room in the client's receive window.
+    Send,
+}
+
+/// What a turn of an engine lends to a connection.
+pub struct Context<'c, H: Handler, S> {
+    /// Knows the answers.
+    pub handler: &'c mut H,
+    /// Where answers are written.
+    pub out: &'c mut Out<H::Body>,
+    /// What was received.
+    pub input: &'c mut Input,
+    /// Both ends of the connection.
+    pub peer: &'c Peer,
+    /// Bounds in force.
+    pub limits: &'c Limits,
+    /// Now, as the Date field writes it.
+    pub date: &'c [u8; IMF_LEN],
+    /// The server is about to stop: every answer is the connection's last.
+    pub draining: bool,
+    /// Requests that may still be answered in this turn.
+    pub budget: u32,
+    /// The result of the job the connection waited for.
+    pub done: Option<<H::Job as Job>::Done>,
+    /// The engine's counters.
+    pub metrics: &'c Local,
+    /// Times this turn, or does nothing.
+    pub watch: &'c mut S,
+}
+
+/// One connection as a state machine.
+///
+/// An idle one owns no heap memory.
+pub struct Conn<H: Handler> {
+    state: State,
+    /// Received and not yet used, while another connection has the loop's buffer.
+    held: Vec<u8>,
+    /// How much of the head at the front of the input is known not to hold its end.
+    searched: usize,
+    /// The head of a request that cannot be answered yet.
+    parked: Vec<u8>,
+    job: Option<H::Job>,
+    /// The log line of the answer whose body is being sent.
+    line: Option<H::Line>,
+    body_sent_bytes: u64,
+    served: u32,
+    admitted: bool,
+    input_ended: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A head, or nothing yet.
+    Head,
+    /// The parked request's body is being discarded.
+    Body(Skipper),
+    /// The parked request's job is to be started.
+    Job,
+    /// The parked request's job is running.
+    Waiting,
+    /// The parked request is somebody else's.
+    HandOver,
+    /// The last answer is written.
+    Last(Closing),
+}
+
+/// How an attempt to answer one request ended.
+enum Answer<J> {
+    /// Written; the connection is kept.
+    Next,
+    /// Written; the connection ends with it.
+    Last,
+    Job(J),
+    HandOver,
+    Reset,
+}
+
+impl<H: Handler> Default for Conn<H> {
+    fn default() -> Self {
+        Conn {
+            state: State::Head,
+            held: Vec::new(),
+            searched: 0,
+            parked: Vec::new(),
+            job: None,
+            line: None,
+            body_sent_bytes: 0,
+            served: 0,
+            admitted: false,
+            input_ended: false,
+        }
+    }
+}
+
+impl<H: Handler> Conn<H> {
+    /// Goes as far as the input allows and says what is needed to go on.
+    pub fn advance<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Step<H::Job> {
+        loop {
+            if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
+                return Step::Send;
+            }
+            let blocked = match &mut self.state {
+                State::Head => self.receive(cx),
+                State::Body(_) => self.discard(cx),
+                State::Waiting if cx.done.is_some() => self.answer_parked(cx),
+                State::Waiting => Some(Step::Wait),
+                // what was answered before goes out before anything that may take long
+                _ if !cx.out.is_empty() => Some(Step::Send),
+                State::Job => match self.job.take() {
+                    Some(job) => {
+                        self.state = State::Waiting;
+                        Some(Step::Process(job))
+                    }
+                    None => Some(Step::Close(Closing::Reset)),
+                },
+                State::HandOver => Some(Step::HandOver),
+                State::Last(closing) => Some(Step::Close(*closing)),
+            };
+            match blocked {
+                None => continue,
+                Some(Step::Receive | Step::Yield | Step::Wait) if !cx.out.is_empty() => {
+                    return Step::Send;
+                }
+                Some(Step::Receive) if self.input_ended => return Step::Close(Closing::Now),
+                Some(step) => return step,
+            }
+        }
+    }
+
+    /// The receive stage: finds the next head and has it answered.
+    fn receive<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+        if cx.input.is_empty() {
+            return Some(Step::Receive);
+        }
+        if cx.budget == 0 {
+            return Some(Step::Yield);
+        }
+        // Parse again only when the end of the head has come, so that a head sent byte by byte
+        // costs one search each, not one parse.
+        if self.searched > 0 && cx.input.len() < cx.limits.head.head_bytes {
+            let from = self.searched.saturating_sub(2);
+            if !contains_end(&cx.input.bytes()[from..]) {
+                self.searched = cx.input.len();
+                return Some(Step::Receive);
+            }
+        }
+        let input = std::mem::take(cx.input);
+        let mut lines = Lines::new();
+        let used = match Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
+            Ok(Parsed::Partial) => None,
+            Ok(Parsed::Complete(head)) => {
+                cx.watch.lap(Activity::Parse);
+                self.complete(cx, &head, &input);
+                Some(head.len)
+            }
+            Err(error) => {
+                self.refuse(cx, None, error.status(), error.reason());
+                Some(0)
+            }
+        };
+        *cx.input = input;
+        let Some(used) = used else {
+            self.searched = cx.input.len();
+            return Some(Step::Receive);
+        };
+        self.searched = 0;
+        cx.input.consume(used);
+        None
+    }
+
+    /// A whole head is there: discard the body that follows it, or answer.
+    fn complete<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        head: &Head<'_>,
+        input: &Input,
+    ) {
+        let bytes = &input.bytes()[..head.len];
+        if head.framing == Framing::None {
+            let answer = self.answer(cx, head);
+            let unread = input.len() > head.len;
+            return self.proceed(answer, bytes, unread);
+        }
+        match Skipper::new(head.framing, cx.limits.body_bytes) {
+            Err(error) => self.refuse(cx, Some(head), error.status(), error.reason()),
+            Ok(skipper) => {
+                if head.expects_continue && input.len() == head.len {
+                    cx.out.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    cx.metrics.add(Counter::Status1xx, 1);
+                }
+                self.park(bytes);
+                self.state = State::Body(skipper);
+            }
+        }
+    }
+
+    /// Skips the parked request's body; then the request is answered.
+    fn discard<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+        let State::Body(skipper) = &mut self.state else { return None };
+        match skipper.skip(cx.input.bytes()) {
+            Ok(skipped) => {
+                let done = skipper.is_done();
+                cx.input.consume(skipped);
+                if done { self.answer_parked(cx) } else { Some(Step::Receive) }
+            }
+            Err(error) => {
+                self.refuse(cx, None, error.status(), error.reason());
+                None
+            }
+        }
+    }
+
+    /// The process stage for a request whose head was put aside.
+    fn answer_parked<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+        let parked = std::mem::take(&mut self.parked);
+        let mut lines = Lines::new();
+        match Head::parse(&parked, &mut lines, &cx.limits.head) {
+            Ok(Parsed::Complete(head)) => {
+                let answer = self.answer(cx, &head);
+                self.proceed(answer, &parked, !cx.input.is_empty());
+            }
+            // Limits may have become tighter since it was parked.
+            Ok(Parsed::Partial) => self.refuse(cx, None, 431, "the request head is too large"),
+            Err(error) => self.refuse(cx, None, error.status(), error.reason()),
+        }
+        None
+    }
+
+    /// Verdict, then the handler's answer.
+    fn answer<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        head: &Head<'_>,
+    ) -> Answer<H::Job> {
+        let request = Request { head, peer: cx.peer };
+        let keep_alive = head.keep_alive
+            && !cx.draining
+            && !self.input_ended
+            && self.served + 1 < cx.limits.requests;
+        let mut reply = Reply::new(cx.out, cx.date, keep_alive);
+        reply.http10 = head.version == head::Version::Http10;
+        let verdict = if self.admitted {
+            Verdict::Admit(crate::Rank::FIRST)
+        } else {
+            cx.handler.verdict(&request)
+        };
+        match verdict {
+            Verdict::Admit(_) => {
+                self.admitted = true;
+                match cx.handler.process(&request, cx.done.take(), &mut reply) {
+                    Outcome::Replied => {}
+                    Outcome::Job(job) => return Answer::Job(job),
+                    Outcome::HandOver => return Answer::HandOver,
+                }
+            }
+            Verdict::Refuse(status) => {
+                cx.handler.refuse(status, "refused by policy", &mut reply);
+            }
+            Verdict::Reset => return Answer::Reset,
+        }
+        cx.watch.lap(Activity::Process);
+        let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
+        self.written(cx, Some(&request), status, bytes);
+        if keep_alive { Answer::Next } else { Answer::Last }
+    }
+
+    /// Moves to the state an answer leads to. `head` is the request's head, `unread` whether more
+    /// input has come after it.
+    fn proceed(&mut self, answer: Answer<H::Job>, head: &[u8], unread: bool) {
+        self.state = match answer {
+            Answer::Next => State::Head,
+            Answer::Last if unread => State::Last(Closing::Linger),
+            Answer::Last => State::Last(Closing::Now),
+            Answer::Reset => State::Last(Closing::Reset),
+            Answer::Job(job) => {
+                self.park(head);
+                self.job = Some(job);
+                State::Job
+            }
+            Answer::HandOver => {
+                self.park(head);
+                State::HandOver
+            }
+        };
+    }
+
+    /// Answers what cannot be served, and ends the connection: what follows cannot be trusted to
+    /// be a request.
+    fn refuse<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        head: Option<&Head<'_>>,
+        status: u16,
+        reason: &'static str,
+    ) {
+        let mut reply = Reply::new(cx.out, cx.date, false);
+        cx.handler.refuse(status, reason, &mut reply);
+        let (status, bytes) = (reply.status, reply.body_bytes);
+        let request = head.map(|head| Request { head, peer: cx.peer });
+        self.written(cx, request.as_ref(), status, bytes);
+        self.parked = Vec::new();
+        self.state = State::Last(Closing::Linger);
+    }
+
+    /// An answer is in [`Out`]: count it and log it.
+    fn written<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        request: Option<&Request<'_>>,
+        status: u16,
+        body_bytes: u64,
+    ) {
+        self.served += 1;
+        self.admitted = false;
+        cx.budget = cx.budget.saturating_sub(1);
+        cx.metrics.add(Counter::of_status(status), 1);
+        if let Some(line) = cx.handler.line(cx.peer, request, status) {
+            if cx.out.body.is_some() {
+                self.line = Some(line);
+                self.body_sent_bytes = 0;
+            } else {
+                cx.handler.log(line, body_bytes);
+            }
+        }
+    }
+
+    fn park(&mut self, head: &[u8]) {
+        if self.parked.is_empty() {
+            self.parked = head.to_vec();
+        }
+    }
+
+    /// Puts what was kept in front of the loop's input. Call before anything else in a turn.
+    pub fn resume(&mut self, input: &mut Input) {
+        input.clear();
+        if !self.held.is_empty() {
+            input.fill(&std::mem::take(&mut self.held));
+        }
+    }
+
+    /// Keeps what is left in the loop's input. Call at the end of a turn.
+    pub fn suspend(&mut self, input: &mut Input) {
+        if !input.is_empty() {
+            self.held = input.bytes().to_vec();
+            input.clear();
+        }
+    }
+
+    /// The client will send no more. What it asked for before is still answered.
+    pub fn end_input(&mut self) {
+        self.input_ended = true;
+    }
+
+    /// `count` bytes of the body in [`Out`] have been sent.
+    pub fn body_sent(&mut self, count: u64) {
+        self.body_sent_bytes += count;
+    }
+
+    /// All of [`Out`] has been sent, or never will be: the open log line is written.
+    pub fn sent(&mut self, handler: &mut H) {
+        if let Some(line) = self.line.take() {
+            handler.log(line, self.body_sent_bytes);
+        }
+    }
+
+    /// The time for what was awaited is over. Writes a last answer where one helps.
+    pub fn expire<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Step<H::Job> {
+        match self.awaits() {
+            Await::Head if !self.held.is_empty() || !cx.input.is_empty() => {
+                self.refuse(cx, None, 408, "the request took too long to arrive");
+            }
+            Await::Body => self.refuse(cx, None, 408, "the request body took too long to arrive"),
+            Await::Job => self.refuse(cx, None, 503, "the file could not be read in time"),
+            Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
+            Await::Send => self.state = State::Last(Closing::Reset),
+        }
+        self.advance(cx)
+    }
+
+    /// What is awaited, apart from a send that is under way, which the engine knows.
+    pub fn awaits(&self) -> Await {
+        match self.state {
+            State::Head if self.held.is_empty() && self.searched == 0 && self.served > 0 => {
+                Await::Idle
+            }
+            State::Head => Await::Head,
+            State::Body(_) => Await::Body,
+            State::Job | State::Waiting | State::HandOver => Await::Job,
+            State::Last(_) => Await::Send,
+        }
+    }
+
+    /// How many requests were answered.
+    pub fn served(&self) -> u32 {
+        self.served
+    }
+
+    /// Takes the bytes of a request that is handed over: its head and all that came after it.
+    pub fn take_received(&mut self, input: &mut Input) -> Vec<u8> {
+        let mut received = std::mem::take(&mut self.parked);
+        received.extend_from_slice(input.bytes());
+        input.clear();
+        received
+    }
+}
+
+/// Whether the empty line that ends a head is in `bytes`.
+fn contains_end(bytes: &[u8]) -> bool {
+    memchr::memmem::find(bytes, b"\n\r\n").is_some()
+}

@@ -1,0 +1,119 @@
+//! How many connections there are, in all and per client, and whether one more is let in.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Counts connections over all loops.
+#[derive(Debug)]
+pub struct Admission {
+    most: usize,
+    most_per_client: usize,
+    open: AtomicUsize,
+    shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
+}
+
+const SHARDS: usize = 16;
+
+/// Why a connection was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The limit on all connections is reached.
+    Total,
+    /// The limit on this client's connections is reached.
+    Client,
+}
+
+/// A place in the count. Dropping it gives it back, on whatever path a connection ends.
+#[derive(Debug)]
+pub struct Place {
+    admission: Arc<Admission>,
+    client: IpAddr,
+}
+
+impl Admission {
+    /// At most `most` connections at once, `most_per_client` of them from one client.
+    pub fn new(most: usize, most_per_client: usize) -> Arc<Admission> {
+        Arc::new(Admission {
+            most,
+            most_per_client,
+            open: AtomicUsize::new(0),
+            shards: Default::default(),
+        })
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> usize {
+        self.open.load(Relaxed)
+    }
+
+    /// Counts one more connection of `client`.
+    ///
+    /// # Errors
+    /// Which limit is in the way; nothing was counted then.
+    pub fn enter(self: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
+        if self.open.fetch_add(1, Relaxed) >= self.most {
+            self.open.fetch_sub(1, Relaxed);
+            return Err(Full::Total);
+        }
+        if self.is_counted_per_client() {
+            let mut clients = self.shard(client);
+            let count = clients.entry(client).or_insert(0);
+            if *count >= self.most_per_client {
+                self.open.fetch_sub(1, Relaxed);
+                return Err(Full::Client);
+            }
+            *count += 1;
+        }
+        Ok(Place { admission: Arc::clone(self), client })
+    }
+
+    fn is_counted_per_client(&self) -> bool {
+        self.most_per_client < self.most
+    }
+
+    fn shard(&self, client: IpAddr) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
+        let byte = match client {
+            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V6(ip) => ip.octets()[7],
+        };
+        // a panic cannot leave a count half changed
+        self.shards[usize::from(byte) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.admission.open.fetch_sub(1, Relaxed);
+        if self.admission.is_counted_per_client() {
+            let mut clients = self.admission.shard(self.client);
+            if let Some(count) = clients.get_mut(&self.client) {
+                *count -= 1;
+                if *count == 0 {
+                    clients.remove(&self.client);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_whatever_the_reason() {
+        let admission = Admission::new(3, 2);
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let first = admission.enter(a).unwrap();
+        let second = admission.enter(a).unwrap();
+        assert_eq!(admission.enter(a).unwrap_err(), Full::Client);
+        let third = admission.enter(b).unwrap();
+        assert_eq!(admission.enter(b).unwrap_err(), Full::Total);
+        assert_eq!(admission.open(), 3);
+        drop((first, second, third));
+        assert_eq!(admission.open(), 0);
+        assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+}

@@ -1,0 +1,98 @@
+//! How a running engine is told to drain or to stop, and what it says at the end.
+
+use forebay_conn::Await;
+use forebay_sys::epoll::Bell;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Told from outside; every loop of an engine looks at it when its bell rings.
+#[derive(Debug)]
+pub struct Control {
+    order: AtomicU8,
+    bells: Vec<Bell>,
+}
+
+/// What a loop has been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Order {
+    /// Serve.
+    Run = 0,
+    /// Accept what is queued, then nothing more; finish what is open and return.
+    Drain = 1,
+    /// Return now.
+    Stop = 2,
+}
+
+impl Control {
+    /// For `loops` loops.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn new(loops: usize) -> std::io::Result<Control> {
+        let bells = (0..loops).map(|_| Bell::new()).collect::<Result<_, _>>()?;
+        Ok(Control { order: AtomicU8::new(0), bells })
+    }
+
+    /// The bell that wakes loop `index`.
+    pub fn bell(&self, index: usize) -> &Bell {
+        &self.bells[index]
+    }
+
+    /// Gives an order. An order never takes back a stronger one.
+    pub fn give(&self, order: Order) {
+        self.order.fetch_max(order as u8, Ordering::AcqRel);
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    /// The order in force.
+    #[inline]
+    pub fn order(&self) -> Order {
+        match self.order.load(Ordering::Acquire) {
+            0 => Order::Run,
+            1 => Order::Drain,
+            _ => Order::Stop,
+        }
+    }
+}
+
+/// How the connections that were open when a loop began to drain have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Ended in good order.
+    pub drained: u64,
+    /// Cut, by what they were waiting for: a request, a job, a client that takes its answer.
+    pub aborted_receiving: u64,
+    /// Cut while a helper thread worked for them.
+    pub aborted_in_job: u64,
+    /// Cut while an answer was being sent.
+    pub aborted_sending: u64,
+}
+
+impl Ended {
+    /// Counts one connection that is cut.
+    pub fn abort(&mut self, awaited: Await) {
+        match awaited {
+            Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
+            Await::Job => self.aborted_in_job += 1,
+            Await::Send => self.aborted_sending += 1,
+        }
+    }
+
+    /// All that were cut.
+    pub fn aborted(&self) -> u64 {
+        self.aborted_receiving + self.aborted_in_job + self.aborted_sending
+    }
+}
+
+impl std::ops::Add for Ended {
+    type Output = Ended;
+
+    fn add(self, other: Ended) -> Ended {
+        Ended {
+            drained: self.drained + other.drained,
+            aborted_receiving: self.aborted_receiving + other.aborted_receiving,
+            aborted_in_job: self.aborted_in_job + other.aborted_in_job,
+            aborted_sending: self.aborted_sending + other.aborted_sending,
+        }
+    }
+}

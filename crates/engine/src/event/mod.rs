@@ -1,0 +1,257 @@
+//! The `event` engine: one loop per core, readiness based.
+//!
+//! * **Shape.** Each loop owns its listening sockets, its connections, one receive buffer, one place
+//!   for answers and one handler. Nothing on the way of a cache hit is shared with another loop.
+//! * **What blocks where.** A loop blocks only in `epoll_wait`. Jobs go to the helper threads and
+//!   come back through the loop's mailbox.
+//! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
+//!   that used up their turn (at most one entry each); jobs (at most one per connection).
+//! * **Run and drain.** [`EventLoop::run`] returns when [`Control`] has ordered a drain and the last
+//!   connection has ended, or at once on a stop.
+
+mod accept;
+mod connection;
+
+use crate::admission::Admission;
+use crate::control::{Control, Ended, Order};
+use crate::helpers::{Helpers, Mailbox};
+use crate::settings::Settings;
+use crate::timer::Wheel;
+use accept::{Listener, Reserve};
+use connection::Connection;
+use forebay_conn::{Handler, Input, Job, Now, Out};
+use forebay_http::date::{self, IMF_LEN};
+use forebay_metrics::{Counter, Local};
+use forebay_sys::clock;
+use forebay_sys::epoll::{Epoll, Events};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+const SLEEP_MS: u64 = 500;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 512;
+
+/// Tokens above all connections': listeners, then the bell.
+const BELL: u64 = u64::MAX;
+const FIRST_LISTENER: u64 = u64::MAX - 1024;
+
+/// Everything a loop is made of.
+pub struct Parts<H: Handler> {
+    /// Listening sockets and the addresses they are bound to. They are this loop's alone or shared;
+    /// both work.
+    pub listeners: Vec<(OwnedFd, SocketAddr)>,
+    /// Knows the answers.
+    pub handler: H,
+    /// Timeouts and bounds.
+    pub settings: Settings,
+    /// The count of connections, shared by all loops.
+    pub admission: Arc<Admission>,
+    /// The helper threads, shared by all loops.
+    pub helpers: Helpers<H::Job>,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// Which of the control's bells is this loop's.
+    pub index: usize,
+    /// The loop's counters.
+    pub metrics: Arc<Local>,
+}
+
+/// One loop.
+pub struct EventLoop<H: Handler> {
+    epoll: Epoll,
+    listeners: Vec<Listener>,
+    reserve: Reserve,
+    connections: Slab<Connection<H>>,
+    /// Distinguishes a connection from an earlier one in the same place.
+    generation: u32,
+    /// Connections that can go on but have used up their turn.
+    yielded: VecDeque<u64>,
+    wheel: Wheel,
+    lingering: usize,
+    turns: u32,
+    now: Now,
+    date: [u8; IMF_LEN],
+    draining: bool,
+    ended: Ended,
+    input: Input,
+    out: Out<H::Body>,
+    mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
+    handler: H,
+    settings: Settings,
+    admission: Arc<Admission>,
+    helpers: Helpers<H::Job>,
+    control: Arc<Control>,
+    index: usize,
+    metrics: Arc<Local>,
+}
+
+impl<H: Handler> EventLoop<H> {
+    /// Makes a loop; it serves nothing until [`run`](EventLoop::run).
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub fn new(parts: Parts<H>) -> io::Result<EventLoop<H>> {
+        let epoll = Epoll::new()?;
+        epoll.add_reader(parts.control.bell(parts.index), BELL)?;
+        let mut listeners = Vec::new();
+        for (token, (socket, address)) in (FIRST_LISTENER..).zip(parts.listeners) {
+            epoll.add_reader(&socket, token)?;
+            listeners.push(Listener::new(socket, address));
+        }
+        let now = read_clocks();
+        let head_bytes = parts.settings.limits.head.head_bytes;
+        Ok(EventLoop {
+            epoll,
+            listeners,
+            reserve: Reserve::new()?,
+            connections: Slab::new(),
+            generation: 0,
+            yielded: VecDeque::new(),
+            wheel: Wheel::new(now.monotonic_ms),
+            lingering: 0,
+            turns: 0,
+            now,
+            date: date::format(now.unix_ms / 1000),
+            draining: false,
+            ended: Ended::default(),
+            input: Input::with_capacity((2 * head_bytes).max(64 * 1024)),
+            out: Out::default(),
+            mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
+            handler: parts.handler,
+            settings: parts.settings,
+            admission: parts.admission,
+            helpers: parts.helpers,
+            control: parts.control,
+            index: parts.index,
+            metrics: parts.metrics,
+        })
+    }
+
+    /// Serves until told to stop, or told to drain and everything has ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait for events, which nothing here can mend.
+    pub fn run(mut self) -> io::Result<Ended> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut due = Vec::new();
+        loop {
+            self.epoll.wait(&mut events, self.sleep_ms())?;
+            self.read_clocks();
+            for ready in events.iter() {
+                match ready.token {
+                    BELL => {
+                        self.control.bell(self.index).silence();
+                        for (token, result) in self.mailbox.take() {
+                            self.job_done(token, result);
+                        }
+                    }
+                    token if token >= FIRST_LISTENER => {
+                        self.accept((token - FIRST_LISTENER) as usize);
+                    }
+                    _ => self.ready(ready),
+                }
+            }
+            for _ in 0..self.yielded.len() {
+                if let Some(token) = self.yielded.pop_front() {
+                    self.take_turn(token);
+                }
+            }
+            self.wheel.advance(self.now.monotonic_ms, &mut due);
+            for token in due.drain(..) {
+                self.look_at_deadline(token);
+            }
+            self.resume_accepting();
+            self.handler.turn(self.now);
+            match self.control.order() {
+                Order::Run => {}
+                Order::Drain => self.begin_drain(),
+                Order::Stop => break,
+            }
+            if self.draining && self.connections.is_empty() {
+                break;
+            }
+        }
+        Ok(self.stop())
+    }
+
+    fn sleep_ms(&self) -> u64 {
+        if !self.yielded.is_empty() {
+            return 0;
+        }
+        let paused = self.listeners.iter().any(Listener::is_paused);
+        let most = if paused { accept::PAUSE_MS } else { SLEEP_MS };
+        self.wheel.sleep_ms(self.now.monotonic_ms, most)
+    }
+
+    fn read_clocks(&mut self) {
+        let now = read_clocks();
+        if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
+            self.date = date::format(now.unix_ms / 1000);
+        }
+        self.now = now;
+    }
+
+    /// Takes what the listeners have queued, closes them, and ends what is idle.
+    fn begin_drain(&mut self) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        for index in 0..self.listeners.len() {
+            while self.accept(index) {}
+        }
+        self.listeners.clear();
+        let idle: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_idle())
+            .map(|(_, connection)| connection.token)
+            .collect();
+        self.ended.drained += idle.len() as u64;
+        for token in idle {
+            self.close(token);
+        }
+    }
+
+    fn stop(mut self) -> Ended {
+        let open: Vec<_> =
+            self.connections.iter().map(|(_, open)| (open.token, open.awaits())).collect();
+        for (token, awaited) in open {
+            self.ended.abort(awaited);
+            self.close(token);
+        }
+        self.read_clocks();
+        self.handler.turn(self.now);
+        self.ended
+    }
+
+    /// Whether what comes next is timed by activity.
+    #[inline]
+    fn is_sampled(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        self.settings.sample != 0 && self.turns.is_multiple_of(self.settings.sample)
+    }
+
+    fn count(&self, counter: Counter) {
+        self.metrics.add(counter, 1);
+    }
+
+    /// The place of the connection with this token, if it is still there.
+    fn key(&self, token: u64) -> Option<usize> {
+        let key = (token & 0xffff_ffff) as usize;
+        self.connections.get(key).filter(|connection| connection.token == token).map(|_| key)
+    }
+}
+
+fn read_clocks() -> Now {
+    Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
+}
+
+/// A connection's token: generation above, place below. Never as large as the listeners'.
+fn token(generation: u32, key: usize) -> u64 {
+    u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
+}

@@ -1,0 +1,130 @@
+//! How an answer leaves: bytes from memory in one call, files by `sendfile`, and never a file that
+//! has changed since its head was written.
+
+use forebay_conn::{Handler, Out, Piece};
+use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+use forebay_sys::file;
+use forebay_sys::socket::{self, Sent};
+use std::os::fd::BorrowedFd;
+
+/// Bytes of a file that are looked for in memory and sent at a time.
+const CHUNK_BYTES: u64 = 512 * 1024;
+
+/// How far sending came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything is sent.
+    Done,
+    /// The client must take something first.
+    Blocked,
+    /// The turn's bytes are used up.
+    Budget,
+    /// The next bytes of the file are not in memory: [`Handler::warm`].
+    Cold,
+    /// The file is not the one the head was written for; the answer cannot be finished.
+    Changed,
+    /// The connection failed.
+    Broken,
+}
+
+/// What one turn has sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// All bytes.
+    pub bytes: u64,
+    /// Those of the streamed body.
+    pub body_bytes: u64,
+}
+
+/// Sends as much of `out` as the client takes, at most about `budget` bytes.
+#[inline]
+pub fn send<H: Handler>(
+    socket: BorrowedFd<'_>,
+    out: &mut Out<H::Body>,
+    handler: &mut H,
+    budget: u64,
+    metrics: &Local,
+    watch: &mut impl Stopwatch,
+) -> (Progress, Tally) {
+    let mut tally = Tally::default();
+    let progress = loop {
+        match send_once(socket, out, handler, &mut tally, watch) {
+            None if out.is_empty() => break Progress::Done,
+            None if tally.bytes >= budget => break Progress::Budget,
+            None => {}
+            Some(progress) => break progress,
+        }
+    };
+    metrics.add(Counter::SentBytes, tally.bytes);
+    (progress, tally)
+}
+
+/// One system call's worth; `Some` if there is a reason to stop.
+#[inline]
+fn send_once<H: Handler>(
+    socket: BorrowedFd<'_>,
+    out: &mut Out<H::Body>,
+    handler: &H,
+    tally: &mut Tally,
+    watch: &mut impl Stopwatch,
+) -> Option<Progress> {
+    let head = &out.bytes[out.sent..];
+    let piece = out.body.as_ref().map(|body| (body, handler.piece(body)));
+    let (sent, wanted) = match piece {
+        Some((_, None)) => {
+            out.body = None;
+            if out.sent == out.bytes.len() {
+                out.clear();
+            }
+            return None;
+        }
+        None if head.is_empty() => {
+            out.clear();
+            return None;
+        }
+        None => (socket::send(socket, head, false), head.len()),
+        Some((_, Some(Piece::Memory(body)))) if head.is_empty() => {
+            (socket::send(socket, body, false), body.len())
+        }
+        Some((_, Some(Piece::Memory(body)))) => {
+            (socket::send_two(socket, head, body), head.len() + body.len())
+        }
+        Some((_, Some(Piece::File { .. }))) if !head.is_empty() => {
+            (socket::send(socket, head, true), head.len())
+        }
+        Some((body, Some(Piece::File { file, offset, len }))) => {
+            let chunk = len.min(CHUNK_BYTES);
+            if !handler.is_intact(body) {
+                return Some(Progress::Changed);
+            }
+            if !file::is_resident(file, offset, chunk).unwrap_or(true) {
+                return Some(Progress::Cold);
+            }
+            // the last byte waits for one more look at the file
+            let count = if chunk == len && len > 1 { len - 1 } else { chunk };
+            let sent = socket::send_file(socket, file, offset, count as usize);
+            watch.lap(Activity::Sendfile);
+            if sent == Sent::Bytes(0) {
+                return Some(Progress::Changed);
+            }
+            // how much the client takes is known only when it takes nothing
+            (sent, 0)
+        }
+    };
+    watch.lap(Activity::Send);
+    let count = match sent {
+        Sent::Bytes(count) => count,
+        Sent::Blocked => return Some(Progress::Blocked),
+        Sent::Broken => return Some(Progress::Broken),
+    };
+    let of_head = count.min(head.len());
+    out.sent += of_head;
+    tally.bytes += count as u64;
+    tally.body_bytes += (count - of_head) as u64;
+    if let Some(body) = &mut out.body {
+        handler.advance(body, (count - of_head) as u64);
+    } else if out.sent == out.bytes.len() {
+        out.clear();
+    }
+    (count < wanted).then_some(Progress::Blocked)
+}

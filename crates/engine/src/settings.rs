@@ -1,0 +1,86 @@
+//! Timeouts and bounds that every engine keeps.
+
+use forebay_conn::{Await, Limits};
+
+/// What an engine is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bounds on what one connection may ask for.
+    pub limits: Limits,
+    /// How long is waited for what.
+    pub timeouts: Timeouts,
+    /// Every so many turns of a connection one is timed by activity; 0 for never.
+    pub sample: u32,
+    /// Requests one connection may have answered before its neighbours have their turn.
+    pub turn_requests: u32,
+    /// Bytes one connection may send before its neighbours have their turn.
+    pub turn_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            sample: 512,
+            turn_requests: 64,
+            turn_bytes: 2 * 1024 * 1024,
+        }
+    }
+}
+
+/// How long is waited for what, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From the first byte of a head (on a new connection: from accept) to its last.
+    pub head_ms: u64,
+    /// From the end of the head to the end of the body.
+    pub body_ms: u64,
+    /// From an answer to the next request.
+    pub idle_ms: u64,
+    /// For a job of a helper thread.
+    pub job_ms: u64,
+    /// A client that takes fewer than `send_bytes_per_s` over this long is cut.
+    pub send_window_ms: u64,
+    /// The minimum rate of a client that is being sent an answer; 0 for none.
+    pub send_bytes_per_s: u64,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            head_ms: 10_000,
+            body_ms: 30_000,
+            idle_ms: 60_000,
+            job_ms: 60_000,
+            send_window_ms: 10_000,
+            send_bytes_per_s: 1024,
+        }
+    }
+}
+
+impl Timeouts {
+    /// How long a connection may wait for this.
+    #[inline]
+    pub fn of(&self, awaited: Await) -> u64 {
+        match awaited {
+            Await::Head => self.head_ms,
+            Await::Body => self.body_ms,
+            Await::Idle => self.idle_ms,
+            Await::Job => self.job_ms,
+            Await::Send => self.send_window_ms,
+        }
+    }
+
+    /// Bytes a client must take in one window.
+    pub fn bytes_per_window(&self) -> u64 {
+        self.send_bytes_per_s.saturating_mul(self.send_window_ms) / 1000
+    }
+}
+
+/// Closing with unread input: read and drop at most this many bytes …
+pub const LINGER_BYTES: u64 = 256 * 1024;
+/// … for at most this long …
+pub const LINGER_MS: u64 = 2_000;
+/// … on at most so many connections of one loop at a time. Beyond that they are closed at once.
+pub const LINGER_CONNECTIONS: usize = 1024;
