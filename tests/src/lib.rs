@@ -5,8 +5,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
+//! | [`fuse`] | a file system in which reads hang until released |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`wire`] | bytes out, bytes in, with a deadline |
+//! | [`case`] | a conformance case, read from its file |
+//! | [`play`] | a case played against a server |
+//! | [`answer`] | an answer read strictly, and what no answer may get wrong |
+//! | [`fixture`] | the directory the cases are played against |
 //!
 //! It deliberately has no HTTP client: a test says which bytes it sends.
 //!
@@ -24,6 +30,12 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+pub mod answer;
+pub mod case;
+pub mod faults;
+pub mod fixture;
+pub mod fuse;
+pub mod play;
 pub mod server;
 pub mod wire;
 

@@ -81,8 +81,6 @@ pub struct Context<'c, H: Handler, S> {
     pub handler: &'c mut H,
     /// Where answers are written.
     pub out: &'c mut Out<H::Body>,
-    /// What was received.
-    pub input: &'c mut Input,
     /// Both ends of the connection.
     pub peer: &'c Peer,
     /// Bounds in force.
@@ -167,15 +165,19 @@ impl<H: Handler> Default for Conn<H> {
 
 impl<H: Handler> Conn<H> {
     /// Goes as far as the input allows and says what is needed to go on.
-    pub fn advance<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Step<H::Job> {
+    pub fn advance<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
         loop {
             if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
                 return Step::Send;
             }
             let blocked = match &mut self.state {
-                State::Head => self.receive(cx),
-                State::Body(_) => self.discard(cx),
-                State::Waiting if cx.done.is_some() => self.answer_parked(cx),
+                State::Head => self.receive(cx, input),
+                State::Body(_) => self.discard(cx, input),
+                State::Waiting if cx.done.is_some() => self.answer_parked(cx, input),
                 State::Waiting => Some(Step::Wait),
                 // what was answered before goes out before anything that may take long
                 _ if !cx.out.is_empty() => Some(Step::Send),
@@ -201,8 +203,12 @@ impl<H: Handler> Conn<H> {
     }
 
     /// The receive stage: finds the next head and has it answered.
-    fn receive<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
-        if cx.input.is_empty() {
+    fn receive<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        if input.is_empty() {
             return Some(Step::Receive);
         }
         if cx.budget == 0 {
@@ -210,20 +216,19 @@ impl<H: Handler> Conn<H> {
         }
         // Parse again only when the end of the head has come, so that a head sent byte by byte
         // costs one search each, not one parse.
-        if self.searched > 0 && cx.input.len() < cx.limits.head.head_bytes {
+        if self.searched > 0 && input.len() < cx.limits.head.head_bytes {
             let from = self.searched.saturating_sub(2);
-            if !contains_end(&cx.input.bytes()[from..]) {
-                self.searched = cx.input.len();
+            if !contains_end(&input.bytes()[from..]) {
+                self.searched = input.len();
                 return Some(Step::Receive);
             }
         }
-        let input = std::mem::take(cx.input);
         let mut lines = Lines::new();
         let used = match Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
             Ok(Parsed::Partial) => None,
             Ok(Parsed::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
-                self.complete(cx, &head, &input);
+                self.complete(cx, &head, input);
                 Some(head.len)
             }
             Err(error) => {
@@ -231,13 +236,12 @@ impl<H: Handler> Conn<H> {
                 Some(0)
             }
         };
-        *cx.input = input;
         let Some(used) = used else {
-            self.searched = cx.input.len();
+            self.searched = input.len();
             return Some(Step::Receive);
         };
         self.searched = 0;
-        cx.input.consume(used);
+        input.consume(used);
         None
     }
 
@@ -268,13 +272,17 @@ impl<H: Handler> Conn<H> {
     }
 
     /// Skips the parked request's body; then the request is answered.
-    fn discard<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+    fn discard<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
         let State::Body(skipper) = &mut self.state else { return None };
-        match skipper.skip(cx.input.bytes()) {
+        match skipper.skip(input.bytes()) {
             Ok(skipped) => {
                 let done = skipper.is_done();
-                cx.input.consume(skipped);
-                if done { self.answer_parked(cx) } else { Some(Step::Receive) }
+                input.consume(skipped);
+                if done { self.answer_parked(cx, input) } else { Some(Step::Receive) }
             }
             Err(error) => {
                 self.refuse(cx, None, error.status(), error.reason());
@@ -284,13 +292,17 @@ impl<H: Handler> Conn<H> {
     }
 
     /// The process stage for a request whose head was put aside.
-    fn answer_parked<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+    fn answer_parked<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
         let parked = std::mem::take(&mut self.parked);
         let mut lines = Lines::new();
         match Head::parse(&parked, &mut lines, &cx.limits.head) {
             Ok(Parsed::Complete(head)) => {
                 let answer = self.answer(cx, &head);
-                self.proceed(answer, &parked, !cx.input.is_empty());
+                self.proceed(answer, &parked, !input.is_empty());
             }
             // Limits may have become tighter since it was parked.
             Ok(Parsed::Partial) => self.refuse(cx, None, 431, "the request head is too large"),
@@ -437,9 +449,13 @@ impl<H: Handler> Conn<H> {
     }
 
     /// The time for what was awaited is over. Writes a last answer where one helps.
-    pub fn expire<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Step<H::Job> {
+    pub fn expire<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
         match self.awaits() {
-            Await::Head if !self.held.is_empty() || !cx.input.is_empty() => {
+            Await::Head if !self.held.is_empty() || !input.is_empty() => {
                 self.refuse(cx, None, 408, "the request took too long to arrive");
             }
             Await::Body => self.refuse(cx, None, 408, "the request body took too long to arrive"),
@@ -447,7 +463,7 @@ impl<H: Handler> Conn<H> {
             Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
             Await::Send => self.state = State::Last(Closing::Reset),
         }
-        self.advance(cx)
+        self.advance(cx, input)
     }
 
     /// What is awaited, apart from a send that is under way, which the engine knows.

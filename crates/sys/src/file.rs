@@ -311,10 +311,7 @@ mod tests {
         let link = find_link_beneath(root, b"in").unwrap();
         assert_eq!(stamp(link.as_fd()).unwrap().kind, Kind::Link);
         assert_eq!(link_target(link.as_fd()).unwrap(), b"page");
-        assert_eq!(
-            stamp(open_beneath(root, b"").unwrap().as_fd()).unwrap().kind,
-            Kind::Directory
-        );
+        assert_eq!(stamp(open_beneath(root, b"").unwrap().as_fd()).unwrap().kind, Kind::Directory);
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -1,1 +1,138 @@
-//! .
+//! What the process and its threads are allowed: descriptors, cores, priority. And the two calls
+//! by which a thread writes a log without ever hanging on it.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, getrlimit, setpriority_process, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Raises the soft limit of open descriptors to the hard limit; returns the limit then in force.
+///
+/// # Errors
+/// When the kernel refuses; the old limit then stays.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(limit.current.unwrap_or(u64::MAX))
+}
+
+/// Holds a descriptor that can be given up when all others are used: dropping it makes room for
+/// one accept that is answered and closed.
+///
+/// # Errors
+/// Lack of descriptors, or no `/dev/null`.
+pub fn reserve_descriptor() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?)
+}
+
+/// How many threads can run at once: the cores this process may use, cut by the quota of its
+/// cgroup; at least 1.
+pub fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The numbers of the cores the calling thread may run on, ascending.
+///
+/// # Errors
+/// On machines with more cores than the kernel's default set holds (1024).
+pub fn allowed_cores() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
+}
+
+/// Binds the calling thread to one core.
+///
+/// # Errors
+/// When there is no such core or it is not allowed.
+pub fn pin_to_core(core: usize) -> io::Result<()> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Sets the niceness of the calling thread: -20 is served first, 19 last. On Linux niceness belongs
+/// to a thread, whatever POSIX says (sched(7)).
+///
+/// # Errors
+/// Lowering it needs CAP_SYS_NICE.
+pub fn set_nice(nice: i32) -> io::Result<()> {
+    Ok(setpriority_process(None, nice)?)
+}
+
+/// Opens a file for appending and creates it (mode 0640) if it is not there. Does not wait for the
+/// reader of a FIFO, and writing to one that is full fails instead of waiting.
+///
+/// # Errors
+/// What the kernel says; `ENXIO` for a FIFO that nobody reads.
+pub fn open_append(path: &Path) -> io::Result<File> {
+    let flags =
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
+    Ok(File::from(rustix::fs::open(path, flags | OFlags::NOCTTY, mode)?))
+}
+
+/// Waits until something can be written to `fd`, at most `timeout`; says whether it can. Of a pipe
+/// that is ready, 4096 bytes can be written without waiting (pipe(7)).
+///
+/// # Errors
+/// None in practice; an interrupted wait counts as one that timed out.
+pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn the_descriptor_limit_is_the_hard_limit() {
+        let limit = raise_descriptor_limit().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, Some(limit));
+        assert_eq!(getrlimit(Resource::Nofile).maximum, Some(limit));
+    }
+
+    #[test]
+    fn a_thread_is_pinned_and_made_nice_alone() {
+        let before = allowed_cores().unwrap();
+        assert!(!before.is_empty() && usable_cores() >= 1);
+        let last = *before.last().unwrap();
+        let pinned = std::thread::spawn(move || {
+            pin_to_core(last).unwrap();
+            set_nice(5).unwrap();
+            allowed_cores().unwrap()
+        });
+        assert_eq!(pinned.join().unwrap(), [last]);
+        assert_eq!(allowed_cores().unwrap(), before);
+        assert!(pin_to_core(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn a_full_pipe_is_not_writable() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        assert!(wait_writable(&writer, Duration::ZERO).unwrap());
+        while wait_writable(&writer, Duration::ZERO).unwrap() {
+            writer.write_all(&[b'x'; 4096]).unwrap();
+        }
+        drop(reader);
+        // broken is reported as writable: the write then says what is wrong
+        assert!(wait_writable(&writer, Duration::ZERO).unwrap());
+    }
+}

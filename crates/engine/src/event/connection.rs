@@ -160,7 +160,6 @@ impl<H: Handler> EventLoop<H> {
         let mut cx = Context {
             handler: &mut self.handler,
             out: &mut self.out,
-            input: &mut self.input,
             peer: &connection.peer,
             limits: &self.settings.limits,
             date: &self.date,
@@ -170,28 +169,32 @@ impl<H: Handler> EventLoop<H> {
             metrics: &self.metrics,
             watch: &mut watch,
         };
-        connection.conn.resume(cx.input);
+        let input = &mut self.input;
+        connection.conn.resume(input);
         if let Some(pending) = connection.pending.take() {
             *cx.out = *pending;
         }
         let mut budget = self.settings.turn_bytes;
         let draining = self.draining;
         let fate = loop {
-            let step =
-                if cx.out.is_empty() { connection.conn.advance(&mut cx) } else { Step::Send };
+            let step = if cx.out.is_empty() {
+                connection.conn.advance(&mut cx, input)
+            } else {
+                Step::Send
+            };
             match step {
                 Step::Receive if !connection.readable => {
-                    let idle = cx.input.is_empty() && connection.conn.awaits() == Await::Idle;
+                    let idle = input.is_empty() && connection.conn.awaits() == Await::Idle;
                     break if draining && idle { Fate::Closes(Closing::Now) } else { Fate::Waits };
                 }
                 Step::Receive => {
-                    let room = cx.input.room();
+                    let room = input.room();
                     let most = room.len();
                     let received = socket::receive(connection.socket.as_fd(), room);
                     cx.watch.lap(Activity::Read);
                     match received {
                         Received::Bytes(count) => {
-                            cx.input.received(count);
+                            input.received(count);
                             cx.metrics.add(Counter::ReceivedBytes, count as u64);
                             connection.readable = count == most || connection.ended;
                         }
@@ -244,7 +247,7 @@ impl<H: Handler> EventLoop<H> {
             connection.pending = Some(Box::new(cx.out.take_rest()));
         }
         if !matches!(fate, Fate::HandOver) {
-            connection.conn.suspend(cx.input);
+            connection.conn.suspend(input);
         }
         fate
     }
@@ -357,7 +360,6 @@ impl<H: Handler> EventLoop<H> {
         let mut cx = Context {
             handler: &mut self.handler,
             out: &mut self.out,
-            input: &mut self.input,
             peer: &connection.peer,
             limits: &self.settings.limits,
             date: &self.date,
@@ -367,7 +369,7 @@ impl<H: Handler> EventLoop<H> {
             metrics: &self.metrics,
             watch: &mut Watch::new(&self.metrics, false),
         };
-        let closing = match connection.conn.expire(&mut cx) {
+        let closing = match connection.conn.expire(&mut cx, &mut self.input) {
             Step::Close(closing) => closing,
             _ => Closing::Linger,
         };
