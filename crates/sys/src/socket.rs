@@ -163,18 +163,3 @@ pub fn shut_down_writing(socket: BorrowedFd<'_>) {
 pub fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
-
-/// A descriptor that is held back, so that one can be had by dropping it when there are no more.
-#[derive(Debug)]
-pub struct Spare(#[allow(dead_code)] OwnedFd);
-
-impl Spare {
-    /// Takes a descriptor.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn new() -> io::Result<Spare> {
-        let flags = SocketFlags::CLOEXEC;
-        Ok(Spare(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?))
-    }
-}

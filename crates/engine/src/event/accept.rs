@@ -6,7 +6,8 @@ use crate::admission::Full;
 use crate::watch::Watch;
 use forebay_conn::{Handler, Peer, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
-use forebay_sys::socket::{self, Accepted, Spare};
+use forebay_sys::process;
+use forebay_sys::socket::{self, Accepted};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,11 +36,11 @@ impl Listener {
 }
 
 /// One descriptor held back, so that a client can be told that there are no more.
-pub(super) struct Reserve(Option<Spare>);
+pub(super) struct Reserve(Option<OwnedFd>);
 
 impl Reserve {
     pub(super) fn new() -> io::Result<Reserve> {
-        Ok(Reserve(Some(Spare::new()?)))
+        Ok(Reserve(Some(process::reserve_descriptor()?)))
     }
 }
 
@@ -143,7 +144,7 @@ impl<H: Handler> EventLoop<H> {
                 Ok(Accepted::Failed) => true,
                 _ => false,
             };
-            self.reserve.0 = Spare::new().ok();
+            self.reserve.0 = process::reserve_descriptor().ok();
             if !more {
                 break;
             }
@@ -163,7 +164,7 @@ impl<H: Handler> EventLoop<H> {
         for (token, listener) in (FIRST_LISTENER..).zip(&mut self.listeners) {
             if listener.is_paused() && self.now.monotonic_ms >= listener.paused_until_ms {
                 if self.reserve.0.is_none() {
-                    self.reserve.0 = Spare::new().ok();
+                    self.reserve.0 = process::reserve_descriptor().ok();
                 }
                 if self.epoll.add_reader(&listener.socket, token).is_ok() {
                     listener.paused_until_ms = 0;
