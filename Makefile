@@ -27,7 +27,7 @@ test: ## Everything: style, documentation, licences, unit and end-to-end tests
 	scripts/make-example --check
 	$(MAKE) --no-print-directory check
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	cargo deny --offline check bans licenses sources
+	cargo deny --locked check bans licenses sources
 	cargo build --release --locked --bin forebay
 	FOREBAY_BIN=$(BIN) cargo test --locked -p forebay-tests
 
@@ -44,10 +44,11 @@ audit: ## Licences, sources and published advisories of all dependencies (needs 
 bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARGS
 	@scripts/install build bench
 	cargo build --release --locked --bin forebay
-	FOREBAY_BIN=$(BIN) cargo run --release --locked -p forebay-benches --bin bench -- $(ARGS)
+	cargo build --release --locked -p forebay-benches
+	$(TARGET)/release/bench $(ARGS)
 
 fuzz: ## Every fuzz target for 60 seconds
-	@scripts/install build
+	@scripts/install build fuzz
 	fuzz/run 60
 
 build:

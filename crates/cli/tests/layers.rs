@@ -1,5 +1,5 @@
 //! The layers hold: packages import only downward, the pure ones stay pure, and `unsafe` stays
-//! where it is allowed. See the table of layers in CONTRIBUTING.md.
+//! where it is allowed. CONTRIBUTING.md shows the layers, and gives a reason for every dependency.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
@@ -60,6 +60,8 @@ struct Package {
     folder: PathBuf,
     /// Workspace packages it needs to be built; what only its tests need is not asked here.
     imports: Vec<String>,
+    /// Packages from the registry, those for tests included.
+    dependencies: Vec<String>,
     /// The root files of its library and programs.
     roots: Vec<PathBuf>,
 }
@@ -90,10 +92,14 @@ fn package(value: &Value) -> Package {
         |target: &&Value| list(&target["kind"]).any(|kind| kind == "lib" || kind == "bin");
     let roots =
         list(&value["targets"]).filter(is_built).map(|target| text(&target["src_path"]).into());
+    let dependencies = list(&value["dependencies"])
+        .filter(|import| !import["source"].is_null())
+        .map(|import| text(&import["name"]).to_owned());
     Package {
         name: text(&value["name"]).to_owned(),
         folder: Path::new(text(&value["manifest_path"])).parent().unwrap().to_owned(),
         imports: imports.collect(),
+        dependencies: dependencies.collect(),
         roots: roots.collect(),
     }
 }
@@ -177,4 +183,17 @@ fn unsafe_stays_in_the_packages_made_for_it() {
         }
     }
     assert!(wrong.is_empty(), "unsafe where it may not be:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../CONTRIBUTING.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut wanted: Vec<_> = packages().into_iter().flat_map(|one| one.dependencies).collect();
+    wanted.sort();
+    wanted.dedup();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let explained: Vec<_> = rows.filter(|name| !name.contains('/')).collect();
+    let missing: Vec<_> = wanted.iter().filter(|name| !explained.contains(&&***name)).collect();
+    assert!(missing.is_empty(), "CONTRIBUTING.md does not say why these are here: {missing:?}");
 }
