@@ -249,7 +249,7 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
 fn configuration(options: &Options, addr: SocketAddr) -> String {
     let Options { root, engine, workers, config, .. } = options;
-    let log = if options.log { "" } else { "log = \"off\"\n" };
+    let log = if options.log { "" } else { "log.access = \"off\"\n" };
     format!(
         "listen = [\"{addr}\"]\nroot = {root:?}\nengine = \"{engine}\"\nworkers = {workers}\n{log}{config}"
     )

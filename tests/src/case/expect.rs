@@ -1,0 +1,209 @@
+//! The expecting half of a case.
+
+use super::Mistake;
+use super::send::{self, Action};
+use regex_lite::Regex;
+
+/// What must come back in one turn.
+#[derive(Debug, Default)]
+pub struct Expectation {
+    /// The answers, in order; none means silence.
+    pub answers: Vec<Answer>,
+    /// What the connection is like afterwards. The last turn always says.
+    pub state: Option<State>,
+}
+
+/// What a connection is like after the last answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It answers the next request.
+    Open,
+    /// The server closed it in order.
+    Closed,
+    /// The server reset it.
+    Reset,
+}
+
+/// What one answer must be.
+#[derive(Debug)]
+pub struct Answer {
+    /// The line of the case file it begins at.
+    pub line: usize,
+    /// How often this answer comes.
+    pub times: usize,
+    /// The status line, exactly.
+    pub status_line: String,
+    /// Fields that must be there, once.
+    pub fields: Vec<(String, Pattern)>,
+    /// Fields that must not be there.
+    pub absent: Vec<String>,
+    /// An earlier answer of this case (from 1) whose fields this one must repeat.
+    pub same_fields_as: Option<usize>,
+    /// The body.
+    pub body: Body,
+}
+
+/// What a field's value must be.
+#[derive(Debug)]
+pub enum Pattern {
+    /// Anything.
+    Any,
+    /// Text this expression is found in.
+    Regex(Regex),
+    /// This text. A variable without a value yet captures what stands in its place.
+    Exactly(Vec<Action>),
+}
+
+/// What a body must be.
+#[derive(Debug)]
+pub enum Body {
+    /// As long as its length says; nothing more is known.
+    Unsaid,
+    /// Not sent, whatever Content-Length says: the answer to HEAD.
+    None,
+    /// These parts, one after the other.
+    Exactly(Vec<Part>),
+    /// So many bytes.
+    Length(usize),
+    /// Text this expression is found in.
+    Matching(Regex),
+}
+
+/// A part of an exact body.
+#[derive(Debug)]
+pub enum Part {
+    /// Text, perhaps with variables.
+    Text(Vec<Action>),
+    /// A file below the fixture's root, or the bytes from the first to the last position of it.
+    File(String, Option<(usize, usize)>),
+}
+
+/// Parses the lines of one expecting block.
+pub(super) fn parse(lines: &[(usize, &str)]) -> Result<Expectation, Mistake> {
+    let mut expectation = Expectation::default();
+    let mut silence = false;
+    for (number, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
+        let fail = |what: &str| Err(Mistake::new(*number, what));
+        if expectation.state.is_some() {
+            return fail("nothing can follow the state of the connection");
+        }
+        match *line {
+            "open" => expectation.state = Some(State::Open),
+            "closed" => expectation.state = Some(State::Closed),
+            "reset" => expectation.state = Some(State::Reset),
+            "nothing" => silence = true,
+            start if start.starts_with("HTTP/") => {
+                expectation.answers.push(Answer::new(*number, start));
+            }
+            detail => match expectation.answers.last_mut() {
+                Some(answer) => answer.add(detail).map_err(|what| Mistake::new(*number, what))?,
+                None => return fail("an answer begins with its status line"),
+            },
+        }
+    }
+    if silence != expectation.answers.is_empty() {
+        let line = lines.first().map_or(1, |(number, _)| *number);
+        let what = "either answers or the word `nothing` must be there, not both";
+        return Err(Mistake::new(line, what));
+    }
+    Ok(expectation)
+}
+
+impl Answer {
+    fn new(line: usize, status_line: &str) -> Answer {
+        let status_line = status_line.to_owned();
+        let (fields, absent) = (Vec::new(), Vec::new());
+        let (same_fields_as, body) = (None, Body::Unsaid);
+        Answer { line, times: 1, status_line, fields, absent, same_fields_as, body }
+    }
+
+    fn add(&mut self, line: &str) -> Result<(), String> {
+        if let Some(name) = line.strip_prefix("! ") {
+            self.absent.push(name.to_owned());
+            return Ok(());
+        }
+        match line.split_once(": ") {
+            Some(("body", text)) => self.add_body(text),
+            Some(("times", count)) => {
+                self.times = count.parse().map_err(|_| format!("`{count}` is not a number"))?;
+                Ok(())
+            }
+            Some(("fields", text)) => {
+                let number = text.strip_prefix("as answer ").and_then(|n| n.parse().ok());
+                self.same_fields_as = Some(number.ok_or("`fields: as answer NUMBER`")?);
+                Ok(())
+            }
+            Some((name, value)) if !name.contains(' ') => {
+                self.fields.push((name.to_owned(), Pattern::parse(value)?));
+                Ok(())
+            }
+            _ => Err(format!("`{line}` is neither a field nor a state")),
+        }
+    }
+
+    fn add_body(&mut self, text: &str) -> Result<(), String> {
+        if let Some(part) = Part::parse(text)? {
+            match &mut self.body {
+                Body::Exactly(parts) => parts.push(part),
+                Body::Unsaid => self.body = Body::Exactly(vec![part]),
+                _ => return Err("the body is already said otherwise".to_owned()),
+            }
+            return Ok(());
+        }
+        if !matches!(self.body, Body::Unsaid) {
+            return Err("the body is already said".to_owned());
+        }
+        self.body = match (text, text.strip_suffix(" bytes"), text.strip_prefix('~')) {
+            ("none", ..) => Body::None,
+            ("empty", ..) => Body::Exactly(Vec::new()),
+            (_, Some(count), _) => {
+                Body::Length(count.parse().map_err(|_| format!("`{count}` is not a number"))?)
+            }
+            (_, _, Some(expression)) => Body::Matching(regex(expression)?),
+            _ => return Err(format!("`{text}` is not a way to say a body")),
+        };
+        Ok(())
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Pattern, String> {
+        Ok(match text.strip_prefix('~') {
+            _ if text == "*" => Pattern::Any,
+            Some(expression) => Pattern::Regex(regex(expression)?),
+            None => Pattern::Exactly(text_only(text)?),
+        })
+    }
+}
+
+impl Part {
+    /// `"text"` or `file PATH [FIRST-LAST]`; `None` if it is neither.
+    fn parse(text: &str) -> Result<Option<Part>, String> {
+        if let Some(inner) = text.strip_prefix('"') {
+            let inner = inner.strip_suffix('"').ok_or("the closing quote is missing")?;
+            return Ok(Some(Part::Text(text_only(inner)?)));
+        }
+        let Some(file) = text.strip_prefix("file ") else { return Ok(None) };
+        let range = file.rsplit_once(' ').and_then(|(path, range)| {
+            let (first, last) = range.split_once('-')?;
+            Some((path, (first.parse().ok()?, last.parse().ok()?)))
+        });
+        Ok(Some(match range {
+            Some((path, range)) => Part::File(path.to_owned(), Some(range)),
+            None => Part::File(file.to_owned(), None),
+        }))
+    }
+}
+
+fn text_only(text: &str) -> Result<Vec<Action>, String> {
+    let pieces = send::pieces(text)?;
+    if pieces.iter().all(|piece| matches!(piece, Action::Bytes(_) | Action::Variable(_))) {
+        Ok(pieces)
+    } else {
+        Err("commands belong into what is sent".to_owned())
+    }
+}
+
+fn regex(expression: &str) -> Result<Regex, String> {
+    Regex::new(expression).map_err(|error| format!("`{expression}`: {error}"))
+}

@@ -1,0 +1,141 @@
+//! Plays every case file below `conformance/` on every engine. `conformance/README.md` says how
+//! cases are written and how to play one of them, or another server.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+use forebay_tests::case::Case;
+use forebay_tests::{ENGINES, Options, Server, fixture, play};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{env, fs, process};
+
+/// The user the server runs as when the tests run as root, so that file permissions count.
+const NOBODY: u32 = 65_534;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let cases = cases();
+    let peer = env::var("CONFORMANCE_ADDR").ok().map(|addr| addr.parse().unwrap());
+    let (folder, is_ours) = match env::var_os("CONFORMANCE_FOLDER") {
+        Some(folder) => (PathBuf::from(folder), false),
+        None => (env::temp_dir().join(format!("forebay-conformance-{}", process::id())), true),
+    };
+    if arguments.list {
+        return libtest_mimic::run(&arguments, trials(&cases, peer, &folder)).exit_code();
+    }
+    fixture::build(&folder);
+    let conclusion = libtest_mimic::run(&arguments, trials(&cases, peer, &folder));
+    if is_ours {
+        fixture::open_up(&folder);
+        let _ = fs::remove_dir_all(&folder);
+    }
+    conclusion.exit_code()
+}
+
+/// Every case file with its name, `framing/chunked-good`.
+fn cases() -> Vec<(String, Arc<Case>)> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
+    let mut files = Vec::new();
+    collect(&top, &mut files);
+    files.sort();
+    assert!(!files.is_empty(), "no cases below {}", top.display());
+    let read = |path: &PathBuf| {
+        let name = path.strip_prefix(&top).unwrap().with_extension("");
+        let text = fs::read_to_string(path).unwrap();
+        let case = Case::parse(&text).unwrap_or_else(|what| panic!("{}: {what}", path.display()));
+        (name.to_string_lossy().into_owned(), Arc::new(case))
+    };
+    files.iter().map(read).collect()
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "http") {
+            files.push(path);
+        }
+    }
+}
+
+fn trials(cases: &[(String, Arc<Case>)], peer: Option<SocketAddr>, folder: &Path) -> Vec<Trial> {
+    let fleet = Arc::new(Fleet { root: folder.join("root"), servers: Mutex::default() });
+    let mut trials = Vec::new();
+    for lane in lanes(peer.is_some()) {
+        for (name, case) in cases {
+            let (fleet, case) = (Arc::clone(&fleet), Arc::clone(case));
+            // a peer is configured by its own people
+            let ignored = peer.is_some() && !case.config.is_empty();
+            let run = move || match peer {
+                Some(addr) => play::play(&case, addr, &fleet.root).map_err(Failed::from),
+                None => fleet.play(lane, &case),
+            };
+            let name = format!("{}/{name}", lane.name());
+            trials.push(Trial::test(name, run).with_ignored_flag(ignored));
+        }
+    }
+    trials
+}
+
+/// What every case is played on: each engine, with and without the data cache, because an answer
+/// never depends on the way it was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Lane {
+    engine: &'static str,
+    config: &'static str,
+}
+
+impl Lane {
+    fn name(self) -> String {
+        let suffix = if self.config.is_empty() { "" } else { "-uncached" };
+        format!("{}{suffix}", self.engine)
+    }
+}
+
+fn lanes(is_peer: bool) -> Vec<Lane> {
+    if is_peer {
+        return vec![Lane { engine: "peer", config: "" }];
+    }
+    let both = |engine| {
+        [
+            Lane { engine, config: "" },
+            Lane {
+                engine,
+                config: "cache.bytes = 0
+",
+            },
+        ]
+    };
+    ENGINES.into_iter().flat_map(both).collect()
+}
+
+/// The running servers: one for each lane and configuration, shared by the cases.
+struct Fleet {
+    root: PathBuf,
+    servers: Mutex<HashMap<(Lane, String), Arc<Server>>>,
+}
+
+impl Fleet {
+    fn play(&self, lane: Lane, case: &Case) -> Result<(), Failed> {
+        let server = self.server(lane, &case.config);
+        play::play(case, server.addr(), &self.root).map_err(|what| {
+            let said = server.stderr();
+            Failed::from(if said.is_empty() { what } else { format!("{what}\nit said:\n{said}") })
+        })
+    }
+
+    fn server(&self, lane: Lane, config: &str) -> Arc<Server> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (lane, config.to_owned());
+        Arc::clone(servers.entry(key).or_insert_with(|| {
+            let mut options = Options::new(&self.root).engine(lane.engine);
+            options.config = format!("{}{config}", lane.config);
+            options.user = Some(NOBODY);
+            Arc::new(Server::start(&options))
+        }))
+    }
+}
