@@ -272,7 +272,8 @@ impl<'h> Head<'h> {
         let len = match status {
             Ok(httparse::Status::Complete(len)) => len,
             Ok(httparse::Status::Partial) => return partial(window, bytes, limits),
-            Err(error) => return Err(refused(error, window)),
+            Err(httparse::Error::Version) => return other_version(window, bytes, limits),
+            Err(error) => return Err(refused(error)),
         };
         let (Some(method_text), Some(target), Some(minor)) =
             (request.method, request.path, request.version)
@@ -478,10 +479,9 @@ fn partial<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h
     Ok(Parsed::Partial)
 }
 
-fn refused(error: httparse::Error, window: &[u8]) -> Error {
+fn refused(error: httparse::Error) -> Error {
     match error {
         httparse::Error::TooManyHeaders => Error::HeadTooLarge,
-        httparse::Error::Version => version_error(window),
         httparse::Error::HeaderName => Error::Malformed("a field name is malformed"),
         httparse::Error::HeaderValue => Error::Malformed("a field value has a forbidden byte"),
         httparse::Error::NewLine => Error::Malformed("a line does not end in CR LF"),
@@ -490,17 +490,23 @@ fn refused(error: httparse::Error, window: &[u8]) -> Error {
     }
 }
 
-/// `HTTP/` digit `.` digit of another major version is 505, all else 400.
-fn version_error(window: &[u8]) -> Error {
-    let line = window.split(|&b| b == b'\r' || b == b'\n').find(|line| !line.is_empty());
-    let version = line.and_then(|line| line.splitn(3, |&b| b == b' ').nth(2)).unwrap_or(b"");
-    match version {
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
-            if major.is_ascii_digit() && minor.is_ascii_digit() =>
-        {
-            Error::Version
-        }
-        _ => Error::Malformed("the version is malformed"),
+/// `HTTP/` digit `.` digit of another version is 505, all else 400; undecided while it may become
+/// either, so that the answer does not depend on how the bytes arrive.
+fn other_version<'h>(window: &[u8], bytes: &[u8], limits: &Limits) -> Result<Parsed<'h>, Error> {
+    const SHAPE: &[u8; 8] = b"HTTP/0.0";
+    let text = window.trim_ascii_start();
+    let line_end = text.iter().position(|b| matches!(b, b'\r' | b'\n'));
+    let line = &text[..line_end.unwrap_or(text.len())];
+    let version = line.splitn(3, |&b| b == b' ').nth(2).unwrap_or(b"");
+    let version = &version[..version.len().min(SHAPE.len())];
+    let fits = version.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        shape => byte == shape,
+    });
+    match version.len() {
+        8 if fits => Err(Error::Version),
+        0..8 if fits && line_end.is_none() => partial(window, bytes, limits),
+        _ => Err(Error::Malformed("the version is malformed")),
     }
 }
 

@@ -97,8 +97,8 @@ impl Spec {
             ([], count) => Some(Spec::Last(number(count)?)),
             (first, []) => Some(Spec::Between(number(first)?, u64::MAX)),
             (first, last) => {
-                let (first, last) = (number(first)?, number(last)?);
-                (first <= last).then_some(Spec::Between(first, last))
+                let spec = Spec::Between(number(first)?, number(last)?);
+                (magnitude(first) <= magnitude(last)).then_some(spec)
             }
         }
     }
@@ -119,6 +119,12 @@ fn number(digits: &[u8]) -> Option<u64> {
     }
     let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add((digit - b'0').into());
     Some(digits.iter().fold(0, add))
+}
+
+/// Orders digits as the numbers they spell, also those beyond 64 bits.
+fn magnitude(digits: &[u8]) -> (usize, &[u8]) {
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    (digits.len() - zeros, &digits[zeros..])
 }
 
 /// The ranges found so far: disjoint, with gaps between them.
@@ -199,6 +205,7 @@ mod tests {
             ("bytes=-11", 10, "0-9"),
             ("bytes=-99999999999999999999999999", 10, "0-9"),
             ("bytes=007-008", 10, "7-8"),
+            ("bytes=0009-10", 10, "9-9"),
             ("bytes=18446744073709551614-", u64::MAX, "18446744073709551614-18446744073709551614"),
             ("bytes=-1", u64::MAX, "18446744073709551614-18446744073709551614"),
         ]);
@@ -237,6 +244,8 @@ mod tests {
             ("bytes=1", 10, "all"),
             ("bytes=2-1", 10, "all"),
             ("bytes=99-98", 10, "all"),
+            ("bytes=18446744073709551617-18446744073709551616", 10, "all"),
+            ("bytes=100000000000000000000-99999999999999999999", 10, "all"),
             ("bytes=0-1,2-1", 10, "all"),
             ("bytes=0-1,x", 10, "all"),
             ("bytes=0-1;2-3", 10, "all"),

@@ -194,6 +194,19 @@ fn versions() {
     );
 }
 
+/// A version is judged when its eight bytes are there, not by how they arrive.
+#[test]
+fn a_version_in_pieces() {
+    for start in ["GET / H", "GET / HTTP/2", "GET / HTTP/9.", "\r\nGET / HTTP/1."] {
+        assert!(is_partial(start.as_bytes()), "{start:?}");
+    }
+    assert_status(505, &[b"GET / HTTP/2.0", b"GET / HTTP/1.2"]);
+    assert_status(
+        400,
+        &[b"GET / X", b"GET / HTTP/x", b"GET / HTTP/2\r", b"GET / HTTP/2\r\nX: HTTP/2"],
+    );
+}
+
 /// RFC 9112 §3: single spaces, no control bytes. RFC 9112 §2.2: no white space before the first
 /// field line, empty lines before the request are skipped.
 #[test]

@@ -1,0 +1,248 @@
+//! What holds for every input. The checks are those of the fuzz targets; here they get inputs made
+//! of the words that matter, so that most of them get past the first byte.
+
+use forebay_http::framing::{Framing, Skipper};
+use forebay_http::head::{Head, Limits, Lines, Parsed, Version};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+#[path = "../../../fuzz/checks/condition.rs"]
+mod condition;
+#[path = "../../../fuzz/checks/head.rs"]
+mod head;
+#[path = "../../../fuzz/checks/range.rs"]
+mod range;
+#[path = "../../../fuzz/checks/target_path.rs"]
+mod target_path;
+
+/// Some of `words`, one after the other.
+fn text(words: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<u8>> {
+    vec(select(words), 0..most).prop_map(|words| words.concat().into_bytes())
+}
+
+const HEAD: &[&str] = &[
+    "GET / HTTP/1.1\r\nHost: a\r\n",
+    "POST /x?y HTTP/1.1\r\nHost: a\r\n",
+    "OPTIONS * HTTP/1.0\r\n",
+    "GET ",
+    "/",
+    "http://",
+    "a",
+    "[::1]",
+    ":80",
+    "#",
+    "*",
+    " ",
+    "\t",
+    " HTTP/1.1",
+    " HTTP/1.0",
+    " HTTP/2.0",
+    " HTTP/",
+    "\r\n",
+    "\r\n",
+    "\n",
+    "\r",
+    "\0",
+    "Host: b\r\n",
+    "X: y\r\n",
+    "Connection: close\r\n",
+    "Connection: keep-alive\r\n",
+    "Content-Length: 3\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Expect: 100-continue\r\n",
+    "\r\n3\r\nabc\r\n0\r\n\r\n",
+    "3;x\r\nabc\r\n",
+    "0\r\nT: u\r\n\r\n",
+];
+
+const PATH: &[&str] = &[
+    "/",
+    "/",
+    "/",
+    ".",
+    "..",
+    "...",
+    "a",
+    "b%20",
+    "%2e",
+    "%2E",
+    "%2f",
+    "%5c",
+    "\\",
+    "%00",
+    "%25",
+    "%",
+    "%4",
+    "%61",
+    "%c3%a4",
+    ".well-known",
+    "?",
+    "\t",
+    "~",
+];
+
+const RANGE: &[&str] = &[
+    "bytes=",
+    "bytes=",
+    "BYTES=",
+    "-",
+    "-",
+    "-",
+    ",",
+    ",",
+    ",",
+    " ",
+    "0",
+    "1",
+    "2",
+    "5",
+    "9",
+    "10",
+    "40",
+    "99",
+    "100",
+    "18446744073709551615",
+    "99999999999999999999",
+    "x",
+];
+
+const FIELDS: &[&str] = &[
+    "\r\nIf-Match: ",
+    "\r\nIf-None-Match: ",
+    "\r\nIf-None-Match: ",
+    "\r\nIf-Modified-Since: ",
+    "\r\nIf-Unmodified-Since: ",
+    "\r\nIf-Range: ",
+    "\r\nAccept-Encoding: ",
+    "\r\nAccept-Encoding: ",
+    "\"tag\"",
+    "W/\"tag\"",
+    "\"a,b\"",
+    "\"",
+    "W/",
+    "*",
+    ",",
+    ", ",
+    " ",
+    "Sun, 06 Nov 1994 08:49:36 GMT",
+    "Sun, 06 Nov 1994 08:49:37 GMT",
+    "Sun Nov  6 08:49:38 1994",
+    "br",
+    "gzip",
+    "x-gzip",
+    "zstd",
+    "identity",
+    ";q=0",
+    ";q=0.5",
+    ";q=1.001",
+    "; Q=1",
+];
+
+fn config() -> ProptestConfig {
+    // What is found is kept in fuzz/seeds, not in files of proptest's own.
+    ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_bytes(bytes in vec(any::<u8>(), 0..200)) {
+        head::check(&bytes);
+        target_path::check(&bytes);
+        target_path::check(&[b"/", &bytes[..]].concat());
+        range::check(&bytes);
+        condition::check(&bytes);
+    }
+
+    #[test]
+    fn heads_of_words(bytes in text(HEAD, 14)) {
+        head::check(&bytes);
+    }
+
+    #[test]
+    fn paths_of_words(bytes in text(PATH, 12)) {
+        target_path::check(&[b"/", &bytes[..]].concat());
+    }
+
+    #[test]
+    fn ranges_of_words(bytes in text(RANGE, 24)) {
+        range::check(&bytes);
+    }
+
+    #[test]
+    fn ranges_of_numbers(specs in vec((0..120u64, 0..120u64), 1..18)) {
+        let items: Vec<String> = specs.iter().map(|(first, more)| match first {
+            0..10 => format!("-{more}"),
+            10..20 => format!("{more}-"),
+            _ => format!("{}-{}", first - 20, first - 20 + more / 8),
+        }).collect();
+        range::check(format!("bytes={}", items.join(",")).as_bytes());
+    }
+
+    #[test]
+    fn field_lines_of_words(bytes in text(FIELDS, 16)) {
+        condition::check(&[b"X: y", &bytes[..]].concat());
+    }
+
+    /// What is written as a head reads back as what was meant.
+    #[test]
+    fn a_written_head_reads_back(
+        method in "[A-Z]{1,8}",
+        path in "(/[!$-.0-9:-;=@-Z_a-z~]{0,9}){1,5}",
+        query in proptest::option::of("[!$-;=?-Z_a-z~]{0,20}"),
+        is_old in any::<bool>(),
+        fields in vec(("x-[!#-'*+.0-9A-Z^_`a-z|~-]{1,9}", "([!-~\u{e4}]([ \t!-~]{0,20}[!-~])?)?"), 0..10),
+    ) {
+        prop_assume!(method != "CONNECT");
+        let target = query.iter().fold(path.clone(), |path, query| format!("{path}?{query}"));
+        let mut bytes = format!("{method} {target} HTTP/1.{}\r\nHost: a\r\n", u8::from(!is_old));
+        fields.iter().for_each(|(name, value)| bytes += &format!("{name}: \t{value} \r\n"));
+        bytes += "\r\n";
+        let mut lines = Lines::new();
+        let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
+        let Ok(Parsed::Complete(head)) = parsed else {
+            return Err(TestCaseError::fail(format!("{parsed:?}")));
+        };
+        prop_assert_eq!(head.method_text, &method);
+        prop_assert_eq!(head.target, target.as_bytes());
+        prop_assert_eq!(head.path, path.as_bytes());
+        prop_assert_eq!(head.query, query.as_ref().map(String::as_bytes));
+        prop_assert_eq!(head.version == Version::Http10, is_old);
+        prop_assert_eq!(head.len, bytes.len());
+        let read: Vec<_> = head.fields().skip(1).collect();
+        let meant: Vec<_> = fields.iter().map(|(n, v)| (n.as_str(), v.as_bytes())).collect();
+        prop_assert_eq!(read, meant);
+    }
+
+    /// A chunked body, cut anywhere, ends exactly where it was written to end.
+    #[test]
+    fn a_written_chunked_body_is_skipped(
+        chunks in vec((vec(any::<u8>(), 1..40), "(;[ -~]{0,9})?"), 0..6),
+        trailers in vec("[A-Za-z]{1,5}:[ -~]{0,9}", 0..3),
+        cuts in vec(1..30usize, 1..50),
+    ) {
+        let mut body = Vec::new();
+        for (data, extension) in &chunks {
+            body.extend(format!("{:x}{extension}\r\n", data.len()).bytes());
+            body.extend(data);
+            body.extend(b"\r\n");
+        }
+        body.extend(b"0\r\n");
+        trailers.iter().for_each(|line| body.extend(format!("{line}\r\n").bytes()));
+        body.extend(b"\r\n");
+        let end = body.len();
+        body.extend(b"GET / HTTP/1.1\r\n");
+
+        let mut skipper = Skipper::new(Framing::Chunked, end as u64).map_err(|error| {
+            TestCaseError::fail(format!("{error:?}"))
+        })?;
+        let (mut at, mut cuts) = (0, cuts.iter().cycle());
+        while !skipper.is_done() {
+            let piece = &body[at..body.len().min(at + cuts.next().unwrap_or(&1))];
+            at += skipper.skip(piece).map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        }
+        prop_assert_eq!(at, end);
+    }
+}
