@@ -1,3 +1,36 @@
-//! .
+//! Assembly: from a configuration to a running server.
+//!
+//! The command line builds a [`Config`](config::Config); [`run`](run::run) makes of it a site, a
+//! log, an admin listener and the loops of an engine, and keeps them until a signal ends them. In a
+//! request's journey this crate appears at its very end: the [`log`] line.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
+//! | [`plan`] | what a configuration comes to on this machine |
+//! | [`listen`] | listening sockets, one per loop and address |
+//! | [`handler`] | the fast lane's handler: content, then the log line |
+//! | [`run`] | plan → running loops; signals, drain |
+//! | [`log`] | the access log, off the hot path |
+//! | [`admin`] | the read-only listener: Prometheus metrics, status |
+//!
+//! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
+//! goes on is `conn`'s, and who waits for what is the engine's.
+//!
+//! ```
+//! let text = "root = \"/srv/www\"\n[timeouts]\nhaed = \"5s\"\n";
+//! let problems = forebay_server::config::parse(text, "forebay.toml").unwrap_err();
+//! assert_eq!(
+//!     problems[0].to_string(),
+//!     "forebay.toml:3:1: timeouts.haed: unknown key, did you mean \"head\"?"
+//! );
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod admin;
 pub mod config;
+pub mod handler;
+pub mod listen;
+pub mod log;
+pub mod plan;
+pub mod run;

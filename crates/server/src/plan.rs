@@ -1,0 +1,123 @@
+//! What a configuration comes to on this machine: the settings of every part, with nothing left
+//! to decide.
+
+use crate::config::Config;
+use forebay_conn::Limits;
+use forebay_engine::settings::{Settings, Timeouts};
+use forebay_http::head;
+use std::time::Duration;
+
+/// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// A configuration resolved for this machine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Loops that serve clients.
+    pub workers: usize,
+    /// What each loop keeps to.
+    pub engine: Settings,
+    /// What the content is.
+    pub site: forebay_site::Settings,
+    /// Connections at once, in all.
+    pub connections: usize,
+    /// Connections at once from one client.
+    pub connections_per_client: usize,
+    /// Helper threads at most.
+    pub helpers: usize,
+    /// How long a drain may take.
+    pub drain: Duration,
+}
+
+impl Plan {
+    /// Resolves `config` for `cores` usable cores and `descriptors` that may be open.
+    pub fn new(config: &Config, cores: usize, descriptors: u64) -> Plan {
+        // files must leave most descriptors to clients
+        let open_files = config.cache.open_files.min(descriptors / 4);
+        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files);
+        let connections = config.limits.connections.or(spare.max(descriptors / 2));
+        let per_client = config.limits.connections_per_client.or((connections / 2).max(1));
+        Plan {
+            workers: as_usize(config.workers.or(cores as u64)).max(1),
+            engine: Settings {
+                limits: limits(config),
+                timeouts: timeouts(config),
+                sample: config.sample.try_into().unwrap_or(u32::MAX),
+                ..Settings::default()
+            },
+            site: site(config, open_files),
+            connections: as_usize(connections),
+            connections_per_client: as_usize(per_client),
+            helpers: as_usize(config.helpers.threads),
+            drain: config.timeouts.drain,
+        }
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    let limits = &config.limits;
+    let requests = match limits.requests_per_connection {
+        0 => u32::MAX,
+        most => most.try_into().unwrap_or(u32::MAX),
+    };
+    Limits {
+        head: head::Limits {
+            head_bytes: as_usize(limits.head_bytes.0),
+            head_lines: as_usize(limits.head_lines),
+            target_bytes: as_usize(limits.target_bytes.0),
+        },
+        body_bytes: limits.body_bytes.0,
+        requests,
+    }
+}
+
+fn timeouts(config: &Config) -> Timeouts {
+    let ms = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX / 4);
+    Timeouts {
+        head_ms: ms(config.timeouts.head),
+        body_ms: ms(config.timeouts.body),
+        idle_ms: ms(config.timeouts.idle),
+        job_ms: ms(config.timeouts.job),
+        send_window_ms: ms(config.timeouts.send_window),
+        send_bytes_per_s: config.limits.send_rate.0,
+    }
+}
+
+fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
+    let mut site = forebay_site::Settings::new(&config.root);
+    site.index.clone_from(&config.index);
+    site.server_header = config.server_header;
+    site.precompressed = config.precompressed;
+    site.cache.bytes = config.cache.bytes.0;
+    site.cache.file_bytes = config.cache.file_bytes.0;
+    site.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
+    site.cache.check_interval = config.cache.check_interval;
+    site
+}
+
+fn as_usize(number: u64) -> usize {
+    number.try_into().unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Count;
+
+    #[test]
+    fn few_descriptors_still_leave_half_to_clients() {
+        let plan = Plan::new(&Config::default(), 2, 100);
+        assert_eq!((plan.workers, plan.connections, plan.connections_per_client), (2, 50, 25));
+        assert_eq!(plan.site.cache.open_files, 25);
+    }
+
+    #[test]
+    fn what_is_configured_is_not_overruled() {
+        let mut config = Config::default();
+        config.limits.connections = Count::Fixed(7);
+        config.limits.requests_per_connection = 0;
+        let plan = Plan::new(&config, 2, 20_000);
+        assert_eq!((plan.connections, plan.connections_per_client), (7, 3));
+        assert_eq!(plan.engine.limits.requests, u32::MAX);
+    }
+}
