@@ -115,7 +115,6 @@ pub struct Conn<H: Handler> {
     line: Option<H::Line>,
     body_sent_bytes: u64,
     served: u32,
-    admitted: bool,
     input_ended: bool,
 }
 
@@ -143,7 +142,6 @@ enum Answer<J> {
     Last,
     Job(J),
     HandOver,
-    Reset,
 }
 
 impl<H: Handler> Default for Conn<H> {
@@ -157,7 +155,6 @@ impl<H: Handler> Default for Conn<H> {
             line: None,
             body_sent_bytes: 0,
             served: 0,
-            admitted: false,
             input_ended: false,
         }
     }
@@ -253,6 +250,12 @@ impl<H: Handler> Conn<H> {
         input: &Input,
     ) {
         let bytes = &input.bytes()[..head.len];
+        let request = Request { head, peer: cx.peer };
+        match cx.handler.verdict(&request) {
+            Verdict::Admit(_) => {}
+            Verdict::Refuse(status) => return self.refuse_request(cx, &request, status),
+            Verdict::Reset => return self.state = State::Last(Closing::Reset),
+        }
         if head.framing == Framing::None {
             let answer = self.answer(cx, head);
             let unread = input.len() > head.len;
@@ -311,42 +314,46 @@ impl<H: Handler> Conn<H> {
         None
     }
 
-    /// Verdict, then the handler's answer.
+    /// The process stage: the handler's answer to an admitted request.
     fn answer<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         head: &Head<'_>,
     ) -> Answer<H::Job> {
         let request = Request { head, peer: cx.peer };
-        let keep_alive = head.keep_alive
-            && !cx.draining
-            && !self.input_ended
-            && self.served + 1 < cx.limits.requests;
-        let mut reply = Reply::new(cx.out, cx.date, keep_alive);
+        let mut reply = Reply::new(cx.out, cx.date, self.keeps_alive(head, cx));
         reply.http10 = head.version == head::Version::Http10;
-        let verdict = if self.admitted {
-            Verdict::Admit(crate::Rank::FIRST)
-        } else {
-            cx.handler.verdict(&request)
-        };
-        match verdict {
-            Verdict::Admit(_) => {
-                self.admitted = true;
-                match cx.handler.process(&request, cx.done.take(), &mut reply) {
-                    Outcome::Replied => {}
-                    Outcome::Job(job) => return Answer::Job(job),
-                    Outcome::HandOver => return Answer::HandOver,
-                }
-            }
-            Verdict::Refuse(status) => {
-                cx.handler.refuse(status, "refused by policy", &mut reply);
-            }
-            Verdict::Reset => return Answer::Reset,
+        match cx.handler.process(&request, cx.done.take(), &mut reply) {
+            Outcome::Replied => {}
+            Outcome::Job(job) => return Answer::Job(job),
+            Outcome::HandOver => return Answer::HandOver,
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         self.written(cx, Some(&request), status, bytes);
         if keep_alive { Answer::Next } else { Answer::Last }
+    }
+
+    /// Answers a request that policy does not admit. Its body, if it has one, is not waited for.
+    fn refuse_request<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        request: &Request<'_>,
+        status: u16,
+    ) {
+        let has_body = request.head.framing != Framing::None;
+        let keep_alive = !has_body && self.keeps_alive(request.head, cx);
+        let mut reply = Reply::new(cx.out, cx.date, keep_alive);
+        reply.http10 = request.head.version == head::Version::Http10;
+        cx.handler.refuse(status, "refused by policy", &mut reply);
+        let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
+        self.written(cx, Some(request), status, bytes);
+        self.state = if keep_alive { State::Head } else { State::Last(Closing::Linger) };
+    }
+
+    /// Whether the connection may stay open after the answer to this request.
+    fn keeps_alive<S>(&self, head: &Head<'_>, cx: &Context<'_, H, S>) -> bool {
+        head.keep_alive && !cx.draining && !self.input_ended && self.served + 1 < cx.limits.requests
     }
 
     /// Moves to the state an answer leads to. `head` is the request's head, `unread` whether more
@@ -356,7 +363,6 @@ impl<H: Handler> Conn<H> {
             Answer::Next => State::Head,
             Answer::Last if unread => State::Last(Closing::Linger),
             Answer::Last => State::Last(Closing::Now),
-            Answer::Reset => State::Last(Closing::Reset),
             Answer::Job(job) => {
                 self.park(head);
                 self.job = Some(job);
@@ -396,7 +402,6 @@ impl<H: Handler> Conn<H> {
         body_bytes: u64,
     ) {
         self.served += 1;
-        self.admitted = false;
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
         if let Some(line) = cx.handler.line(cx.peer, request, status) {

@@ -24,7 +24,8 @@ pub trait Handler {
         Verdict::Admit(Rank::FIRST)
     }
 
-    /// Whether a request is admitted. Asked after every head, before anything else is done for it.
+    /// Whether a request is admitted. Asked once after every head, before its body is waited for and
+    /// before anything else is done for it.
     fn verdict(&mut self, _request: &Request<'_>) -> Verdict {
         Verdict::Admit(Rank::FIRST)
     }

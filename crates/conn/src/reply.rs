@@ -35,6 +35,13 @@ impl<B> Out<B> {
         self.body = None;
     }
 
+    /// Puts back what [`take_rest`](Out::take_rest) took.
+    pub fn put_back(&mut self, rest: Out<B>) {
+        self.clear();
+        self.bytes.extend_from_slice(&rest.bytes[rest.sent..]);
+        self.body = rest.body;
+    }
+
     /// Moves what is not sent yet to a place of its own and leaves nothing behind.
     pub fn take_rest(&mut self) -> Out<B> {
         let rest = Out { bytes: self.bytes[self.sent..].to_vec(), sent: 0, body: self.body.take() };

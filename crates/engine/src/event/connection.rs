@@ -172,7 +172,7 @@ impl<H: Handler> EventLoop<H> {
         let input = &mut self.input;
         connection.conn.resume(input);
         if let Some(pending) = connection.pending.take() {
-            *cx.out = *pending;
+            cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
         let draining = self.draining;
