@@ -1,0 +1,146 @@
+//! Thousands of connections in one thread, from many client addresses.
+
+use crate::wire;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+/// Makes room for `needed` descriptors in this process.
+///
+/// # Errors
+/// What is missing, if the hard limit is lower.
+pub fn allow_descriptors(needed: u64) -> Result<(), String> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < needed) {
+        return Err(format!("{needed} descriptors are needed, {limit:?} are allowed"));
+    }
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).map_err(|error| error.to_string())
+}
+
+/// Connects from a chosen source address, so that one machine looks like many clients.
+///
+/// # Errors
+/// What the kernel says.
+pub fn connect_from(source: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::new(source, 0))?;
+    connect(&socket, &to)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The `number`-th client address, other than 127.0.0.1.
+pub fn client_address(number: usize) -> IpAddr {
+    let [.., high, low] = u32::try_from(number + 2).expect("few clients").to_be_bytes();
+    Ipv4Addr::new(127, 0, high, low).into()
+}
+
+/// One connection of a [`Crowd`].
+#[derive(Debug)]
+pub struct Member {
+    stream: TcpStream,
+    /// What came in.
+    pub received: Vec<u8>,
+    /// How it ended, if it did.
+    pub end: Option<wire::End>,
+}
+
+impl Member {
+    /// The socket; it does not block.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Reads what has come, without waiting.
+    pub fn read(&mut self) {
+        let mut buffer = [0; 16 * 1024];
+        while self.end.is_none() {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => self.end = Some(wire::End::Closed),
+                Ok(count) => self.received.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.end = Some(wire::End::Reset),
+            }
+        }
+    }
+
+    /// Sends a few bytes; that the other side has closed is noticed when reading.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write(bytes);
+    }
+}
+
+/// Many connections to one server.
+#[derive(Debug)]
+pub struct Crowd {
+    /// All of them, ended ones too.
+    pub members: Vec<Member>,
+}
+
+impl Crowd {
+    /// Opens `count` connections, `each` from one client address.
+    ///
+    /// # Errors
+    /// When one of them cannot be opened.
+    pub fn connect(to: SocketAddr, count: usize, each: usize) -> io::Result<Crowd> {
+        let mut members = Vec::with_capacity(count);
+        for number in 0..count {
+            let stream = connect_from(client_address(number / each), to)?;
+            stream.set_nonblocking(true)?;
+            members.push(Member { stream, received: Vec::new(), end: None });
+        }
+        Ok(Crowd { members })
+    }
+
+    /// Sends the same bytes on every connection.
+    pub fn send(&mut self, bytes: &[u8]) {
+        for member in &mut self.members {
+            member.send(bytes);
+        }
+    }
+
+    /// Reads what has come on every connection, without waiting.
+    pub fn read(&mut self) {
+        for member in &mut self.members {
+            member.read();
+        }
+    }
+
+    /// How many are still open, as far as was read.
+    pub fn open(&self) -> usize {
+        self.members.iter().filter(|member| member.end.is_none()).count()
+    }
+
+    /// Reads until `is_enough` of the crowd; `false` if that has not come within `patience`.
+    pub fn read_until(
+        &mut self,
+        patience: Duration,
+        mut is_enough: impl FnMut(&Crowd) -> bool,
+    ) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            self.read();
+            if is_enough(self) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How many received a whole head with this status.
+    pub fn answered(&self, status: u16) -> usize {
+        let start = format!("HTTP/1.1 {status} ");
+        let is_whole = |bytes: &[u8]| bytes.windows(4).any(|four| four == b"\r\n\r\n");
+        let is_it = |m: &&Member| m.received.starts_with(start.as_bytes()) && is_whole(&m.received);
+        self.members.iter().filter(is_it).count()
+    }
+}

@@ -1,0 +1,36 @@
+//! What the kernel tells about the server's process.
+
+use std::fs;
+use std::time::Duration;
+
+/// Memory of the process that is not shared and really there, in KiB (`VmRSS`).
+///
+/// # Panics
+/// If the process is gone.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("VmRSS in /proc/PID/status")
+}
+
+/// User and system time the process has used.
+///
+/// # Panics
+/// If the process is gone.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a living process");
+    // The name in parentheses may hold spaces; utime and stime are fields 14 and 15 of proc(5).
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 =
+        after_name.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// How many descriptors the process has open.
+///
+/// # Panics
+/// If the process is gone.
+pub fn open_descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process").count()
+}

@@ -1,0 +1,78 @@
+//! A server with an admin listener, and its counters.
+
+use crate::faults::client::Client;
+use crate::server::free_addr;
+use crate::{Options, Server};
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+
+/// A running server whose counters can be asked for.
+#[derive(Debug)]
+pub struct Served {
+    server: Server,
+    admin: SocketAddr,
+}
+
+impl Served {
+    /// Serves `root` with these lines of configuration.
+    ///
+    /// # Panics
+    /// If the server does not start.
+    pub fn start(root: &Path, settings: &str) -> Served {
+        Served::with(Options::new(root).config(settings))
+    }
+
+    /// The same with one worker: there is one order of events.
+    ///
+    /// # Panics
+    /// If the server does not start.
+    pub fn alone(root: &Path, settings: &str) -> Served {
+        let options = Options { workers: 1, ..Options::new(root) };
+        Served::with(options.config(settings))
+    }
+
+    /// Starts it with `options`, to which the admin listener is added.
+    ///
+    /// # Panics
+    /// If the server does not start.
+    pub fn with(options: Options) -> Served {
+        let admin = free_addr();
+        let lines = format!("admin.listen = \"{admin}\"\n{}", options.config);
+        Served { server: Server::start(&Options { config: lines, ..options }), admin }
+    }
+
+    /// A new connection to it.
+    pub fn client(&self) -> Client {
+        Client::connect(self.server.addr())
+    }
+
+    /// The value of one line of `/metrics`; `series` is its name, with labels as they are written
+    /// there. 0 if there is no such line.
+    ///
+    /// # Panics
+    /// If the admin listener does not answer.
+    pub fn metric(&self, series: &str) -> u64 {
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);
+        let answer = crate::wire::exchange(self.admin, request.as_bytes());
+        let text = String::from_utf8(answer).expect("metrics are text");
+        assert!(text.starts_with("HTTP/1.1 200 "), "/metrics: {text}");
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
+    }
+}
+
+impl Deref for Served {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl DerefMut for Served {
+    fn deref_mut(&mut self) -> &mut Server {
+        &mut self.server
+    }
+}

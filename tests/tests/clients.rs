@@ -1,0 +1,226 @@
+//! Other people's clients load the example site completely and byte by byte (issue, "Shown by" 2):
+//! curl, wget, aria2 with sixteen ranges, Python's requests, and headless Chromium.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::Options;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::wire::PATIENCE;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The example site, with the part a script makes.
+fn example() -> PathBuf {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let made = Command::new(repository.join("scripts/make-example")).status();
+    assert!(made.is_ok_and(|status| status.success()), "scripts/make-example fails");
+    repository.join("examples/site")
+}
+
+/// All files below `root`, relative to it.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => left.push(path),
+                false => found.push(path.strip_prefix(root).unwrap().to_owned()),
+            }
+        }
+    }
+    found
+}
+
+/// The example site being served, its URL, its root, and a directory for what comes out.
+struct Site {
+    _served: Served,
+    url: String,
+    root: PathBuf,
+    out: Folder,
+}
+
+impl Site {
+    fn serve() -> Site {
+        let (root, out) = (example(), Folder::new());
+        let options = Options { log: true, ..Options::new(&root) };
+        let log = format!("log.access = {:?}", out.join("access.log"));
+        let served = Served::with(options.config(&log));
+        Site { url: format!("http://{}", served.addr()), _served: served, root, out }
+    }
+
+    /// The access log's lines as target and status, once it has one that satisfies `last`.
+    fn log(&self, last: impl Fn(&(String, u16)) -> bool) -> Vec<(String, u16)> {
+        let mut lines = Vec::new();
+        let has_last = soon(PATIENCE, || {
+            let text = fs::read_to_string(self.out.join("access.log")).unwrap_or_default();
+            lines = text.lines().filter_map(target_and_status).collect();
+            lines.iter().any(&last)
+        });
+        assert!(has_last, "the log lacks a line: {lines:?}");
+        lines
+    }
+}
+
+fn target_and_status(line: &str) -> Option<(String, u16)> {
+    let mut quoted = line.split('"');
+    let target = quoted.nth(1)?.split(' ').nth(1)?;
+    let status = quoted.next()?.split_whitespace().next()?.parse().ok()?;
+    Some((target.to_owned(), status))
+}
+
+/// A program with its arguments, ended after a minute.
+fn run(words: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    let output = command.arg("60").args(words).env_remove("http_proxy").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {}\n{said}", output.status);
+    output
+}
+
+/// Whether `program` can be started at all.
+fn is_there(program: &str) -> Result<(), String> {
+    let output = Command::new(program).arg("--version").output();
+    output.map(|_| ()).map_err(|error| format!("{program} is missing: {error}"))
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    assert!(fs::read(one).unwrap() == fs::read(other).unwrap(), "{one:?} and {other:?} differ");
+}
+
+#[test]
+fn curl_loads_every_file_in_every_way() {
+    let Some(()) = has(is_there("curl"), "curl") else { return };
+    let site = Site::serve();
+    let got = site.out.join("got");
+    let (got_name, tag) = (got.to_str().unwrap(), site.out.join("tag"));
+    for file in files(&site.root) {
+        let (url, source) = (format!("{}/{}", site.url, file.display()), site.root.join(&file));
+        let curl = |extra: &[&str]| {
+            let _ = fs::remove_file(&got);
+            let form = ["-o", got_name, "-w", "%{http_code} %{size_download}", &url];
+            let words = [&["curl", "-sS", "--max-time", "50"], extra, &form].concat();
+            String::from_utf8(run(&words).stdout).unwrap()
+        };
+        for ways in [&[][..], &["--http1.0"], &["--compressed"], &["--http1.0", "--compressed"]] {
+            let wrote = curl(ways);
+            assert!(wrote.starts_with("200 "), "{url} {ways:?}: {wrote}");
+            assert_same(&got, &source);
+        }
+        let size = fs::metadata(&source).unwrap().len();
+        assert_eq!(curl(&["-r", "5-14"]), "206 10", "{url}");
+        assert_eq!(fs::read(&got).unwrap(), fs::read(&source).unwrap()[5..15], "{url}");
+        assert_eq!(curl(&["-r", "-7"]), "206 7", "{url}");
+        assert_eq!(curl(&["-r", &format!("{size}-")])[..3], *"416", "{url}");
+        assert_eq!(curl(&["-r", "0-4,10-14"])[..3], *"206", "{url}");
+        let tag = tag.to_str().unwrap();
+        curl(&["--etag-save", tag]);
+        assert_eq!(curl(&["--etag-compare", tag]), "304 0", "{url}");
+        assert_eq!(curl(&["-z", source.to_str().unwrap()]), "304 0", "{url}");
+        assert_eq!(curl(&["-I"])[..4], *"200 ", "{url}");
+    }
+}
+
+/// A download that was cut off is continued where it ended.
+#[test]
+fn curl_continues_a_download() {
+    let Some(()) = has(is_there("curl"), "curl -C") else { return };
+    let site = Site::serve();
+    let (source, part) = (site.root.join("files/large.bin"), site.out.join("part"));
+    fs::write(&part, &fs::read(&source).unwrap()[..12_345_678]).unwrap();
+    run(&[
+        "curl",
+        "-sS",
+        "-C",
+        "-",
+        "-o",
+        part.to_str().unwrap(),
+        &format!("{}/files/large.bin", site.url),
+    ]);
+    assert_same(&part, &source);
+}
+
+#[test]
+fn wget_mirrors_the_site() {
+    let Some(()) = has(is_there("wget"), "wget") else { return };
+    let site = Site::serve();
+    let mirror = site.out.join("mirror");
+    let start = format!("{}/", site.url);
+    let prefix = format!("--directory-prefix={}", mirror.display());
+    let how = ["wget", "-q", "-e", "robots=off", "--mirror", "--page-requisites", "-nH", &prefix];
+    run(&[&how[..], &[&start]].concat());
+    let mirrored = files(&mirror);
+    for file in &mirrored {
+        assert_same(&mirror.join(file), &site.root.join(file));
+    }
+    for page in ["index.html", "about.html", "guide.html", "css/site.css", "js/flood.js"] {
+        assert!(mirrored.contains(&page.into()), "{page} is not among {mirrored:?}");
+    }
+    // Once more: nothing is newer, so nothing is loaded.
+    run(&[&how[..], &[&start]].concat());
+    let log = site.log(|line| line.1 == 304 || line.1 == 200);
+    assert!(log.iter().all(|line| [200, 304].contains(&line.1)), "{log:?}");
+}
+
+#[test]
+fn aria2_loads_sixteen_ranges_at_once() {
+    let Some(()) = has(is_there("aria2c"), "aria2c") else { return };
+    let site = Site::serve();
+    let url = format!("{}/files/large.bin", site.url);
+    let dir = format!("--dir={}", site.out.path().display());
+    run(&["aria2c", "-q", "--no-conf", "-x16", "-s16", "-k1M", &dir, "--out=large.bin", &url]);
+    assert_same(&site.out.join("large.bin"), &site.root.join("files/large.bin"));
+    let log = site.log(|line| line.1 == 206);
+    let parts = log.iter().filter(|line| line.1 == 206).count();
+    assert!(parts >= 15, "{parts} ranges: {log:?}");
+}
+
+#[test]
+fn python_requests_loads_every_file() {
+    let can = |python: &&str| {
+        let import = Command::new(python).args(["-c", "import requests"]).output();
+        import.is_ok_and(|output| output.status.success())
+    };
+    let python = ["/usr/bin/python3", "python3"].into_iter().find(can).ok_or("no python3-requests");
+    let Some(python) = has(python, "Python requests") else { return };
+    let site = Site::serve();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/site.py");
+    run(&[python, script, &site.url, site.root.to_str().unwrap()]);
+}
+
+/// A real browser shows the pages: scripts ran, and the log says that everything was there.
+#[test]
+fn chromium_shows_the_pages() {
+    let Some(()) = has(is_there("chromium"), "chromium") else { return };
+    let site = Site::serve();
+    let profile = format!("--user-data-dir={}", site.out.join("profile").display());
+    let show = |page: &str| {
+        let url = format!("{}{page}", site.url);
+        let quiet = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
+                     --disable-background-networking --disable-component-update --disable-sync \
+                     --window-size=1200,4000 --virtual-time-budget=5000 --dump-dom";
+        let words: Vec<_> = ["chromium", &profile]
+            .into_iter()
+            .chain(quiet.split_whitespace())
+            .chain([&*url])
+            .collect();
+        String::from_utf8(run(&words).stdout).unwrap()
+    };
+    let first = show("/");
+    assert!(first.contains("<h1>Takes the flood in."), "{first}");
+    // The page hides its model; only the script shows it and writes its numbers.
+    assert!(
+        first.contains("<div class=\"flood\" id=\"flood\">"),
+        "the script did not run: {first}"
+    );
+    let second = show("/guide.html");
+    assert!(second.contains("</html>") && second.contains("<nav"), "{second}");
+
+    let log = site.log(|line| line.0 == "/guide.html");
+    let wrong: Vec<_> = log.iter().filter(|line| ![200, 206, 304].contains(&line.1)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    for needed in ["/", "/css/site.css", "/js/flood.js", "/favicon.svg", "/img/forebay.svg"] {
+        assert!(log.iter().any(|line| line.0 == needed), "{needed} was not loaded: {log:?}");
+    }
+}

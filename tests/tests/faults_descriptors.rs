@@ -1,0 +1,131 @@
+//! "EMFILE means back-off, a 503 where that is still possible, never a busy loop" (issue, "Staying
+//! up"): a server that may open few files is asked for more connections than that.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::crowd::Crowd;
+use forebay_tests::faults::process::{open_descriptors, processor_time};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use std::thread;
+use std::time::Duration;
+
+/// Descriptors the server may have.
+const ALLOWED: usize = 64;
+/// Connections it is asked for.
+const CROWD: usize = 200;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("index.html", "a");
+    for number in 0..100 {
+        folder.write(&format!("{number}.bin"), vec![b'b'; 2 << 20]);
+    }
+    folder
+}
+
+fn narrow(folder: &Folder, settings: &str) -> Served {
+    let limit = format!("--nofile={ALLOWED}:{ALLOWED}");
+    let wrapper = vec!["prlimit".to_owned(), limit];
+    Served::with(Options { wrapper, ..Options::new(folder.path()) }.config(settings))
+}
+
+/// The share of one core that the server uses while nothing is asked of it.
+fn idle_share(server: &Server) -> f64 {
+    let before = processor_time(server.pid());
+    thread::sleep(Duration::from_secs(1));
+    (processor_time(server.pid()) - before).as_secs_f64()
+}
+
+/// Whether the site is served on a new connection.
+fn is_served(served: &Served) -> bool {
+    served.client().get("/").is_ok_and(|answer| answer.status == 200)
+}
+
+/// A crowd takes every descriptor, with the limits that come by default and with limits far above
+/// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
+/// a 503 or a closed connection, or stay in the queue until there is room. The server does not
+/// spin, and when the crowd has left it serves again.
+#[test]
+fn exhausted_descriptors_are_survived() {
+    let careless = "limits.connections = 100000\nlimits.connections_per_client = 100000";
+    for settings in ["", careless] {
+        let folder = site();
+        let served = narrow(&folder, settings);
+        let at_rest = open_descriptors(served.pid());
+        let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();
+        crowd.send(GET);
+        assert!(crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10), "nobody is served");
+        // What is open now stays open: the worst case for whoever waits.
+        let share = idle_share(&served);
+        assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
+        crowd.read();
+        let (fine, busy) = (crowd.answered(200), crowd.answered(503));
+        println!(
+            "{settings:?}: {fine} served, {busy} got 503, {} open, {share} of a core",
+            crowd.open()
+        );
+        assert!(fine < ALLOWED, "{fine} are served with {ALLOWED} descriptors");
+        let odd = crowd.members.iter().filter(|m| !m.received.is_empty()).count() - fine - busy;
+        assert_eq!(odd, 0, "answers other than 200 and 503");
+        assert!(open_descriptors(served.pid()) <= ALLOWED);
+
+        drop(crowd);
+        assert!(soon(PATIENCE, || is_served(&served)), "not served after the crowd has left");
+        let back = || open_descriptors(served.pid()) <= at_rest + 4;
+        assert!(
+            soon(PATIENCE, back),
+            "{} descriptors, {at_rest} before",
+            open_descriptors(served.pid())
+        );
+        let refused = ["limit", "client_limit", "descriptors"].map(|reason| {
+            served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
+        });
+        let errors = served.metric("forebay_accept_errors_total");
+        println!("refused {refused:?}, failed accepts {errors}");
+        let unserved = (CROWD - fine) as u64;
+        assert!(refused.iter().sum::<u64>() + errors > 0, "{unserved} not served, none counted");
+        assert!(busy as u64 <= refused.iter().sum(), "{busy} got 503, {refused:?} counted");
+    }
+}
+
+/// Those who wait in the queue while descriptors lack are answered as soon as there are some: a
+/// back-off must not lose the event.
+#[test]
+fn who_waits_for_a_descriptor_is_answered_in_the_end() {
+    let folder = site();
+    let served = narrow(&folder, "");
+    let mut first = Crowd::connect(served.addr(), CROWD, 10).unwrap();
+    let mut second = Crowd::connect(served.addr(), 20, 10).unwrap();
+    second.send(GET);
+    thread::sleep(Duration::from_millis(300));
+    first.read();
+    drop(first);
+    let done = |crowd: &Crowd| {
+        let refused = crowd.members.iter().filter(|m| m.end.is_some() && m.received.is_empty());
+        crowd.answered(200) + crowd.answered(503) + refused.count() == 20
+    };
+    assert!(second.read_until(PATIENCE, done), "{} wait without an answer", second.open());
+    assert!(is_served(&served));
+}
+
+/// Files need descriptors too: with the connections there are, more large files are asked for than
+/// can be open at once (and the cache of open files would like to keep them all). Every request
+/// gets an answer, 503 at worst, and with fewer connections every file is served again.
+#[test]
+fn files_that_cannot_be_opened_get_a_503() {
+    let folder = site();
+    let served = narrow(&folder, "cache.open_files = 1000");
+    let mut clients: Vec<_> = (0..16).map(|_| served.client()).collect();
+    for number in 0..100 {
+        let answer = clients[number % 16].get(&format!("/{number}.bin")).expect("an answer");
+        assert!([200, 503].contains(&answer.status), "{}", answer.head);
+    }
+    clients.truncate(1);
+    let mut last = || clients[0].get("/99.bin").is_ok_and(|answer| answer.body.len() == 2 << 20);
+    assert!(soon(PATIENCE, &mut last), "not served with one connection");
+    assert!(is_served(&served));
+}

@@ -1,0 +1,166 @@
+//! "A log that cannot be written drops and counts lines, never blocks" (issue, "Running it"): the
+//! device is full, the file system is full, nobody reads the pipe, nobody is there to read it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::Options;
+use forebay_tests::faults::site::{Folder, Tmpfs};
+use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::wire::PATIENCE;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+const DROPPED: &str = "forebay_log_dropped_lines_total";
+/// Requests sent in one go.
+const BATCH: usize = 100;
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("site/index.html", "a");
+    folder
+}
+
+/// A server over `folder/site` that writes its access log to `access`.
+fn logging_to(folder: &Folder, access: &str, wrapper: Vec<String>) -> Served {
+    let options = Options { log: true, wrapper, ..Options::new(folder.join("site")) };
+    Served::with(options.config(&format!("log.access = {access:?}")))
+}
+
+/// Sends `BATCH` pipelined requests whose target ends in `mark`; every one must be answered.
+fn send_batch(served: &Served, mark: &str) {
+    let mut client = served.client();
+    let one =
+        format!("GET /?{mark} HTTP/1.1\r\nHost: a\r\nUser-Agent: {}\r\n\r\n", "u".repeat(100));
+    client.stream().write_all(one.repeat(BATCH).as_bytes()).unwrap();
+    for _ in 0..BATCH {
+        assert_eq!(client.answer().expect("an answer, whatever the log does").status, 200);
+    }
+}
+
+/// Sends batches until lines are dropped; returns the number of requests.
+fn send_until_dropped(served: &Served) -> usize {
+    for batch in 1..=2000 {
+        send_batch(served, "before");
+        if soon(std::time::Duration::ZERO, || served.metric(DROPPED) > 0) {
+            return batch * BATCH;
+        }
+    }
+    panic!("no line was dropped after {} requests", 2000 * BATCH);
+}
+
+/// How many lines `log` holds. Every one of them must be whole.
+fn whole_lines(log: &str) -> usize {
+    let is_whole = |line: &&str| line.starts_with("127.") && line.ends_with("uuuu\"");
+    if let Some(torn) = log.lines().find(|line| !is_whole(line)) {
+        panic!("not a whole line: {torn:?}");
+    }
+    assert!(log.is_empty() || log.ends_with('\n'), "the last line is torn");
+    log.lines().count()
+}
+
+/// Every write fails: every line is dropped and counted, every request is answered.
+#[test]
+fn a_full_device_costs_lines_and_no_request() {
+    let folder = site();
+    let served = logging_to(&folder, "/dev/full", Vec::new());
+    (0..5).for_each(|_| send_batch(&served, "full"));
+    let all = (5 * BATCH) as u64;
+    assert!(soon(PATIENCE, || served.metric(DROPPED) == all), "{} dropped", served.metric(DROPPED));
+}
+
+/// The file system fills: requests go on and lines are dropped. When there is room again, lines are
+/// written again, none is torn, and each request is either logged or counted as dropped.
+#[test]
+fn a_full_disk_costs_lines_until_there_is_room() {
+    let folder = site();
+    fs::create_dir(folder.join("disk")).unwrap();
+    let mounted = Tmpfs::mount(&folder.join("disk"), 256);
+    let Some(_disk) = has(mounted, "a full disk below the log") else { return };
+    let ballast = folder.write("disk/ballast", vec![b'b'; 192 << 10]);
+    let access = folder.join("disk/access.log");
+    let served = logging_to(&folder, access.to_str().unwrap(), Vec::new());
+
+    let mut requests = send_until_dropped(&served);
+    fs::remove_file(ballast).unwrap();
+    let is_resumed = soon(PATIENCE, || {
+        send_batch(&served, "after");
+        requests += BATCH;
+        fs::read_to_string(&access).unwrap().contains("/?after")
+    });
+    assert!(is_resumed, "nothing is logged after there is room");
+    assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
+}
+
+/// In the end every request is a line of the log or counted as dropped.
+fn assert_ledger(served: &Served, requests: usize, mut log: impl FnMut() -> String) {
+    let mut counts = (0, 0);
+    let is_exact = soon(PATIENCE, || {
+        counts = (log().lines().count(), served.metric(DROPPED) as usize);
+        counts.0 + counts.1 >= requests
+    });
+    assert!(is_exact, "{requests} requests, but {counts:?} logged and dropped");
+    assert_eq!(whole_lines(&log()) + served.metric(DROPPED) as usize, requests);
+}
+
+/// A pipe on standard output whose other end is `reader`, and a shell that connects it.
+fn pipe_at(folder: &Folder) -> (File, Vec<String>) {
+    let fifo = folder.join("pipe");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let reader = open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
+    let shell = ["sh", "-c", &format!("exec \"$@\" > {}", fifo.display()), "sh"];
+    (File::from(reader.unwrap()), shell.map(str::to_owned).to_vec())
+}
+
+/// Nobody reads the pipe: requests go on. Somebody reads again: lines come again, none is torn.
+#[test]
+fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads() {
+    let folder = site();
+    let (mut reader, shell) = pipe_at(&folder);
+    let served = logging_to(&folder, "-", shell);
+    let mut requests = send_until_dropped(&served);
+    let mut log = Vec::new();
+    let is_resumed = soon(PATIENCE, || {
+        read_all(&mut reader, &mut log);
+        send_batch(&served, "after");
+        requests += BATCH;
+        String::from_utf8_lossy(&log).contains("/?after")
+    });
+    assert!(is_resumed, "nothing is logged after somebody reads");
+    assert_ledger(&served, requests, || {
+        read_all(&mut reader, &mut log);
+        String::from_utf8(log.clone()).unwrap()
+    });
+}
+
+/// Reads what is in the pipe, without waiting.
+fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
+    match pipe.read_to_end(into) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+    }
+}
+
+/// The other end of the pipe is closed, and the server is told to stop while its log is stuck:
+/// neither ends or holds up anything.
+#[test]
+fn a_closed_or_stuck_pipe_does_not_keep_the_server() {
+    let folder = site();
+    let (reader, shell) = pipe_at(&folder);
+    let mut served = logging_to(&folder, "-", shell);
+    send_until_dropped(&served);
+    served.signal(Signal::TERM);
+    let status = served.wait(PATIENCE).expect("the end, in spite of lines nobody reads");
+    assert_eq!(status.code(), Some(0), "{}", served.stderr());
+    drop((served, reader));
+
+    fs::remove_file(folder.join("pipe")).unwrap();
+    let (reader, shell) = pipe_at(&folder);
+    let served = logging_to(&folder, "-", shell);
+    send_batch(&served, "read");
+    drop(reader);
+    (0..5).for_each(|_| send_batch(&served, "closed"));
+    assert!(soon(PATIENCE, || served.metric(DROPPED) > 0), "lines to nobody are not counted");
+    assert!(Path::new(&format!("/proc/{}", served.pid())).exists());
+}
