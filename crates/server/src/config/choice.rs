@@ -1,0 +1,118 @@
+//! Settings that are one of a few words, and the access log, which is a word or a path.
+
+use super::problem::Wrong;
+use super::value::{Form, Value, quote, wrong};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A type that is one of a few words.
+pub trait Word: Copy + PartialEq + 'static {
+    /// What the words are for.
+    const EXPECTED: &'static str;
+    /// The words.
+    const WORDS: &'static [&'static str];
+    /// What they stand for, in the same order.
+    const MEANINGS: &'static [Self];
+
+    /// The word for `self`.
+    fn word(self) -> &'static str {
+        let at = Self::MEANINGS.iter().position(|meaning| *meaning == self);
+        at.map_or("", |at| Self::WORDS[at])
+    }
+}
+
+/// The loop that performs the steps of the request path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// One loop per core, readiness based.
+    #[default]
+    Event,
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl Word for Engine {
+    const EXPECTED: &'static str = "the name of an engine such as \"event\"";
+    const WORDS: &'static [&'static str] = &["event"];
+    const MEANINGS: &'static [Engine] = &[Engine::Event];
+}
+
+/// How a line of the access log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The combined log format.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
+}
+
+impl Word for LogFormat {
+    const EXPECTED: &'static str = "\"combined\" or \"json\"";
+    const WORDS: &'static [&'static str] = &["combined", "json"];
+    const MEANINGS: &'static [LogFormat] = &[LogFormat::Combined, LogFormat::Json];
+}
+
+impl<W: Word> Value for W {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        W::EXPECTED
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let at = W::WORDS.iter().position(|word| *word == text);
+        let wrong = || Wrong::Choice { found: text.to_owned(), choices: W::WORDS };
+        *self = W::MEANINGS[at.ok_or_else(wrong)?];
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(self.word())
+    }
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Appended to a file.
+    File(PathBuf),
+}
+
+impl Value for Access {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "\"off\", \"-\" for standard output, or the path of a file"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = match text {
+            "off" => Access::Off,
+            "-" => Access::Stdout,
+            // a name that is a slip of "off" or means it would become a file unnoticed
+            "" | "Off" | "OFF" | "none" | "false" | "no" => return Err(wrong(self, text)),
+            path if path.contains('\0') => return Err(wrong(self, text)),
+            path => Access::File(PathBuf::from(path)),
+        };
+        Ok(())
+    }
+    fn show(&self) -> String {
+        match self {
+            Access::Off => quote("off"),
+            Access::Stdout => quote("-"),
+            Access::File(path) => quote(&path.to_string_lossy()),
+        }
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        (!text.is_empty() && !text.contains('\0')).then(|| "off".to_owned())
+    }
+}

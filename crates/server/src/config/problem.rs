@@ -1,0 +1,160 @@
+//! One thing that is wrong with a configuration, and the line that says so.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Something wrong, and where. Prints as `file:line:column: key: what is wrong`.
+#[derive(Debug)]
+pub struct Problem {
+    /// The file as it was named.
+    pub file: String,
+    /// Line and column, both from 1, the column in characters. `None` if the trouble is not at one
+    /// place of the file.
+    pub place: Option<(usize, usize)>,
+    /// The path of the setting, such as `timeouts.head`; empty if it is about the file as a whole.
+    pub key: String,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// What is wrong.
+#[derive(Debug)]
+pub enum Wrong {
+    /// The file cannot be read.
+    Unreadable(io::Error),
+    /// The file is larger than a configuration can sensibly be.
+    TooLong {
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// The file is not UTF-8.
+    NotUtf8,
+    /// The file is not TOML; says what the parser expected.
+    Syntax(String),
+    /// There is no such setting or section.
+    Unknown {
+        /// A setting or section whose name is alike.
+        near: Option<String>,
+    },
+    /// A value where a section belongs, or the wrong kind of value.
+    Form {
+        /// What belongs there.
+        expected: &'static str,
+        /// What is there.
+        found: String,
+        /// What was probably meant, as it would be written in the file.
+        near: Option<String>,
+    },
+    /// Too small or too large.
+    Range {
+        /// What is there.
+        found: String,
+        /// The smallest value allowed.
+        least: &'static str,
+        /// The largest value allowed.
+        most: &'static str,
+    },
+    /// None of the words allowed.
+    Choice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
+    /// An item is in the list twice.
+    Repeated {
+        /// The item.
+        found: String,
+    },
+    /// A list without items.
+    Empty,
+    /// The admin listener would be reachable from other machines.
+    NotLoopback {
+        /// The address given.
+        found: String,
+    },
+    /// A setting without a default is not set.
+    Missing {
+        /// A line that would set it.
+        example: &'static str,
+    },
+    /// A directory the configuration names cannot be used.
+    NoDirectory {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if let Some((line, column)) = self.place {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.wrong)
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            Wrong::TooLong { limit } => write!(f, "is longer than {limit} bytes"),
+            Wrong::NotUtf8 => write!(f, "is not UTF-8 from here on"),
+            Wrong::Syntax(message) => write!(f, "{message}"),
+            Wrong::Unknown { near } => {
+                write!(f, "unknown key")?;
+                did_you_mean(f, near.as_deref())
+            }
+            Wrong::Form { expected, found, near } => {
+                write!(f, "expected {expected}, found {found}")?;
+                near.iter().try_for_each(|near| write!(f, ", did you mean {near}?"))
+            }
+            Wrong::Range { found, least, most } => {
+                write!(f, "{found} is out of range, from {least} to {most} is allowed")
+            }
+            Wrong::Choice { found, choices } => {
+                let quoted: Vec<_> = choices.iter().map(|word| format!("{word:?}")).collect();
+                write!(f, "expected {}, found {found:?}", quoted.join(" or "))?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
+            Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
+            Wrong::Empty => write!(f, "the list is empty, at least one item is needed"),
+            Wrong::NotLoopback { found } => write!(
+                f,
+                "{found:?} can be reached from other machines, only a loopback address such as \
+                 \"127.0.0.1:9090\" is allowed"
+            ),
+            Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
+            Wrong::NoDirectory { path, error } => {
+                write!(f, "cannot use the directory {path:?}: {error}")
+            }
+        }
+    }
+}
+
+fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {
+    match near {
+        Some(near) => write!(f, ", did you mean {near:?}?"),
+        None => Ok(()),
+    }
+}
+
+/// The candidate most like `word`, if any is like enough to be a slip of it.
+pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    if word.len() > 64 {
+        return None;
+    }
+    let word = word.to_lowercase();
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,297 @@
+//! The types a setting can have: how each is read from text, checked and printed.
+//!
+//! Every type is read from plain text, so that a default in the table, an option of the command
+//! line and a string in a file go the same way. The TOML type is checked before.
+
+use super::problem::Wrong;
+use super::units::{self, Rate, Size};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A place in [`Config`](super::Config) that a setting is stored in.
+pub trait Value {
+    /// The TOML type it is written as.
+    fn form(&self) -> Form;
+    /// What belongs there, with an example.
+    fn expected(&self) -> &'static str;
+    /// Stores what `text` says; a list takes it as one more item.
+    ///
+    /// # Errors
+    /// What is wrong with the text; then nothing is stored.
+    fn set(&mut self, text: &str) -> Result<(), Wrong>;
+    /// The value as TOML.
+    fn show(&self) -> String;
+    /// What `text` amounts to, for the check of a range; `None` where there is nothing to compare.
+    fn amount(&self, _text: &str) -> Option<u64> {
+        None
+    }
+    /// What was probably meant by a wrong text.
+    fn guess(&self, _text: &str) -> Option<String> {
+        None
+    }
+    /// Removes the items of a list.
+    fn clear(&mut self) {}
+}
+
+/// The TOML type of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A string.
+    Text,
+    /// An integer.
+    Number,
+    /// An integer or the string `auto`.
+    NumberOrAuto,
+    /// `true` or `false`.
+    Switch,
+    /// An array of strings.
+    List,
+}
+
+/// A number, or left to Forebay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Count {
+    /// Forebay decides.
+    #[default]
+    Auto,
+    /// This many.
+    Fixed(u64),
+}
+
+impl Count {
+    /// The number, or `auto` where it is left to Forebay.
+    pub fn or(self, auto: u64) -> u64 {
+        match self {
+            Count::Auto => auto,
+            Count::Fixed(number) => number,
+        }
+    }
+}
+
+impl Value for bool {
+    fn form(&self) -> Form {
+        Form::Switch
+    }
+    fn expected(&self) -> &'static str {
+        "true or false"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = text.parse().map_err(|_| wrong(self, text))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        match text {
+            "true" | "on" | "yes" | "1" => Some("true".to_owned()),
+            "false" | "off" | "no" | "0" => Some("false".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+impl Value for u64 {
+    fn form(&self) -> Form {
+        Form::Number
+    }
+    fn expected(&self) -> &'static str {
+        "a whole number"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = number(text).ok_or_else(|| wrong(self, text))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        number(text)
+    }
+}
+
+impl Value for Count {
+    fn form(&self) -> Form {
+        Form::NumberOrAuto
+    }
+    fn expected(&self) -> &'static str {
+        "a whole number or \"auto\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = match number(text) {
+            Some(number) => Count::Fixed(number),
+            None if text == "auto" => Count::Auto,
+            None => return Err(wrong(self, text)),
+        };
+        Ok(())
+    }
+    fn show(&self) -> String {
+        match self {
+            Count::Auto => quote("auto"),
+            Count::Fixed(number) => number.to_string(),
+        }
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        number(text)
+    }
+}
+
+impl Value for Duration {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "a duration such as \"10s\" (units: ms, s, m, h, d)"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let milliseconds = units::milliseconds(text).map_err(|_| wrong(self, text))?;
+        *self = Duration::from_millis(milliseconds);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        let mut text = String::new();
+        // writing into a string does not fail
+        let _ = units::show_duration(*self, &mut text);
+        quote(&text)
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        units::milliseconds(text).ok()
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        let short = text.replace("sec", "s").replace("min", "m").replace(' ', "");
+        [short, format!("{text}s")].into_iter().find(|guess| units::milliseconds(guess).is_ok())
+    }
+}
+
+impl Value for Size {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "a size such as \"64KiB\" (units: B, KiB, MiB, GiB, TiB)"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = text.parse().map_err(|_| wrong(self, text))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(&self.to_string())
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        text.parse::<Size>().ok().map(|size| size.0)
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        let binary = text.to_uppercase().replace([' ', 'B', 'I'], "") + "iB";
+        [format!("{text}B"), binary].into_iter().find(|guess| guess.parse::<Size>().is_ok())
+    }
+}
+
+impl Value for Rate {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "a rate such as \"1KiB/s\" (units: B/s, KiB/s, MiB/s, GiB/s)"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = text.parse().map_err(|_| wrong(self, text))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(&self.to_string())
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        text.parse::<Rate>().ok().map(|rate| rate.0)
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        [format!("{text}/s"), format!("{text}B/s")]
+            .into_iter()
+            .find(|guess| guess.parse::<Rate>().is_ok())
+    }
+}
+
+impl Value for PathBuf {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "a path such as \"/srv/www\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        if text.is_empty() || text.contains('\0') {
+            return Err(wrong(self, text));
+        }
+        *self = PathBuf::from(text);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(&self.to_string_lossy())
+    }
+}
+
+/// File names.
+impl Value for Vec<String> {
+    fn form(&self) -> Form {
+        Form::List
+    }
+    fn expected(&self) -> &'static str {
+        "a file name without a slash such as \"index.html\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        if matches!(text, "" | "." | "..") || text.contains(['/', '\0']) {
+            return Err(wrong(self, text));
+        }
+        if self.iter().any(|item| item == text) {
+            return Err(Wrong::Repeated { found: text.to_owned() });
+        }
+        self.push(text.to_owned());
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_list(self.iter().cloned())
+    }
+    fn clear(&mut self) {
+        Vec::clear(self);
+    }
+}
+
+/// `text` is not what belongs into `value`.
+pub(super) fn wrong(value: &dyn Value, text: &str) -> Wrong {
+    Wrong::Form { expected: value.expected(), found: quote(text), near: suggest(value, text) }
+}
+
+/// What was probably meant by a wrong text, as TOML.
+pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
+    let near = value.guess(text)?;
+    match value.form() {
+        Form::Switch | Form::Number => Some(near),
+        Form::Text | Form::List | Form::NumberOrAuto => Some(quote(&near)),
+    }
+}
+
+/// A whole number without a sign.
+pub(super) fn number(text: &str) -> Option<u64> {
+    // str::parse would take a sign
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// A text as a TOML basic string.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", c as u32)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// An array of strings as TOML.
+pub(super) fn show_list(items: impl Iterator<Item = String>) -> String {
+    let quoted: Vec<String> = items.map(|item| quote(&item)).collect();
+    format!("[{}]", quoted.join(", "))
+}
