@@ -1,0 +1,266 @@
+//! The admin listener's handler: what the server counts, to read, in three documents.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/` | what there is |
+//! | `/metrics` | Prometheus text 0.0.4 |
+//! | `/status` | JSON |
+//!
+//! It changes nothing, and answers only those who ask for it by a loopback name: a page on the
+//! internet can make a browser send requests to 127.0.0.1, but the Host field then names the page's
+//! own host (DNS rebinding).
+
+use forebay_conn::handler::{Handler, Job, Outcome, Peer, Piece, Request};
+use forebay_conn::reply::Reply;
+use forebay_http::head::Method;
+use forebay_http::status;
+use forebay_metrics::{Gauge, Local, Stopwatch, Totals, render};
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What the server counted, at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The sum over all loops and helpers.
+    pub totals: Totals,
+    /// What rises and falls.
+    pub gauges: Vec<(Gauge, u64)>,
+    /// What does not change: version, engine, workers.
+    pub info: Vec<(&'static str, String)>,
+}
+
+/// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
+pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+
+/// Answers for the admin listener.
+pub struct Admin {
+    source: Source,
+    address: IpAddr,
+}
+
+/// Nothing: every answer is short enough to be copied, and none needs work that blocks.
+#[derive(Clone, Copy, Debug)]
+pub enum Never {}
+
+impl Job for Never {
+    type Done = Never;
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> Never {
+        match self {}
+    }
+    fn lane(&self) -> u64 {
+        match *self {}
+    }
+}
+
+/// One of the functions of [`render`].
+type Render = fn(&Totals, &[(Gauge, u64)], &[(&str, &str)]) -> String;
+
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+const INDEX: &str = "This is forebay's admin listener. It can be read, not written.\n\n\
+    /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n";
+
+impl Admin {
+    /// Answers with what `source` says, to requests that name `address` or a loopback host.
+    pub fn new(source: Source, address: SocketAddr) -> Admin {
+        Admin { source, address: address.ip() }
+    }
+
+    /// Type and text of a document.
+    fn document(&self, path: &[u8]) -> Option<(&'static str, String)> {
+        match path {
+            b"/" => Some((TEXT, INDEX.to_owned())),
+            b"/metrics" => Some((METRICS, self.rendered(render::prometheus))),
+            b"/status" => Some(("application/json", self.rendered(render::json))),
+            _ => None,
+        }
+    }
+
+    fn rendered(&self, render: Render) -> String {
+        let Snapshot { totals, gauges, info } = (self.source)();
+        let info: Vec<_> = info.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        render(&totals, &gauges, &info)
+    }
+
+    /// Whether `authority`, a host and perhaps a port, names this machine's loopback.
+    fn is_addressed(&self, authority: &[u8]) -> bool {
+        let Ok(authority) = std::str::from_utf8(authority) else { return false };
+        let host = match authority.strip_prefix('[') {
+            Some(rest) => rest.split(']').next(),
+            None => authority.split(':').next(),
+        };
+        let host = host.unwrap_or("");
+        if host.eq_ignore_ascii_case("localhost") {
+            return true;
+        }
+        host.parse::<IpAddr>().is_ok_and(|ip| ip == self.address || ip.is_loopback())
+    }
+}
+
+/// Writes a whole answer. `fields` are further lines of the head, each with its CR LF.
+fn answer(reply: &mut Reply<'_, Never>, head_only: bool, status: u16, fields: &str, body: &str) {
+    let mut head = Vec::with_capacity(256);
+    // writing into a Vec does not fail
+    let _ = write!(
+        head,
+        "HTTP/1.1 {status} {}\r\n{fields}Content-Length: {}\r\nCache-Control: no-store\r\n\
+         X-Content-Type-Options: nosniff\r\n",
+        status::reason(status),
+        body.len()
+    );
+    reply.head(status, &head);
+    if !head_only {
+        reply.copy(body.as_bytes());
+    }
+}
+
+impl Handler for Admin {
+    type Body = Never;
+    type Job = Never;
+    type Line = Never;
+
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        _: Option<Never>,
+        reply: &mut Reply<'_, Never>,
+    ) -> Outcome<Never> {
+        let head = request.head;
+        let head_only = head.method == Method::Head;
+        let plain = format!("Content-Type: {TEXT}\r\n");
+        if !self.is_addressed(head.authority) {
+            let body = "Ask for this by localhost or a loopback address.\n";
+            answer(reply, head_only, 421, &plain, body);
+        } else if !matches!(head.method, Method::Get | Method::Head) {
+            let fields = format!("{plain}Allow: GET, HEAD\r\n");
+            answer(reply, false, 405, &fields, "This listener can only be read.\n");
+        } else if let Some((kind, text)) = self.document(head.path) {
+            answer(reply, head_only, 200, &format!("Content-Type: {kind}\r\n"), &text);
+        } else {
+            answer(reply, head_only, 404, &plain, "There are /, /metrics and /status.\n");
+        }
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Never>) {
+        let fields = format!("Content-Type: {TEXT}\r\n");
+        answer(reply, false, status, &fields, &format!("{reason}\n"));
+    }
+
+    fn piece<'b>(&'b self, body: &'b Never) -> Option<Piece<'b>> {
+        match *body {}
+    }
+
+    fn advance(&self, body: &mut Never, _: u64) {
+        match *body {}
+    }
+
+    fn is_intact(&self, body: &Never) -> bool {
+        match *body {}
+    }
+
+    fn hold(&mut self, body: &mut Never) {
+        match *body {}
+    }
+
+    fn warm(&mut self, body: &Never) -> Never {
+        *body
+    }
+
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16) -> Option<Never> {
+        None
+    }
+
+    fn log(&mut self, line: Never, _: u64) {
+        match line {}
+    }
+
+    /// Never asked: no outcome here is a hand-over. The socket is closed.
+    fn hand_over(&mut self, _: OwnedFd, _: Vec<u8>, _: &Peer) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_conn::reply::Out;
+    use forebay_http::head::{Head, Limits, Lines, Parsed};
+
+    fn ask(request: &str) -> String {
+        let address = "127.0.0.1:9090".parse().unwrap();
+        let source: Source = Arc::new(|| Snapshot {
+            totals: Totals::of([]),
+            gauges: vec![(Gauge::Connections, 3)],
+            info: vec![("version", "0.1.0".to_owned())],
+        });
+        let mut admin = Admin::new(source, address);
+        let mut lines = Lines::new();
+        let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
+        let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
+        let peer = Peer { remote: "127.0.0.1:4711".parse().unwrap(), local: address };
+        let mut out = Out::default();
+        let date = forebay_http::date::format(0);
+        let mut reply = Reply::new(&mut out, &date, true);
+        let outcome = admin.process(&Request { head: &head, peer: &peer }, None, &mut reply);
+        assert!(matches!(outcome, Outcome::Replied));
+        String::from_utf8(out.bytes.clone()).unwrap()
+    }
+
+    fn get(path: &str, host: &str) -> String {
+        ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    #[test]
+    fn the_documents_have_their_types_and_lengths() {
+        for (path, kind, part) in [
+            ("/", "text/plain; charset=utf-8", "/metrics"),
+            ("/metrics", "text/plain; version=0.0.4; charset=utf-8", "\nforebay_connections 3\n"),
+            ("/status?x=1", "application/json", "\"connections\":3"),
+        ] {
+            let answer = get(path, "localhost:9090");
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains(&format!("Content-Type: {kind}\r\n")), "{head}");
+            assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+            assert!(body.contains(part), "{body}");
+        }
+        let json = get("/status", "localhost");
+        let body = json.split_once("\r\n\r\n").unwrap().1;
+        let object: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(object["version"], "0.1.0");
+        assert_eq!(object["responses"]["2xx"], 0);
+    }
+
+    #[test]
+    fn only_loopback_names_are_answered() {
+        for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "127.8.8.8:9090", "[::1]:9090"] {
+            assert!(get("/metrics", host).starts_with("HTTP/1.1 200 "), "{host}");
+        }
+        for host in
+            ["example.org", "localhost.example.org", "127.0.0.1.nip.io", "192.0.2.1", "[::2]", ""]
+        {
+            assert!(get("/metrics", host).starts_with("HTTP/1.1 421 "), "{host}");
+        }
+        let absolute = "GET http://example.org/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        assert!(ask(absolute).starts_with("HTTP/1.1 421 "));
+    }
+
+    #[test]
+    fn it_can_only_be_read() {
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "PURGE"] {
+            let answer = ask(&format!("{method} /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
+            assert!(answer.contains("\r\nAllow: GET, HEAD\r\n"), "{answer}");
+        }
+        assert!(get("/config", "localhost").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn head_is_get_without_the_body() {
+        let head = ask("HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let get = get("/metrics", "localhost");
+        assert_eq!(head, get[..get.find("\r\n\r\n").unwrap() + 4]);
+    }
+}
