@@ -1,2 +1,91 @@
-//! .
-fn main() {}
+//! The command `forebay`: what is asked for on the command line becomes a configuration, and what
+//! went wrong becomes a line on standard error and an exit code.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`args`] | commands and options |
+//! | [`exit`] | what can go wrong, and the exit code of each |
+#![forbid(unsafe_code)]
+
+mod args;
+mod exit;
+
+use args::{Args, Command, Serve};
+use clap::Parser;
+use exit::Failure;
+use forebay_server::config::{self, Access, Config, Problem};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // wrong usage ends here with exit code 2
+    let result = match Args::parse().command {
+        Command::Serve(serve) => from_options(serve).and_then(run),
+        Command::Run { config } => load(&config).and_then(run),
+        Command::Check { config, print } => check(&config, print),
+        Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(config: Config) -> Result<(), Failure> {
+    forebay_server::run::run(&config).map_err(Failure::Run)
+}
+
+fn load(file: &Path) -> Result<Config, Failure> {
+    config::load(file).map_err(Failure::Configuration)
+}
+
+fn check(file: &Path, print: bool) -> Result<(), Failure> {
+    let config = load(file)?;
+    if print {
+        print_out(&config.to_toml())?;
+    }
+    say(&format!("{}: good", file.display()));
+    Ok(())
+}
+
+/// The defaults, and what the options of `serve` say.
+fn from_options(serve: Serve) -> Result<Config, Failure> {
+    let mut config = Config { root: serve.dir, ..Config::default() };
+    if !serve.listen.is_empty() {
+        config.listen.clear();
+    }
+    let options = serve.listen.iter().chain(&serve.engine).chain(&serve.workers);
+    for option in options.chain(&serve.admin) {
+        let wrong = |wrong| Failure::Configuration(vec![problem(option.key(), wrong)]);
+        option.apply(&mut config).map_err(wrong)?;
+    }
+    if serve.no_log {
+        config.log.access = Access::Off;
+    }
+    let problems: Vec<_> =
+        config.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong)).collect();
+    if problems.is_empty() { Ok(config) } else { Err(Failure::Configuration(problems)) }
+}
+
+fn problem(key: &str, wrong: config::Wrong) -> Problem {
+    Problem { file: "forebay serve".to_owned(), place: None, key: key.to_owned(), wrong }
+}
+
+/// Data goes to standard output. A reader that has seen enough is no failure.
+fn print_out(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Everything else goes to standard error.
+fn say(text: &str) {
+    // there is nobody left to tell if this fails
+    let _ = writeln!(io::stderr(), "{text}");
+}

@@ -1,0 +1,116 @@
+//! Commands and options. The values of options are checked by the table of settings, as a
+//! configuration file is.
+
+use clap::{Parser, Subcommand};
+use forebay_server::config::table::Setting;
+use forebay_server::config::{Config, Wrong};
+use std::path::PathBuf;
+
+/// A web server that stays fast, fair and up when more arrives than it can serve.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version, after_help = crate::exit::table())]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve a directory, without a configuration file
+    Serve(Serve),
+    /// Serve what a configuration file says
+    Run {
+        /// The configuration file
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Say what is wrong with a configuration file
+    Check {
+        /// The configuration file
+        #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+        config: PathBuf,
+        /// Print every setting with the value it has
+        #[arg(long)]
+        print: bool,
+    },
+    /// Print the version
+    Version,
+}
+
+/// Options of `serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// The directory
+    pub(crate) dir: PathBuf,
+    /// Accept connections here; may be given several times [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("listen", text))]
+    pub(crate) listen: Vec<Given>,
+    /// The loop that performs the steps of the request path [default: event]
+    #[arg(long, value_name = "NAME", value_parser = |text: &str| Given::new("engine", text))]
+    pub(crate) engine: Option<Given>,
+    /// How many loops run [default: auto, one per usable core]
+    #[arg(long, value_name = "N", value_parser = |text: &str| Given::new("workers", text))]
+    pub(crate) workers: Option<Given>,
+    /// Write no access log [default: to standard output]
+    #[arg(long)]
+    pub(crate) no_log: bool,
+    /// Serve /metrics and /status at this loopback address [default: off]
+    #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("admin.listen", text))]
+    pub(crate) admin: Option<Given>,
+}
+
+/// A setting given as an option.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    key: &'static str,
+    text: String,
+}
+
+impl Given {
+    /// Checks `text` against the row of the table; clap reports what is wrong as wrong usage.
+    fn new(key: &'static str, text: &str) -> Result<Given, String> {
+        let given = Given { key, text: text.to_owned() };
+        let mut scratch = Config { listen: Vec::new(), ..Config::default() };
+        given.apply(&mut scratch).map_err(|wrong| wrong.to_string())?;
+        Ok(given)
+    }
+
+    /// The setting's key.
+    pub(crate) fn key(&self) -> &'static str {
+        self.key
+    }
+
+    /// Sets it; of a list, adds it.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or that the list has it already.
+    pub(crate) fn apply(&self, config: &mut Config) -> Result<(), Wrong> {
+        match Setting::find(self.key) {
+            Some(setting) => setting.set(config, &self.text),
+            None => Err(Wrong::Unknown { near: None }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_commands_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_stands_for_a_setting() {
+        for (key, text) in
+            [("listen", ":80"), ("engine", "event"), ("workers", "2"), ("admin.listen", "off")]
+        {
+            assert!(Given::new(key, text).is_ok(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What can go wrong, and the exit code of each. Codes follow sysexits.h where it has one.
+
+use forebay_server::config::Problem;
+use forebay_server::run::RunError;
+use std::fmt;
+use std::io;
+
+/// The exit codes, for `--help` and the manual.
+const CODES: [(u8, &str); 4] = [
+    (0, "good: done, or stopped as asked"),
+    (1, "failed while running: an address in use, a file that cannot be opened"),
+    (2, "wrong usage: an unknown option, a value that is not allowed"),
+    (78, "bad configuration: the file, or a directory it names, cannot be used"),
+];
+
+/// Why the command failed. Wrong usage is not among them: clap reports it and exits with 2.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something is wrong with the configuration, everything listed.
+    Configuration(Vec<Problem>),
+    /// The server could not start or go on.
+    Run(RunError),
+    /// Standard output could not be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Configuration(_) => 78,
+            Failure::Run(_) | Failure::Output(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Configuration(problems) => {
+                let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
+                write!(f, "{}", lines.join("\n"))
+            }
+            Failure::Run(error) => write!(f, "forebay: {error}"),
+            Failure::Output(error) => {
+                write!(f, "forebay: standard output cannot be written: {error}")
+            }
+        }
+    }
+}
+
+/// The exit codes as a table for `--help`.
+pub(crate) fn table() -> String {
+    let lines = CODES.iter().map(|(code, meaning)| format!("  {code:>2}  {meaning}"));
+    format!("Exit codes:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_in_the_table() {
+        let output = Failure::Output(io::ErrorKind::StorageFull.into());
+        for failure in [Failure::Configuration(Vec::new()), output] {
+            assert!(CODES.iter().any(|(code, _)| *code == failure.code()));
+        }
+    }
+}
