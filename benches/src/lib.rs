@@ -19,6 +19,13 @@
 //! | [`machine`] | what everything ran on |
 //! | [`error`] | why a run stopped |
 //!
+//! ```
+//! use forebay_benches::summary::Spread;
+//!
+//! let spread = Spread::of([5.2, 5.1, 6.0]).expect("there are values");
+//! assert_eq!(format!("{spread:.1}"), "5.2 (5.1–6.0)");
+//! ```
+//!
 //! It deliberately does not compare runs of different days: the machine is never the same.
 #![forbid(unsafe_code)]
 

@@ -3,10 +3,12 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Lines of a markdown list: processor, cores, kernel, distribution, load.
+/// Lines of a markdown list: processor, kernel, distribution, load.
 pub fn describe() -> String {
     let processor = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".into());
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    // Not what this process may use: it is pinned by now.
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let cores = processors.lines().filter(|line| line.starts_with("processor")).count();
     let hypervisor = match field("/proc/cpuinfo", "flags") {
         Some(flags) if flags.split(' ').any(|flag| flag == "hypervisor") => ", virtual machine",
         _ => "",
@@ -15,9 +17,11 @@ pub fn describe() -> String {
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let load = read("/proc/loadavg");
+    // Paced ones (bbr) cost the sender timers, window based ones (cubic) do not.
+    let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
     format!(
         "- processor: {processor}, {cores} cores{hypervisor}\n\
-         - kernel: Linux {kernel}\n\
+         - kernel: Linux {kernel}, TCP congestion control {congestion}\n\
          - distribution: {}\n\
          - load average at the start: {load}\n",
         system.unwrap_or("unknown").trim_matches('"'),
@@ -31,7 +35,9 @@ pub fn date(format: &str) -> String {
 
 /// The version of an installed Debian package, or nothing where there is no dpkg.
 pub fn package_version(package: &str) -> String {
-    first_line(Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]))
+    let said = first_line(Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]));
+    // Anything else is a complaint: versions begin with a digit.
+    if said.starts_with(|first: char| first.is_ascii_digit()) { said } else { String::new() }
 }
 
 /// The first line `command` prints, to standard output or else to standard error; empty if it

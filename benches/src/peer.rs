@@ -109,7 +109,7 @@ pub const PEERS: &[Peer] = &[
         name: "apache",
         program: "apache2",
         package: "apache2-bin",
-        setting: "event, one process of 64 threads",
+        setting: "event, one process of 128 threads",
         version: "-v",
         kind: Kind::Configured {
             template: include_str!("../peers/apache2.conf"),

@@ -85,7 +85,7 @@ pub fn results(rows: &[Row], cases: &[&Case], order: &[&'static str]) -> String 
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = goals(&mut text, rows, cases);
-    for case in cases {
+    for case in cases.iter().filter(|case| rows.iter().any(|row| row.case == case.name)) {
         let _ = table(&mut text, rows, case, order);
     }
     text

@@ -138,7 +138,10 @@ impl Server {
     fn run(mut self) -> io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
-            epoll::wait(&self.epoll, spare_capacity(&mut events), None)?;
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
