@@ -76,7 +76,7 @@ impl Handler for FastLane {
 
     #[inline]
     fn turn(&mut self, now: Now) {
-        self.site.turn(now.monotonic_ms);
+        self.site.turn(now);
         self.logger.turn(now.unix_ms);
     }
 }

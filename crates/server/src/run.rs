@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, Sender, never, unbounded};
 use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
-use forebay_engine::event::{EventLoop, Parts};
+use forebay_engine::event::{self, EventLoop, Parts};
 use forebay_engine::helpers::Helpers;
 use forebay_engine::settings::Settings;
 use forebay_metrics::{Gauge, Local, Totals};
@@ -32,6 +32,10 @@ use std::{fmt, io};
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
+
+/// A signal this soon after the one that began the drain is the same one: `timeout` and some shells
+/// send it to the process and to its group.
+const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
 /// Why a server could not start, or did not end well.
 #[derive(Debug)]
@@ -127,15 +131,15 @@ impl Server {
         let control = Arc::new(Control::new(plan.workers).map_err(resources("descriptors"))?);
         let admission = Admission::new(plan.connections, plan.connections_per_client);
         let loop_metrics: Vec<_> = (0..plan.workers).map(|_| Arc::new(Local::default())).collect();
-        let helper_metrics: Arc<[Local]> =
-            (0..plan.helpers).map(|_| Local::default()).collect();
+        let helper_metrics: Arc<[Local]> = (0..plan.helpers).map(|_| Local::default()).collect();
         let helpers = Helpers::new(Arc::clone(&helper_metrics), plan.engine.sample);
 
         let start_line = start_line(config, &plan, &listeners, admin_listener.as_ref());
         let mut loops = Vec::new();
         for (index, sockets) in by_loop(listeners, plan.workers).into_iter().enumerate() {
             let metrics = Arc::clone(&loop_metrics[index]);
-            let site = Site::new(Arc::clone(&content), Arc::clone(&metrics));
+            let now = event::read_clocks();
+            let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
             let parts = Parts {
                 listeners: sockets,
                 handler: FastLane::new(site, log.logger()),
@@ -176,6 +180,7 @@ impl Server {
         let mut failure = None;
         let mut reason = None;
         let mut deadline = never();
+        let mut drain_began = Instant::now();
         while left > 0 {
             let event = crossbeam_channel::select! {
                 recv(self.events) -> event => event.ok(),
@@ -185,12 +190,14 @@ impl Server {
                 Some(Event::Signal(SIGUSR1)) => self.log.reopen(),
                 Some(Event::Signal(signal)) if reason.is_none() => {
                     reason = Some(name(signal));
+                    drain_began = Instant::now();
                     self.control.give(Order::Drain);
                     if signal != SIGQUIT {
                         deadline = crossbeam_channel::after(self.drain);
                     }
                     self.say_draining(name(signal), signal != SIGQUIT);
                 }
+                Some(Event::Signal(_)) if drain_began.elapsed() < SAME_SIGNAL => {}
                 Some(Event::Signal(signal)) => {
                     eprintln!("forebay: {} again: stopping now", name(signal));
                     self.control.give(Order::Stop);

@@ -247,7 +247,8 @@ impl<H: Handler> EventLoop<H> {
     }
 }
 
-fn read_clocks() -> Now {
+/// The time as the loops see it.
+pub fn read_clocks() -> Now {
     Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
 }
 
