@@ -1,2 +1,64 @@
-//! .
+//! What a URL means: files, their variants, and the data cache that holds whole answers.
+//!
+//! This is the process stage of a request's journey for static content. A [`Site`] belongs to one
+//! loop and answers from its own table without a lock, an allocation or a system call. What is not
+//! there is looked up in the cache that all loops share; what is not there either becomes a
+//! [`Job`] for a helper thread, which asks the file system. Watched directories tell when an
+//! answer is no longer true.
+//!
+//! ```text
+//!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► Job ─► load
+//!               │         ▲ dead? look again             ▲ remove                   │ register,
+//!               ▼         └──────── Entry ───────────────┤                          ▼ then read
+//!       Reply or Body                                  watch ◄── inotify ◄── the file system
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`settings`] | what a person may decide, and what the operator should know |
+//! | `site`, `answer`, `pages` | from a request to what is written: variant, conditions, ranges |
+//! | `body` | the part of an answer that is sent piece by piece |
+//! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `job`, `load`, `bake` | making an entry: open, read, write its heads |
+//! | `content`, `watch`, `graph`, `root` | keeping entries true |
+//!
+//! It deliberately knows no connection and no virtual hosts yet, and never lists a directory.
+//!
+//! ```
+//! use forebay_conn::Now;
+//! use forebay_site::{Content, Settings, Site};
+//! use std::sync::Arc;
+//!
+//! let settings = Settings::new(std::env::temp_dir());
+//! let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
+//! let now = Now { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
+//! let site = Site::new(Arc::clone(&content), Arc::default(), now);
+//! assert_eq!(content.figures().entries, 0);
+//! # drop(site);
+//! # Ok::<(), forebay_site::OpenError>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod answer;
+mod bake;
+mod body;
+mod content;
+mod entry;
+mod front;
+mod graph;
+mod job;
+mod load;
+mod pages;
+mod root;
+pub mod settings;
+mod site;
+mod store;
+#[cfg(test)]
+mod testing;
+mod watch;
+
+pub use body::Body;
+pub use content::{Content, Figures};
+pub use job::{Done, Job, WARM_BYTES};
+pub use settings::{Notice, OpenError, Settings};
+pub use site::Site;

@@ -42,6 +42,35 @@ pub struct Stamp {
     pub ctime_ns: i64,
 }
 
+/// What a failure to open or stamp says about the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It leads to nothing, out of the root, or in circles.
+    Nowhere,
+    /// It leads to something this process may not use.
+    Denied,
+    /// Nothing: descriptors or memory are used up at the moment.
+    Shortage,
+    /// Nothing: the file system failed.
+    Broken,
+}
+
+/// Sorts the errors of this module by what they mean for the path.
+pub fn failure(error: &io::Error) -> Failure {
+    match error.raw_os_error().unwrap_or(0) {
+        libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ENAMETOOLONG | libc::ELOOP => {
+            Failure::Nowhere
+        }
+        // Out of the root; NUL in a name; a device or FIFO without its other side.
+        libc::EXDEV | libc::EINVAL | libc::ENXIO | libc::ENODEV => Failure::Nowhere,
+        libc::EACCES | libc::EPERM => Failure::Denied,
+        libc::ENFILE | libc::EMFILE | libc::ENOMEM | libc::EAGAIN => Failure::Shortage,
+        // rustix reports a NUL in a name without an errno of the kernel's.
+        0 if error.kind() == io::ErrorKind::InvalidInput => Failure::Nowhere,
+        _ => Failure::Broken,
+    }
+}
+
 /// Opens a directory as a place to resolve names from. Needs no right to read it.
 ///
 /// # Errors

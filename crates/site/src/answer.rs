@@ -1,0 +1,186 @@
+//! What one entry answers to one request: variant, conditions, ranges.
+
+use crate::bake::{length_line, line};
+use crate::body::{Body, Part, Source};
+use crate::entry::{Entry, Found, Variant, What};
+use crate::pages::Pages;
+use foldhash::fast::RandomState;
+use forebay_conn::Reply;
+use forebay_http::coding::Preference;
+use forebay_http::condition::{self, Outcome};
+use forebay_http::head::{Head, Method, Name};
+use forebay_http::range::{self, Range, Ranges};
+use std::hash::BuildHasher;
+use std::io::Write;
+
+/// Larger bodies are not copied behind the head but sent from where they are.
+const MOST_COPIED_BYTES: u64 = 16 * 1024;
+
+/// Everything an answer is made with besides the entry.
+pub(crate) struct Answer<'a> {
+    pub(crate) pages: &'a Pages,
+    pub(crate) head: &'a Head<'a>,
+    /// Where the entry is; asked only for a body that is not copied.
+    pub(crate) source: Source,
+    pub(crate) boundaries: &'a mut Boundaries,
+}
+
+/// What stands between the parts of an answer with several ranges: nothing that anyone could guess
+/// and thus put into a file.
+#[derive(Default)]
+pub(crate) struct Boundaries {
+    seeds: [RandomState; 2],
+    count: u64,
+}
+
+impl Boundaries {
+    fn next(&mut self) -> String {
+        self.count += 1;
+        let [first, second] = self.seeds.each_ref().map(|seed| seed.hash_one(self.count));
+        format!("{first:016x}{second:016x}")
+    }
+}
+
+impl Answer<'_> {
+    /// Writes the answer.
+    #[inline]
+    pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) {
+        match &entry.what {
+            What::Found(found) => self.found(found, reply),
+            What::Missing => self.pages.missing(self.is_head(), reply),
+            What::Denied => self.pages.denied(self.is_head(), reply),
+            What::Redirect(head) => self.redirect(head, reply),
+            What::Failed(status) => {
+                let text = "The file system does not answer as it should";
+                self.pages.plain(*status, text, self.is_head(), reply);
+            }
+        }
+    }
+
+    fn is_head(&self) -> bool {
+        self.head.method == Method::Head
+    }
+
+    #[inline]
+    fn found(self, found: &Found, reply: &mut Reply<'_, Body>) {
+        let Some(index) = choose(found, self.head) else {
+            let text = "None of the codings this file exists in is acceptable to the client";
+            return self.pages.plain(406, text, self.is_head(), reply);
+        };
+        let Some(variant) = found.variant(index) else { return };
+        match condition::evaluate(self.head, &variant.etag, variant.last_modified) {
+            Outcome::Proceed => {}
+            Outcome::NotModified => return reply.head(304, &variant.not_modified),
+            Outcome::Failed => {
+                let text = "The file is not in the state that the request asks for";
+                return self.pages.plain(412, text, self.is_head(), reply);
+            }
+        }
+        if self.head.has(Name::Range)
+            && condition::range_applies(self.head, &variant.etag, variant.last_modified)
+        {
+            match range::parse(self.head, variant.size) {
+                Ranges::All => {}
+                Ranges::One(range) => return self.one(variant, index, range, reply),
+                Ranges::Many(ranges) => return self.many(variant, index, &ranges, reply),
+                Ranges::Unsatisfiable => return self.unsatisfiable(variant, reply),
+            }
+        }
+        reply.head(200, variant.head());
+        self.send(variant, index, Range { start: 0, len: variant.size }, reply);
+    }
+
+    /// Sends a run of the variant's bytes behind the head that was just written.
+    #[inline]
+    fn send(self, variant: &Variant, index: usize, range: Range, reply: &mut Reply<'_, Body>) {
+        if self.is_head() || range.len == 0 {
+            return;
+        }
+        if range.len <= MOST_COPIED_BYTES
+            && let Some(bytes) = variant.memory()
+            && let Some(bytes) = bytes.get(range.start as usize..range.end() as usize)
+        {
+            return reply.copy(bytes);
+        }
+        reply.stream(Body::run(self.source, index, range), range.len);
+    }
+
+    fn one(self, variant: &Variant, index: usize, range: Range, reply: &mut Reply<'_, Body>) {
+        let mut head = partial(variant.type_line(), variant);
+        content_range(&mut head, range, variant.size);
+        length_line(&mut head, range.len);
+        reply.head(206, &head);
+        self.send(variant, index, range, reply);
+    }
+
+    fn many(self, variant: &Variant, index: usize, ranges: &[Range], reply: &mut Reply<'_, Body>) {
+        let boundary = self.boundaries.next();
+        let mut parts = Vec::with_capacity(ranges.len() * 2 + 1);
+        for (number, range) in ranges.iter().enumerate() {
+            let mut text = if number == 0 { Vec::new() } else { b"\r\n".to_vec() };
+            text.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
+            text.extend_from_slice(variant.type_line());
+            content_range(&mut text, *range, variant.size);
+            text.extend_from_slice(b"\r\n");
+            parts.push(Part::of_text(text));
+            parts.push(Part::of_variant(*range));
+        }
+        parts.push(Part::of_text(format!("\r\n--{boundary}--\r\n").into_bytes()));
+        let len = parts.iter().map(|part| part.range.len).sum();
+        let media_type = format!("Content-Type: multipart/byteranges; boundary={boundary}\r\n");
+        let mut head = partial(media_type.as_bytes(), variant);
+        length_line(&mut head, len);
+        reply.head(206, &head);
+        // Ranges apply to GET only, so there is a body.
+        reply.stream(Body::parts(self.source, index, parts), len);
+    }
+
+    fn unsatisfiable(self, variant: &Variant, reply: &mut Reply<'_, Body>) {
+        let mut fields = Vec::new();
+        line(&mut fields, "Content-Range", format!("bytes */{}", variant.size).as_bytes());
+        let text = "The file has no bytes there";
+        self.pages.with_fields(416, text, &fields, self.is_head(), reply);
+    }
+
+    /// The query is the client's to keep.
+    fn redirect(self, head: &[u8], reply: &mut Reply<'_, Body>) {
+        let mut head = head.to_vec();
+        if let Some(query) = self.head.query {
+            head.push(b'?');
+            head.extend_from_slice(query);
+        }
+        head.extend_from_slice(b"\r\n");
+        reply.head(301, &head);
+        if !self.is_head() {
+            reply.copy(&self.pages.redirect);
+        }
+    }
+}
+
+/// The variant the client likes best. Without siblings only a client that gives weights can have
+/// excluded the one there is, and few do.
+#[inline]
+fn choose(found: &Found, head: &Head<'_>) -> Option<usize> {
+    let gives_weights = || head.values(Name::AcceptEncoding).any(|value| value.contains(&b';'));
+    if found.encoded.is_empty() && !(head.has(Name::AcceptEncoding) && gives_weights()) {
+        return Some(0);
+    }
+    let available = found.variants().map(|variant| (variant.coding, variant.size));
+    let coding = Preference::of(head).choose(available)?;
+    found.variants().position(|variant| variant.coding == coding)
+}
+
+/// The beginning of a 206.
+fn partial(type_line: &[u8], variant: &Variant) -> Vec<u8> {
+    let mut head = Vec::with_capacity(512);
+    head.extend_from_slice(b"HTTP/1.1 206 Partial Content\r\n");
+    head.extend_from_slice(type_line);
+    head.extend_from_slice(variant.fields());
+    head
+}
+
+fn content_range(head: &mut Vec<u8>, range: Range, size: u64) {
+    // Writing to a vector cannot fail. A range is never empty.
+    let last = range.end().saturating_sub(1);
+    let _ = write!(head, "Content-Range: bytes {}-{last}/{size}\r\n", range.start);
+}

@@ -1,0 +1,196 @@
+//! Heads that are written once, when a file is loaded: all fields but Date and Connection.
+
+use crate::entry::Layout;
+use forebay_http::coding::Coding;
+use forebay_http::date;
+use forebay_sys::file::Stamp;
+use std::io::Write;
+
+/// How long after a change a file may still change without its time stamp moving.
+pub(crate) const WEAK_NS: i64 = 2_000_000_000;
+
+/// The line that names the server, if it is to be named.
+pub(crate) fn server_line(is_named: bool) -> &'static str {
+    if is_named { "Server: Forebay\r\n" } else { "" }
+}
+
+/// What all variants of an answer share.
+pub(crate) struct Common<'c> {
+    pub(crate) server_line: &'c str,
+    pub(crate) content_type: &'c str,
+    /// Whether there is more than one variant.
+    pub(crate) varies: bool,
+    /// Nanoseconds since 1970.
+    pub(crate) now_ns: i64,
+}
+
+/// The heads of one variant.
+pub(crate) struct Heads {
+    pub(crate) etag: Box<[u8]>,
+    pub(crate) last_modified: u64,
+    pub(crate) ok: Vec<u8>,
+    pub(crate) layout: Layout,
+    pub(crate) not_modified: Box<[u8]>,
+}
+
+impl Common<'_> {
+    /// Writes the heads of a variant whose file has this stamp.
+    pub(crate) fn heads(&self, coding: Coding, stamp: &Stamp) -> Heads {
+        let etag = entity_tag(stamp, self.now_ns);
+        // A date in the future must not be sent (RFC 9110 §8.8.2.1).
+        let modified_ns = stamp.mtime_ns.min(self.now_ns).max(0);
+        let last_modified = u64::try_from(modified_ns / 1_000_000_000).unwrap_or(0);
+        let mut ok = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let status_end = ok.len();
+        line(&mut ok, "Content-Type", self.content_type.as_bytes());
+        let type_end = ok.len();
+        ok.extend_from_slice(self.server_line.as_bytes());
+        line(&mut ok, "Last-Modified", &date::format(last_modified));
+        self.validators(&mut ok, &etag);
+        if coding != Coding::Identity {
+            line(&mut ok, "Content-Encoding", coding.as_str().as_bytes());
+        }
+        line(&mut ok, "Accept-Ranges", b"bytes");
+        let fields_end = ok.len();
+        length_line(&mut ok, stamp.size);
+        let layout = Layout { status_end, type_end, fields_end, head_end: ok.len() };
+        Heads { not_modified: self.not_modified(&etag), etag, last_modified, ok, layout }
+    }
+
+    /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
+    fn not_modified(&self, etag: &[u8]) -> Box<[u8]> {
+        let mut head = b"HTTP/1.1 304 Not Modified\r\n".to_vec();
+        head.extend_from_slice(self.server_line.as_bytes());
+        self.validators(&mut head, etag);
+        head.into_boxed_slice()
+    }
+
+    fn validators(&self, head: &mut Vec<u8>, etag: &[u8]) {
+        line(head, "ETag", etag);
+        if self.varies {
+            line(head, "Vary", b"Accept-Encoding");
+        }
+    }
+}
+
+/// From inode, size and time of change; weak while the file could still change unnoticed.
+fn entity_tag(stamp: &Stamp, now_ns: i64) -> Box<[u8]> {
+    let weak = if is_young(stamp, now_ns) { "W/" } else { "" };
+    let Stamp { inode, size, mtime_ns, .. } = stamp;
+    format!("{weak}\"{inode:x}-{size:x}-{mtime_ns:x}\"").into_bytes().into_boxed_slice()
+}
+
+fn is_young(stamp: &Stamp, now_ns: i64) -> bool {
+    now_ns.saturating_sub(stamp.mtime_ns).unsigned_abs() < WEAK_NS.unsigned_abs()
+}
+
+/// The head of a redirect to `path` with a slash at its end; the query and the end of the line
+/// are left to the moment of the answer.
+pub(crate) fn redirect(server_line: &str, path: &[u8], body_bytes: usize) -> Box<[u8]> {
+    let mut head = b"HTTP/1.1 301 Moved Permanently\r\n".to_vec();
+    line(&mut head, "Content-Type", b"text/html; charset=utf-8");
+    head.extend_from_slice(server_line.as_bytes());
+    length_line(&mut head, body_bytes as u64);
+    head.extend_from_slice(b"Location: ");
+    forebay_http::path::encode(path, &mut head);
+    head.push(b'/');
+    head.into_boxed_slice()
+}
+
+/// Adds one field line.
+pub(crate) fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Adds `Content-Length`.
+pub(crate) fn length_line(head: &mut Vec<u8>, bytes: u64) {
+    // Writing to a vector cannot fail.
+    let _ = write!(head, "Content-Length: {bytes}\r\n");
+}
+
+/// The media type of a file by the end of its name, with the charset where it is text.
+pub(crate) fn content_type(path: &[u8]) -> Box<str> {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+    let extension = name.iter().rposition(|&b| b == b'.').map(|dot| &name[dot + 1..]);
+    let media_type = extension
+        .and_then(|extension| std::str::from_utf8(extension).ok())
+        .and_then(|extension| mime_guess::from_ext(extension).first_raw())
+        .unwrap_or("application/octet-stream");
+    let is_text = media_type.starts_with("text/")
+        || media_type.ends_with("+json")
+        || media_type.ends_with("+xml")
+        || ["application/javascript", "application/json", "application/xml"].contains(&media_type);
+    let charset = if is_text { "; charset=utf-8" } else { "" };
+    format!("{media_type}{charset}").into_boxed_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_sys::file::Kind;
+
+    fn stamp(mtime_ns: i64) -> Stamp {
+        Stamp {
+            kind: Kind::Regular,
+            device: 1,
+            inode: 0xabc,
+            links: 1,
+            size: 1024,
+            mtime_ns,
+            ctime_ns: 0,
+        }
+    }
+
+    fn common(varies: bool, now_ns: i64) -> Common<'static> {
+        let content_type = "text/css; charset=utf-8";
+        Common { server_line: server_line(true), content_type, varies, now_ns }
+    }
+
+    #[test]
+    fn a_head_is_whole_but_for_date_and_connection() {
+        let heads = common(true, 9_000_000_000).heads(Coding::Br, &stamp(1_000_000_001));
+        let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/css; charset=utf-8\r\n\
+            Server: Forebay\r\nLast-Modified: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
+            ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\nContent-Encoding: br\r\n\
+            Accept-Ranges: bytes\r\nContent-Length: 1024\r\n";
+        assert_eq!(String::from_utf8(heads.ok).unwrap(), expected);
+        let expected = "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\n\
+            ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\n";
+        assert_eq!(String::from_utf8(heads.not_modified.into_vec()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_tag_is_weak_for_two_seconds() {
+        let tag = |age_ns| entity_tag(&stamp(10 * WEAK_NS), 10 * WEAK_NS + age_ns);
+        assert!(tag(0).starts_with(b"W/\""));
+        assert!(tag(WEAK_NS - 1).starts_with(b"W/\""));
+        assert!(tag(WEAK_NS).starts_with(b"\""));
+        assert!(tag(-WEAK_NS).starts_with(b"\""), "a date in the future was set on purpose");
+    }
+
+    #[test]
+    fn a_date_in_the_future_is_not_sent() {
+        let heads = common(false, 5_000_000_000).heads(Coding::Identity, &stamp(i64::MAX));
+        assert_eq!(heads.last_modified, 5);
+    }
+
+    #[test]
+    fn types_of_text_have_a_charset() {
+        for (name, expected) in [
+            ("/index.html", "text/html; charset=utf-8"),
+            ("/a.JS", "text/javascript; charset=utf-8"),
+            ("/a.json", "application/json; charset=utf-8"),
+            ("/a.svg", "image/svg+xml; charset=utf-8"),
+            ("/a.png", "image/png"),
+            ("/a.woff2", "font/woff2"),
+            ("/a.d/file", "application/octet-stream"),
+            ("/noext", "application/octet-stream"),
+            ("/a.\u{fe}", "application/octet-stream"),
+        ] {
+            assert_eq!(&*content_type(name.as_bytes()), expected, "{name}");
+        }
+    }
+}

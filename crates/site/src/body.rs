@@ -1,0 +1,143 @@
+//! The part of an answer that is not copied: which bytes of which variant are still to be sent.
+
+use crate::entry::{Entry, Variant, What};
+use crate::front::{Front, Ticket};
+use forebay_conn::Piece;
+use forebay_http::range::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A body that the engine asks for piece by piece.
+///
+/// While the turn lasts it only names a slot of the loop's own table, and counts no reference;
+/// [`Site::hold`](crate::Site::hold) makes it independent of the table.
+#[derive(Debug)]
+pub struct Body {
+    source: Source,
+    /// Which variant of the entry.
+    variant: usize,
+    part: Part,
+    /// What follows, the next one last.
+    rest: Vec<Part>,
+}
+
+/// Where the entry is.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// In a slot that does not change before the next request is processed.
+    Slot(Ticket),
+    /// Here.
+    Held(Arc<Entry>),
+}
+
+impl Source {
+    #[inline]
+    pub(crate) fn entry<'s>(&'s self, front: &'s Front) -> Option<&'s Arc<Entry>> {
+        match self {
+            Source::Held(entry) => Some(entry),
+            Source::Slot(ticket) => front.entry(*ticket),
+        }
+    }
+}
+
+/// A run of bytes.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The bytes it is a run of, if not the variant's.
+    pub(crate) text: Option<Box<[u8]>>,
+    pub(crate) range: Range,
+}
+
+impl Part {
+    pub(crate) fn of_variant(range: Range) -> Part {
+        Part { text: None, range }
+    }
+
+    pub(crate) fn of_text(text: Vec<u8>) -> Part {
+        let range = Range { start: 0, len: text.len() as u64 };
+        Part { text: Some(text.into_boxed_slice()), range }
+    }
+}
+
+impl Body {
+    /// One run of the variant's bytes.
+    pub(crate) fn run(source: Source, variant: usize, range: Range) -> Body {
+        Body { source, variant, part: Part::of_variant(range), rest: Vec::new() }
+    }
+
+    /// Several parts, in order.
+    pub(crate) fn parts(source: Source, variant: usize, mut parts: Vec<Part>) -> Body {
+        parts.reverse();
+        let none = Part::of_variant(Range::default());
+        let part = parts.pop().unwrap_or(none);
+        let mut body = Body { source, variant, part, rest: parts };
+        body.skip_empty();
+        body
+    }
+
+    fn skip_empty(&mut self) {
+        while self.part.range.len == 0 {
+            let Some(next) = self.rest.pop() else { return };
+            self.part = next;
+        }
+    }
+
+    fn found<'b>(&'b self, front: &'b Front) -> Option<&'b Variant> {
+        let entry = self.source.entry(front);
+        debug_assert!(entry.is_some(), "a body outlived its slot without being held");
+        match &entry?.what {
+            What::Found(found) => found.variant(self.variant),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn piece<'b>(&'b self, front: &'b Front) -> Option<Piece<'b>> {
+        let Range { start, len } = self.part.range;
+        if len == 0 {
+            return None;
+        }
+        if let Some(text) = &self.part.text {
+            return slice(text, start, len).map(Piece::Memory);
+        }
+        let variant = self.found(front)?;
+        match &variant.file {
+            Some(file) => Some(Piece::File { file: file.as_fd(), offset: start, len }),
+            None => slice(variant.memory()?, start, len).map(Piece::Memory),
+        }
+    }
+
+    pub(crate) fn advance(&mut self, count: u64) {
+        let count = count.min(self.part.range.len);
+        self.part.range.start += count;
+        self.part.range.len -= count;
+        self.skip_empty();
+    }
+
+    /// Whether the file is still the one the head was written for.
+    pub(crate) fn is_intact(&self, front: &Front) -> bool {
+        let Some(variant) = self.found(front) else { return false };
+        let Some(file) = &variant.file else { return true };
+        forebay_sys::file::stamp_known(file.as_fd())
+            .is_ok_and(|now| crate::load::is_unchanged(&variant.stamp, &now))
+    }
+
+    /// Takes a reference of its own.
+    pub(crate) fn hold(&mut self, front: &Front) {
+        if let Source::Slot(ticket) = self.source
+            && let Some(entry) = front.entry(ticket)
+        {
+            self.source = Source::Held(Arc::clone(entry));
+        }
+        debug_assert!(matches!(self.source, Source::Held(_)), "a body was held too late");
+    }
+
+    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the run to be sent next.
+    pub(crate) fn next_run(&self, front: &Front) -> (Option<Arc<Entry>>, usize, Range) {
+        (self.source.entry(front).cloned(), self.variant, self.part.range)
+    }
+}
+
+fn slice(bytes: &[u8], start: u64, len: u64) -> Option<&[u8]> {
+    let start = usize::try_from(start).ok()?;
+    bytes.get(start..start.checked_add(usize::try_from(len).ok()?)?)
+}

@@ -1,0 +1,285 @@
+//! What all loops share: roots, the cache, and the thread that waits for changes.
+
+use crate::entry::{Asked, DEAD, Entry};
+use crate::graph::{Struck, Ticket};
+use crate::pages::Pages;
+use crate::root::{Look, Place, Root};
+use crate::settings::{Notice, OpenError, Settings};
+use crate::store::Store;
+use crate::watch::{Untold, Watcher};
+use std::mem::discriminant;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Between two looks at what no event tells, at most.
+const TICK: Duration = Duration::from_secs(1);
+/// Without watching after events were lost, in ticks.
+const SUSPENDED_TICKS: u32 = 10;
+
+/// The static content of one process. Each loop makes its own [`Site`](crate::Site) of it.
+///
+/// A thread of its own waits for changed files. It ends within a second after the last reference
+/// is gone.
+pub struct Content {
+    pub(crate) settings: Settings,
+    pub(crate) places: Vec<Place>,
+    pub(crate) store: Store,
+    pub(crate) pages: Pages,
+    /// `None` if the cache is off or nothing can be watched.
+    watcher: Option<Arc<Watcher>>,
+    invalidated: AtomicU64,
+    notice: Box<dyn Fn(Notice) + Send + Sync>,
+    told: Mutex<Vec<std::mem::Discriminant<Notice>>>,
+}
+
+/// Figures of the moment, for whoever reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes held by the cache.
+    pub bytes: u64,
+    /// Answers held by the cache.
+    pub entries: u64,
+    /// Answers dropped for lack of room, since the start.
+    pub evictions: u64,
+    /// Answers dropped because their files changed, since the start.
+    pub invalidations: u64,
+    /// Directories watched for changes.
+    pub watched_directories: u64,
+}
+
+impl Content {
+    /// Opens the roots and begins to watch for changes. `notice` is told what the operator should
+    /// know; it may be called from several threads.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the root cannot be entered or no thread can be started.
+    pub fn open(
+        settings: Settings,
+        notice: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Result<Arc<Content>, OpenError> {
+        let place = Place::open(&settings.root)
+            .map_err(|error| OpenError::Root { root: settings.root.clone(), error })?;
+        let store = Store::new(&settings.cache);
+        let most = settings.cache.watched_directories;
+        let (watcher, trouble) = match (store.is_on() && most > 0).then(|| Watcher::new(most)) {
+            Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
+            Some(Err(error)) => (None, Some(Notice::CannotWatch { error })),
+            None => (None, None),
+        };
+        let content = Arc::new(Content {
+            pages: Pages::new(settings.server_header),
+            places: vec![place],
+            store,
+            watcher,
+            invalidated: AtomicU64::new(0),
+            notice: Box::new(notice),
+            told: Mutex::default(),
+            settings,
+        });
+        trouble.into_iter().for_each(|trouble| content.say_once(trouble));
+        content.start_watching()?;
+        Ok(content)
+    }
+
+    /// What the cache holds and did.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            bytes: self.store.bytes(),
+            entries: self.store.entries(),
+            evictions: self.store.evictions(),
+            invalidations: self.invalidated.load(Relaxed),
+            watched_directories: self.watcher.as_ref().map_or(0, |at| at.graph().len() as u64),
+        }
+    }
+
+    fn start_watching(self: &Arc<Content>) -> Result<(), OpenError> {
+        if !self.store.is_on() {
+            return Ok(());
+        }
+        self.look_at_roots();
+        let content = Arc::downgrade(self);
+        let watcher = self.watcher.clone();
+        let thread = std::thread::Builder::new().name("watch".to_owned());
+        let run = move || watch(&content, watcher.as_deref());
+        thread.spawn(run).map_err(|error| OpenError::Thread { error })?;
+        Ok(())
+    }
+
+    /// The entry, fresh or expired, but not dead.
+    pub(crate) fn cached(&self, key: Asked<'_>) -> Option<Arc<Entry>> {
+        self.store.get(key)
+    }
+
+    /// Begins to make an answer for a site: whatever changes from now on is noticed.
+    pub(crate) fn claim(&self, site: u32) -> Option<Claim<'_>> {
+        let place = self.places.get(site as usize)?;
+        let (ticket, root) = (Arc::new(Ticket::default()), place.current());
+        Some(Claim { content: self, place, root, ticket, is_told: self.watcher.is_some() })
+    }
+
+    fn strike(&self, struck: Struck) -> bool {
+        for entry in &struck.entries {
+            if entry.kill() {
+                self.invalidated.fetch_add(1, Relaxed);
+            }
+            self.store.remove(entry);
+        }
+        struck.roots
+    }
+
+    /// Follows the roots' paths anew, and drops what came from a root that serves no longer.
+    fn look_at_roots(&self) {
+        for (site, place) in (0..).zip(&self.places) {
+            match place.look() {
+                Look::Same | Look::StillMissing => {}
+                Look::Missing(error) => {
+                    self.flush(site, &place.current());
+                    (self.notice)(Notice::RootMissing { root: place.configured.clone(), error });
+                }
+                Look::Changed(before) => {
+                    self.flush(site, &before);
+                    (self.notice)(Notice::RootChanged { root: place.configured.clone() });
+                }
+            }
+        }
+        if let Some(watcher) = &self.watcher {
+            let signposts: Vec<_> = self.places.iter().flat_map(Place::signposts).collect();
+            watcher.set_signposts(&signposts);
+        }
+    }
+
+    fn flush(&self, site: u32, before: &Root) {
+        // The lock keeps answers from the root before out of the store from now on.
+        let mut graph = self.watcher.as_ref().map(|watcher| watcher.graph());
+        let mut struck = Struck::default();
+        if let Some(graph) = &mut graph {
+            graph.forget_root(before.number, &mut struck);
+        }
+        self.strike(struck);
+        self.invalidated.fetch_add(self.store.flush(site), Relaxed);
+    }
+
+    fn say_once(&self, notice: Notice) {
+        let kind = discriminant(&notice);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.contains(&kind) {
+            told.push(kind);
+            drop(told);
+            (self.notice)(notice);
+        }
+    }
+
+    /// Applies the changes that happened; whether events were lost.
+    fn take_events(&self, watcher: &Watcher) -> bool {
+        let mut look = false;
+        let is_lost = watcher.take_events(|struck| look = self.strike(struck));
+        if is_lost {
+            self.say_once(Notice::EventsLost);
+        }
+        if look {
+            self.look_at_roots();
+        }
+        is_lost
+    }
+
+    /// As if the kernel had lost events.
+    #[cfg(test)]
+    pub(crate) fn overflow(&self) {
+        if let Some(watcher) = &self.watcher {
+            watcher.overflow(|struck| {
+                self.strike(struck);
+            });
+        }
+        self.say_once(Notice::EventsLost);
+    }
+}
+
+/// The thread that waits for changes.
+fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
+    let mut ticked = Instant::now();
+    let mut suspended_ticks = 0;
+    loop {
+        let left = TICK.saturating_sub(ticked.elapsed());
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(0) + 1;
+        let is_ready = match watcher {
+            Some(watcher) => watcher.wait(left_ms),
+            None => {
+                std::thread::sleep(left);
+                false
+            }
+        };
+        let Some(content) = content.upgrade() else { return };
+        if let Some(watcher) = watcher.filter(|_| is_ready) {
+            if content.take_events(watcher) {
+                suspended_ticks = SUSPENDED_TICKS;
+            }
+        }
+        if ticked.elapsed() < TICK {
+            continue;
+        }
+        ticked = Instant::now();
+        content.look_at_roots();
+        if let Some(watcher) = watcher {
+            watcher.tidy();
+            suspended_ticks = suspended_ticks.saturating_sub(1);
+            if suspended_ticks == 0 {
+                watcher.resume();
+            }
+        }
+    }
+}
+
+/// An answer in the making.
+pub(crate) struct Claim<'c> {
+    content: &'c Content,
+    place: &'c Place,
+    pub(crate) root: Arc<Root>,
+    ticket: Arc<Ticket>,
+    /// Whether every change is told.
+    is_told: bool,
+}
+
+impl Claim<'_> {
+    /// The way to `path` matters for the answer.
+    pub(crate) fn follow(&mut self, path: &[u8]) {
+        let Some(watcher) = &self.content.watcher else { return };
+        let Err(untold) = watcher.follow(&self.root, path, &self.ticket) else { return };
+        self.is_told = false;
+        if let Untold::Notice(notice) = untold {
+            self.content.say_once(notice);
+        }
+    }
+
+    /// Whether every change on the ways followed is told.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
+    }
+
+    /// Puts the answer into the cache, fresh until then, unless something changed meanwhile or it
+    /// is to be [`DEAD`] anyway.
+    pub(crate) fn settle(self, entry: &Arc<Entry>, until_ms: u64, is_new: bool) {
+        let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
+        let is_current = Arc::ptr_eq(&self.root, &self.place.current());
+        let is_right = !self.ticket.is_void() && is_current && until_ms != DEAD;
+        if !self.content.store.is_on() || !is_right {
+            entry.kill();
+            return;
+        }
+        self.ticket.stand_for(entry);
+        entry.freshen(until_ms);
+        if is_new {
+            self.content.store.insert(Arc::clone(entry));
+        }
+        drop(graph);
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        // A settled ticket lives on with its entry.
+        if !self.ticket.is_settled() {
+            self.ticket.give_up();
+        }
+    }
+}

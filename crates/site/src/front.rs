@@ -1,0 +1,209 @@
+//! A loop's own table in front of the shared cache, looked up by the path as it was sent.
+//!
+//! A hit decodes nothing, takes no lock and counts no reference: it compares the bytes of the path
+//! and asks the entry whether it is fresh.
+
+use crate::entry::Entry;
+use foldhash::fast::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// Slots in which a path may be.
+const WAYS: usize = 4;
+/// Sets of slots; a power of two.
+const SETS: usize = 1024;
+/// Longer paths go to the shared cache every time; bounds the table's memory.
+const MOST_PATH_BYTES: usize = 512;
+/// A slot tells the shared cache once in so many hits that its entry is in use.
+const TOUCH_EVERY: u32 = 64;
+
+/// The table.
+pub(crate) struct Front {
+    slots: Box<[Slot]>,
+    hasher: RandomState,
+}
+
+#[derive(Default)]
+struct Slot {
+    hash: u64,
+    site: u32,
+    /// Hits, less and less as others in the set need room.
+    uses: u32,
+    /// Moves whenever the slot gets or loses an entry.
+    version: u32,
+    raw: Box<[u8]>,
+    entry: Option<Arc<Entry>>,
+}
+
+/// A slot as it was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    index: u32,
+    version: u32,
+}
+
+/// Where to look for a path.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    hash: u64,
+    first: usize,
+}
+
+impl Front {
+    pub(crate) fn new() -> Front {
+        let slots = (0..SETS * WAYS).map(|_| Slot::default()).collect();
+        Front { slots, hasher: RandomState::default() }
+    }
+
+    #[inline]
+    pub(crate) fn spot(&self, raw: &[u8]) -> Spot {
+        let hash = self.hasher.hash_one(raw);
+        Spot { hash, first: (hash as usize & (SETS - 1)) * WAYS }
+    }
+
+    /// The fresh entry for the path. The flag says that the shared cache should be told now.
+    #[inline]
+    pub(crate) fn find(
+        &mut self,
+        spot: Spot,
+        site: u32,
+        raw: &[u8],
+        now_ms: u64,
+    ) -> Option<(Ticket, bool)> {
+        for index in spot.first..spot.first + WAYS {
+            let slot = &mut self.slots[index];
+            let Some(entry) = &slot.entry else { continue };
+            if slot.hash != spot.hash || slot.site != site || *slot.raw != *raw {
+                continue;
+            }
+            if !entry.is_fresh(now_ms) {
+                slot.clear();
+                return None;
+            }
+            slot.uses = slot.uses.wrapping_add(1);
+            let ticket = Ticket { index: index as u32, version: slot.version };
+            return Some((ticket, slot.uses % TOUCH_EVERY == 0));
+        }
+        None
+    }
+
+    /// The entry in the slot, unless the slot changed since the ticket was given.
+    #[inline]
+    pub(crate) fn entry(&self, ticket: Ticket) -> Option<&Arc<Entry>> {
+        let slot = self.slots.get(ticket.index as usize)?;
+        slot.entry.as_ref().filter(|_| slot.version == ticket.version)
+    }
+
+    /// Puts an entry where the path will be looked for. `None` if the path is too long.
+    pub(crate) fn insert(
+        &mut self,
+        spot: Spot,
+        site: u32,
+        raw: &[u8],
+        entry: Arc<Entry>,
+    ) -> Option<Ticket> {
+        if raw.len() > MOST_PATH_BYTES {
+            return None;
+        }
+        let set = &mut self.slots[spot.first..spot.first + WAYS];
+        let mine = |slot: &Slot| slot.hash == spot.hash && slot.site == site && *slot.raw == *raw;
+        let at = set.iter().position(mine).unwrap_or_else(|| least_used(set));
+        let slot = &mut set[at];
+        slot.hash = spot.hash;
+        slot.site = site;
+        slot.uses = 1;
+        slot.version = slot.version.wrapping_add(1);
+        slot.raw = raw.into();
+        slot.entry = Some(entry);
+        Some(Ticket { index: (spot.first + at) as u32, version: slot.version })
+    }
+
+    /// Lets go of everything that is not fresh, so that it does not hold memory or files.
+    pub(crate) fn sweep(&mut self, now_ms: u64) {
+        for slot in &mut self.slots {
+            if slot.entry.as_ref().is_some_and(|entry| !entry.is_fresh(now_ms)) {
+                slot.clear();
+            }
+        }
+    }
+}
+
+/// The slot to give away. The others grow a little colder, so that none stays for ever.
+fn least_used(set: &mut [Slot]) -> usize {
+    let uses = |slot: &Slot| if slot.entry.is_some() { slot.uses } else { 0 };
+    let least = (0..set.len()).min_by_key(|&at| uses(&set[at])).unwrap_or(0);
+    set.iter_mut().for_each(|slot| slot.uses /= 2);
+    least
+}
+
+impl Slot {
+    fn clear(&mut self) {
+        self.entry = None;
+        self.raw = Box::default();
+        self.uses = 0;
+        self.version = self.version.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Key, WATCHED, What};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn entry(path: &[u8]) -> Arc<Entry> {
+        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing, false);
+        entry.freshen(WATCHED);
+        Arc::new(entry)
+    }
+
+    fn find(front: &mut Front, raw: &[u8]) -> Option<Arc<Entry>> {
+        let spot = front.spot(raw);
+        let (ticket, _) = front.find(spot, 0, raw, 0)?;
+        front.entry(ticket).cloned()
+    }
+
+    #[test]
+    fn the_dead_are_let_go() {
+        let mut front = Front::new();
+        let held = entry(b"/a");
+        let spot = front.spot(b"/a");
+        let ticket = front.insert(spot, 0, b"/a", Arc::clone(&held)).unwrap();
+        assert!(find(&mut front, b"/a").is_some());
+        assert!(front.find(spot, 1, b"/a", 0).is_none(), "another site");
+        held.kill();
+        front.sweep(0);
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(front.entry(ticket).is_none());
+        assert!(find(&mut front, b"/a").is_none());
+    }
+
+    #[test]
+    fn a_long_path_is_not_kept() {
+        let mut front = Front::new();
+        let long = vec![b'a'; MOST_PATH_BYTES + 1];
+        let spot = front.spot(&long);
+        assert!(front.insert(spot, 0, &long, entry(&long)).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn never_the_entry_of_another_path(steps in prop::collection::vec((any::<bool>(), 0u16..6000), 1..4000)) {
+            let mut front = Front::new();
+            let mut inserted = HashMap::new();
+            for (is_insert, number) in steps {
+                let raw = format!("/{number}").into_bytes();
+                if is_insert {
+                    let held = entry(&raw);
+                    let spot = front.spot(&raw);
+                    let ticket = front.insert(spot, 0, &raw, Arc::clone(&held)).unwrap();
+                    prop_assert!(Arc::ptr_eq(front.entry(ticket).unwrap(), &held));
+                    inserted.insert(raw, held);
+                } else if let Some(found) = find(&mut front, &raw) {
+                    prop_assert!(Arc::ptr_eq(&found, &inserted[&raw]));
+                }
+            }
+        }
+    }
+}

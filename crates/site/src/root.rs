@@ -1,0 +1,177 @@
+//! The directory a site is served from, which may be replaced by another under the same path.
+
+use arc_swap::ArcSwap;
+use forebay_sys::file::{self, Stamp};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Links looked at on the way to a root, as in the kernel.
+const MOST_LINKS: u32 = 40;
+
+/// An open root. It stays the same directory even if its path leads elsewhere later.
+#[derive(Debug)]
+pub(crate) struct Root {
+    pub(crate) directory: OwnedFd,
+    /// Tells this root from every other one of the process.
+    pub(crate) number: u64,
+    stamp: Stamp,
+}
+
+/// Where a site's root is, and which directory that is now.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// As configured, for people.
+    pub(crate) configured: PathBuf,
+    absolute: PathBuf,
+    current: ArcSwap<Root>,
+    is_missing: AtomicBool,
+}
+
+/// What a look at the root's path found.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// The directory that is being served.
+    Same,
+    /// Another directory, which is served from now on. The one before is returned.
+    Changed(Arc<Root>),
+    /// Nothing, since just now.
+    Missing(io::Error),
+    /// Nothing, as before.
+    StillMissing,
+}
+
+impl Root {
+    fn open(path: &Path) -> io::Result<Root> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let directory = file::open_directory(path)?;
+        let stamp = file::stamp(directory.as_fd())?;
+        Ok(Root { directory, number: NUMBER.fetch_add(1, Relaxed), stamp })
+    }
+
+    fn is_same(&self, other: &Root) -> bool {
+        (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
+    }
+}
+
+impl Place {
+    pub(crate) fn open(configured: &Path) -> io::Result<Place> {
+        let absolute = std::path::absolute(configured)?;
+        let current = ArcSwap::from_pointee(Root::open(&absolute)?);
+        let configured = configured.to_owned();
+        Ok(Place { configured, absolute, current, is_missing: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn current(&self) -> Arc<Root> {
+        self.current.load_full()
+    }
+
+    /// Looks where the path leads now.
+    pub(crate) fn look(&self) -> Look {
+        let current = self.current();
+        match Root::open(&self.absolute) {
+            Ok(root) if root.is_same(&current) => {
+                self.is_missing.store(false, Relaxed);
+                Look::Same
+            }
+            Ok(root) => {
+                self.is_missing.store(false, Relaxed);
+                Look::Changed(self.current.swap(Arc::new(root)))
+            }
+            Err(_) if self.is_missing.swap(true, Relaxed) => Look::StillMissing,
+            Err(error) => Look::Missing(error),
+        }
+    }
+
+    /// The names that decide where the path leads: every link on it, and its last name. A renamed
+    /// directory in the middle is not among them; the periodic look finds that.
+    pub(crate) fn signposts(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut signposts = Vec::new();
+        let mut names = Vec::new();
+        push_names(&self.absolute, &mut names);
+        let mut at = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                at.pop();
+                continue;
+            }
+            let path = at.join(&name);
+            match std::fs::read_link(&path) {
+                Ok(target) if links < MOST_LINKS => {
+                    links += 1;
+                    signposts.push((at.clone(), name.into_vec()));
+                    if target.is_absolute() {
+                        at = PathBuf::from("/");
+                    }
+                    push_names(&target, &mut names);
+                }
+                _ => {
+                    if names.is_empty() {
+                        signposts.push((at.clone(), name.as_bytes().to_vec()));
+                    }
+                    at = path;
+                }
+            }
+        }
+        signposts
+    }
+}
+
+/// Pushes the names of `path`, the first one last.
+fn push_names(path: &Path, names: &mut Vec<OsString>) {
+    for component in path.components().rev() {
+        match component {
+            Component::Normal(name) => names.push(name.to_owned()),
+            Component::ParentDir => names.push("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Folder;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn every_link_on_the_way_is_a_signpost() {
+        let folder = Folder::new();
+        let base = folder.path().canonicalize().unwrap();
+        folder.write("releases/42/index.html", "42");
+        symlink("releases/42", base.join("current")).unwrap();
+        symlink(base.join("current"), base.join("www")).unwrap();
+        let place = Place::open(&base.join("www")).unwrap();
+        let name = |dir: &str, name: &str| (base.join(dir), name.as_bytes().to_vec());
+        let expected = [name("", "www"), name("", "current"), name("releases", "42")];
+        let normal: Vec<_> = place.signposts();
+        let clean = |(dir, name): &(PathBuf, Vec<u8>)| {
+            (dir.components().collect::<PathBuf>(), name.clone())
+        };
+        assert_eq!(
+            normal.iter().map(clean).collect::<Vec<_>>(),
+            expected.iter().map(clean).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn a_look_notices_another_directory() {
+        let folder = Folder::new();
+        folder.write("a/x", "");
+        folder.write("b/x", "");
+        let path = folder.path().join("a");
+        let place = Place::open(&path).unwrap();
+        assert!(matches!(place.look(), Look::Same));
+        std::fs::rename(&path, folder.path().join("c")).unwrap();
+        assert!(matches!(place.look(), Look::Missing(_)));
+        assert!(matches!(place.look(), Look::StillMissing));
+        std::fs::rename(folder.path().join("b"), &path).unwrap();
+        assert!(matches!(place.look(), Look::Changed(_)));
+        assert!(matches!(place.look(), Look::Same));
+    }
+}

@@ -1,0 +1,196 @@
+//! What a person may decide about static content, and what the content has to say in return.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where content comes from and how it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The directory whose files are served. Relative to the working directory at start.
+    pub root: PathBuf,
+    /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
+    pub index: Vec<String>,
+    /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
+    /// Default: no.
+    pub hidden: bool,
+    /// Whether answers carry `Server: Forebay`. Default: yes.
+    pub server_header: bool,
+    /// Whether `NAME.br`, `NAME.zst` and `NAME.gz` beside a file are sent to clients that prefer
+    /// them. Default: yes.
+    pub precompressed: bool,
+    /// What is kept between requests.
+    pub cache: Cache,
+}
+
+impl Settings {
+    /// The defaults for a directory.
+    pub fn new(root: impl Into<PathBuf>) -> Settings {
+        Settings {
+            root: root.into(),
+            index: vec!["index.html".to_owned()],
+            hidden: false,
+            server_header: true,
+            precompressed: true,
+            cache: Cache::default(),
+        }
+    }
+}
+
+/// What is kept between requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// Bytes of answers kept in memory; 0 switches the cache off, then every request goes to the
+    /// file system. Default: 256 MiB.
+    pub bytes: u64,
+    /// The largest file kept in memory, in bytes. Larger ones are kept open and sent by sendfile.
+    /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 1 MiB.
+    pub file_bytes: u64,
+    /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
+    /// Default: 1024.
+    pub open_files: u32,
+    /// How old an answer may get before its file is looked at again where changes are not told:
+    /// network file systems, hard links, more directories than can be watched. 0 looks at every
+    /// request. Default: 1 s.
+    pub check_interval: Duration,
+    /// Directories watched for changes; 0 watches none, then only the interval holds.
+    /// Default: 8192.
+    pub watched_directories: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache {
+            bytes: 256 << 20,
+            file_bytes: 1 << 20,
+            open_files: 1024,
+            check_interval: Duration::from_secs(1),
+            watched_directories: 8192,
+        }
+    }
+}
+
+/// Something the operator should know. Each is given once to the callback of
+/// [`Content::open`](crate::Content::open), except that a root may come and go repeatedly.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Directories cannot be watched at all; answers are checked at the interval.
+    CannotWatch {
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A directory cannot be watched; what is below it is checked at the interval.
+    CannotWatchDirectory {
+        /// The directory, relative to the root.
+        directory: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// As many directories are watched as the settings allow; the others are checked at the
+    /// interval.
+    TooManyDirectories {
+        /// The bound.
+        watched_directories: usize,
+    },
+    /// A file system does not tell of changes; what is on it is checked at the interval.
+    SilentFileSystem {
+        /// Where it begins, relative to the root.
+        directory: PathBuf,
+    },
+    /// More changed at once than the kernel could tell. Everything cached was dropped; for some
+    /// seconds answers are checked at the interval.
+    EventsLost,
+    /// The root is gone or cannot be reached. Its last directory is served until it is back.
+    RootMissing {
+        /// The root as configured.
+        root: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The root's path leads to another directory now, which is served from now on.
+    RootChanged {
+        /// The root as configured.
+        root: PathBuf,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::CannotWatch { error } => write!(
+                f,
+                "cannot watch for changed files ({error}); cached answers are checked at the \
+                 interval instead. Raise fs.inotify.max_user_instances"
+            ),
+            Notice::CannotWatchDirectory { directory, error } => write!(
+                f,
+                "cannot watch {} below the root ({error}); cached answers from there are checked \
+                 at the interval. If watches ran out, raise fs.inotify.max_user_watches",
+                directory.display()
+            ),
+            Notice::TooManyDirectories { watched_directories } => write!(
+                f,
+                "{watched_directories} directories are watched, which is the bound; cached answers \
+                 from others are checked at the interval. Raise watched_directories"
+            ),
+            Notice::SilentFileSystem { directory } => write!(
+                f,
+                "the file system at {} below the root does not tell of changes; cached answers \
+                 from there are checked at the interval",
+                directory.display()
+            ),
+            Notice::EventsLost => write!(
+                f,
+                "more files changed at once than the kernel could tell; the cache was emptied. \
+                 Raise fs.inotify.max_queued_events if this comes often"
+            ),
+            Notice::RootMissing { root, error } => {
+                write!(f, "the root {} cannot be reached any more: {error}", root.display())
+            }
+            Notice::RootChanged { root } => {
+                write!(f, "the root {} is another directory now", root.display())
+            }
+        }
+    }
+}
+
+/// Why content cannot be served.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The root is not a directory that can be entered.
+    Root {
+        /// The root as configured.
+        root: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The thread that waits for changes could not be started.
+    Thread {
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Root { root, error } => {
+                write!(f, "cannot serve the directory {}: {error}", root.display())
+            }
+            OpenError::Thread { error } => {
+                write!(f, "cannot start the thread that watches for changed files: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Root { error, .. } | OpenError::Thread { error } => Some(error),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! One loop's part: finds the entry for a request and answers with it.
+
+use crate::answer::{Answer, Boundaries};
+use crate::body::{Body, Source};
+use crate::content::Content;
+use crate::entry::{Asked, Entry, Key};
+use crate::front::Front;
+use crate::job::{Done, Job, Work};
+use forebay_conn::{Now, Outcome, Piece, Reply, Request};
+use forebay_http::head::Method;
+use forebay_http::path;
+use forebay_metrics::{Counter, Local};
+use std::sync::Arc;
+
+/// Between two sweeps of the loop's own table.
+const SWEEP_MS: u64 = 1000;
+
+/// The process stage for static content. Its methods are those of
+/// [`Handler`](forebay_conn::Handler).
+pub struct Site {
+    content: Arc<Content>,
+    metrics: Arc<Local>,
+    front: Front,
+    now_ms: u64,
+    swept_ms: u64,
+    /// Room for the path while it is normalised.
+    path: Vec<u8>,
+    boundaries: Boundaries,
+}
+
+impl Site {
+    /// For one loop. `metrics` are the loop's own; `now` is its clock, of which every later
+    /// [`turn`](Site::turn) tells.
+    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now) -> Site {
+        Site {
+            content,
+            metrics,
+            front: Front::new(),
+            now_ms: now.monotonic_ms,
+            swept_ms: now.monotonic_ms,
+            path: Vec::new(),
+            boundaries: Boundaries::default(),
+        }
+    }
+
+    /// See [`Handler::process`](forebay_conn::Handler::process).
+    #[inline]
+    pub fn process(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        match request.head.method {
+            Method::Get | Method::Head => self.get(request, done, reply),
+            Method::Options => {
+                self.content.pages.options(reply);
+                Outcome::Replied
+            }
+            Method::Unknown => self.plain(501, "This method is not known here", reply),
+            _ => self.plain(405, "There are only files here; they can be read", reply),
+        }
+    }
+
+    fn plain(&self, status: u16, text: &str, reply: &mut Reply<'_, Body>) -> Outcome<Job> {
+        self.content.pages.plain(status, text, false, reply);
+        Outcome::Replied
+    }
+
+    #[inline]
+    fn get(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let site = self.site_of(request);
+        let raw = request.head.path;
+        if let Some(Done(Some(entry))) = done {
+            return self.answer_with(entry, site, request, reply);
+        }
+        let spot = self.front.spot(raw);
+        let Some((ticket, tell)) = self.front.find(spot, site, raw, self.now_ms) else {
+            return self.search(site, request, reply);
+        };
+        self.metrics.add(Counter::CacheHits, 1);
+        if let Some(entry) = self.front.entry(ticket) {
+            if tell {
+                self.content.store.touch(entry.key.asked());
+            }
+            let source = Source::Slot(ticket);
+            let pages = &self.content.pages;
+            let boundaries = &mut self.boundaries;
+            Answer { pages, head: request.head, source, boundaries }.write(entry, reply);
+        }
+        Outcome::Replied
+    }
+
+    /// There is one site until there are virtual hosts.
+    #[inline]
+    fn site_of(&self, _request: &Request<'_>) -> u32 {
+        0
+    }
+
+    /// Not in the loop's own table: normalises the path and asks the shared cache.
+    #[cold]
+    fn search(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let is_head = request.head.method == Method::Head;
+        if let Err(error) = path::normalise(request.head.path, &mut self.path) {
+            let (status, text) = (error.status(), error.reason());
+            match status {
+                404 => self.content.pages.missing(is_head, reply),
+                _ => self.content.pages.plain(status, text, is_head, reply),
+            }
+            return Outcome::Replied;
+        }
+        if !self.content.settings.hidden && path::is_hidden(&self.path) {
+            self.content.pages.missing(is_head, reply);
+            return Outcome::Replied;
+        }
+        let cached = self.content.cached(Asked { site, path: &self.path });
+        if let Some(entry) = cached.filter(|entry| entry.is_fresh(self.now_ms)) {
+            self.metrics.add(Counter::CacheHits, 1);
+            return self.answer_with(entry, site, request, reply);
+        }
+        self.metrics.add(Counter::CacheMisses, 1);
+        let key = Key { site, path: self.path.as_slice().into() };
+        let content = Arc::clone(&self.content);
+        Outcome::Job(Job(Work::Load { content, key, asked_ms: self.now_ms }))
+    }
+
+    /// Answers with an entry that is not in the loop's own table yet.
+    fn answer_with(
+        &mut self,
+        entry: Arc<Entry>,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        if entry.is_fresh(self.now_ms) {
+            let raw = request.head.path;
+            self.front.insert(self.front.spot(raw), site, raw, Arc::clone(&entry));
+        }
+        let source = Source::Held(Arc::clone(&entry));
+        let pages = &self.content.pages;
+        let boundaries = &mut self.boundaries;
+        Answer { pages, head: request.head, source, boundaries }.write(&entry, reply);
+        Outcome::Replied
+    }
+
+    /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
+    pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        self.content.pages.plain(status, reason, false, reply);
+    }
+
+    /// See [`Handler::piece`](forebay_conn::Handler::piece).
+    #[inline]
+    pub fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
+        body.piece(&self.front)
+    }
+
+    /// See [`Handler::advance`](forebay_conn::Handler::advance).
+    #[inline]
+    pub fn advance(&self, body: &mut Body, count: u64) {
+        body.advance(count);
+    }
+
+    /// See [`Handler::is_intact`](forebay_conn::Handler::is_intact). A system call if the body is
+    /// a file; always true for memory, which does not change.
+    pub fn is_intact(&self, body: &Body) -> bool {
+        body.is_intact(&self.front)
+    }
+
+    /// See [`Handler::hold`](forebay_conn::Handler::hold).
+    pub fn hold(&mut self, body: &mut Body) {
+        body.hold(&self.front);
+    }
+
+    /// See [`Handler::warm`](forebay_conn::Handler::warm). Brings in at most [`WARM_BYTES`](crate::WARM_BYTES).
+    pub fn warm(&mut self, body: &Body) -> Job {
+        let (entry, variant, range) = body.next_run(&self.front);
+        Job(Work::Warm { entry, variant, range })
+    }
+
+    /// See [`Handler::turn`](forebay_conn::Handler::turn).
+    #[inline]
+    pub fn turn(&mut self, now: Now) {
+        self.now_ms = now.monotonic_ms;
+        if self.now_ms.saturating_sub(self.swept_ms) >= SWEEP_MS {
+            self.swept_ms = self.now_ms;
+            self.front.sweep(self.now_ms);
+        }
+    }
+}

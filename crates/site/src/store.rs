@@ -1,0 +1,158 @@
+//! The cache all loops share: bounded in bytes, looked up by [`Key`].
+
+use crate::entry::{Asked, Entry, Key};
+use crate::settings;
+use quick_cache::sync::Cache;
+use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes of an ordinary answer; the cache sizes its tables by it.
+const TYPICAL_BYTES: u64 = 8 * 1024;
+
+/// The shared cache, or nothing if it is switched off.
+pub(crate) struct Store {
+    cache: Option<Cache<Key, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
+    evicted: Arc<AtomicU64>,
+}
+
+#[derive(Clone)]
+struct Weigh {
+    file_bytes: u64,
+}
+
+impl Weighter<Key, Arc<Entry>> for Weigh {
+    fn weight(&self, _: &Key, entry: &Arc<Entry>) -> u64 {
+        entry.weight(self.file_bytes)
+    }
+}
+
+/// Marks what is evicted as dead, so that the loops' own tables let go of it.
+#[derive(Clone)]
+struct Evictions {
+    count: Arc<AtomicU64>,
+}
+
+impl Lifecycle<Key, Arc<Entry>> for Evictions {
+    /// What was evicted is dropped when the cache's lock is released.
+    type RequestState = Vec<Arc<Entry>>;
+
+    fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, _: Key, entry: Arc<Entry>) {
+        entry.kill();
+        self.count.fetch_add(1, Relaxed);
+        evicted.push(entry);
+    }
+}
+
+impl Store {
+    pub(crate) fn new(settings: &settings::Cache) -> Store {
+        let evicted = Arc::new(AtomicU64::new(0));
+        let file_bytes = settings.bytes / u64::from(settings.open_files.max(1));
+        let items = usize::try_from(settings.bytes / TYPICAL_BYTES).unwrap_or(usize::MAX);
+        let cache = (settings.bytes > 0).then(|| {
+            Cache::with(
+                items.clamp(64, 1 << 20),
+                settings.bytes,
+                Weigh { file_bytes },
+                DefaultHashBuilder::default(),
+                Evictions { count: Arc::clone(&evicted) },
+            )
+        });
+        Store { cache, evicted }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// The entry, fresh or not, but not dead.
+    pub(crate) fn get(&self, key: Asked<'_>) -> Option<Arc<Entry>> {
+        self.cache.as_ref()?.get(&key).filter(|entry| !entry.is_dead())
+    }
+
+    /// Tells the cache that the entry is in use, if that can be told without waiting.
+    pub(crate) fn touch(&self, key: Asked<'_>) {
+        if let Some(cache) = &self.cache {
+            // A lock held by another only means that this hint is lost.
+            let _ = cache.try_get(&key);
+        }
+    }
+
+    pub(crate) fn insert(&self, entry: Arc<Entry>) {
+        if let Some(cache) = &self.cache {
+            cache.insert(entry.key.clone(), entry);
+        }
+    }
+
+    /// Removes this very entry, not a newer one with its key.
+    pub(crate) fn remove(&self, entry: &Arc<Entry>) {
+        if let Some(cache) = &self.cache {
+            cache.remove_if(&entry.key, |held| Arc::ptr_eq(held, entry));
+        }
+    }
+
+    /// Removes all entries of a site and marks them dead; how many.
+    pub(crate) fn flush(&self, site: u32) -> u64 {
+        let flushed = AtomicU64::new(0);
+        if let Some(cache) = &self.cache {
+            cache.retain(|key, entry| {
+                let stays = key.site != site;
+                if !stays && entry.kill() {
+                    flushed.fetch_add(1, Relaxed);
+                }
+                stays
+            });
+        }
+        flushed.into_inner()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.len() as u64)
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{WATCHED, What};
+
+    fn entry(path: &str) -> Arc<Entry> {
+        let key = Key { site: 0, path: path.as_bytes().into() };
+        let entry = Entry::new(key, What::Missing, false);
+        entry.freshen(WATCHED);
+        Arc::new(entry)
+    }
+
+    #[test]
+    fn what_is_evicted_is_dead() {
+        let store = Store::new(&settings::Cache { bytes: 64 << 10, ..Default::default() });
+        let entries: Vec<_> = (0..1000).map(|n| entry(&format!("/{n}"))).collect();
+        entries.iter().for_each(|entry| store.insert(Arc::clone(entry)));
+        assert!(store.bytes() <= 64 << 10);
+        let alive = entries.iter().filter(|entry| !entry.is_dead()).count() as u64;
+        assert_eq!(alive, store.entries());
+        assert_eq!(store.evictions() + alive, 1000);
+    }
+
+    #[test]
+    fn only_the_very_entry_is_removed() {
+        let store = Store::new(&settings::Cache::default());
+        let (old, new) = (entry("/a"), entry("/a"));
+        store.insert(Arc::clone(&old));
+        store.insert(Arc::clone(&new));
+        store.remove(&old);
+        assert!(Arc::ptr_eq(&store.get(new.key.asked()).unwrap(), &new));
+        assert_eq!(store.flush(1), 0);
+        assert_eq!(store.flush(0), 1);
+        assert!(store.get(new.key.asked()).is_none());
+        assert!(new.is_dead());
+    }
+}

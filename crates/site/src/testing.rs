@@ -1,0 +1,229 @@
+//! A folder of files, and a client of one loop, for tests.
+
+use crate::{Body, Content, Done, Job, Notice, Settings, Site};
+use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request};
+use forebay_http::date::{self, IMF_LEN};
+use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_metrics::{Counter, Local, Off};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a test waits for what must happen, before it fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory that is removed at the end of the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("forebay-site-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file that was last changed long ago, so that its tag is strong.
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        self.write_now(name, text);
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let file = fs::File::options().write(true).open(self.0.join(name)).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+
+    /// Writes a file.
+    pub(crate) fn write_now(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Puts a whole new file in the place of another.
+    pub(crate) fn replace(&self, name: &str, text: impl AsRef<[u8]>) {
+        self.write(".new", text);
+        fs::rename(self.0.join(".new"), self.0.join(name)).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    /// Whether it needed the file system.
+    pub(crate) is_miss: bool,
+}
+
+impl Answered {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// One loop with its shared content, and a client of it.
+pub(crate) struct Client {
+    pub(crate) content: Arc<Content>,
+    pub(crate) site: Site,
+    pub(crate) notices: Arc<Mutex<Vec<String>>>,
+    pub(crate) now_ms: u64,
+    metrics: Arc<Local>,
+}
+
+impl Client {
+    pub(crate) fn new(folder: &Folder) -> Client {
+        Client::with(Settings::new(folder.path()))
+    }
+
+    pub(crate) fn with(settings: Settings) -> Client {
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&notices);
+        let notice = move |notice: Notice| told.lock().unwrap().push(format!("{notice:?}"));
+        let content = Content::open(settings, notice).unwrap();
+        let metrics = Arc::new(Local::default());
+        let now_ms = 1_000_000;
+        let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
+        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
+        Client { content, site, notices, now_ms, metrics }
+    }
+
+    /// Lets time pass for the loop, not for the file system.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now_ms += ms;
+        self.site.turn(Now { monotonic_ms: self.now_ms, unix_ms: 0 });
+    }
+
+    pub(crate) fn get(&mut self, target: &str) -> Answered {
+        self.ask("GET", target, "")
+    }
+
+    pub(crate) fn get_with(&mut self, target: &str, fields: &str) -> Answered {
+        self.ask("GET", target, fields)
+    }
+
+    /// Asks and reads the whole answer. `fields` are whole lines.
+    pub(crate) fn ask(&mut self, method: &str, target: &str, fields: &str) -> Answered {
+        let misses = self.metrics.get(Counter::CacheMisses);
+        let (mut out, status) = self.begin(method, target, fields);
+        if let Some(body) = out.body.as_mut() {
+            self.site.hold(body);
+        }
+        while let Some(mut body) = out.body.take() {
+            if self.send(&mut body, 100_000, &mut out.bytes).expect("the file is intact") {
+                out.body = Some(body);
+            }
+        }
+        let end = out.bytes.windows(4).position(|at| at == b"\r\n\r\n").unwrap() + 4;
+        Answered {
+            status,
+            head: String::from_utf8(out.bytes[..end].to_vec()).unwrap(),
+            body: out.bytes[end..].to_vec(),
+            is_miss: self.metrics.get(Counter::CacheMisses) > misses,
+        }
+    }
+
+    /// Asks and leaves a long body unsent.
+    pub(crate) fn begin(&mut self, method: &str, target: &str, fields: &str) -> (Out<Body>, u16) {
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut lines = Lines::new();
+        let limits = Limits::default();
+        let Parsed::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
+        else {
+            panic!("not a whole head: {text}")
+        };
+        let address = "127.0.0.1:80".parse().unwrap();
+        let peer = Peer { remote: address, local: address };
+        let request = Request { head: &head, peer: &peer };
+        let mut out = Out::default();
+        let date: [u8; IMF_LEN] = date::format(784_111_777);
+        let mut done: Option<Done> = None;
+        loop {
+            let mut reply = Reply::new(&mut out, &date, true);
+            match self.site.process(&request, done.take(), &mut reply) {
+                Outcome::Replied => break,
+                Outcome::Job(job) => done = Some(run(job)),
+                Outcome::HandOver => panic!("nothing is handed over"),
+            }
+        }
+        let status = std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();
+        (out, status)
+    }
+
+    /// Sends up to `most` bytes of a body: whether more is left, or `None` if its file changed.
+    pub(crate) fn send(&self, body: &mut Body, most: u64, to: &mut Vec<u8>) -> Option<bool> {
+        if !self.site.is_intact(body) {
+            return None;
+        }
+        let count = match self.site.piece(body) {
+            None => return Some(false),
+            Some(Piece::Memory(bytes)) => {
+                let count = bytes.len().min(most as usize);
+                to.extend_from_slice(&bytes[..count]);
+                count as u64
+            }
+            Some(Piece::File { file, offset, len }) => {
+                let mut bytes = vec![0; len.min(most) as usize];
+                let file = fs::File::from(file.try_clone_to_owned().unwrap());
+                file.read_exact_at(&mut bytes, offset).unwrap();
+                to.extend_from_slice(&bytes);
+                bytes.len() as u64
+            }
+        };
+        self.site.advance(body, count);
+        Some(true)
+    }
+
+    /// Asks again until the answer is as expected: changes are told by another thread.
+    #[track_caller]
+    pub(crate) fn until(&mut self, target: &str, expected: impl Fn(&Answered) -> bool) -> Answered {
+        let start = Instant::now();
+        loop {
+            let answered = self.get(target);
+            if expected(&answered) {
+                return answered;
+            }
+            assert!(start.elapsed() < PATIENCE, "still {answered:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the watcher has said so.
+    #[track_caller]
+    pub(crate) fn until_noticed(&self, what: &str) {
+        let start = Instant::now();
+        while !self.has_noticed(what) {
+            assert!(start.elapsed() < PATIENCE, "no {what} in {:?}", self.notices);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn has_noticed(&self, what: &str) -> bool {
+        self.notices.lock().unwrap().iter().any(|notice| notice.starts_with(what))
+    }
+}
+
+/// Does a job as a helper thread would.
+pub(crate) fn run(job: Job) -> Done {
+    job.run(&Local::default(), &mut Off)
+}

@@ -1,0 +1,293 @@
+//! Watching the directories on the way to a file, and telling the graph what changed.
+
+use crate::graph::{Graph, Struck, Ticket};
+use crate::root::Root;
+use crate::settings::Notice;
+use forebay_sys::file::{self, Kind};
+use forebay_sys::watch::{Directory, Event, Interest, Watch};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Links followed on one path, as in the kernel.
+const MOST_LINKS: u32 = 40;
+/// Events handled before the lock is released once.
+const BATCH: usize = 1024;
+
+/// The watched directories and what depends on them.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    watch: Watch,
+    graph: Mutex<Graph>,
+    most_directories: usize,
+    is_suspended: AtomicBool,
+}
+
+/// Why changes on the way to a file will not all be told.
+#[derive(Debug)]
+pub(crate) enum Untold {
+    /// Nothing is watched for now.
+    Suspended,
+    /// A directory changed while its watch was being set up.
+    Moved,
+    /// The operator should know.
+    Notice(Notice),
+}
+
+impl Watcher {
+    pub(crate) fn new(most_directories: usize) -> io::Result<Watcher> {
+        let (graph, is_suspended) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Watcher { watch: Watch::new()?, graph, most_directories, is_suspended })
+    }
+
+    /// The lock under which tickets change. Nothing that may block is done while it is held.
+    pub(crate) fn graph(&self) -> MutexGuard<'_, Graph> {
+        // A panic while it was held leaves at worst a registration too many.
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits at most `timeout_ms` for changes; whether there are some.
+    pub(crate) fn wait(&self, timeout_ms: u64) -> bool {
+        // The only errors are those of a wrong call; a wait without end would be worse.
+        self.watch.wait(timeout_ms).unwrap_or_else(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(timeout_ms));
+            false
+        })
+    }
+
+    /// Applies one batch of changes. `strike` gets what they did while the lock is still held.
+    /// Whether events were lost.
+    pub(crate) fn take_events(&self, strike: impl FnOnce(Struck)) -> bool {
+        let mut struck = Struck::default();
+        let mut is_lost = false;
+        let mut graph = self.graph();
+        let outcome = self.watch.read(BATCH, |event| match event {
+            Event::Name(directory, name) => graph.strike_name(directory, name, &mut struck),
+            Event::Itself(directory) => graph.strike_directory(directory, &mut struck),
+            Event::Forgotten(directory) => graph.strike_forgotten(directory, &mut struck),
+            Event::Lost => is_lost = true,
+        });
+        if outcome.is_err() || is_lost {
+            is_lost = true;
+            self.lose(&mut graph, &mut struck);
+        }
+        strike(struck);
+        is_lost
+    }
+
+    /// Anything may have changed: starts over with nothing watched.
+    fn lose(&self, graph: &mut Graph, struck: &mut Struck) {
+        self.is_suspended.store(true, Relaxed);
+        self.unwatch(graph.strike_all(struck));
+    }
+
+    /// The same as an overflow of the kernel's queue.
+    #[cfg(test)]
+    pub(crate) fn overflow(&self, strike: impl FnOnce(Struck)) {
+        let mut struck = Struck::default();
+        let mut graph = self.graph();
+        self.lose(&mut graph, &mut struck);
+        strike(struck);
+    }
+
+    /// Watches again after events were lost.
+    pub(crate) fn resume(&self) {
+        self.is_suspended.store(false, Relaxed);
+    }
+
+    /// Forgets what is not needed any more, if there is much of it.
+    pub(crate) fn tidy(&self) {
+        let mut graph = self.graph();
+        if graph.wants_sweep() {
+            self.unwatch(graph.sweep());
+        }
+    }
+
+    fn unwatch(&self, directories: Vec<Directory>) {
+        for directory in directories {
+            // It may be gone already, which the kernel told or is about to tell.
+            let _ = self.watch.remove(directory);
+        }
+    }
+
+    /// Watches the names that decide where a root's path leads.
+    pub(crate) fn set_signposts(&self, names: &[(PathBuf, Vec<u8>)]) {
+        let mut graph = self.graph();
+        let mut signposts = HashSet::new();
+        for (directory, name) in names {
+            // What cannot be watched is found by the periodic look at the root.
+            let Ok(opened) = file::open_directory(directory) else { continue };
+            let Ok(watched) = self.watch.add(opened.as_fd(), Interest::Names) else { continue };
+            signposts.insert((watched, name.clone().into_boxed_slice()));
+        }
+        graph.set_signposts(signposts);
+    }
+
+    /// Registers `ticket` everywhere on the way from `root` to `path`, so that whatever changes
+    /// where the path leads from now on voids it.
+    ///
+    /// Goes by hand where the kernel went or will go when it opens the path: a link is registered
+    /// and then followed. Ends at the first name that is not there.
+    pub(crate) fn follow(
+        &self,
+        root: &Root,
+        path: &[u8],
+        ticket: &Arc<Ticket>,
+    ) -> Result<(), Untold> {
+        if self.is_suspended.load(Relaxed) {
+            return Err(Untold::Suspended);
+        }
+        let top = self.enter_root(root)?;
+        let mut walk = Walk { watcher: self, root, ticket, above: vec![], at: top, place: vec![] };
+        walk.go(path)
+    }
+
+    fn enter_root(&self, root: &Root) -> Result<Directory, Untold> {
+        if let Some(directory) = self.graph().root(root.number) {
+            return Ok(directory);
+        }
+        self.check_silence(root.directory.as_fd(), b"")?;
+        let mut graph = self.graph();
+        let directory = self.watch_directory(&mut graph, root.directory.as_fd(), b"")?;
+        graph.set_root(root.number, directory);
+        Ok(directory)
+    }
+
+    fn check_silence(&self, directory: BorrowedFd<'_>, place: &[u8]) -> Result<(), Untold> {
+        if file::reports_changes(directory).unwrap_or(false) {
+            return Ok(());
+        }
+        Err(Untold::Notice(Notice::SilentFileSystem { directory: display(place) }))
+    }
+
+    /// The graph stays locked until the directory is in it: its first event finds it there.
+    fn watch_directory(
+        &self,
+        graph: &mut Graph,
+        directory: BorrowedFd<'_>,
+        place: &[u8],
+    ) -> Result<Directory, Untold> {
+        if graph.len() >= self.most_directories {
+            self.unwatch(graph.sweep());
+        }
+        if graph.len() >= self.most_directories {
+            let watched_directories = self.most_directories;
+            return Err(Untold::Notice(Notice::TooManyDirectories { watched_directories }));
+        }
+        match self.watch.add(directory, Interest::Content) {
+            Ok(directory) => {
+                graph.add(directory);
+                Ok(directory)
+            }
+            Err(error) => {
+                let directory = display(place);
+                Err(Untold::Notice(Notice::CannotWatchDirectory { directory, error }))
+            }
+        }
+    }
+}
+
+/// A path relative to the root, for people.
+fn display(place: &[u8]) -> PathBuf {
+    let place = if place.is_empty() { b"." } else { place };
+    Path::new(OsStr::from_bytes(place)).to_owned()
+}
+
+/// One way from the root to a file.
+struct Walk<'w> {
+    watcher: &'w Watcher,
+    root: &'w Root,
+    ticket: &'w Arc<Ticket>,
+    /// The directories above this one, each with the length of its place.
+    above: Vec<(Directory, usize)>,
+    at: Directory,
+    /// The path of `at` from the root, free of links; empty or ends in a slash.
+    place: Vec<u8>,
+}
+
+/// Where one name leads.
+enum Lead {
+    Down(Directory),
+    Link(Vec<u8>),
+    End,
+}
+
+impl Walk<'_> {
+    fn go(&mut self, path: &[u8]) -> Result<(), Untold> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        push_names(path, &mut names);
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == b".." {
+                let Some((directory, len)) = self.above.pop() else { return Ok(()) };
+                self.at = directory;
+                self.place.truncate(len);
+                continue;
+            }
+            match self.lead(&name, names.is_empty())? {
+                Lead::End => return Ok(()),
+                Lead::Down(directory) => {
+                    self.above.push((self.at, self.place.len()));
+                    self.at = directory;
+                    self.place.extend_from_slice(&name);
+                    self.place.push(b'/');
+                }
+                Lead::Link(target) => {
+                    links += 1;
+                    // The kernel refuses both: too many links, and a way out of the root.
+                    if links > MOST_LINKS || target.starts_with(b"/") {
+                        return Ok(());
+                    }
+                    push_names(&target, &mut names);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
+        {
+            let mut graph = self.watcher.graph();
+            let child = graph.child(self.at, name).filter(|_| !is_last);
+            if let Some(child) = child {
+                return Ok(Lead::Down(child));
+            }
+            if !graph.register(self.at, name, self.ticket) {
+                return Err(Untold::Moved);
+            }
+        }
+        let path = [&self.place, name].concat();
+        let root = self.root.directory.as_fd();
+        // Whatever the error is, the name is registered, and the kernel will say it again.
+        let Ok(found) = file::find_link_beneath(root, &path) else { return Ok(Lead::End) };
+        let Ok(stamp) = file::stamp(found.as_fd()) else { return Ok(Lead::End) };
+        match stamp.kind {
+            Kind::Link => Ok(file::link_target(found.as_fd()).map_or(Lead::End, Lead::Link)),
+            Kind::Directory if !is_last => self.descend(found.as_fd(), name, &path),
+            _ => Ok(Lead::End),
+        }
+    }
+
+    /// Watches the subdirectory that was found under `name`.
+    fn descend(&self, found: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<Lead, Untold> {
+        self.watcher.check_silence(found, path)?;
+        let mut graph = self.watcher.graph();
+        if self.ticket.is_void() {
+            return Err(Untold::Moved);
+        }
+        let child = self.watcher.watch_directory(&mut graph, found, path)?;
+        graph.descend(self.at, name, self.ticket, child);
+        Ok(Lead::Down(child))
+    }
+}
+
+/// Pushes the names of `path`, the first one last.
+fn push_names(path: &[u8], names: &mut Vec<Vec<u8>>) {
+    let parts = path.split(|&b| b == b'/').rev();
+    names.extend(parts.filter(|name| !name.is_empty() && *name != b".").map(<[u8]>::to_vec));
+}
