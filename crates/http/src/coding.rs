@@ -120,11 +120,11 @@ impl Preference {
 /// `codings [ weight ]`: the name and its weight in thousandths.
 fn read_item(item: &[u8]) -> Option<(&[u8], u16)> {
     let Some(at) = item.iter().position(|&b| b == b';') else {
-        return (!item.is_empty()).then_some((item, 1000));
+        return Some((item, 1000));
     };
     let name = item[..at].trim_ascii_end();
     match item[at + 1..].trim_ascii_start() {
-        [b'q' | b'Q', b'=', weight @ ..] if !name.is_empty() => Some((name, read_weight(weight)?)),
+        [b'q' | b'Q', b'=', weight @ ..] => Some((name, read_weight(weight)?)),
         _ => None,
     }
 }
@@ -219,6 +219,28 @@ mod tests {
         ] {
             assert_eq!(choice(value), Some(Coding::Identity), "{value:?}");
             assert_eq!(choice(&format!(",, {value} ,,gzip,")), Some(Coding::Gzip), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn weights_are_thousandths() {
+        for (text, weight) in [
+            ("0", Some(0)),
+            ("0.", Some(0)),
+            ("0.5", Some(500)),
+            ("0.05", Some(50)),
+            ("0.005", Some(5)),
+            ("0.123", Some(123)),
+            ("0.999", Some(999)),
+            ("1", Some(1000)),
+            ("1.000", Some(1000)),
+            ("1.001", None),
+            ("0.0000", None),
+            ("00", None),
+            ("2", None),
+            ("", None),
+        ] {
+            assert_eq!(read_weight(text.as_bytes()), weight, "{text:?}");
         }
     }
 
