@@ -74,9 +74,7 @@ fn main() -> ExitCode {
 
 fn bench(options: Options) -> Result<(), Error> {
     let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
-    let out = options.out.clone().unwrap_or_else(|| {
-        PathBuf::from(format!("lab/runs/{}-static", machine::date("+%Y-%m-%d")))
-    });
+    let out = options.out.clone().unwrap_or_else(new_folder);
     let plan = plan(options)?;
     // The client's core waits with the client; nothing of ours runs beside the servers.
     running::pin(plan.server_core)?;
@@ -100,6 +98,14 @@ fn bench(options: Options) -> Result<(), Error> {
     println!("{results}");
     eprintln!("results in {}", out.display());
     measured
+}
+
+/// `lab/runs/DATE-static`, or with a number behind it: an earlier run is never overwritten.
+fn new_folder() -> PathBuf {
+    let name = format!("lab/runs/{}-static", machine::date("+%Y-%m-%d"));
+    let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
+    let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
+    names.find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from(name))
 }
 
 /// Checks that everything is there before the first measurement.
