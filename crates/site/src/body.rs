@@ -115,10 +115,7 @@ impl Body {
 
     /// Whether the file is still the one the head was written for.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
-        let Some(variant) = self.found(front) else { return false };
-        let Some(file) = &variant.file else { return true };
-        forebay_sys::file::stamp_known(file.as_fd())
-            .is_ok_and(|now| crate::load::is_unchanged(&variant.stamp, &now))
+        self.found(front).is_some_and(Variant::is_intact)
     }
 
     /// Takes a reference of its own.

@@ -210,10 +210,8 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
             }
         };
         let Some(content) = content.upgrade() else { return };
-        if let Some(watcher) = watcher.filter(|_| is_ready) {
-            if content.take_events(watcher) {
-                suspended_ticks = SUSPENDED_TICKS;
-            }
+        if is_ready && watcher.is_some_and(|watcher| content.take_events(watcher)) {
+            suspended_ticks = SUSPENDED_TICKS;
         }
         if ticked.elapsed() < TICK {
             continue;

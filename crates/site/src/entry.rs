@@ -1,9 +1,9 @@
 //! One cached answer: everything about one normalised path.
 
 use forebay_http::coding::Coding;
-use forebay_sys::file::Stamp;
+use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -51,6 +51,8 @@ pub(crate) struct Entry {
     /// Whether its files must be looked at again when it expires, because changes may go untold.
     /// An entry that expires for another reason is made anew.
     pub(crate) by_interval: bool,
+    /// Whether a body is sent from an open file.
+    pub(crate) is_on_disk: bool,
     /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`], [`WATCHED`] or an
     /// instant.
     fresh_until_ms: AtomicU64,
@@ -63,10 +65,6 @@ pub(crate) const WATCHED: u64 = u64::MAX;
 
 /// What is at the path.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are found; a box costs a hit one more hop"
-)]
 pub(crate) enum What {
     /// A file.
     Found(Found),
@@ -159,6 +157,13 @@ impl Variant {
         }
     }
 
+    /// Whether the open file is still the one the head was written for. True without a system call
+    /// if the body is in memory.
+    pub(crate) fn is_intact(&self) -> bool {
+        let Some(file) = &self.file else { return true };
+        file::stamp_known(file.as_fd()).is_ok_and(|now| is_unchanged(&self.stamp, &now))
+    }
+
     pub(crate) fn is_weak(&self) -> bool {
         self.etag.starts_with(b"W/")
     }
@@ -167,7 +172,19 @@ impl Variant {
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
     pub(crate) fn new(key: Key, what: What, by_interval: bool) -> Entry {
-        Entry { key, what, by_interval, fresh_until_ms: AtomicU64::new(1) }
+        let is_on_disk = match &what {
+            What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
+            _ => false,
+        };
+        Entry { key, what, by_interval, is_on_disk, fresh_until_ms: AtomicU64::new(1) }
+    }
+
+    /// Whether every open file is still what its head says. One system call for each.
+    pub(crate) fn is_intact(&self) -> bool {
+        match &self.what {
+            What::Found(found) => found.variants().all(Variant::is_intact),
+            _ => true,
+        }
     }
 
     #[inline]
@@ -207,4 +224,13 @@ impl Entry {
         }
         weight
     }
+}
+
+/// Whether the content is the same. The time of the last change of attributes moves whenever
+/// content does, but also when the file loses a name because another was renamed over it; then
+/// the content is still whole.
+pub(crate) fn is_unchanged(before: &Stamp, after: &Stamp) -> bool {
+    (before.device, before.inode, before.size, before.mtime_ns)
+        == (after.device, after.inode, after.size, after.mtime_ns)
+        && (before.ctime_ns == after.ctime_ns || before.links != after.links)
 }

@@ -82,7 +82,7 @@ impl Front {
             }
             slot.uses = slot.uses.wrapping_add(1);
             let ticket = Ticket { index: index as u32, version: slot.version };
-            return Some((ticket, slot.uses % TOUCH_EVERY == 0));
+            return Some((ticket, slot.uses.is_multiple_of(TOUCH_EVERY)));
         }
         None
     }

@@ -55,6 +55,8 @@ mod site;
 mod store;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use body::Body;

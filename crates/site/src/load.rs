@@ -2,7 +2,7 @@
 
 use crate::bake::{self, Common, WEAK_NS};
 use crate::content::{Claim, Content};
-use crate::entry::{DEAD, Entry, Found, Key, Variant, WATCHED, What};
+use crate::entry::{DEAD, Entry, Found, Key, Variant, WATCHED, What, is_unchanged};
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, Failure, Kind, Stamp};
@@ -296,15 +296,6 @@ fn read_whole(file: &OwnedFd, buffer: &mut [u8]) -> io::Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// Whether the content is the same. The time of the last change of attributes moves whenever
-/// content does, but also when the file loses a name because another was renamed over it; then
-/// the content is still whole.
-pub(crate) fn is_unchanged(before: &Stamp, after: &Stamp) -> bool {
-    (before.device, before.inode, before.size, before.mtime_ns)
-        == (after.device, after.inode, after.size, after.mtime_ns)
-        && (before.ctime_ns == after.ctime_ns || before.links != after.links)
 }
 
 /// Whether a file could be written through a name in a directory that is not watched.

@@ -54,8 +54,8 @@ pub struct Cache {
     /// network file systems, hard links, more directories than can be watched. 0 looks at every
     /// request. Default: 1 s.
     pub check_interval: Duration,
-    /// Directories watched for changes; 0 watches none, then only the interval holds.
-    /// Default: 8192.
+    /// Directories watched for changes, those on the root's path included; 0 watches none, then
+    /// only the interval holds. Default: 8192.
     pub watched_directories: usize,
 }
 

@@ -83,16 +83,16 @@ impl Site {
         let Some((ticket, tell)) = self.front.find(spot, site, raw, self.now_ms) else {
             return self.search(site, request, reply);
         };
+        let Some(entry) = self.front.entry(ticket).filter(|entry| is_true(entry)) else {
+            return self.search(site, request, reply);
+        };
         self.metrics.add(Counter::CacheHits, 1);
-        if let Some(entry) = self.front.entry(ticket) {
-            if tell {
-                self.content.store.touch(entry.key.asked());
-            }
-            let source = Source::Slot(ticket);
-            let pages = &self.content.pages;
-            let boundaries = &mut self.boundaries;
-            Answer { pages, head: request.head, source, boundaries }.write(entry, reply);
+        if tell {
+            self.content.store.touch(entry.key.asked());
         }
+        let (source, pages) = (Source::Slot(ticket), &self.content.pages);
+        let boundaries = &mut self.boundaries;
+        Answer { pages, head: request.head, source, boundaries }.write(entry, reply);
         Outcome::Replied
     }
 
@@ -124,7 +124,8 @@ impl Site {
             return Outcome::Replied;
         }
         let cached = self.content.cached(Asked { site, path: &self.path });
-        if let Some(entry) = cached.filter(|entry| entry.is_fresh(self.now_ms)) {
+        let is_good = |entry: &Arc<Entry>| entry.is_fresh(self.now_ms) && is_true(entry);
+        if let Some(entry) = cached.filter(is_good) {
             self.metrics.add(Counter::CacheHits, 1);
             return self.answer_with(entry, site, request, reply);
         }
@@ -196,4 +197,15 @@ impl Site {
             self.front.sweep(self.now_ms);
         }
     }
+}
+
+/// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then
+/// the head would promise what cannot be kept.
+#[inline]
+fn is_true(entry: &Arc<Entry>) -> bool {
+    if !entry.is_on_disk || entry.is_intact() {
+        return true;
+    }
+    entry.kill();
+    false
 }

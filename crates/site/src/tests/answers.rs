@@ -1,0 +1,251 @@
+//! Status, fields and body: methods, variants, conditions, the cache's part in it.
+
+use crate::testing::{Client, Folder};
+use crate::{Settings, settings};
+
+#[test]
+fn a_file_is_loaded_once_and_then_answered_from_memory() {
+    let folder = Folder::new();
+    folder.write("page.html", "<p>hello");
+    let mut client = Client::new(&folder);
+    let first = client.get("/page.html");
+    assert!(first.is_miss);
+    assert_eq!(first.text(), "<p>hello");
+    let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\
+        Server: Forebay\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    assert!(first.head.starts_with(expected), "{}", first.head);
+    assert_eq!(first.field("Content-Length"), Some("8"));
+    assert_eq!(first.field("Accept-Ranges"), Some("bytes"));
+    assert_eq!(first.field("Vary"), None);
+    let second = client.get("/page.html");
+    assert!(!second.is_miss);
+    assert_eq!((second.head, second.body), (first.head, first.body));
+    // Another spelling of the same path comes from the shared cache.
+    assert!(!client.get("//x/../%70age.html").is_miss);
+    assert_eq!(client.content.figures().entries, 1);
+}
+
+#[test]
+fn head_has_the_same_fields_and_no_body() {
+    let folder = Folder::new();
+    folder.write("page.html", "<p>hello");
+    folder.write("large.bin", vec![1; 100_000]);
+    std::fs::create_dir(folder.path().join("dir")).unwrap();
+    let mut client = Client::new(&folder);
+    for target in ["/page.html", "/large.bin", "/missing", "/dir?q"] {
+        let get = client.get(target);
+        let head = client.ask("HEAD", target, "");
+        assert_eq!(head.head, get.head);
+        assert!(head.body.is_empty() && !get.body.is_empty());
+    }
+}
+
+#[test]
+fn other_methods_are_refused_and_options_answered() {
+    let folder = Folder::new();
+    let mut client = Client::new(&folder);
+    for method in ["POST", "PUT", "DELETE", "PATCH", "TRACE"] {
+        let refused = client.ask(method, "/", "");
+        assert_eq!(refused.status, 405, "{method}");
+        assert_eq!(refused.field("Allow"), Some("GET, HEAD, OPTIONS"));
+    }
+    assert_eq!(client.ask("BREW", "/", "").status, 501);
+    for target in ["*", "/anything"] {
+        let options = client.ask("OPTIONS", target, "");
+        assert_eq!(options.status, 204);
+        assert_eq!(options.field("Allow"), Some("GET, HEAD, OPTIONS"));
+        assert_eq!(options.field("Content-Length"), None);
+        assert!(options.body.is_empty());
+    }
+}
+
+#[test]
+fn a_directory_answers_with_its_index_or_redirects() {
+    let folder = Folder::new();
+    folder.write("a b/index.html", "index");
+    folder.write("none/x", "x");
+    let mut client = Client::new(&folder);
+    let index = client.get("/a%20b/");
+    assert_eq!((index.status, index.text()), (200, "index"));
+    assert_eq!(index.field("Content-Type"), Some("text/html; charset=utf-8"));
+    for (target, location) in [
+        ("/a%20b", "/a%20b/"),
+        ("/a%20b?x=1&y", "/a%20b/?x=1&y"),
+        ("//a%20b", "/a%20b/"),
+        ("/x/..//none", "/none/"),
+    ] {
+        let redirect = client.get(target);
+        assert_eq!(redirect.status, 301, "{target}");
+        assert_eq!(redirect.field("Location"), Some(location));
+    }
+    assert_eq!(client.get("/none/").status, 404);
+    assert_eq!(client.get("/").status, 404);
+    assert_eq!(client.get("/none/x/").status, 404);
+}
+
+#[test]
+fn the_first_index_that_exists_answers() {
+    let folder = Folder::new();
+    folder.write("home.htm", "second");
+    let mut settings = Settings::new(folder.path());
+    settings.index = vec!["index.html".into(), "home.htm".into()];
+    let mut client = Client::with(settings);
+    assert_eq!(client.get("/").text(), "second");
+    folder.write("index.html", "first");
+    client.until("/", |answered| answered.text() == "first");
+}
+
+#[test]
+fn the_client_chooses_among_variants() {
+    let folder = Folder::new();
+    folder.write("a.css", "identity--------");
+    folder.write("a.css.br", "brotli");
+    folder.write("a.css.zst", "zstandard");
+    folder.write("a.css.gz", "gzip");
+    let mut client = Client::new(&folder);
+    for (accepted, coding, text) in [
+        ("", None, "identity--------"),
+        ("Accept-Encoding: gzip\r\n", Some("gzip"), "gzip"),
+        ("Accept-Encoding: gzip, br\r\n", Some("gzip"), "gzip"),
+        ("Accept-Encoding: gzip;q=0.5, br\r\n", Some("br"), "brotli"),
+        ("Accept-Encoding: zstd\r\n", Some("zstd"), "zstandard"),
+        ("Accept-Encoding: compress\r\n", None, "identity--------"),
+    ] {
+        let answered = client.get_with("/a.css", accepted);
+        assert_eq!(answered.field("Content-Encoding"), coding, "{accepted}");
+        assert_eq!(answered.field("Vary"), Some("Accept-Encoding"));
+        assert_eq!(answered.field("Content-Type"), Some("text/css; charset=utf-8"));
+        assert_eq!(answered.text(), text);
+        let etag = answered.field("ETag").unwrap();
+        let again = client.get_with("/a.css", &format!("{accepted}If-None-Match: {etag}\r\n"));
+        assert_eq!(again.status, 304);
+        assert_eq!(again.field("ETag"), Some(etag));
+        assert_eq!(again.field("Vary"), Some("Accept-Encoding"));
+    }
+    assert_eq!(client.get_with("/a.css", "Accept-Encoding: identity;q=0, *;q=0\r\n").status, 406);
+    folder.write("plain.css", "p");
+    assert_eq!(client.get_with("/plain.css", "Accept-Encoding: identity;q=0\r\n").status, 406);
+    assert_eq!(client.get_with("/plain.css", "Accept-Encoding: br;q=0.1\r\n").status, 200);
+}
+
+#[test]
+fn tags_of_variants_differ() {
+    let folder = Folder::new();
+    folder.write("a", "1");
+    folder.write("a.gz", "1");
+    let mut client = Client::new(&folder);
+    let plain = client.get("/a");
+    let gzip = client.get_with("/a", "Accept-Encoding: gzip\r\n");
+    assert_ne!(plain.field("ETag"), gzip.field("ETag"));
+}
+
+#[test]
+fn without_precompressed_siblings_are_not_looked_for() {
+    let folder = Folder::new();
+    folder.write("a", "plain");
+    folder.write("a.gz", "gzip");
+    let mut settings = Settings::new(folder.path());
+    settings.precompressed = false;
+    settings.server_header = false;
+    let mut client = Client::with(settings);
+    let answered = client.get_with("/a", "Accept-Encoding: gzip\r\n");
+    assert_eq!((answered.text(), answered.field("Vary")), ("plain", None));
+    assert_eq!(answered.field("Server"), None);
+}
+
+#[test]
+fn conditions_decide() {
+    let folder = Folder::new();
+    folder.write("a", "text");
+    let mut client = Client::new(&folder);
+    let etag = client.get("/a").field("ETag").unwrap().to_owned();
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    for (fields, status) in [
+        (format!("If-None-Match: {etag}\r\n"), 304),
+        ("If-None-Match: \"other\"\r\n".to_owned(), 200),
+        (format!("If-Modified-Since: {date}\r\n"), 304),
+        (format!("If-None-Match: \"x\"\r\nIf-Modified-Since: {date}\r\n"), 200),
+        (format!("If-Match: {etag}\r\n"), 200),
+        ("If-Match: \"other\"\r\n".to_owned(), 412),
+        ("If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT\r\n".to_owned(), 412),
+    ] {
+        let answered = client.get_with("/a", &fields);
+        assert_eq!(answered.status, status, "{fields}");
+        assert_eq!(answered.body.is_empty(), status == 304);
+    }
+}
+
+#[test]
+fn what_is_missing_is_remembered_too() {
+    let folder = Folder::new();
+    let mut client = Client::new(&folder);
+    assert!(client.get("/a/b/c").is_miss);
+    let again = client.get("/a/b/c");
+    assert_eq!((again.status, again.is_miss), (404, false));
+    assert!(again.field("Content-Length").is_some());
+}
+
+#[test]
+fn with_the_cache_off_every_request_goes_to_the_disk() {
+    let folder = Folder::new();
+    folder.write("a", "1");
+    let mut settings = Settings::new(folder.path());
+    settings.cache.bytes = 0;
+    let mut client = Client::with(settings);
+    assert_eq!(client.get("/a").text(), "1");
+    folder.write("a", "2");
+    let again = client.get("/a");
+    assert_eq!((again.text(), again.is_miss), ("2", true));
+    assert_eq!(client.content.figures(), crate::Figures::default());
+}
+
+#[test]
+fn a_small_cache_stays_within_its_bound() {
+    let folder = Folder::new();
+    for number in 0..200 {
+        folder.write(&format!("{number}"), vec![b'x'; 10_000]);
+    }
+    let mut settings = Settings::new(folder.path());
+    settings.cache = settings::Cache { bytes: 1 << 20, ..settings.cache };
+    let mut client = Client::with(settings);
+    for round in 0..3 {
+        for number in 0..200 {
+            let answered = client.get(&format!("/{number}"));
+            assert_eq!(answered.body.len(), 10_000, "{round}");
+        }
+        client.pass(2000);
+    }
+    let figures = client.content.figures();
+    assert!(figures.bytes <= 1 << 20 && figures.entries > 20, "{figures:?}");
+    assert!(figures.evictions > 300, "{figures:?}");
+}
+
+#[test]
+fn descriptors_are_bounded() {
+    let folder = Folder::new();
+    for number in 0..100 {
+        folder.write(&format!("{number}"), vec![b'x'; 5000]);
+    }
+    let mut settings = Settings::new(folder.path());
+    settings.cache = settings::Cache { file_bytes: 100, open_files: 10, ..settings.cache };
+    let mut client = Client::with(settings);
+    for number in 0..100 {
+        assert_eq!(client.get(&format!("/{number}")).body.len(), 5000);
+    }
+    assert!(client.content.figures().entries <= 10);
+}
+
+#[test]
+fn a_refusal_is_a_whole_answer() {
+    let folder = Folder::new();
+    let mut client = Client::new(&folder);
+    let mut out = forebay_conn::Out::default();
+    let date = forebay_http::date::format(0);
+    let mut reply = forebay_conn::Reply::new(&mut out, &date, false);
+    client.site.refuse(431, "the request head is too large", &mut reply);
+    let text = String::from_utf8(out.bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
+    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+    assert!(body.contains("the request head is too large"));
+}

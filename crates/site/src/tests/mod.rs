@@ -1,0 +1,6 @@
+//! What a site answers, seen from outside: one file per promise.
+
+mod answers;
+mod bodies;
+mod paths;
+mod truth;
