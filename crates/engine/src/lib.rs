@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
+//! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
@@ -26,6 +27,7 @@ pub mod send;
 pub mod settings;
 pub mod timer;
 pub mod watch;
+pub mod worker;
 
 /// The names of all engines, as the configuration, metrics and figures spell them.
 pub const NAMES: &[&str] = &["event"];

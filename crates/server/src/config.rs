@@ -172,29 +172,33 @@ impl Default for Config {
 }
 
 impl Config {
-    /// All settings as TOML that [`parse`] reads back to the same configuration.
+    /// All settings as TOML that [`parse`] reads back to the same configuration, each under a
+    /// comment that says what it means.
     pub fn to_toml(&self) -> String {
         let mut config = self.clone();
         let mut text = String::new();
         let mut section = "";
         for setting in table::SETTINGS {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
             if setting.section() != section {
                 section = setting.section();
-                text.push_str(&format!("\n[{section}]\n"));
+                text.push_str(&format!("[{section}]\n"));
             }
             let value = (setting.at)(&mut config).show();
-            text.push_str(&format!("{} = {value}\n", setting.name()));
+            text.push_str(&format!("{}\n{} = {value}\n", setting.comment(), setting.name()));
         }
         text
     }
 
     /// Makes relative paths relative to `directory`.
     fn rebase(&mut self, directory: &Path) {
+        // taking a path apart leaves out each "." within it
+        let join = |path: &Path| directory.join(path).components().collect();
         if !self.root.as_os_str().is_empty() {
-            self.root = directory.join(&self.root);
+            self.root = join(&self.root);
         }
         if let Access::File(path) = &mut self.log.access {
-            *path = directory.join(&*path);
+            *path = join(path);
         }
     }
 

@@ -14,9 +14,10 @@ use crossbeam_channel::{Receiver, Sender, never, unbounded};
 use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
-use forebay_engine::event::{self, EventLoop, Parts};
+use forebay_engine::event::{EventLoop, Parts};
 use forebay_engine::helpers::Helpers;
 use forebay_engine::settings::Settings;
+use forebay_engine::worker;
 use forebay_metrics::{Gauge, Local, Totals};
 use forebay_site::{Content, OpenError, Site};
 use forebay_sys::{clock, process};
@@ -138,7 +139,7 @@ impl Server {
         let mut loops = Vec::new();
         for (index, sockets) in by_loop(listeners, plan.workers).into_iter().enumerate() {
             let metrics = Arc::clone(&loop_metrics[index]);
-            let now = event::read_clocks();
+            let now = worker::read_clocks();
             let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
             let parts = Parts {
                 listeners: sockets,

@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::{EventLoop, FIRST_LISTENER, token};
 use crate::admission::Full;
+use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
 use forebay_conn::{Handler, Peer, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
@@ -48,9 +49,9 @@ impl<H: Handler> EventLoop<H> {
     /// Accepts a batch from listener `index`. Returns whether more may be waiting.
     pub(super) fn accept(&mut self, index: usize) -> bool {
         for _ in 0..BATCH {
-            let sampled = self.is_sampled();
+            let sampled = self.worker.is_sampled();
             let Some(listener) = self.listeners.get(index) else { return false };
-            let mut watch = Watch::new(&self.metrics, sampled);
+            let mut watch = Watch::new(&self.worker.metrics, sampled);
             let accepted = socket::accept(listener.socket.as_fd());
             watch.lap(Activity::Accept);
             match accepted {
@@ -59,14 +60,14 @@ impl<H: Handler> EventLoop<H> {
                     self.let_in(socket, Peer { remote, local });
                 }
                 Ok(Accepted::None) => return false,
-                Ok(Accepted::Failed) => self.count(Counter::AcceptErrors),
+                Ok(Accepted::Failed) => self.worker.count(Counter::AcceptErrors),
                 Ok(Accepted::Exhausted) => {
-                    self.count(Counter::AcceptErrors);
+                    self.worker.count(Counter::AcceptErrors);
                     self.turn_away(index);
                     return false;
                 }
                 Err(_) => {
-                    self.count(Counter::AcceptErrors);
+                    self.worker.count(Counter::AcceptErrors);
                     self.pause(index);
                     return false;
                 }
@@ -77,29 +78,29 @@ impl<H: Handler> EventLoop<H> {
 
     /// Decides about a new connection, and serves or refuses it.
     fn let_in(&mut self, socket: OwnedFd, peer: Peer) {
-        self.count(Counter::Accepted);
+        self.worker.count(Counter::Accepted);
         let place = match self.admission.enter(peer.client()) {
             Ok(place) => place,
             Err(full) => {
-                self.count(match full {
+                self.worker.count(match full {
                     Full::Total => Counter::RefusedTotal,
                     Full::Client => Counter::RefusedClient,
                 });
-                return self.refuse(socket, peer, 503, "too many connections");
+                return self.refuse_new(socket, peer, 503, "too many connections");
             }
         };
-        match self.handler.admit(&peer) {
+        match self.worker.handler.admit(&peer) {
             Verdict::Admit(_) => {
                 let token = self.insert(socket, peer, Some(place));
-                self.take_turn(token);
+                self.take_turn(token, None);
             }
             Verdict::Refuse(status) => {
-                self.count(Counter::RefusedVerdict);
-                self.refuse(socket, peer, status, "refused by policy");
+                self.worker.count(Counter::RefusedVerdict);
+                self.refuse_new(socket, peer, status, "refused by policy");
             }
             Verdict::Reset => {
-                self.count(Counter::RefusedVerdict);
-                self.count(Counter::Closed);
+                self.worker.count(Counter::RefusedVerdict);
+                self.worker.count(Counter::Closed);
                 socket::reset_on_close(socket.as_fd());
             }
         }
@@ -121,9 +122,9 @@ impl<H: Handler> EventLoop<H> {
 
     /// Says no in HTTP. The request may be unread, so the connection lingers; it is not counted
     /// among those admitted.
-    fn refuse(&mut self, socket: OwnedFd, peer: Peer, status: u16, reason: &'static str) {
+    fn refuse_new(&mut self, socket: OwnedFd, peer: Peer, status: u16, reason: &'static str) {
         let token = self.insert(socket, peer, None);
-        self.refuse_connection(token, status, reason);
+        self.refuse(token, status, reason);
     }
 
     /// No descriptor is left: the reserve lets each waiting client be told so, then the listener
@@ -133,12 +134,14 @@ impl<H: Handler> EventLoop<H> {
             drop(self.reserve.0.take());
             let Some(listener) = self.listeners.get(index) else { break };
             let more = match socket::accept(listener.socket.as_fd()) {
-                Ok(Accepted::Connection(socket, peer)) => {
-                    self.count(Counter::Accepted);
-                    self.count(Counter::RefusedDescriptors);
-                    self.count(Counter::Closed);
-                    let local = self.listeners[index].address;
-                    self.refuse_unheard(socket, Peer { remote: peer, local });
+                Ok(Accepted::Connection(socket, _)) => {
+                    self.worker.count(Counter::Accepted);
+                    self.worker.count(Counter::RefusedDescriptors);
+                    self.worker.count(Counter::Closed);
+                    let reason = "the server has no free descriptor";
+                    self.worker.refuse(socket.as_fd(), 503, reason);
+                    // what came so far is read, so that the close does not destroy the answer
+                    self.worker.drop_input(socket.as_fd(), LINGER_BYTES);
                     true
                 }
                 Ok(Accepted::Failed) => true,
@@ -155,14 +158,14 @@ impl<H: Handler> EventLoop<H> {
     fn pause(&mut self, index: usize) {
         if let Some(listener) = self.listeners.get_mut(index) {
             let _ = self.epoll.remove(&listener.socket);
-            listener.paused_until_ms = self.now.monotonic_ms + PAUSE_MS;
+            listener.paused_until_ms = self.worker.now_ms() + PAUSE_MS;
         }
     }
 
     /// Watches those listeners again that have rested long enough.
     pub(super) fn resume_accepting(&mut self) {
         for (token, listener) in (FIRST_LISTENER..).zip(&mut self.listeners) {
-            if listener.is_paused() && self.now.monotonic_ms >= listener.paused_until_ms {
+            if listener.is_paused() && self.worker.now_ms() >= listener.paused_until_ms {
                 if self.reserve.0.is_none() {
                     self.reserve.0 = process::reserve_descriptor().ok();
                 }

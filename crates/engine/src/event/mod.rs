@@ -17,12 +17,11 @@ use crate::control::{Control, Ended, Order};
 use crate::helpers::{Helpers, Mailbox};
 use crate::settings::Settings;
 use crate::timer::Wheel;
+use crate::worker::Worker;
 use accept::{Listener, Reserve};
 use connection::Connection;
-use forebay_conn::{Handler, Input, Job, Now, Out};
-use forebay_http::date::{self, IMF_LEN};
-use forebay_metrics::{Counter, Local};
-use forebay_sys::clock;
+use forebay_conn::{Closing, Handler, Job};
+use forebay_metrics::Local;
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;
 use std::collections::VecDeque;
@@ -73,21 +72,13 @@ pub struct EventLoop<H: Handler> {
     yielded: VecDeque<u64>,
     wheel: Wheel,
     lingering: usize,
-    turns: u32,
-    now: Now,
-    date: [u8; IMF_LEN],
-    draining: bool,
     ended: Ended,
-    input: Input,
-    out: Out<H::Body>,
+    worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
-    handler: H,
-    settings: Settings,
     admission: Arc<Admission>,
     helpers: Helpers<H::Job>,
     control: Arc<Control>,
     index: usize,
-    metrics: Arc<Local>,
 }
 
 impl<H: Handler> EventLoop<H> {
@@ -103,8 +94,7 @@ impl<H: Handler> EventLoop<H> {
             epoll.add_reader(&socket, token)?;
             listeners.push(Listener::new(socket, address));
         }
-        let now = read_clocks();
-        let head_bytes = parts.settings.limits.head.head_bytes;
+        let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         Ok(EventLoop {
             epoll,
             listeners,
@@ -112,23 +102,15 @@ impl<H: Handler> EventLoop<H> {
             connections: Slab::new(),
             generation: 0,
             yielded: VecDeque::new(),
-            wheel: Wheel::new(now.monotonic_ms),
+            wheel: Wheel::new(worker.now_ms()),
             lingering: 0,
-            turns: 0,
-            now,
-            date: date::format(now.unix_ms / 1000),
-            draining: false,
             ended: Ended::default(),
-            input: Input::with_capacity((2 * head_bytes).max(64 * 1024)),
-            out: Out::default(),
+            worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
-            handler: parts.handler,
-            settings: parts.settings,
             admission: parts.admission,
             helpers: parts.helpers,
             control: parts.control,
             index: parts.index,
-            metrics: parts.metrics,
         })
     }
 
@@ -141,7 +123,7 @@ impl<H: Handler> EventLoop<H> {
         let mut due = Vec::new();
         loop {
             self.epoll.wait(&mut events, self.sleep_ms())?;
-            self.read_clocks();
+            self.worker.read_clocks();
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
@@ -158,21 +140,21 @@ impl<H: Handler> EventLoop<H> {
             }
             for _ in 0..self.yielded.len() {
                 if let Some(token) = self.yielded.pop_front() {
-                    self.take_turn(token);
+                    self.take_turn(token, None);
                 }
             }
-            self.wheel.advance(self.now.monotonic_ms, &mut due);
+            self.wheel.advance(self.worker.now_ms(), &mut due);
             for token in due.drain(..) {
                 self.look_at_deadline(token);
             }
             self.resume_accepting();
-            self.handler.turn(self.now);
+            self.worker.end_turn();
             match self.control.order() {
                 Order::Run => {}
                 Order::Drain => self.begin_drain(),
                 Order::Stop => break,
             }
-            if self.draining && self.connections.is_empty() {
+            if self.worker.draining && self.connections.is_empty() {
                 break;
             }
         }
@@ -185,20 +167,12 @@ impl<H: Handler> EventLoop<H> {
         }
         let paused = self.listeners.iter().any(Listener::is_paused);
         let most = if paused { accept::PAUSE_MS } else { SLEEP_MS };
-        self.wheel.sleep_ms(self.now.monotonic_ms, most)
-    }
-
-    fn read_clocks(&mut self) {
-        let now = read_clocks();
-        if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
-            self.date = date::format(now.unix_ms / 1000);
-        }
-        self.now = now;
+        self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
     /// Takes what the listeners have queued, closes them, and ends what is idle.
     fn begin_drain(&mut self) {
-        if std::mem::replace(&mut self.draining, true) {
+        if std::mem::replace(&mut self.worker.draining, true) {
             return;
         }
         for index in 0..self.listeners.len() {
@@ -213,7 +187,7 @@ impl<H: Handler> EventLoop<H> {
             .collect();
         self.ended.drained += idle.len() as u64;
         for token in idle {
-            self.close(token);
+            self.close(token, Closing::Now);
         }
     }
 
@@ -222,22 +196,11 @@ impl<H: Handler> EventLoop<H> {
             self.connections.iter().map(|(_, open)| (open.token, open.awaits())).collect();
         for (token, awaited) in open {
             self.ended.abort(awaited);
-            self.close(token);
+            self.close(token, Closing::Reset);
         }
-        self.read_clocks();
-        self.handler.turn(self.now);
+        self.worker.read_clocks();
+        self.worker.end_turn();
         self.ended
-    }
-
-    /// Whether what comes next is timed by activity.
-    #[inline]
-    fn is_sampled(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        self.settings.sample != 0 && self.turns.is_multiple_of(self.settings.sample)
-    }
-
-    fn count(&self, counter: Counter) {
-        self.metrics.add(counter, 1);
     }
 
     /// The place of the connection with this token, if it is still there.
@@ -245,11 +208,6 @@ impl<H: Handler> EventLoop<H> {
         let key = (token & 0xffff_ffff) as usize;
         self.connections.get(key).filter(|connection| connection.token == token).map(|_| key)
     }
-}
-
-/// The time as the loops see it.
-pub fn read_clocks() -> Now {
-    Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
 }
 
 /// A connection's token: generation above, place below. Never as large as the listeners'.

@@ -66,7 +66,8 @@ pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
         }
         Err(error) => {
             let span = error.span().unwrap_or(0..0);
-            reader.note("", span, Wrong::Syntax(error.message().replace('\n', ", ")));
+            let message = error.message().replace('\n', ", ").replace(char::is_control, " ");
+            reader.note("", span, Wrong::Syntax(message));
         }
     }
     let Reader { mut config, mut problems, .. } = reader;

@@ -44,6 +44,16 @@ impl Setting {
         self.key.rsplit_once('.').map_or(self.key, |(_, name)| name)
     }
 
+    /// Its meaning, default and range as comment lines of TOML.
+    pub fn comment(&self) -> String {
+        let preset = match self.preset {
+            Preset::Value(default) => format!("Default: {default}"),
+            Preset::Required(example) => format!("Must be set, for example {example}"),
+        };
+        let range = self.range.map(|(least, most)| format!("; from {least} to {most}"));
+        format!("# {}\n# {preset}{}.", self.meaning, range.unwrap_or_default())
+    }
+
     /// Sets it to what `text` says, if that is within the range. A list takes it as one more item.
     ///
     /// # Errors
