@@ -8,7 +8,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// What wrk sends: two fields.
-const SHORT: &[u8] = b"GET /1k.bin HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nConnection: keep-alive\r\n\r\n";
+const SHORT: &[u8] =
+    b"GET /1k.bin HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nConnection: keep-alive\r\n\r\n";
 
 /// What a browser sends: twelve fields.
 const LONG: &[u8] = b"GET /assets/styles/main.css?v=17 HTTP/1.1\r\n\
@@ -52,6 +53,11 @@ fn main() {
             })
             .collect();
         rounds.sort_by(f64::total_cmp);
-        println!("{what}, {} bytes: best {:.0} ns, median {:.0} ns", bytes.len(), rounds[0], rounds[7]);
+        println!(
+            "{what}, {} bytes: best {:.0} ns, median {:.0} ns",
+            bytes.len(),
+            rounds[0],
+            rounds[7]
+        );
     }
 }
