@@ -32,7 +32,7 @@ pub(crate) enum Command {
         /// The configuration file
         #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
         config: PathBuf,
-        /// Print every setting with the value it has
+        /// Print every setting: the value it has, what it means, its default and its range
         #[arg(long)]
         print: bool,
     },

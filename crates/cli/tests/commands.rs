@@ -45,7 +45,10 @@ fn check_print_gives_the_resolved_settings_as_toml() {
     let output = forebay(&["check", "--print", "-c", path.to_str().unwrap()]);
     assert_eq!(code(&output), 0);
     let printed = text(&output.stdout);
-    assert!(printed.contains("\n[timeouts]\nhead = \"10s\"\n"), "{printed}");
+    assert!(
+        printed.contains("\n# Default: 10s; from 100ms to 1h.\nhead = \"10s\"\n\n# "),
+        "{printed}"
+    );
     let again = file("print-again.toml", printed);
     let output = forebay(&["check", "--print", "-c", again.to_str().unwrap()]);
     assert_eq!(text(&output.stdout), printed);
