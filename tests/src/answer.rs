@@ -1,8 +1,10 @@
 //! Answers read strictly: what no answer of any server may get wrong, whatever the case is about.
 
+use crate::wire::PATIENCE;
 use httpdate::parse_http_date;
 use regex_lite::Regex;
 use std::sync::LazyLock;
+use std::time::SystemTime;
 
 /// An answer as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,9 +110,10 @@ impl Answer {
         wrong(self.value("Transfer-Encoding").is_some(), "a sized answer has Transfer-Encoding");
         let date = self.value("Date");
         wrong(date.is_none() && self.status < 500, "Date is missing (RFC 9110 §6.6.1)");
-        wrong(date.is_some_and(|date| !IMF_FIXDATE.is_match(date)), "Date is not an IMF-fixdate");
+        wrong(date.is_some_and(|date| !is_imf_fixdate(date)), "Date is not an IMF-fixdate");
+        wrong(date.is_some_and(is_off), "Date is not now");
         let modified = self.value("Last-Modified");
-        wrong(modified.is_some_and(|m| !IMF_FIXDATE.is_match(m)), "Last-Modified is malformed");
+        wrong(modified.is_some_and(|m| !is_imf_fixdate(m)), "Last-Modified is malformed");
         wrong(is_later(modified, date), "Last-Modified is later than Date (RFC 9110 §8.8.2.1)");
         wrong(
             self.value("ETag").is_some_and(|tag| !ENTITY_TAG.is_match(tag)),
@@ -156,6 +159,17 @@ impl Answer {
     }
 }
 
+fn is_imf_fixdate(date: &str) -> bool {
+    IMF_FIXDATE.is_match(date) && parse_http_date(date).is_ok()
+}
+
+/// Whether the clock that wrote a date, which is ours, has gone on long since: a date that was kept.
+fn is_off(date: &str) -> bool {
+    let off = parse_http_date(date).map(|then| SystemTime::now().duration_since(then));
+    // a date in the future is off too
+    off.is_ok_and(|off| off.map_or(true, |off| off > PATIENCE * 2))
+}
+
 fn is_later(modified: Option<&str>, date: Option<&str>) -> bool {
     match (modified.map(parse_http_date), date.map(parse_http_date)) {
         (Some(Ok(modified)), Some(Ok(date))) => modified > date,
@@ -166,28 +180,32 @@ fn is_later(modified: Option<&str>, date: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use httpdate::fmt_http_date;
 
     fn answer(text: &str) -> Answer {
         Answer::parse_head(text.replace('\n', "\r\n").as_bytes()).unwrap().unwrap().0
     }
 
-    const GOOD: &str =
-        "HTTP/1.1 200 OK\nDate: Thu, 29 Feb 2024 12:00:00 GMT\nContent-Length: 0\nETag: \"a\"\n\n";
+    fn good() -> String {
+        let date = fmt_http_date(SystemTime::now());
+        format!("HTTP/1.1 200 OK\nDate: {date}\nContent-Length: 0\nETag: \"a\"\n\n")
+    }
 
     #[test]
     fn a_good_answer_has_no_faults() {
-        assert_eq!(answer(GOOD).faults(), [""; 0]);
-        assert_eq!(answer(GOOD).body_len(), Ok(0));
+        assert_eq!(answer(&good()).faults(), [""; 0]);
+        assert_eq!(answer(&good()).body_len(), Ok(0));
     }
 
     #[test]
     fn each_fault_is_found() {
         for (from, to) in [
             ("Date: ", "Dat: "),
-            ("Thu, 29", "Thu, 9"),
+            (" GMT", " UTC"),
+            (" 20", " 19"),
             ("ETag: \"a\"", "ETag: a"),
             ("ETag: \"a\"", "Content-Length: 0"),
-            ("ETag: \"a\"", "Last-Modified: Thu, 29 Feb 2024 12:00:01 GMT"),
+            ("ETag: \"a\"", "Last-Modified: Tue, 29 Feb 2124 12:00:01 GMT"),
             ("ETag: \"a\"", "Content-Encoding: br"),
             ("ETag: \"a\"", "Content-Range: bytes 0-0/1"),
             ("ETag: \"a\"", "Transfer-Encoding: chunked"),
@@ -196,7 +214,7 @@ mod tests {
             ("200 OK", "416 Range Not Satisfiable"),
             ("200 OK", "204 No Content"),
         ] {
-            assert_eq!(answer(&GOOD.replace(from, to)).faults().len(), 1, "{to}");
+            assert_eq!(answer(&good().replace(from, to)).faults().len(), 1, "{to}");
         }
     }
 

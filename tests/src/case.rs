@@ -18,6 +18,8 @@ pub struct Case {
     pub title: String,
     /// TOML lines the server is configured with; empty for most cases.
     pub config: String,
+    /// Whether what is sent may be cut anywhere without changing what comes back.
+    pub may_be_cut: bool,
     /// Bytes out and what comes back, in turn.
     pub turns: Vec<Turn>,
 }
@@ -85,6 +87,7 @@ impl Case {
             section: section.to_owned(),
             title: title.to_owned(),
             config: String::new(),
+            may_be_cut: true,
             turns: Vec::new(),
         };
         for (number, comment) in comments {
@@ -93,6 +96,7 @@ impl Case {
                     case.config.push_str(line);
                     case.config.push('\n');
                 }
+                Some(("pieces", "never")) => case.may_be_cut = false,
                 Some((word, _)) if !word.contains(' ') => {
                     return Err(Mistake::new(number, format!("unknown setting `{word}`")));
                 }

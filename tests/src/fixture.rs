@@ -29,6 +29,16 @@ const TEXTS: &[(&str, &str)] = &[
     ("script.js.gz", "script.js in gzip"),
     // a coded sibling whose original is gone
     ("orphan.txt.gz", "orphan in gzip"),
+    ("coded/index.html", "<!doctype html>\n<title>An index with a coded sibling</title>\n"),
+    ("coded/index.html.br", "index.html in br"),
+    // its siblings are no files
+    ("odd.txt", "a file whose siblings are a directory, a pipe and a link out of the root"),
+    ("odd.txt.gz/index.html", "not a sibling"),
+    // names of directories
+    ("with blank/index.html", "the index of with blank"),
+    ("50%?/index.html", "the index of 50%?"),
+    ("b.example/index.html", "not a host"),
+    ("a:b/index.html", "not a scheme"),
     // names
     ("with space.txt", "a name with a space"),
     ("grün.txt", "a name in UTF-8"),
@@ -103,6 +113,8 @@ pub fn build(folder: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
+    fs::write(root.join("pages.html"), pattern(300 * 1024)).unwrap();
+    fs::write(root.join("pages.html.gz"), pattern(100 * 1024)).unwrap();
     fs::write(root.join("1k.bin"), pattern(1024)).unwrap();
     fs::write(root.join("100k.bin"), pattern(100 * 1024)).unwrap();
     fs::write(root.join("large.bin"), pattern(3 << 20)).unwrap();
@@ -129,6 +141,7 @@ fn link_and_special(root: &Path) {
         ("link-dir", "dir"),
         ("link-out.txt", "../outside.txt"),
         ("link-out-dir", "../outside"),
+        ("odd.txt.br", "../outside.txt"),
         ("link-absolute.txt", "/etc/passwd"),
         ("link-up-and-in.txt", "../root/small.txt"),
         ("link-hidden.txt", ".hidden"),
@@ -139,9 +152,14 @@ fn link_and_special(root: &Path) {
     ] {
         symlink(target, root.join(path)).unwrap();
     }
-    mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
-    mknodat(CWD, root.join("fifo.html"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
-    mknodat(CWD, root.join("socket"), FileType::Socket, Mode::from_raw_mode(0o644), 0).unwrap();
+    for (path, kind) in [
+        ("fifo", FileType::Fifo),
+        ("fifo.html", FileType::Fifo),
+        ("odd.txt.zst", FileType::Fifo),
+        ("socket", FileType::Socket),
+    ] {
+        mknodat(CWD, root.join(path), kind, Mode::from_raw_mode(0o644), 0).unwrap();
+    }
 }
 
 fn set_times(root: &Path) {
@@ -156,7 +174,8 @@ fn set_times(root: &Path) {
     }
     let special = ["future.txt", "ancient.txt", "epoch.txt"];
     let texts = TEXTS.iter().map(|(path, _)| *path).filter(|path| !special.contains(path));
-    for path in texts.chain(["1k.bin", "100k.bin", "large.bin"]) {
+    let others = ["1k.bin", "100k.bin", "large.bin", "pages.html", "pages.html.gz"];
+    for path in texts.chain(others) {
         File::open(root.join(path)).unwrap().set_modified(epoch + MODIFIED).unwrap();
     }
 }

@@ -18,12 +18,21 @@ const PROBE: &[u8] = b"GET /small.txt HTTP/1.1\r\nHost: probe.example\r\nConnect
 /// How long a server must stay silent where `nothing` is followed by more, or by `open`.
 const SILENCE: Duration = Duration::from_millis(200);
 
+/// How what a case sends is handed to the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Manner {
+    /// As few writes as the case allows.
+    Whole,
+    /// Cut into small pieces: where the network cuts must not matter.
+    Pieces,
+}
+
 /// Plays `case` against the server at `addr` that serves the fixture at `root`.
 ///
 /// # Errors
 /// What came otherwise than the case says, for a person to read.
-pub fn play(case: &Case, addr: SocketAddr, root: &Path) -> Result<(), String> {
-    let mut player = Player::new(addr, root);
+pub fn play(case: &Case, addr: SocketAddr, root: &Path, manner: Manner) -> Result<(), String> {
+    let mut player = Player::new(addr, root, manner);
     let outcome = case.turns.iter().try_for_each(|turn| player.turn(turn));
     outcome.map_err(|what| {
         let unread = player.line.unread.escape_ascii();
@@ -34,6 +43,7 @@ pub fn play(case: &Case, addr: SocketAddr, root: &Path) -> Result<(), String> {
 struct Player<'p> {
     addr: SocketAddr,
     root: &'p Path,
+    manner: Manner,
     line: Line,
     variables: HashMap<String, Vec<u8>>,
     answers: Vec<Answer>,
@@ -87,9 +97,9 @@ impl Line {
 }
 
 impl<'p> Player<'p> {
-    fn new(addr: SocketAddr, root: &'p Path) -> Player<'p> {
+    fn new(addr: SocketAddr, root: &'p Path, manner: Manner) -> Player<'p> {
         let line = Line::new(addr);
-        Player { addr, root, line, variables: HashMap::new(), answers: Vec::new() }
+        Player { addr, root, manner, line, variables: HashMap::new(), answers: Vec::new() }
     }
 
     fn turn(&mut self, turn: &case::Turn) -> Result<(), String> {
@@ -148,14 +158,17 @@ impl<'p> Player<'p> {
     /// Errors are left to the reading side: a server that refuses may close before it has read
     /// everything, and what counts is what it answered.
     fn write(&mut self, bytes: &mut Vec<u8>, drip: Option<Duration>) {
-        match drip {
-            None => drop(self.line.stream.write_all(bytes)),
-            Some(pause) => {
-                for byte in bytes.iter() {
-                    let _ = self.line.stream.write_all(&[*byte]);
-                    thread::sleep(pause);
-                }
-            }
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let len = match (drip, self.manner) {
+                (Some(_), _) => 1,
+                (None, Manner::Whole) => rest.len(),
+                // large amounts are sent in larger pieces, or it takes too long
+                (None, Manner::Pieces) => (1 + rest.len() % 7 + rest.len() / 64).min(rest.len()),
+            };
+            let _ = self.line.stream.write_all(&rest[..len]);
+            rest = &rest[len..];
+            drip.into_iter().for_each(thread::sleep);
         }
         bytes.clear();
     }

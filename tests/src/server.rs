@@ -2,7 +2,7 @@
 
 use crate::{ENGINES, wire};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Options {
     /// A program and its arguments that start the server, such as `prlimit --nofile=64`. It must
     /// become the server (`exec`), or the process id is another.
     pub wrapper: Vec<String>,
-    /// Whether lines are written to the access log (standard error).
+    /// Whether there is an access log, on standard output.
     pub log: bool,
     /// The user it runs as if the tests themselves run as root.
     pub user: Option<u32>,
@@ -72,8 +72,43 @@ pub struct Server {
     child: Child,
     addr: SocketAddr,
     folder: PathBuf,
-    said: Arc<Mutex<String>>,
+    stdout: Captured,
+    stderr: Captured,
+}
+
+/// What a process has written so far.
+#[derive(Debug)]
+struct Captured {
+    text: Arc<Mutex<String>>,
     reader: Option<thread::JoinHandle<()>>,
+}
+
+impl Captured {
+    fn new(stream: impl Read + Send + 'static) -> Captured {
+        let text = Arc::new(Mutex::new(String::new()));
+        let reader = thread::spawn({
+            let text = Arc::clone(&text);
+            move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    let mut text = text.lock().unwrap();
+                    text.push_str(&line);
+                    text.push('\n');
+                }
+            }
+        });
+        Captured { text, reader: Some(reader) }
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap().clone()
+    }
+
+    /// Waits for the last line; the process must have ended.
+    fn finish(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
 }
 
 impl Server {
@@ -86,22 +121,12 @@ impl Server {
         let folder = folder();
         let addr = free_addr();
         let mut command = command(options, addr, &folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        let said = Arc::new(Mutex::new(String::new()));
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let reader = thread::spawn({
-            let said = Arc::clone(&said);
-            move || {
-                for line in stderr.lines().map_while(Result::ok) {
-                    let mut said = said.lock().unwrap();
-                    said.push_str(&line);
-                    said.push('\n');
-                }
-            }
-        });
-        let mut server = Server { child, addr, folder, said, reader: Some(reader) };
+        let stdout = Captured::new(child.stdout.take().unwrap());
+        let stderr = Captured::new(child.stderr.take().unwrap());
+        let mut server = Server { child, addr, folder, stdout, stderr };
         server.wait_for_listener();
         server
     }
@@ -121,9 +146,14 @@ impl Server {
         &self.folder
     }
 
-    /// What it has written to standard error so far.
+    /// What it has written to standard error so far: what an operator should know.
     pub fn stderr(&self) -> String {
-        self.said.lock().unwrap().clone()
+        self.stderr.text()
+    }
+
+    /// What it has written to standard output so far: the access log, if there is one.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
     }
 
     /// Opens a connection to it.
@@ -159,9 +189,8 @@ impl Server {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                if let Some(reader) = self.reader.take() {
-                    let _ = reader.join();
-                }
+                self.stdout.finish();
+                self.stderr.finish();
                 return Some(status);
             }
             if Instant::now() >= deadline {
@@ -249,9 +278,14 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
 fn configuration(options: &Options, addr: SocketAddr) -> String {
     let Options { root, engine, workers, config, .. } = options;
-    let log = if options.log { "" } else { "log.access = \"off\"\n" };
+    let log = match options.log {
+        _ if config.contains("log.access") => "",
+        true => "log.access = \"-\"\n",
+        false => "log.access = \"off\"\n",
+    };
     format!(
-        "listen = [\"{addr}\"]\nroot = {root:?}\nengine = \"{engine}\"\nworkers = {workers}\n{log}{config}"
+        "listen = [\"{addr}\"]\nroot = {root:?}\nengine = \"{engine}\"\nworkers = {workers}\n\
+         {log}{config}"
     )
 }
 

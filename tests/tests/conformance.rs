@@ -3,7 +3,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use forebay_tests::case::Case;
-use forebay_tests::{ENGINES, Options, Server, fixture, play};
+use forebay_tests::play::{Manner, play};
+use forebay_tests::{ENGINES, Options, Server, fixture};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,14 +24,19 @@ fn main() -> ExitCode {
         Some(folder) => (PathBuf::from(folder), false),
         None => (env::temp_dir().join(format!("forebay-conformance-{}", process::id())), true),
     };
-    if arguments.list {
-        return libtest_mimic::run(&arguments, trials(&cases, peer, &folder)).exit_code();
+    let fleet = Arc::new(Fleet { root: folder.join("root"), servers: Mutex::default() });
+    if !arguments.list {
+        fixture::build(&folder);
     }
-    fixture::build(&folder);
-    let conclusion = libtest_mimic::run(&arguments, trials(&cases, peer, &folder));
+    let conclusion = libtest_mimic::run(&arguments, trials(&cases, peer, &fleet));
+    let panics = fleet.panics();
     if is_ours {
         fixture::open_up(&folder);
         let _ = fs::remove_dir_all(&folder);
+    }
+    if !panics.is_empty() {
+        eprintln!("a case made the server panic:\n{panics}");
+        return ExitCode::FAILURE;
     }
     conclusion.exit_code()
 }
@@ -62,67 +68,65 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn trials(cases: &[(String, Arc<Case>)], peer: Option<SocketAddr>, folder: &Path) -> Vec<Trial> {
-    let fleet = Arc::new(Fleet { root: folder.join("root"), servers: Mutex::default() });
+fn trials(
+    cases: &[(String, Arc<Case>)],
+    peer: Option<SocketAddr>,
+    fleet: &Arc<Fleet>,
+) -> Vec<Trial> {
     let mut trials = Vec::new();
     for lane in lanes(peer.is_some()) {
-        for (name, case) in cases {
-            let (fleet, case) = (Arc::clone(&fleet), Arc::clone(case));
+        let can_play = |case: &Case| case.may_be_cut || lane.manner == Manner::Whole;
+        for (name, case) in cases.iter().filter(|(_, case)| can_play(case)) {
+            let (fleet, case) = (Arc::clone(fleet), Arc::clone(case));
             // a peer is configured by its own people
             let ignored = peer.is_some() && !case.config.is_empty();
             let run = move || match peer {
-                Some(addr) => play::play(&case, addr, &fleet.root).map_err(Failed::from),
+                Some(addr) => play(&case, addr, &fleet.root, lane.manner).map_err(Failed::from),
                 None => fleet.play(lane, &case),
             };
-            let name = format!("{}/{name}", lane.name());
+            let name = format!("{}{}/{name}", lane.engine, lane.way);
             trials.push(Trial::test(name, run).with_ignored_flag(ignored));
         }
     }
     trials
 }
 
-/// What every case is played on: each engine, with and without the data cache, because an answer
-/// never depends on the way it was sent.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// What every case is played on: each engine, answering in every way it has and reading requests
+/// cut anywhere, because an answer depends on neither.
+#[derive(Clone, Copy)]
 struct Lane {
     engine: &'static str,
+    way: &'static str,
     config: &'static str,
+    manner: Manner,
 }
 
-impl Lane {
-    fn name(self) -> String {
-        let suffix = if self.config.is_empty() { "" } else { "-uncached" };
-        format!("{}{suffix}", self.engine)
-    }
-}
+/// Ways to play: their names, and the configuration that makes the server answer differently.
+const WAYS: [(&str, &str, Manner); 4] = [
+    ("", "", Manner::Whole),
+    ("-in-pieces", "", Manner::Pieces),
+    ("-uncached", "cache.bytes = \"0B\"\n", Manner::Whole),
+    ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
+];
 
 fn lanes(is_peer: bool) -> Vec<Lane> {
+    let of = |engine| WAYS.map(|(way, config, manner)| Lane { engine, way, config, manner });
     if is_peer {
-        return vec![Lane { engine: "peer", config: "" }];
+        return of("peer")[..2].to_vec();
     }
-    let both = |engine| {
-        [
-            Lane { engine, config: "" },
-            Lane {
-                engine,
-                config: "cache.bytes = 0
-",
-            },
-        ]
-    };
-    ENGINES.into_iter().flat_map(both).collect()
+    ENGINES.into_iter().flat_map(of).collect()
 }
 
-/// The running servers: one for each lane and configuration, shared by the cases.
+/// The running servers: one for each engine and configuration, shared by the cases.
 struct Fleet {
     root: PathBuf,
-    servers: Mutex<HashMap<(Lane, String), Arc<Server>>>,
+    servers: Mutex<HashMap<(&'static str, String), Arc<Server>>>,
 }
 
 impl Fleet {
     fn play(&self, lane: Lane, case: &Case) -> Result<(), Failed> {
         let server = self.server(lane, &case.config);
-        play::play(case, server.addr(), &self.root).map_err(|what| {
+        play(case, server.addr(), &self.root, lane.manner).map_err(|what| {
             let said = server.stderr();
             Failed::from(if said.is_empty() { what } else { format!("{what}\nit said:\n{said}") })
         })
@@ -130,12 +134,19 @@ impl Fleet {
 
     fn server(&self, lane: Lane, config: &str) -> Arc<Server> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (lane, config.to_owned());
-        Arc::clone(servers.entry(key).or_insert_with(|| {
+        let config = format!("{}{config}", lane.config);
+        Arc::clone(servers.entry((lane.engine, config.clone())).or_insert_with(|| {
             let mut options = Options::new(&self.root).engine(lane.engine);
-            options.config = format!("{}{config}", lane.config);
+            options.config = config;
             options.user = Some(NOBODY);
             Arc::new(Server::start(&options))
         }))
+    }
+
+    /// What the servers said of panics: a case may have its right answer all the same.
+    fn panics(&self) -> String {
+        let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = servers.values().map(|server| server.stderr());
+        said.filter(|said| said.contains("panicked")).collect()
     }
 }
