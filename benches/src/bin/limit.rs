@@ -76,8 +76,8 @@ fn answer(options: &Options) -> Vec<u8> {
              Accept-Ranges: bytes\r\nDate: {date}\r\n{close}\r\n"
         ),
         Status::NotModified => format!(
-            "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\nLast-Modified: {modified}\r\n\
-             ETag: {etag}\r\nDate: {date}\r\n{close}\r\n"
+            "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\nETag: {etag}\r\nDate: {date}\r\n\
+             {close}\r\n"
         ),
     }
     .into_bytes();
