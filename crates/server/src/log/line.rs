@@ -154,49 +154,62 @@ fn push_member(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 
 /// Appends a number in decimal.
 #[inline]
-pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+pub fn push_number(out: &mut Vec<u8>, number: u64) {
     let mut digits = [0; 20];
-    let mut start = digits.len();
+    let start = digits_before(&mut digits, 20, number);
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// Writes a number so that it ends before `end`; returns where it starts.
+#[inline]
+fn digits_before(room: &mut [u8; 20], end: usize, mut number: u64) -> usize {
+    let mut start = end;
     loop {
         start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
+        room[start] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            break;
+            return start;
         }
     }
-    out.extend_from_slice(&digits[start..]);
 }
 
 fn push_address(out: &mut Vec<u8>, address: IpAddr) {
     match address.to_canonical() {
         IpAddr::V4(ip) => {
-            for (at, octet) in ip.octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
-                }
-                push_number(out, u64::from(octet));
-            }
+            let mut room = [b'.'; 20];
+            let [a, b, c, d] = ip.octets();
+            let start = [d, c, b]
+                .into_iter()
+                .fold(20, |end, octet| digits_before(&mut room, end, u64::from(octet)) - 1);
+            let start = digits_before(&mut room, start, u64::from(a));
+            out.extend_from_slice(&room[start..]);
         }
         // writing into a Vec does not fail
         IpAddr::V6(ip) => drop(write!(out, "{ip}")),
     }
 }
 
-/// Bytes that stand for themselves in both formats.
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = b' ';
-    while byte <= b'~' {
-        plain[byte as usize] = byte != b'"' && byte != b'\\';
-        byte += 1;
-    }
-    plain
-};
+/// Whether a byte stands for itself in both formats.
+#[inline]
+fn is_plain(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\'
+}
 
 /// Appends `text`; what is not plain goes through `escape`.
-fn push_escaped(out: &mut Vec<u8>, mut text: &[u8], escape: fn(u8) -> [u8; 6]) {
-    while let Some(at) = text.iter().position(|byte| !PLAIN[usize::from(*byte)]) {
+#[inline]
+fn push_escaped(out: &mut Vec<u8>, text: &[u8], escape: fn(u8) -> [u8; 6]) {
+    // without an early exit the compiler looks at many bytes at once
+    if text.iter().fold(true, |plain, byte| plain & is_plain(*byte)) {
+        out.extend_from_slice(text);
+    } else {
+        push_not_plain(out, text, escape);
+    }
+}
+
+#[cold]
+fn push_not_plain(out: &mut Vec<u8>, mut text: &[u8], escape: fn(u8) -> [u8; 6]) {
+    while let Some(at) = text.iter().position(|byte| !is_plain(*byte)) {
         out.extend_from_slice(&text[..at]);
         let escaped = escape(text[at]);
         // the shorter form is padded in front
