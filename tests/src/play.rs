@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, mem, thread};
 
 /// What shows that a connection still answers, and that nothing was left over on it.
 const PROBE: &[u8] = b"GET /small.txt HTTP/1.1\r\nHost: probe.example\r\nConnection: close\r\n\r\n";
@@ -54,6 +54,8 @@ struct Player<'p> {
 struct Line {
     stream: TcpStream,
     incoming: Receiver<Vec<u8>>,
+    /// Dropped when reading may begin.
+    hold: Option<Sender<()>>,
     reader: thread::JoinHandle<End>,
     unread: Vec<u8>,
     half_closed: bool,
@@ -64,7 +66,9 @@ impl Line {
         let stream = wire::connect(addr);
         let mut reading = stream.try_clone().unwrap();
         let (sender, incoming) = channel();
+        let (hold, is_held) = channel::<()>();
         let reader = thread::spawn(move || {
+            let _ = is_held.recv();
             let deadline = Instant::now() + PATIENCE;
             loop {
                 let mut bytes = Vec::new();
@@ -75,7 +79,7 @@ impl Line {
                 }
             }
         });
-        Line { stream, incoming, reader, unread: Vec::new(), half_closed: false }
+        Line { stream, incoming, hold: Some(hold), reader, unread: Vec::new(), half_closed: false }
     }
 
     /// Waits for more bytes; `Ok(false)` if nothing can come any more.
@@ -133,6 +137,8 @@ impl<'p> Player<'p> {
     fn send(&mut self, actions: &[Action]) -> Result<(), String> {
         let mut waiting = Vec::new();
         let mut drip = None;
+        let is_deaf = actions.contains(&Action::Deaf);
+        self.line.hold.take_if(|_| !is_deaf);
         for action in actions {
             match action {
                 Action::Bytes(bytes) => waiting.extend_from_slice(bytes),
@@ -146,12 +152,17 @@ impl<'p> Player<'p> {
                             self.line.half_closed = true;
                             let _ = self.line.stream.shutdown(Shutdown::Write);
                         }
-                        _ => self.line = Line::new(self.addr),
+                        Action::Reconnect => {
+                            self.line = Line::new(self.addr);
+                            self.line.hold.take_if(|_| !is_deaf);
+                        }
+                        _ => {}
                     }
                 }
             }
         }
         self.write(&mut waiting, drip);
+        self.line.hold = None;
         Ok(())
     }
 
@@ -344,7 +355,7 @@ impl<'p> Player<'p> {
             return Err("more came than was expected".to_owned());
         }
         let half_closed = self.line.half_closed;
-        let end = std::mem::replace(&mut self.line, Line::new(self.addr)).end();
+        let end = mem::replace(&mut self.line, Line::new(self.addr)).end();
         if end != expected {
             return Err(format!("the connection should be {expected:?}, but is {end:?}"));
         }

@@ -16,6 +16,8 @@ pub enum Action {
     Drip(Duration),
     /// No more is sent; reading goes on.
     HalfClose,
+    /// Nothing is read until everything of this block is sent.
+    Deaf,
     /// The connection is given up and the rest goes over a new one.
     Reconnect,
 }
@@ -115,7 +117,12 @@ fn command(text: &str) -> Result<(Action, usize), String> {
         };
         return Ok((action, used));
     }
-    for (word, action) in [("half-close", Action::HalfClose), ("reconnect", Action::Reconnect)] {
+    let words = [
+        ("half-close", Action::HalfClose),
+        ("reconnect", Action::Reconnect),
+        ("deaf", Action::Deaf),
+    ];
+    for (word, action) in words {
         if text.starts_with(word) {
             return Ok((action, word.len()));
         }
