@@ -9,6 +9,7 @@
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
 //! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
+//! | [`accept`] | who is let in, and what happens when nobody can be |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
@@ -19,6 +20,7 @@
 //! It deliberately contains no `unsafe` and no async runtime.
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod admission;
 pub mod control;
 pub mod event;

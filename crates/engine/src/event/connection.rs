@@ -5,11 +5,11 @@ use crate::admission::Place;
 use crate::settings::{LINGER_BYTES, LINGER_CONNECTIONS, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::{Fate, Served};
-use forebay_conn::{Await, Closing, Handler, Job, Peer};
+use forebay_conn::{Await, Closing, Handler, Job};
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
 use forebay_sys::socket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// A connection and what the loop must know about it.
 pub(super) struct Connection<H: Handler> {
@@ -39,9 +39,9 @@ enum State {
 }
 
 impl<H: Handler> Connection<H> {
-    pub(super) fn new(socket: OwnedFd, peer: Peer, token: u64, place: Option<Place>) -> Self {
+    pub(super) fn new(served: Served<H>, token: u64, place: Option<Place>) -> Self {
         Connection {
-            served: Served::new(socket, peer),
+            served,
             token,
             watched: false,
             state: State::Serving,
@@ -195,15 +195,8 @@ impl<H: Handler> EventLoop<H> {
         self.end(token, closing);
     }
 
-    /// Refuses a connection that was inserted for just this.
-    pub(super) fn refuse(&mut self, token: u64, status: u16, reason: &'static str) {
-        let Some(key) = self.key(token) else { return };
-        self.worker.refuse(self.connections[key].served.socket.as_fd(), status, reason);
-        self.end(token, Closing::Linger);
-    }
-
     /// Ends a connection the way it asks for.
-    fn end(&mut self, token: u64, closing: Closing) {
+    pub(super) fn end(&mut self, token: u64, closing: Closing) {
         if self.worker.draining {
             self.ended.drained += 1;
         }

@@ -12,13 +12,13 @@
 mod accept;
 mod connection;
 
+use crate::accept::{Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::helpers::{Helpers, Mailbox};
 use crate::settings::Settings;
 use crate::timer::Wheel;
 use crate::worker::Worker;
-use accept::{Listener, Reserve};
 use connection::Connection;
 use forebay_conn::{Closing, Handler, Job};
 use forebay_metrics::Local;
@@ -63,8 +63,9 @@ pub struct Parts<H: Handler> {
 /// One loop.
 pub struct EventLoop<H: Handler> {
     epoll: Epoll,
-    listeners: Vec<Listener>,
-    reserve: Reserve,
+    entrance: Entrance,
+    /// Listeners that rest, and until when.
+    paused: Vec<(usize, u64)>,
     connections: Slab<Connection<H>>,
     /// Distinguishes a connection from an earlier one in the same place.
     generation: u32,
@@ -75,7 +76,6 @@ pub struct EventLoop<H: Handler> {
     ended: Ended,
     worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
-    admission: Arc<Admission>,
     helpers: Helpers<H::Job>,
     control: Arc<Control>,
     index: usize,
@@ -89,16 +89,15 @@ impl<H: Handler> EventLoop<H> {
     pub fn new(parts: Parts<H>) -> io::Result<EventLoop<H>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
-        let mut listeners = Vec::new();
-        for (token, (socket, address)) in (FIRST_LISTENER..).zip(parts.listeners) {
-            epoll.add_reader(&socket, token)?;
-            listeners.push(Listener::new(socket, address));
+        let entrance = Entrance::new(parts.listeners, parts.admission)?;
+        for (token, listener) in (FIRST_LISTENER..).zip(entrance.listeners()) {
+            epoll.add_reader(listener, token)?;
         }
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         Ok(EventLoop {
             epoll,
-            listeners,
-            reserve: Reserve::new()?,
+            entrance,
+            paused: Vec::new(),
             connections: Slab::new(),
             generation: 0,
             yielded: VecDeque::new(),
@@ -107,7 +106,6 @@ impl<H: Handler> EventLoop<H> {
             ended: Ended::default(),
             worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
-            admission: parts.admission,
             helpers: parts.helpers,
             control: parts.control,
             index: parts.index,
@@ -165,8 +163,7 @@ impl<H: Handler> EventLoop<H> {
         if !self.yielded.is_empty() {
             return 0;
         }
-        let paused = self.listeners.iter().any(Listener::is_paused);
-        let most = if paused { accept::PAUSE_MS } else { SLEEP_MS };
+        let most = if self.paused.is_empty() { SLEEP_MS } else { PAUSE_MS };
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
@@ -175,10 +172,10 @@ impl<H: Handler> EventLoop<H> {
         if std::mem::replace(&mut self.worker.draining, true) {
             return;
         }
-        for index in 0..self.listeners.len() {
+        for index in 0..self.entrance.listeners().count() {
             while self.accept(index) {}
         }
-        self.listeners.clear();
+        self.entrance.close();
         let idle: Vec<u64> = self
             .connections
             .iter()

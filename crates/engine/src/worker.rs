@@ -1,0 +1,356 @@
+//! Everything one thread needs to serve connections, one turn at a time; the same for every engine.
+//!
+//! In: a connection that can go on, and perhaps the result of its job. Out: a [`Fate`], which the
+//! engine carries out in its own way: wait for readiness, block, park, queue.
+
+use crate::send::{self, Progress};
+use crate::settings::Settings;
+use crate::watch::Watch;
+use forebay_conn::{
+    Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Reply, Step,
+};
+use forebay_http::date::{self, IMF_LEN};
+use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+use forebay_sys::clock;
+use forebay_sys::socket::{self, Received, Sent};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A connection and what must be known of its socket to go on.
+pub struct Served<H: Handler> {
+    /// The socket, non-blocking.
+    pub socket: OwnedFd,
+    /// Both ends.
+    pub peer: Peer,
+    /// The state machine.
+    pub conn: Conn<H>,
+    /// What the client has not taken yet.
+    pub pending: Option<Box<Out<H::Body>>>,
+    /// The socket may have something to receive.
+    pub readable: bool,
+    /// The client has shut down writing, so a short receive is not the last.
+    pub ended: bool,
+    /// Bytes sent since this was last set to 0.
+    pub window_bytes: u64,
+}
+
+/// What becomes of a connection after its turn.
+#[derive(Debug)]
+pub enum Fate<J> {
+    /// It waits for what [`Served::awaits`] says.
+    Waits,
+    /// It can go on, after its neighbours.
+    Yields,
+    /// It waits for this job.
+    Job(J),
+    /// It goes to [`Handler::hand_over`].
+    HandOver,
+    /// It is closed.
+    Closes(Closing),
+}
+
+impl<H: Handler> Served<H> {
+    /// A connection that was just accepted. Its request is likely to be there already.
+    pub fn new(socket: OwnedFd, peer: Peer) -> Served<H> {
+        Served {
+            socket,
+            peer,
+            conn: Conn::default(),
+            pending: None,
+            readable: true,
+            ended: false,
+            window_bytes: 0,
+        }
+    }
+
+    /// What it waits for.
+    pub fn awaits(&self) -> Await {
+        if self.pending.is_some() { Await::Send } else { self.conn.awaits() }
+    }
+}
+
+/// One thread's handler, buffers, clock and counters.
+pub struct Worker<H: Handler> {
+    /// Knows the answers.
+    pub handler: H,
+    /// Timeouts and bounds.
+    pub settings: Settings,
+    /// The thread's counters.
+    pub metrics: Arc<Local>,
+    /// Every answer is its connection's last.
+    pub draining: bool,
+    now: Now,
+    date: [u8; IMF_LEN],
+    turns: u32,
+    input: Input,
+    out: Out<H::Body>,
+}
+
+/// The time as engines see it.
+pub fn read_clocks() -> Now {
+    Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
+}
+
+impl<H: Handler> Worker<H> {
+    /// A worker with buffers of its own.
+    pub fn new(handler: H, settings: Settings, metrics: Arc<Local>) -> Worker<H> {
+        let now = read_clocks();
+        let head_bytes = settings.limits.head.head_bytes;
+        Worker {
+            handler,
+            metrics,
+            draining: false,
+            now,
+            date: date::format(now.unix_ms / 1000),
+            turns: 0,
+            input: Input::with_capacity((2 * head_bytes).max(64 * 1024)),
+            out: Out::default(),
+            settings,
+        }
+    }
+
+    /// The time [`read_clocks`](Worker::read_clocks) read last, in milliseconds.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        self.now.monotonic_ms
+    }
+
+    /// Reads the clocks, for everything until the next call.
+    #[inline]
+    pub fn read_clocks(&mut self) {
+        let now = read_clocks();
+        if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
+            self.date = date::format(now.unix_ms / 1000);
+        }
+        self.now = now;
+    }
+
+    /// Lets the handler do what it does once per turn.
+    #[inline]
+    pub fn end_turn(&mut self) {
+        self.handler.turn(self.now);
+    }
+
+    /// Adds one.
+    pub fn count(&self, counter: Counter) {
+        self.metrics.add(counter, 1);
+    }
+
+    /// Whether what comes next is timed by activity.
+    #[inline]
+    pub fn is_sampled(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        self.settings.sample != 0 && self.turns.is_multiple_of(self.settings.sample)
+    }
+
+    /// Receives, answers and sends until something must be waited for. A panic on the way closes
+    /// the connection and is counted.
+    #[inline]
+    pub fn turn(
+        &mut self,
+        served: &mut Served<H>,
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Fate<H::Job> {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done))) {
+            Ok(fate) => fate,
+            Err(_) => {
+                self.count(Counter::Panics);
+                self.out.clear();
+                self.input.clear();
+                served.pending = None;
+                Fate::Closes(Closing::Reset)
+            }
+        }
+    }
+
+    #[inline]
+    fn take_turn(
+        &mut self,
+        served: &mut Served<H>,
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Fate<H::Job> {
+        let sampled = self.is_sampled();
+        let mut watch = Watch::new(&self.metrics, sampled);
+        let input = &mut self.input;
+        let mut cx = Context {
+            handler: &mut self.handler,
+            out: &mut self.out,
+            peer: &served.peer,
+            limits: &self.settings.limits,
+            date: &self.date,
+            draining: self.draining,
+            budget: self.settings.turn_requests,
+            done,
+            metrics: &self.metrics,
+            watch: &mut watch,
+        };
+        served.conn.resume(input);
+        if let Some(pending) = served.pending.take() {
+            cx.out.put_back(*pending);
+        }
+        let mut budget = self.settings.turn_bytes;
+        let fate = loop {
+            let step =
+                if cx.out.is_empty() { served.conn.advance(&mut cx, input) } else { Step::Send };
+            match step {
+                Step::Receive if !served.readable => {
+                    let idle = input.is_empty() && served.conn.awaits() == Await::Idle;
+                    break if cx.draining && idle {
+                        Fate::Closes(Closing::Now)
+                    } else {
+                        Fate::Waits
+                    };
+                }
+                Step::Receive => {
+                    let room = input.room();
+                    let most = room.len();
+                    let received = socket::receive(served.socket.as_fd(), room);
+                    cx.watch.lap(Activity::Read);
+                    match received {
+                        Received::Bytes(count) => {
+                            input.received(count);
+                            cx.metrics.add(Counter::ReceivedBytes, count as u64);
+                            served.readable = count == most || served.ended;
+                        }
+                        Received::Blocked => served.readable = false,
+                        Received::Ended => served.conn.end_input(),
+                        Received::Broken => break Fate::Closes(Closing::Reset),
+                    }
+                }
+                Step::Send => {
+                    let (progress, tally) = send::send(
+                        served.socket.as_fd(),
+                        cx.out,
+                        cx.handler,
+                        budget,
+                        cx.metrics,
+                        cx.watch,
+                    );
+                    budget = budget.saturating_sub(tally.bytes);
+                    served.window_bytes += tally.bytes;
+                    served.conn.body_sent(tally.body_bytes);
+                    match progress {
+                        Progress::Done => served.conn.sent(cx.handler),
+                        Progress::Blocked => break Fate::Waits,
+                        Progress::Budget => break Fate::Yields,
+                        Progress::Broken => break Fate::Closes(Closing::Reset),
+                        Progress::Changed => {
+                            cx.metrics.add(Counter::Changed, 1);
+                            break Fate::Closes(Closing::Reset);
+                        }
+                        Progress::Cold => match &cx.out.body {
+                            Some(body) => break Fate::Job(cx.handler.warm(body)),
+                            None => break Fate::Closes(Closing::Reset),
+                        },
+                    }
+                }
+                Step::Process(job) => break Fate::Job(job),
+                Step::Wait => break Fate::Waits,
+                Step::Yield => break Fate::Yields,
+                Step::HandOver => break Fate::HandOver,
+                Step::Close(closing) => break Fate::Closes(closing),
+            }
+        };
+        if !cx.out.is_empty() {
+            if let Some(body) = &mut cx.out.body {
+                cx.handler.hold(body);
+            }
+            served.pending = Some(Box::new(cx.out.take_rest()));
+        }
+        if !matches!(fate, Fate::HandOver) {
+            served.conn.suspend(input);
+        }
+        fate
+    }
+
+    /// The time for what was `awaited` is over: a last word where one helps. Returns how to close.
+    pub fn expire(&mut self, served: &mut Served<H>, awaited: Await) -> Closing {
+        self.count(match awaited {
+            Await::Head => Counter::TimeoutHead,
+            Await::Body => Counter::TimeoutBody,
+            Await::Idle => Counter::TimeoutIdle,
+            Await::Send => Counter::TimeoutSend,
+            Await::Job => Counter::TimeoutJob,
+        });
+        if served.pending.is_some() {
+            return Closing::Reset;
+        }
+        served.conn.resume(&mut self.input);
+        let mut cx = Context {
+            handler: &mut self.handler,
+            out: &mut self.out,
+            peer: &served.peer,
+            limits: &self.settings.limits,
+            date: &self.date,
+            draining: true,
+            budget: 1,
+            done: None,
+            metrics: &self.metrics,
+            watch: &mut Watch::new(&self.metrics, false),
+        };
+        let closing = match served.conn.expire(&mut cx, &mut self.input) {
+            Step::Close(closing) => closing,
+            _ => Closing::Linger,
+        };
+        self.input.clear();
+        self.send_last_words(served.socket.as_fd());
+        closing
+    }
+
+    /// Says no to a connection before any request of it was read.
+    pub fn refuse(&mut self, socket: BorrowedFd<'_>, status: u16, reason: &'static str) {
+        self.out.clear();
+        let mut reply = Reply::new(&mut self.out, &self.date, false);
+        self.handler.refuse(status, reason, &mut reply);
+        self.count(Counter::of_status(status));
+        self.send_last_words(socket);
+    }
+
+    /// Sends what is in `out` as far as the client takes it at once.
+    fn send_last_words(&mut self, socket: BorrowedFd<'_>) {
+        if !self.out.is_empty()
+            && let Sent::Bytes(count) = socket::send(socket, &self.out.bytes, false)
+        {
+            self.metrics.add(Counter::SentBytes, count as u64);
+        }
+        self.out.clear();
+    }
+
+    /// Reads and drops what is there, at most `most` bytes. Returns how many may still be dropped,
+    /// or `None` when the client has ended, the connection failed, or it was too much.
+    pub fn drop_input(&mut self, socket: BorrowedFd<'_>, most: u64) -> Option<u64> {
+        let mut left = most;
+        loop {
+            self.input.clear();
+            match socket::receive(socket, self.input.room()) {
+                Received::Bytes(count) if (count as u64) < left => left -= count as u64,
+                Received::Blocked => return Some(left),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Gives a connection away with everything received of it.
+    pub fn hand_over(&mut self, mut served: Served<H>) {
+        self.count(Counter::Closed);
+        let received = served.conn.take_received(&mut self.input);
+        self.handler.hand_over(served.socket, received, &served.peer);
+    }
+
+    /// Closes a connection: its open log line is written and its end is counted.
+    pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
+        let sampled = self.is_sampled();
+        if closing == Closing::Reset {
+            socket::reset_on_close(served.socket.as_fd());
+        }
+        if served.pending.is_some() {
+            self.count(Counter::Aborted);
+        }
+        served.conn.sent(&mut self.handler);
+        self.count(Counter::Closed);
+        let mut watch = Watch::new(&self.metrics, sampled);
+        drop(served);
+        watch.lap(Activity::Close);
+    }
+}
