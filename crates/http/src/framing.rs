@@ -226,6 +226,7 @@ mod tests {
             "5\r\nhello\r\n0\r\n\r\n",
             "a\r\n0123456789\r\nA\r\n0123456789\r\n000\r\n\r\n",
             "1;x\r\na\r\n0;y=\"z\"\r\n\r\n",
+            "1F\r\n0123456789012345678901234567890\r\n00\r\n\r\n",
             "2\r\n\r\n\r\n0\r\n\r\n",
             "0\r\nX: y\r\nZ:\r\n\r\n",
         ] {
