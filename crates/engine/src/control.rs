@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct Control {
     order: AtomicU8,
     bells: Vec<Bell>,
+    draining: Bell,
+    stopping: Bell,
 }
 
 /// What a loop has been told.
@@ -30,7 +32,12 @@ impl Control {
     /// Lack of descriptors.
     pub fn new(loops: usize) -> std::io::Result<Control> {
         let bells = (0..loops).map(|_| Bell::new()).collect::<Result<_, _>>()?;
-        Ok(Control { order: AtomicU8::new(0), bells })
+        Ok(Control {
+            order: AtomicU8::new(0),
+            bells,
+            draining: Bell::new()?,
+            stopping: Bell::new()?,
+        })
     }
 
     /// The bell that wakes loop `index`.
@@ -42,6 +49,16 @@ impl Control {
     pub fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
         self.bells.iter().for_each(Bell::ring);
+        self.draining.ring();
+        if order == Order::Stop {
+            self.stopping.ring();
+        }
+    }
+
+    /// A bell that rings, for any number of threads and for ever, once there is an order stronger
+    /// than `known`.
+    pub fn stronger_than(&self, known: Order) -> &Bell {
+        if known == Order::Run { &self.draining } else { &self.stopping }
     }
 
     /// The order in force.

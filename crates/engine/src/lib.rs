@@ -6,6 +6,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`threads`] | a new thread per connection, none kept |
+//! | [`pool`] | a fixed number of threads, each accepts under a mutex |
+//! | [`straight`], [`blocking`] | what these two share: one driver, and how it waits |
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
 //! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
@@ -22,14 +25,18 @@
 
 pub mod accept;
 pub mod admission;
+pub mod blocking;
 pub mod control;
 pub mod event;
 pub mod helpers;
+pub mod pool;
 pub mod send;
 pub mod settings;
+pub mod straight;
+pub mod threads;
 pub mod timer;
 pub mod watch;
 pub mod worker;
 
 /// The names of all engines, as the configuration, metrics and figures spell them.
-pub const NAMES: &[&str] = &["event"];
+pub const NAMES: &[&str] = &["threads", "pool", "event"];

@@ -10,6 +10,7 @@
 //! | [`file`] | opening beneath a root, stamps, residency in memory |
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
+//! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
 //! | [`process`] | descriptor limits, affinity, priorities |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
@@ -17,6 +18,7 @@
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod poll;
 pub mod process;
 pub mod socket;
 pub mod watch;

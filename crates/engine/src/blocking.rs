@@ -1,0 +1,87 @@
+//! What the engines with a thread per connection share: waiting in poll, and the stock of workers.
+
+use crate::control::{Control, Order};
+use crate::settings::Settings;
+use crate::straight::Wait;
+use crate::watch::Watch;
+use crate::worker::Worker;
+use forebay_conn::{Handler, Job};
+use forebay_metrics::Local;
+use forebay_sys::poll::{self, Interest, Readiness};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Blocks the thread: in poll on the socket and the bell, or in the job itself.
+pub struct Blocking<'c> {
+    control: &'c Control,
+}
+
+impl<'c> Blocking<'c> {
+    /// Listens to the orders of `control` while it waits.
+    pub fn new(control: &'c Control) -> Blocking<'c> {
+        Blocking { control }
+    }
+}
+
+impl<H: Handler> Wait<H> for Blocking<'_> {
+    fn ready(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        interest: Interest,
+        timeout_ms: u64,
+        known: Order,
+    ) -> Readiness {
+        let result = if known == Order::Stop {
+            poll::wait([(socket, interest)], timeout_ms).map(|[socket]| socket)
+        } else {
+            let bell = self.control.stronger_than(known).as_fd();
+            poll::wait([(socket, interest), (bell, Interest::Read)], timeout_ms)
+                .map(|[socket, _]| socket)
+        };
+        // without memory for poll there is none for the answer
+        result.unwrap_or(Readiness { broken: true, ..Readiness::default() })
+    }
+
+    fn job(&mut self, job: H::Job, worker: &mut Worker<H>) -> Option<<H::Job as Job>::Done> {
+        let sampled = worker.is_sampled();
+        let metrics = &worker.metrics;
+        let mut watch = Watch::new(metrics, sampled);
+        catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch))).ok()
+    }
+
+    fn pass(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// Makes a handler and the counters it writes to.
+pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
+
+/// Workers that no thread uses, and how to make more.
+pub struct Stock<H: Handler> {
+    make: Make<H>,
+    settings: Settings,
+    idle: Mutex<Vec<Worker<H>>>,
+}
+
+impl<H: Handler> Stock<H> {
+    /// An empty stock.
+    pub fn new(make: Make<H>, settings: Settings) -> Stock<H> {
+        Stock { make, settings, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// A worker, for one thread.
+    pub fn take(&self) -> Worker<H> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| {
+            let (handler, metrics) = (self.make)();
+            Worker::new(handler, self.settings.clone(), metrics)
+        })
+    }
+
+    /// The thread needs it no longer.
+    pub fn give_back(&self, worker: Worker<H>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}

@@ -1,0 +1,141 @@
+//! The `pool` engine: a fixed number of threads, each of which accepts under a mutex (duke §III).
+//!
+//! * **Shape.** Each thread waits for the mutex, accepts one connection, lets the next thread have
+//!   the mutex, serves the connection to its end in straight-line code, and comes back.
+//! * **What blocks where.** One thread in poll on listeners and bell, with the mutex; others at the
+//!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves.
+//! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
+//!   queue.
+//! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
+//!   all have answered an order to stop.
+
+use crate::accept::{Arrival, Entrance, PAUSE_MS};
+use crate::admission::{Admission, Place};
+use crate::blocking::{Blocking, Make, Stock};
+use crate::control::{Control, Ended, Order};
+use crate::settings::Settings;
+use crate::straight;
+use crate::worker::{Served, Worker};
+use forebay_conn::{Closing, Handler};
+use forebay_sys::poll;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The accepting thread looks at the order and the clock this often.
+const SLEEP_MS: u64 = 500;
+
+/// Everything the engine is made of.
+pub struct Parts<H: Handler> {
+    /// Listening sockets and the addresses they are bound to.
+    pub listeners: Vec<(OwnedFd, SocketAddr)>,
+    /// Makes the handlers.
+    pub make: Make<H>,
+    /// Timeouts and bounds.
+    pub settings: Settings,
+    /// The count of connections.
+    pub admission: Arc<Admission>,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// Threads, at least 1.
+    pub threads: usize,
+}
+
+struct Pool<H: Handler> {
+    stock: Stock<H>,
+    control: Arc<Control>,
+    entrance: Mutex<Entrance>,
+}
+
+/// A connection somebody came with, or how it is to be closed.
+enum Task<H: Handler> {
+    Serve(Served<H>, Place),
+    Close(Served<H>, Closing),
+}
+
+/// Serves until told to stop, or told to drain and everything has ended.
+///
+/// # Errors
+/// Lack of descriptors or threads at the start.
+pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
+where
+    H: Handler + Send,
+    H::Body: Send,
+    H::Line: Send,
+    H::Job: Send,
+{
+    let pool = Pool {
+        stock: Stock::new(parts.make, parts.settings),
+        control: parts.control,
+        entrance: Mutex::new(Entrance::new(parts.listeners, parts.admission)?),
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..parts.threads.max(1))
+            .map(|number| {
+                let thread = std::thread::Builder::new().name(format!("pool-{number}"));
+                thread.spawn_scoped(scope, || pool.work())
+            })
+            .collect::<Result<_, _>>()
+            .inspect_err(|_| pool.control.give(Order::Stop))?;
+        let ended = threads.into_iter().filter_map(|thread| thread.join().ok());
+        Ok(ended.fold(Ended::default(), |sum, ended| sum + ended))
+    })
+}
+
+impl<H: Handler> Pool<H> {
+    fn work(&self) -> Ended {
+        let mut worker = self.stock.take();
+        let mut wait = Blocking::new(&self.control);
+        let mut ended = Ended::default();
+        while let Some(task) = self.next(&mut worker) {
+            match task {
+                Task::Serve(served, place) => {
+                    ended = ended + straight::serve(&mut worker, served, &mut wait, &self.control);
+                    drop(place);
+                }
+                Task::Close(served, closing) => {
+                    straight::close(&mut worker, served, closing, &mut wait);
+                }
+            }
+        }
+        ended
+    }
+
+    /// The next connection, or `None` when nothing more is accepted.
+    fn next(&self, worker: &mut Worker<H>) -> Option<Task<H>> {
+        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let order = self.control.order();
+            if order == Order::Stop {
+                return None;
+            }
+            let mut fds: Vec<_> = entrance.listeners().collect();
+            let listeners = fds.len();
+            // in a drain only what is queued is taken
+            let wait_ms = if order == Order::Run { SLEEP_MS } else { 0 };
+            fds.push(self.control.stronger_than(order).as_fd());
+            let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
+            worker.read_clocks();
+            worker.end_turn();
+            let index = ready.iter().take(listeners).position(|&ready| ready);
+            match index.map(|index| entrance.next(index, worker)) {
+                Some(Arrival::Served(served, place)) => return Some(Task::Serve(served, place)),
+                Some(Arrival::Refused(served, closing)) => {
+                    return Some(Task::Close(served, closing));
+                }
+                Some(Arrival::Exhausted) => {
+                    std::thread::sleep(Duration::from_millis(PAUSE_MS));
+                    entrance.take_reserve();
+                }
+                Some(Arrival::Gone) => {}
+                Some(Arrival::Nobody) | None if order == Order::Run => {}
+                Some(Arrival::Nobody) | None => {
+                    entrance.close();
+                    return None;
+                }
+            }
+        }
+    }
+}

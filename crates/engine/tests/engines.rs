@@ -1,0 +1,407 @@
+//! Every engine with a handler made for the purpose: what a handler may do, and what an engine owes
+//! it.
+
+use forebay_conn::*;
+use forebay_engine::admission::Admission;
+use forebay_engine::control::{Control, Ended, Order};
+use forebay_engine::event::{self, EventLoop};
+use forebay_engine::helpers::Helpers;
+use forebay_engine::settings::Settings;
+use forebay_engine::{pool, threads};
+use forebay_metrics::{Counter, Local, Stopwatch};
+use forebay_sys::socket::{ListenOptions, listen, local_address};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, anything else its own name.
+struct Paths {
+    away: Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>,
+    lines: Sender<(u16, u64)>,
+}
+
+struct Work(String);
+
+impl Job for Work {
+    type Done = String;
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> String {
+        assert_ne!(self.0, "/jobpanic", "a job that panics");
+        format!("done {}", self.0)
+    }
+
+    fn lane(&self) -> u64 {
+        0
+    }
+}
+
+const BIG: usize = 40 << 20;
+
+impl Handler for Paths {
+    type Body = usize;
+    type Job = Work;
+    type Line = u16;
+
+    fn verdict(&mut self, request: &Request<'_>) -> Verdict {
+        match request.head.path {
+            b"/refuse" => Verdict::Refuse(429),
+            b"/reset" => Verdict::Reset,
+            _ => Verdict::Admit(Rank::FIRST),
+        }
+    }
+
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<String>,
+        reply: &mut Reply<'_, usize>,
+    ) -> Outcome<Work> {
+        let path = String::from_utf8_lossy(request.head.path).into_owned();
+        let body = match (path.as_str(), done) {
+            ("/away", _) => return Outcome::HandOver,
+            ("/panic", _) => panic!("a handler that panics"),
+            ("/job" | "/jobpanic", None) => return Outcome::Job(Work(path)),
+            (_, Some(done)) => done,
+            ("/big", None) => {
+                reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
+                reply.stream(0, BIG as u64);
+                return Outcome::Replied;
+            }
+            _ => path,
+        };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
+        reply.head(200, head.as_bytes());
+        reply.copy(body.as_bytes());
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, usize>) {
+        reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
+    }
+
+    fn piece<'b>(&'b self, sent: &'b usize) -> Option<Piece<'b>> {
+        static ZEROS: [u8; 100_000] = [b'0'; 100_000];
+        let left = BIG - sent;
+        (left > 0).then(|| Piece::Memory(&ZEROS[..left.min(ZEROS.len())]))
+    }
+
+    fn advance(&self, sent: &mut usize, count: u64) {
+        *sent += count as usize;
+    }
+
+    fn is_intact(&self, _: &usize) -> bool {
+        true
+    }
+
+    fn hold(&mut self, _: &mut usize) {}
+
+    fn warm(&mut self, _: &usize) -> Work {
+        unreachable!("nothing here is a file")
+    }
+
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16) -> Option<u16> {
+        Some(status)
+    }
+
+    fn log(&mut self, status: u16, body_bytes: u64) {
+        let _ = self.lines.send((status, body_bytes));
+    }
+
+    fn hand_over(&mut self, socket: OwnedFd, received: Vec<u8>, _: &Peer) {
+        *self.away.lock().unwrap() = Some((socket, received));
+    }
+}
+
+struct Running {
+    address: SocketAddr,
+    control: Arc<Control>,
+    locals: Arc<Mutex<Vec<Arc<Local>>>>,
+    admission: Arc<Admission>,
+    away: Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>,
+    lines: std::sync::mpsc::Receiver<(u16, u64)>,
+    thread: JoinHandle<Ended>,
+}
+
+fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
+    let socket =
+        listen("127.0.0.1:0".parse().unwrap(), ListenOptions { backlog: 64, reuse_port: false })
+            .unwrap();
+    let address = local_address(&socket).unwrap();
+    let listeners = vec![(socket, address)];
+    let mut settings = Settings::default();
+    change(&mut settings);
+    let control = Arc::new(Control::new(1).unwrap());
+    let locals = Arc::new(Mutex::new(Vec::new()));
+    let admission = Admission::new(100, 100);
+    let (sender, lines) = channel();
+    let away: Arc<Mutex<_>> = Arc::default();
+    let make = {
+        let (locals, away) = (Arc::clone(&locals), Arc::clone(&away));
+        move || {
+            let local = Arc::new(Local::default());
+            locals.lock().unwrap().push(Arc::clone(&local));
+            (Paths { away: Arc::clone(&away), lines: sender.clone() }, local)
+        }
+    };
+    let (counted, ordered) = (Arc::clone(&admission), Arc::clone(&control));
+    let thread = match engine {
+        "event" => {
+            let (handler, metrics) = make();
+            let helpers = Helpers::new((0..2).map(|_| Local::default()).collect(), 0);
+            let event_loop = EventLoop::new(event::Parts {
+                listeners,
+                handler,
+                settings,
+                admission: counted,
+                helpers,
+                control: ordered,
+                index: 0,
+                metrics,
+            })
+            .unwrap();
+            std::thread::spawn(move || event_loop.run().unwrap())
+        }
+        "threads" => std::thread::spawn(move || {
+            threads::run(threads::Parts {
+                listeners,
+                make: Box::new(make),
+                settings,
+                admission: counted,
+                control: ordered,
+                most: 200,
+            })
+            .unwrap()
+        }),
+        "pool" => std::thread::spawn(move || {
+            pool::run(pool::Parts {
+                listeners,
+                make: Box::new(make),
+                settings,
+                admission: counted,
+                control: ordered,
+                threads: 120,
+            })
+            .unwrap()
+        }),
+        other => panic!("no engine is called {other}"),
+    };
+    Running { address, control, locals, admission, away, lines, thread }
+}
+
+/// Runs a test on every engine.
+fn on_each(test: impl Fn(&str)) {
+    for engine in forebay_engine::NAMES {
+        eprintln!("engine {engine}");
+        test(engine);
+    }
+}
+
+impl Running {
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn exchange(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        // fails if the server was quicker and has closed
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    fn get(&self, counter: Counter) -> u64 {
+        self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
+    }
+
+    fn stop(mut self) -> Ended {
+        self.control.give(Order::Drain);
+        let thread = std::mem::replace(&mut self.thread, std::thread::spawn(Ended::default));
+        let ended = thread.join().unwrap();
+        assert_eq!(self.admission.open(), 0, "a place was not given back");
+        let (accepted, closed) = (self.get(Counter::Accepted), self.get(Counter::Closed));
+        assert_eq!(accepted, closed, "a connection was not counted at its end");
+        ended
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+#[test]
+fn a_pipeline_with_jobs_in_it_is_answered_in_order() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let request = ["/a", "/job", "/b", "/job", "/c"].map(get).concat();
+        let answer = server.exchange(&request);
+        let bodies: Vec<&str> =
+            answer.split("\r\n\r\n").skip(1).map(|s| s.split("HTTP").next().unwrap()).collect();
+        assert_eq!(bodies, ["/a", "done /job", "/b", "done /job", "/c"]);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_long_pipeline_yields_and_is_answered_whole() {
+    on_each(|engine| {
+        let server = start(engine, |settings| settings.turn_requests = 3);
+        let request: String = (0..500).map(|n| get(&format!("/{n}"))).collect();
+        let answer = server.exchange(&request);
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 500);
+        assert!(answer.ends_with("/499"));
+        server.stop();
+    });
+}
+
+#[test]
+fn a_panic_closes_one_connection_and_is_counted() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut bystander = server.connect();
+        assert_eq!(server.exchange(&get("/panic")), "");
+        assert_eq!(server.exchange(&get("/jobpanic")), "");
+        bystander.write_all(get("/x").as_bytes()).unwrap();
+        let mut first = [0; 15];
+        bystander.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        assert_eq!(server.get(Counter::Panics), 2);
+        drop(bystander);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut stream = server.connect();
+        stream.write_all((get("/a") + &get("/away") + "more").as_bytes()).unwrap();
+        let (socket, received) = loop {
+            if let Some(away) = server.away.lock().unwrap().take() {
+                break away;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(received, (get("/away") + "more").as_bytes());
+        TcpStream::from(socket).write_all(b" from elsewhere").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("/a from elsewhere"));
+        server.stop();
+    });
+}
+
+#[test]
+fn verdicts_refuse_and_reset() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let answer = server.exchange(&(get("/refuse") + &get("/after")));
+        assert!(answer.starts_with("HTTP/1.1 429") && answer.ends_with("/after"), "{answer}");
+        assert_eq!(server.exchange(&get("/reset")), "");
+        server.stop();
+    });
+}
+
+#[test]
+fn a_log_line_tells_how_much_of_the_body_was_sent() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let answer = server.exchange(&get("/big"));
+        assert!(answer.len() > BIG);
+        assert_eq!(server.lines.recv().unwrap(), (200, BIG as u64));
+        let mut stream = server.connect();
+        stream.write_all(get("/big").as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        drop(stream);
+        let (status, sent) = server.lines.recv().unwrap();
+        assert_eq!(status, 200);
+        assert!(sent > 0 && sent < BIG as u64);
+        server.stop();
+    });
+}
+
+#[test]
+fn limits_turn_connections_away_politely() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let open: Vec<_> = (0..100).map(|_| server.connect()).collect();
+        for stream in &open {
+            let mut stream = stream;
+            stream.write_all(get("/x").as_bytes()).unwrap();
+            stream.read_exact(&mut [0; 15]).unwrap();
+        }
+        let answer = server.exchange(&get("/one-too-many"));
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert_eq!(server.get(Counter::RefusedTotal), 1);
+        drop(open);
+        server.stop();
+    });
+}
+
+#[test]
+fn slow_clients_are_told_and_cut() {
+    on_each(|engine| {
+        let server = start(engine, |settings| {
+            settings.timeouts.head_ms = 300;
+            settings.timeouts.idle_ms = 300;
+            settings.timeouts.send_window_ms = 300;
+            settings.timeouts.send_bytes_per_s = 1 << 30;
+        });
+        let mut stalled = server.connect();
+        stalled.write_all(get("/big").as_bytes()).unwrap();
+        let mut slow = server.connect();
+        slow.write_all(b"GET / HT").unwrap();
+        let mut answer = String::new();
+        slow.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+        let mut silent = server.connect();
+        assert_eq!(silent.read(&mut [0; 9]).unwrap(), 0);
+        let mut idle = server.connect();
+        idle.write_all(get("/x").as_bytes()).unwrap();
+        let mut answer = String::new();
+        idle.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("/x"));
+        while server.get(Counter::TimeoutSend) == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(server.get(Counter::TimeoutHead), 2);
+        assert_eq!(server.get(Counter::TimeoutIdle), 1);
+        drop(stalled);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_drain_finishes_what_is_open_and_a_stop_does_not() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut idle = server.connect();
+        idle.write_all(get("/x").as_bytes()).unwrap();
+        idle.read_exact(&mut [0; 15]).unwrap();
+        let mut active = server.connect();
+        active.write_all(get("/big").as_bytes()).unwrap();
+        active.read_exact(&mut [0; 15]).unwrap();
+        server.control.give(Order::Drain);
+        let mut rest = Vec::new();
+        idle.read_to_end(&mut rest).unwrap();
+        rest.clear();
+        active.read_to_end(&mut rest).unwrap();
+        assert!(rest.len() > BIG);
+        assert_eq!(server.stop().aborted(), 0);
+
+        let server = start(engine, |_| {});
+        let mut active = server.connect();
+        active.write_all(get("/big").as_bytes()).unwrap();
+        active.read_exact(&mut [0; 15]).unwrap();
+        server.control.give(Order::Stop);
+        assert_eq!(server.stop(), Ended { aborted_sending: 1, ..Ended::default() });
+    });
+}

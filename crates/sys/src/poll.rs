@@ -1,0 +1,97 @@
+//! Waiting for a few descriptors at once, for threads that serve one connection each.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// What is waited for on a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read, or the end of the stream.
+    Read,
+    /// Room to write.
+    Write,
+}
+
+/// What has happened on a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// What was waited for is there.
+    pub ready: bool,
+    /// The peer has shut down writing.
+    pub ended: bool,
+    /// The connection is gone in both directions, or failed.
+    pub broken: bool,
+}
+
+/// Waits until one of the descriptors is ready, at most `timeout_ms`. An interrupted wait reports
+/// nothing.
+///
+/// # Errors
+/// Lack of memory, or more descriptors than may be open.
+pub fn wait<const N: usize>(
+    descriptors: [(BorrowedFd<'_>, Interest); N],
+    timeout_ms: u64,
+) -> io::Result<[Readiness; N]> {
+    let mut set = descriptors.map(|(fd, interest)| {
+        let flags = match interest {
+            Interest::Read => PollFlags::IN | PollFlags::RDHUP,
+            Interest::Write => PollFlags::OUT,
+        };
+        PollFd::from_borrowed_fd(fd, flags)
+    });
+    poll_all(&mut set, timeout_ms)?;
+    Ok(set.each_ref().map(readiness))
+}
+
+/// As [`wait`], for reading from any number of descriptors.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: u64) -> io::Result<Vec<bool>> {
+    let mut set: Vec<_> =
+        descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    poll_all(&mut set, timeout_ms)?;
+    Ok(set.iter().map(|fd| !fd.revents().is_empty()).collect())
+}
+
+fn poll_all(set: &mut [PollFd<'_>], timeout_ms: u64) -> io::Result<()> {
+    let timeout = Timespec {
+        tv_sec: (timeout_ms / 1000) as i64,
+        tv_nsec: (timeout_ms % 1000 * 1_000_000) as _,
+    };
+    match poll(set, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn readiness(fd: &PollFd<'_>) -> Readiness {
+    let flags = fd.revents();
+    Readiness {
+        ready: !flags.is_empty(),
+        ended: flags.contains(PollFlags::RDHUP),
+        broken: flags.intersects(PollFlags::HUP | PollFlags::ERR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_is_ready_is_told() {
+        let (left, mut right) = UnixStream::pair().unwrap();
+        let fds = [(left.as_fd(), Interest::Read), (right.as_fd(), Interest::Write)];
+        let [read, write] = wait(fds, 1000).unwrap();
+        assert!(!read.ready && write.ready);
+        right.write_all(b"x").unwrap();
+        assert_eq!(wait_readable(&[left.as_fd(), right.as_fd()], 1000).unwrap(), [true, false]);
+        drop(right);
+        let [read] = wait([(left.as_fd(), Interest::Read)], 1000).unwrap();
+        assert!(read.ready && read.ended);
+    }
+}
