@@ -1,0 +1,236 @@
+//! A connection without a socket: bytes go in as they may arrive, answers come out.
+
+use forebay_conn::*;
+use forebay_metrics::{Local, Off, Stopwatch};
+use proptest::prelude::*;
+use std::os::fd::OwnedFd;
+
+/// Answers with the path; `/job…` only after a job.
+#[derive(Default)]
+struct Echo {
+    logged: Vec<(u16, u64)>,
+}
+
+struct Work;
+
+impl Job for Work {
+    type Done = &'static str;
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> &'static str {
+        "done"
+    }
+
+    fn lane(&self) -> u64 {
+        0
+    }
+}
+
+impl Handler for Echo {
+    type Body = ();
+    type Job = Work;
+    type Line = u16;
+
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<&'static str>,
+        reply: &mut Reply<'_, ()>,
+    ) -> Outcome<Work> {
+        let path = request.head.path;
+        if path.starts_with(b"/job") && done.is_none() {
+            return Outcome::Job(Work);
+        }
+        reply.head(200, b"HTTP/1.1 200 OK\r\n");
+        reply.copy(path);
+        reply.copy(done.unwrap_or("").as_bytes());
+        reply.copy(b"\n");
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, ()>) {
+        reply.head(status, format!("HTTP/1.1 {status} {reason}\r\n").as_bytes());
+    }
+
+    fn piece<'b>(&'b self, (): &'b ()) -> Option<Piece<'b>> {
+        None
+    }
+
+    fn advance(&self, (): &mut (), _: u64) {}
+
+    fn is_intact(&self, (): &()) -> bool {
+        true
+    }
+
+    fn hold(&mut self, (): &mut ()) {}
+
+    fn warm(&mut self, (): &()) -> Work {
+        Work
+    }
+
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16) -> Option<u16> {
+        Some(status)
+    }
+
+    fn log(&mut self, status: u16, body_bytes: u64) {
+        self.logged.push((status, body_bytes));
+    }
+
+    fn hand_over(&mut self, _: OwnedFd, _: Vec<u8>, _: &Peer) {}
+}
+
+/// Plays the engine: receives `pieces` one after another, does jobs at once, collects what is sent.
+/// Returns it with how the connection was closed, if it was.
+fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closing>) {
+    let peer = Peer { remote: ([127, 0, 0, 1], 1).into(), local: ([127, 0, 0, 1], 80).into() };
+    let mut handler = Echo::default();
+    let mut out = Out::default();
+    let metrics = Local::default();
+    let mut watch = Off;
+    let mut input = Input::with_capacity(64 * 1024);
+    let mut conn = Conn::<Echo>::default();
+    let mut sent = String::new();
+    let mut arriving = pieces.iter();
+    let mut done = None;
+    'turns: for _ in 0..100_000 {
+        let mut cx = Context {
+            handler: &mut handler,
+            out: &mut out,
+            peer: &peer,
+            limits: &limits,
+            date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+            draining: false,
+            budget,
+            done: done.take(),
+            metrics: &metrics,
+            watch: &mut watch,
+        };
+        conn.resume(&mut input);
+        loop {
+            match conn.advance(&mut cx, &mut input) {
+                Step::Receive => match arriving.next() {
+                    Some(piece) => {
+                        input.room()[..piece.len()].copy_from_slice(piece);
+                        input.received(piece.len());
+                    }
+                    None => return (sent, None),
+                },
+                Step::Send => {
+                    sent.push_str(std::str::from_utf8(&cx.out.bytes).unwrap());
+                    cx.out.clear();
+                    conn.sent(cx.handler);
+                }
+                Step::Process(Work) => {
+                    assert!(cx.out.is_empty(), "an answer waits for the next one's job");
+                    done = Some("done");
+                    conn.suspend(&mut input);
+                    continue 'turns;
+                }
+                Step::Yield => {
+                    conn.suspend(&mut input);
+                    continue 'turns;
+                }
+                Step::Close(closing) => return (sent, Some(closing)),
+                Step::Wait | Step::HandOver => panic!("nothing leads here"),
+            }
+        }
+    }
+    panic!("the connection never came to rest");
+}
+
+fn whole(bytes: &[u8]) -> (String, Option<Closing>) {
+    play(&[bytes], Limits::default(), 1000)
+}
+
+fn bodies(sent: &str) -> Vec<&str> {
+    sent.lines().filter(|line| line.starts_with('/')).collect()
+}
+
+const PIPELINE: &str = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n\
+    POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello\
+    GET /job1 HTTP/1.1\r\nHost: h\r\n\r\n\
+    POST /job2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n\
+    GET /c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let (sent, closing) = whole(PIPELINE.as_bytes());
+    assert_eq!(bodies(&sent), ["/a", "/b", "/job1done", "/job2done", "/c"]);
+    assert_eq!(closing, Some(Closing::Now));
+}
+
+#[test]
+fn unread_input_makes_the_close_linger() {
+    let (_, closing) = whole(format!("{PIPELINE}GET /never HTTP/1.1\r\n").as_bytes());
+    assert_eq!(closing, Some(Closing::Linger));
+}
+
+#[test]
+fn the_last_request_allowed_says_close() {
+    let limits = Limits { requests: 2, ..Limits::default() };
+    let get = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3);
+    let (sent, closing) = play(&[get.as_bytes()], limits, 1000);
+    assert_eq!(bodies(&sent).len(), 2);
+    assert_eq!(sent.matches("Connection: close").count(), 1);
+    assert_eq!(closing, Some(Closing::Linger));
+}
+
+#[test]
+fn a_body_over_the_bound_is_refused() {
+    let limits = Limits { body_bytes: 4, ..Limits::default() };
+    let sized = "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
+    let chunked =
+        "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    for request in [sized, chunked] {
+        let (sent, closing) = play(&[request.as_bytes()], limits, 1000);
+        assert!(sent.starts_with("HTTP/1.1 413"), "{sent}");
+        assert_eq!(closing, Some(Closing::Linger));
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_100_gets_it_and_one_that_does_not_wait_does_not() {
+    let head = "POST /b HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    let (sent, _) = play(&[head.as_bytes(), b"hello"], Limits::default(), 1000);
+    assert!(sent.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"), "{sent}");
+    let (sent, _) = whole(format!("{head}hello").as_bytes());
+    assert!(sent.starts_with("HTTP/1.1 200"), "{sent}");
+}
+
+#[test]
+fn http10_is_closed_unless_it_asks_not_to_be() {
+    let (sent, closing) = whole(b"GET /a HTTP/1.0\r\n\r\n");
+    assert!(sent.contains("Connection: close"));
+    assert_eq!(closing, Some(Closing::Now));
+    let (sent, closing) = whole(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(sent.contains("Connection: keep-alive"));
+    assert_eq!(closing, None);
+}
+
+proptest! {
+    /// However the bytes are cut and however small the turns are, the answers are the same.
+    #[test]
+    fn the_answers_do_not_depend_on_how_bytes_arrive(
+        cuts in proptest::collection::vec(0..PIPELINE.len(), 0..12),
+        budget in 1u32..4,
+    ) {
+        let mut cuts = cuts;
+        cuts.extend([0, PIPELINE.len()]);
+        cuts.sort_unstable();
+        cuts.dedup();
+        let pieces: Vec<&[u8]> =
+            cuts.windows(2).map(|cut| &PIPELINE.as_bytes()[cut[0]..cut[1]]).collect();
+        let expected = whole(PIPELINE.as_bytes());
+        prop_assert_eq!(play(&pieces, Limits::default(), budget), expected);
+    }
+
+    /// Whatever a stranger sends, the connection comes to rest.
+    #[test]
+    fn no_input_panics_or_spins(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        start in "(GET|POST|OPTIONS|X) /?[a-z%.]{0,9} HTTP/1.[01]\r\n",
+    ) {
+        let mut request = start.into_bytes();
+        request.extend(bytes);
+        whole(&request);
+    }
+}
