@@ -16,6 +16,7 @@ const ALLOWED: usize = 64;
 /// Connections it is asked for.
 const CROWD: usize = 200;
 
+const ERRORS: &str = "forebay_accept_errors_total";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn site() -> Folder {
@@ -45,6 +46,13 @@ fn is_served(served: &Served) -> bool {
     served.client().get("/").is_ok_and(|answer| answer.status == 200)
 }
 
+/// What the crowd got, for people.
+fn summary(crowd: &Crowd) -> String {
+    let empty = crowd.members.iter().filter(|member| member.received.is_empty()).count();
+    let [fine, busy] = [200, 503].map(|status| crowd.answered(status));
+    format!("{fine} got 200, {busy} got 503, {empty} nothing, {} are open", crowd.open())
+}
+
 /// A crowd takes every descriptor, with the limits that come by default and with limits far above
 /// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
 /// a 503 or a closed connection, or stay in the queue until there is room. The server does not
@@ -55,10 +63,12 @@ fn exhausted_descriptors_are_survived() {
     for settings in ["", careless] {
         let folder = site();
         let served = narrow(&folder, settings);
+        assert!(is_served(&served) && served.metric(ERRORS) == 0);
         let at_rest = open_descriptors(served.pid());
         let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();
         crowd.send(GET);
-        assert!(crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10), "nobody is served");
+        let some = crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10);
+        assert!(some, "{settings:?}: not even ten are served: {}", summary(&crowd));
         // What is open now stays open: the worst case for whoever waits.
         let share = idle_share(&served);
         assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
@@ -71,10 +81,21 @@ fn exhausted_descriptors_are_survived() {
         assert!(fine < ALLOWED, "{fine} are served with {ALLOWED} descriptors");
         let odd = crowd.members.iter().filter(|m| !m.received.is_empty()).count() - fine - busy;
         assert_eq!(odd, 0, "answers other than 200 and 503");
-        assert!(open_descriptors(served.pid()) <= ALLOWED);
 
+        // A file that was not asked for before cannot be opened now, or just so: 503, not 404.
+        let kept = crowd.members.iter_mut().find(|member| member.end.is_none()).expect("one");
+        kept.received.clear();
+        kept.send(b"GET /0.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(soon(PATIENCE, || {
+            kept.read();
+            kept.received.len() > 12
+        }));
+        let status = String::from_utf8_lossy(&kept.received[9..12]).into_owned();
+        assert!(["200", "503"].contains(&&*status), "{status} for a file that cannot be opened");
         drop(crowd);
         assert!(soon(PATIENCE, || is_served(&served)), "not served after the crowd has left");
+        let is_whole = || served.client().get("/0.bin").is_ok_and(|it| it.body.len() == 2 << 20);
+        assert!(soon(PATIENCE, is_whole), "the lack of descriptors is remembered with the file");
         let back = || open_descriptors(served.pid()) <= at_rest + 4;
         assert!(
             soon(PATIENCE, back),
@@ -84,7 +105,7 @@ fn exhausted_descriptors_are_survived() {
         let refused = ["limit", "client_limit", "descriptors"].map(|reason| {
             served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
         });
-        let errors = served.metric("forebay_accept_errors_total");
+        let errors = served.metric(ERRORS);
         println!("refused {refused:?}, failed accepts {errors}");
         let unserved = (CROWD - fine) as u64;
         assert!(refused.iter().sum::<u64>() + errors > 0, "{unserved} not served, none counted");

@@ -102,7 +102,8 @@ fn a_second_signal_is_immediate() {
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
-        assert!(served.wait(Duration::from_millis(200)).is_none(), "it does not drain");
+        // Two signals within a quarter of a second are one (some shells send it twice).
+        assert!(served.wait(Duration::from_millis(400)).is_none(), "it does not drain");
         served.signal(second);
         let (_, last) = end_of(&mut served);
         assert!(last.contains("1 aborted"), "{last}");

@@ -15,8 +15,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -27,9 +27,10 @@ const STORM: Duration = Duration::from_millis(2500);
 /// Between two changes.
 const PAUSE: Duration = Duration::from_millis(12);
 
-/// The two files: one that fits into the data cache, one that is sent from the file.
+/// The two files: one that fits into the data cache, one that is sent from the file (with the
+/// default `cache.file_bytes` of 1 MiB).
 const FILES: [Kind; 2] =
-    [Kind { path: "/small.txt", blocks: 40 }, Kind { path: "/large.bin", blocks: 40_960 }];
+    [Kind { path: "/small.txt", blocks: 40 }, Kind { path: "/large.bin", blocks: 19_200 }];
 
 /// One file that changes, and its usual size.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,9 @@ impl Kind {
     }
 }
 
+/// Each kind of change has the machine for itself.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// What the readers saw together.
 #[derive(Debug, Default)]
 struct Seen {
@@ -64,6 +68,7 @@ fn under_load<B>(
     check: impl Fn(usize, B, Result<&Answer, &Cut>) + Sync,
     writer: impl FnOnce(),
 ) -> Seen {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (seen, done) = (Seen::default(), AtomicBool::new(false));
     let read = |reader: usize| {
         let mut client = Client::connect(addr);
