@@ -2,6 +2,7 @@
 //! made a server wrong, the same bytes and times in every run.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::umask;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -102,6 +103,8 @@ const TEXTS: &[(&str, &str)] = &[
 /// # Panics
 /// If the file system refuses.
 pub fn build(folder: &Path) {
+    // whatever the person who runs the tests has set, the server's user must get in
+    umask(Mode::from_raw_mode(0o022));
     let root = folder.join("root");
     fs::create_dir_all(root.join("empty")).unwrap();
     fs::create_dir_all(root.join("index-is-a-directory/index.html")).unwrap();

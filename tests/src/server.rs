@@ -2,8 +2,10 @@
 
 use crate::{ENGINES, wire};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -296,6 +298,7 @@ fn folder() -> PathBuf {
     let folder = env::temp_dir().join(format!("forebay-test-{}-{number}", process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     folder
 }
 
