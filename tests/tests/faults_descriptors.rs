@@ -16,6 +16,8 @@ const ALLOWED: usize = 64;
 /// Connections it is asked for.
 const CROWD: usize = 200;
 
+/// More connections than there can be.
+const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
 const ERRORS: &str = "forebay_accept_errors_total";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -59,8 +61,7 @@ fn summary(crowd: &Crowd) -> String {
 /// spin, and when the crowd has left it serves again.
 #[test]
 fn exhausted_descriptors_are_survived() {
-    let careless = "limits.connections = 100000\nlimits.connections_per_client = 100000";
-    for settings in ["", careless] {
+    for settings in ["", CARELESS] {
         let folder = site();
         let served = narrow(&folder, settings);
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
@@ -110,6 +111,26 @@ fn exhausted_descriptors_are_survived() {
         let unserved = (CROWD - fine) as u64;
         assert!(refused.iter().sum::<u64>() + errors > 0, "{unserved} not served, none counted");
         assert!(busy as u64 <= refused.iter().sum(), "{busy} got 503, {refused:?} counted");
+    }
+}
+
+/// A crowd that is there before the server has started altogether takes what clients may take, and
+/// nothing that the server itself still needs: it starts all the same.
+#[test]
+fn a_crowd_at_the_start_does_not_end_the_server() {
+    let folder = site();
+    for round in 0..8 {
+        let served = narrow(&folder, CARELESS);
+        let crowd = Crowd::connect(served.addr(), CROWD, 10);
+        let mut crowd =
+            crowd.unwrap_or_else(|error| panic!("{round}: {error}: {}", served.stderr()));
+        crowd.send(GET);
+        let some = |crowd: &Crowd| crowd.answered(200) + crowd.answered(503) > 0;
+        let any = crowd.read_until(PATIENCE, some);
+        assert!(any, "round {round}: {}, {}", summary(&crowd), served.stderr());
+        drop(crowd);
+        assert!(soon(PATIENCE, || is_served(&served)), "round {round}");
+        assert!(served.metric("forebay_connections_accepted_total") > 0, "round {round}");
     }
 }
 
