@@ -1,5 +1,7 @@
 //! A connection without a socket: bytes go in as they may arrive, answers come out.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
 use forebay_conn::*;
 use forebay_metrics::{Local, Off, Stopwatch};
 use proptest::prelude::*;

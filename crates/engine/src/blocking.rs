@@ -80,6 +80,11 @@ impl<H: Handler> Stock<H> {
         })
     }
 
+    /// Lets go of all workers in stock, and so of what their handlers have not yet written.
+    pub fn clear(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The thread needs it no longer.
     pub fn give_back(&self, worker: Worker<H>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);

@@ -92,8 +92,10 @@ where
     for index in 0..entrance.listeners().count() {
         while crew.accept(&mut entrance, index, &mut worker, parts.most) {}
     }
-    drop(entrance);
-    Ok(crew.wait_for_all())
+    drop((entrance, worker));
+    let ended = crew.wait_for_all();
+    crew.stock.clear();
+    Ok(ended)
 }
 
 impl<H> Crew<H>

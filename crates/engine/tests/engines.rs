@@ -1,6 +1,8 @@
 //! Every engine with a handler made for the purpose: what a handler may do, and what an engine owes
 //! it.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
 use forebay_conn::*;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
@@ -18,9 +20,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// A connection that was handed over, with what had been received.
+type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
+
 /// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, anything else its own name.
 struct Paths {
-    away: Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>,
+    away: Away,
     lines: Sender<(u16, u64)>,
 }
 
@@ -121,7 +126,7 @@ struct Running {
     control: Arc<Control>,
     locals: Arc<Mutex<Vec<Arc<Local>>>>,
     admission: Arc<Admission>,
-    away: Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>,
+    away: Away,
     lines: std::sync::mpsc::Receiver<(u16, u64)>,
     thread: JoinHandle<Ended>,
 }

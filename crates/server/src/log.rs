@@ -179,8 +179,8 @@ impl Log {
 
     /// Writes what was handed over and ends the writer. Loggers should be dropped before; they hand
     /// over their last lines. Waits at most `within`; says whether the writer ended in time.
-    pub fn close(self, within: Duration) -> bool {
-        let Some(running) = self.running else { return true };
+    pub fn close(&self, within: Duration) -> bool {
+        let Some(running) = &self.running else { return true };
         let deadline = Instant::now() + within;
         if running.to_writer.send_timeout(Message::Close, within).is_err() {
             return false;

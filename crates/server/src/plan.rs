@@ -1,7 +1,7 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::Config;
+use crate::config::{Config, Engine};
 use forebay_conn::Limits;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
@@ -10,13 +10,21 @@ use std::time::Duration;
 /// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
 
+/// Threads of a pool, and most threads of `threads`, unless configured.
+const POOL_THREADS: u64 = 64;
+const MOST_THREADS: u64 = 1024;
+
 /// A configuration resolved for this machine.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Loops that serve clients.
+    /// The engine.
+    pub engine: Engine,
+    /// Its loops, its threads, or how many threads it may have at once.
     pub workers: usize,
-    /// What each loop keeps to.
-    pub engine: Settings,
+    /// Listening sockets per address: one for each that accepts.
+    pub entrances: usize,
+    /// What the engine keeps to.
+    pub settings: Settings,
     /// What the content is.
     pub site: forebay_site::Settings,
     /// Connections at once, in all.
@@ -37,9 +45,17 @@ impl Plan {
         let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         let per_client = config.limits.connections_per_client.or((connections / 2).max(1));
+        let auto = match config.engine {
+            Engine::Event => cores as u64,
+            Engine::Pool => POOL_THREADS,
+            Engine::Threads => MOST_THREADS,
+        };
+        let workers = as_usize(config.workers.or(auto)).max(1);
         Plan {
-            workers: as_usize(config.workers.or(cores as u64)).max(1),
-            engine: Settings {
+            engine: config.engine,
+            workers,
+            entrances: if config.engine == Engine::Event { workers } else { 1 },
+            settings: Settings {
                 limits: limits(config),
                 timeouts: timeouts(config),
                 sample: config.sample.try_into().unwrap_or(u32::MAX),
@@ -118,6 +134,6 @@ mod tests {
         config.limits.requests_per_connection = 0;
         let plan = Plan::new(&config, 2, 20_000);
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));
-        assert_eq!(plan.engine.limits.requests, u32::MAX);
+        assert_eq!(plan.settings.limits.requests, u32::MAX);
     }
 }

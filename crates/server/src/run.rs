@@ -3,29 +3,23 @@
 //! Order at start: descriptors, sockets, content, log, loops, admin listener. At the end the same
 //! backwards. Signals arrive here, and only here.
 
-use crate::admin::{Admin, Snapshot, Source};
-use crate::config::Config;
+use crate::admin::{Admin, Snapshot};
 use crate::config::choice::Word;
-use crate::handler::FastLane;
+use crate::config::{Config, Listen};
+use crate::engines::{self, Outcome, Parts};
 use crate::listen::{self, ListenError, Listener};
 use crate::log::{Log, LogError};
 use crate::plan::Plan;
 use crossbeam_channel::{Receiver, Sender, never, unbounded};
-use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
-use forebay_engine::event::{EventLoop, Parts};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::settings::Settings;
-use forebay_engine::worker;
-use forebay_metrics::{Gauge, Local, Totals};
-use forebay_site::{Content, OpenError, Site};
+use forebay_metrics::{Gauge, Local};
+use forebay_site::{Content, OpenError};
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io::Write;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -84,13 +78,13 @@ fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
-    Ended(Result<Ended, String>),
+    Ended(Outcome),
 }
 
 /// The parts of a running server that its main thread holds.
 struct Server {
     control: Arc<Control>,
-    loops: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     admin: Option<(Arc<Control>, JoinHandle<()>)>,
     admission: Arc<Admission>,
     log: Arc<Log>,
@@ -118,66 +112,44 @@ impl Server {
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
         let plan = Plan::new(config, process::usable_cores(), descriptors);
-        let listeners = listen::bind(&config.listen, plan.workers).map_err(RunError::Listen)?;
+        let listeners = listen::bind(&config.listen, plan.entrances).map_err(RunError::Listen)?;
         let admin_listener = match config.admin.listen.0 {
             Some(address) => {
-                let wanted = [crate::config::Listen::At(address)];
-                Some(listen::bind(&wanted, 1).map_err(RunError::Listen)?.remove(0))
+                let bound = listen::bind(&[Listen::At(address)], 1).map_err(RunError::Listen)?;
+                bound.into_iter().next()
             }
             None => None,
         };
-        let content = Content::open(plan.site.clone(), |notice| eprintln!("forebay: {notice}"))
+        let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
         let log = Arc::new(Log::open(&config.log).map_err(RunError::Log)?);
-        let control = Arc::new(Control::new(plan.workers).map_err(resources("descriptors"))?);
-        let admission = Admission::new(plan.connections, plan.connections_per_client);
-        let loop_metrics: Vec<_> = (0..plan.workers).map(|_| Arc::new(Local::default())).collect();
+        let control = Control::new(plan.entrances).map_err(resources("descriptors"))?;
         let helper_metrics: Arc<[Local]> = (0..plan.helpers).map(|_| Local::default()).collect();
-        let helpers = Helpers::new(Arc::clone(&helper_metrics), plan.engine.sample);
-
         let start_line = start_line(config, &plan, &listeners, admin_listener.as_ref());
-        let mut loops = Vec::new();
-        for (index, sockets) in by_loop(listeners, plan.workers).into_iter().enumerate() {
-            let metrics = Arc::clone(&loop_metrics[index]);
-            let now = worker::read_clocks();
-            let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
-            let parts = Parts {
-                listeners: sockets,
-                handler: FastLane::new(site, log.logger()),
-                settings: plan.engine.clone(),
-                admission: Arc::clone(&admission),
-                helpers: helpers.clone(),
-                control: Arc::clone(&control),
-                index,
-                metrics,
-            };
-            loops.push(spawn(format!("event-{index}"), parts, Some(to_main.clone()))?);
-        }
+        let parts = Parts {
+            admission: Admission::new(plan.connections, plan.connections_per_client),
+            helpers: Helpers::new(Arc::clone(&helper_metrics), plan.settings.sample),
+            register: Arc::default(),
+            control: Arc::new(control),
+            log,
+            content,
+            plan,
+        };
+        let tell = move |outcome| drop(to_main.send(Event::Ended(outcome)));
+        let threads = parts.start(listeners, tell).map_err(resources("a thread"))?;
         let admin = match admin_listener {
-            Some(listener) => {
-                let figures = Figures {
-                    content,
-                    loop_metrics,
-                    helper_metrics,
-                    admission: Arc::clone(&admission),
-                    helpers,
-                    log: Arc::clone(&log),
-                    started_ms: clock::coarse_ms(),
-                    engine: config.engine.word().to_owned(),
-                    workers: plan.workers,
-                };
-                Some(start_admin(listener, Arc::new(move || figures.snapshot()))?)
-            }
+            Some(listener) => Some(start_admin(listener, parts.clone(), helper_metrics)?),
             None => None,
         };
-        eprintln!("{start_line}");
-        Ok(Server { control, loops, admin, admission, log, drain: plan.drain, events })
+        let _ = writeln!(io::stderr(), "{start_line}");
+        let Parts { control, admission, log, plan, .. } = parts;
+        Ok(Server { control, threads, admin, admission, log, drain: plan.drain, events })
     }
 
     /// Waits for signals and for the loops to end.
     fn serve(self) -> Result<(), RunError> {
         let mut ended = Ended::default();
-        let mut left = self.loops.len();
+        let mut left = self.threads.len();
         let mut failure = None;
         let mut reason = None;
         let mut deadline = never();
@@ -200,7 +172,7 @@ impl Server {
                 }
                 Some(Event::Signal(_)) if drain_began.elapsed() < SAME_SIGNAL => {}
                 Some(Event::Signal(signal)) => {
-                    eprintln!("forebay: {} again: stopping now", name(signal));
+                    say(format_args!("{} again: stopping now", name(signal)));
                     self.control.give(Order::Stop);
                 }
                 Some(Event::Ended(Ok(of_loop))) => {
@@ -214,11 +186,11 @@ impl Server {
                 }
                 None => {
                     let open = self.admission.open();
-                    eprintln!(
-                        "forebay: {:?} of draining are over, {open} connections still open: \
+                    say(format_args!(
+                        "{:?} of draining are over, {open} connections still open: \
                          stopping now",
                         self.drain
-                    );
+                    ));
                     deadline = never();
                     self.control.give(Order::Stop);
                 }
@@ -234,12 +206,12 @@ impl Server {
     fn say_draining(&self, signal: &str, bounded: bool) {
         let open = self.admission.open();
         let bound = if bounded { format!("at most {:?}", self.drain) } else { "no limit".into() };
-        eprintln!("forebay: {signal}: draining {open} connections, {bound}; again to stop now");
+        say(format_args!("{signal}: draining {open} connections, {bound}; again to stop now"));
     }
 
     /// Ends what serves no clients, and says how it went.
     fn finish(self, reason: &str, ended: Ended) {
-        for thread in self.loops {
+        for thread in self.threads {
             let _ = thread.join();
         }
         if let Some((control, thread)) = self.admin {
@@ -247,71 +219,29 @@ impl Server {
             let _ = thread.join();
         }
         let began = Instant::now();
-        let log_is_whole = Arc::into_inner(self.log).is_none_or(|log| log.close(LOG_CLOSE));
-        if !log_is_whole {
-            eprintln!("forebay: the access log took no lines for {:?}", began.elapsed());
+        if !self.log.close(LOG_CLOSE) {
+            say(format_args!("the access log took no lines for {:?}", began.elapsed()));
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
-        eprintln!(
-            "forebay: stopped ({reason}): {drained} connections drained, {} aborted \
+        say(format_args!(
+            "stopped ({reason}): {drained} connections drained, {} aborted \
              ({aborted_receiving} receiving, {aborted_in_job} in a job, {aborted_sending} sending)",
             ended.aborted()
-        );
+        ));
     }
-}
-
-/// Each loop's sockets, with the addresses they are bound to.
-fn by_loop(listeners: Vec<Listener>, loops: usize) -> Vec<Vec<(OwnedFd, SocketAddr)>> {
-    let mut by_loop: Vec<Vec<_>> = (0..loops).map(|_| Vec::new()).collect();
-    for Listener { address, sockets } in listeners {
-        for (sockets_of_loop, socket) in by_loop.iter_mut().zip(sockets) {
-            sockets_of_loop.push((socket, address));
-        }
-    }
-    by_loop
-}
-
-/// Runs a loop on a thread of its own; how it ended is told to `to_main`.
-fn spawn<H: Handler + Send + 'static>(
-    name: String,
-    parts: Parts<H>,
-    to_main: Option<Sender<Event>>,
-) -> Result<JoinHandle<()>, RunError>
-where
-    H::Body: Send,
-    H::Line: Send,
-{
-    let event_loop = EventLoop::new(parts).map_err(resources("a loop's descriptors"))?;
-    let serve = move || {
-        let result = match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
-            Ok(Ok(ended)) => Ok(ended),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("it panicked".to_owned()),
-        };
-        if let Some(to_main) = to_main {
-            let _ = to_main.send(Event::Ended(result));
-        }
-    };
-    std::thread::Builder::new().name(name).spawn(serve).map_err(resources("a thread"))
 }
 
 fn start_admin(
     listener: Listener,
-    source: Source,
+    parts: Parts,
+    helper_metrics: Arc<[Local]>,
 ) -> Result<(Arc<Control>, JoinHandle<()>), RunError> {
     let control = Arc::new(Control::new(1).map_err(resources("descriptors"))?);
-    let metrics = Arc::new(Local::default());
-    let parts = Parts {
-        handler: Admin::new(source, listener.address),
-        listeners: listener.sockets.into_iter().map(|fd| (fd, listener.address)).collect(),
-        settings: Settings { sample: 0, ..Settings::default() },
-        admission: Admission::new(256, 256),
-        helpers: Helpers::new(Arc::new([]), 0),
-        control: Arc::clone(&control),
-        index: 0,
-        metrics,
-    };
-    Ok((control, spawn("admin".to_owned(), parts, None)?))
+    let started_ms = clock::coarse_ms();
+    let source = Arc::new(move || snapshot(&parts, &helper_metrics, started_ms));
+    let handler = Admin::new(source, listener.address);
+    let thread = engines::start_apart("admin", listener, handler, Arc::clone(&control));
+    Ok((control, thread.map_err(resources("the admin listener's thread"))?))
 }
 
 fn listen_for_signals(to_main: Sender<Event>) -> io::Result<()> {
@@ -350,46 +280,36 @@ fn start_line(
     format!(
         "forebay {version}: serving {root} on {} (engine {}, workers {}{admin})",
         addresses.join(" "),
-        config.engine.word(),
+        plan.engine.word(),
         plan.workers
     )
 }
 
 /// Everything the admin listener can report.
-struct Figures {
-    content: Arc<Content>,
-    loop_metrics: Vec<Arc<Local>>,
-    helper_metrics: Arc<[Local]>,
-    admission: Arc<Admission>,
-    helpers: Helpers<forebay_site::Job>,
-    log: Arc<Log>,
-    started_ms: u64,
-    engine: String,
-    workers: usize,
+fn snapshot(parts: &Parts, helper_metrics: &[Local], started_ms: u64) -> Snapshot {
+    let content = parts.content.figures();
+    Snapshot {
+        totals: parts.register.totals(helper_metrics),
+        gauges: vec![
+            (Gauge::Connections, parts.admission.open() as u64),
+            (Gauge::CacheBytes, content.bytes),
+            (Gauge::CacheEntries, content.entries),
+            (Gauge::CacheEvictions, content.evictions),
+            (Gauge::CacheInvalidations, content.invalidations),
+            (Gauge::WatchedDirectories, content.watched_directories),
+            (Gauge::Helpers, parts.helpers.threads() as u64),
+            (Gauge::LogDropped, parts.log.dropped()),
+            (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
+        ],
+        info: vec![
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("engine", parts.plan.engine.word().to_owned()),
+            ("workers", parts.plan.workers.to_string()),
+        ],
+    }
 }
 
-impl Figures {
-    fn snapshot(&self) -> Snapshot {
-        let locals = self.loop_metrics.iter().map(Arc::as_ref).chain(self.helper_metrics.iter());
-        let content = self.content.figures();
-        Snapshot {
-            totals: Totals::of(locals),
-            gauges: vec![
-                (Gauge::Connections, self.admission.open() as u64),
-                (Gauge::CacheBytes, content.bytes),
-                (Gauge::CacheEntries, content.entries),
-                (Gauge::CacheEvictions, content.evictions),
-                (Gauge::CacheInvalidations, content.invalidations),
-                (Gauge::WatchedDirectories, content.watched_directories),
-                (Gauge::Helpers, self.helpers.threads() as u64),
-                (Gauge::LogDropped, self.log.dropped()),
-                (Gauge::UptimeSeconds, (clock::coarse_ms() - self.started_ms) / 1000),
-            ],
-            info: vec![
-                ("version", env!("CARGO_PKG_VERSION").to_owned()),
-                ("engine", self.engine.clone()),
-                ("workers", self.workers.to_string()),
-            ],
-        }
-    }
+/// Tells the operator; standard error may be closed, which is no reason to stop.
+fn say(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "forebay: {what}");
 }

@@ -24,6 +24,10 @@ pub trait Word: Copy + PartialEq + 'static {
 /// The loop that performs the steps of the request path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
+    /// A new thread per connection, none kept.
+    Threads,
+    /// A fixed number of threads, each of which accepts.
+    Pool,
     /// One loop per core, readiness based.
     #[default]
     Event,
@@ -37,8 +41,8 @@ impl fmt::Display for Engine {
 
 impl Word for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
-    const WORDS: &'static [&'static str] = &["event"];
-    const MEANINGS: &'static [Engine] = &[Engine::Event];
+    const WORDS: &'static [&'static str] = forebay_engine::NAMES;
+    const MEANINGS: &'static [Engine] = &[Engine::Threads, Engine::Pool, Engine::Event];
 }
 
 /// How a line of the access log is written.

@@ -1,0 +1,194 @@
+//! Starts the engine a plan names. Each loop or thread gets a handler and counters of its own; the
+//! counters are kept in a register for whoever reports them.
+
+use crate::config::Engine;
+use crate::handler::FastLane;
+use crate::listen::Listener;
+use crate::log::Log;
+use crate::plan::Plan;
+use forebay_conn::Handler;
+use forebay_engine::admission::Admission;
+use forebay_engine::control::{Control, Ended};
+use forebay_engine::event::{self, EventLoop};
+use forebay_engine::helpers::Helpers;
+use forebay_engine::{pool, threads, worker};
+use forebay_metrics::{Local, Totals};
+use forebay_site::{Content, Site};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// All counters of an engine: those of its loops and threads, and those of its helpers.
+#[derive(Default)]
+pub struct Register(Mutex<Vec<Arc<Local>>>);
+
+impl Register {
+    /// New counters.
+    fn add(&self) -> Arc<Local> {
+        let local = Arc::new(Local::default());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&local));
+        local
+    }
+
+    /// What they add up to, with those of `helpers`.
+    pub fn totals(&self, helpers: &[Local]) -> Totals {
+        let locals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Totals::of(locals.iter().map(Arc::as_ref).chain(helpers))
+    }
+}
+
+/// What engines are made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// What was configured.
+    pub plan: Plan,
+    /// What is served.
+    pub content: Arc<Content>,
+    /// Where it is logged.
+    pub log: Arc<Log>,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// The count of connections.
+    pub admission: Arc<Admission>,
+    /// Where the counters are kept.
+    pub register: Arc<Register>,
+    /// Threads for jobs.
+    pub helpers: Helpers<forebay_site::Job>,
+}
+
+/// How an engine's thread has ended: with its figures, or why it could not go on.
+pub type Outcome = Result<Ended, String>;
+
+impl Parts {
+    /// Starts the engine's threads on these listeners. Each tells `tell` when it has ended.
+    ///
+    /// # Errors
+    /// Lack of descriptors or threads.
+    pub fn start(
+        &self,
+        listeners: Vec<Listener>,
+        tell: impl Fn(Outcome) + Clone + Send + 'static,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
+        let mut entrances = by_entrance(listeners, self.plan.entrances).into_iter().enumerate();
+        match self.plan.engine {
+            Engine::Event => entrances
+                .map(|(index, listeners)| {
+                    let event_loop = self.event_loop(index, listeners)?;
+                    spawn(format!("event-{index}"), move || event_loop.run(), tell.clone())
+                })
+                .collect(),
+            Engine::Threads => {
+                let parts = threads::Parts {
+                    listeners: entrances.next().map(|(_, sockets)| sockets).unwrap_or_default(),
+                    make: self.maker(),
+                    settings: self.plan.settings.clone(),
+                    admission: Arc::clone(&self.admission),
+                    control: Arc::clone(&self.control),
+                    most: self.plan.workers,
+                };
+                Ok(vec![spawn("threads".to_owned(), || threads::run(parts), tell)?])
+            }
+            Engine::Pool => {
+                let parts = pool::Parts {
+                    listeners: entrances.next().map(|(_, sockets)| sockets).unwrap_or_default(),
+                    make: self.maker(),
+                    settings: self.plan.settings.clone(),
+                    admission: Arc::clone(&self.admission),
+                    control: Arc::clone(&self.control),
+                    threads: self.plan.workers,
+                };
+                Ok(vec![spawn("pool".to_owned(), || pool::run(parts), tell)?])
+            }
+        }
+    }
+
+    fn event_loop(
+        &self,
+        index: usize,
+        listeners: Vec<(OwnedFd, SocketAddr)>,
+    ) -> io::Result<EventLoop<FastLane>> {
+        let metrics = self.register.add();
+        EventLoop::new(event::Parts {
+            listeners,
+            handler: self.handler(Arc::clone(&metrics)),
+            settings: self.plan.settings.clone(),
+            admission: Arc::clone(&self.admission),
+            helpers: self.helpers.clone(),
+            control: Arc::clone(&self.control),
+            index,
+            metrics,
+        })
+    }
+
+    fn maker(&self) -> forebay_engine::blocking::Make<FastLane> {
+        let parts = self.clone();
+        Box::new(move || {
+            let metrics = parts.register.add();
+            (parts.handler(Arc::clone(&metrics)), metrics)
+        })
+    }
+
+    fn handler(&self, metrics: Arc<Local>) -> FastLane {
+        let site = Site::new(Arc::clone(&self.content), metrics, worker::read_clocks());
+        FastLane::new(site, self.log.logger())
+    }
+}
+
+/// Each entrance's sockets, with the addresses they are bound to.
+fn by_entrance(listeners: Vec<Listener>, entrances: usize) -> Vec<Vec<(OwnedFd, SocketAddr)>> {
+    let mut by_entrance: Vec<Vec<_>> = (0..entrances).map(|_| Vec::new()).collect();
+    for Listener { address, sockets } in listeners {
+        for (sockets_of_one, socket) in by_entrance.iter_mut().zip(sockets) {
+            sockets_of_one.push((socket, address));
+        }
+    }
+    by_entrance
+}
+
+/// Runs a loop on a thread of its own.
+fn spawn(
+    name: String,
+    run: impl FnOnce() -> io::Result<Ended> + Send + 'static,
+    tell: impl Fn(Outcome) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let run = move || {
+        tell(match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(ended)) => Ok(ended),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("it panicked".to_owned()),
+        });
+    };
+    std::thread::Builder::new().name(name).spawn(run)
+}
+
+/// Serves a handler of its own on one loop, apart from the engine: the admin listener.
+///
+/// # Errors
+/// Lack of descriptors or threads.
+pub fn start_apart<H>(
+    name: &str,
+    listener: Listener,
+    handler: H,
+    control: Arc<Control>,
+) -> io::Result<JoinHandle<()>>
+where
+    H: Handler + Send + 'static,
+    H::Body: Send,
+    H::Line: Send,
+    H::Job: Send,
+{
+    let event_loop = EventLoop::new(event::Parts {
+        handler,
+        listeners: by_entrance(vec![listener], 1).remove(0),
+        settings: forebay_engine::settings::Settings { sample: 0, ..Default::default() },
+        admission: Admission::new(256, 256),
+        helpers: Helpers::new(Arc::new([]), 0),
+        control,
+        index: 0,
+        metrics: Arc::default(),
+    })?;
+    spawn(name.to_owned(), move || event_loop.run(), |_| {})
+}
