@@ -7,7 +7,9 @@ use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings};
 use crate::store::Store;
 use crate::watch::{Untold, Watcher};
+use forebay_sys::file;
 use std::mem::discriminant;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -60,6 +62,8 @@ impl Content {
     ) -> Result<Arc<Content>, OpenError> {
         let place = Place::open(&settings.root)
             .map_err(|error| OpenError::Root { root: settings.root.clone(), error })?;
+        file::find_beneath(place.current().directory.as_fd(), b"")
+            .map_err(|error| OpenError::Beneath { error })?;
         let store = Store::new(&settings.cache);
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (store.is_on() && most > 0).then(|| Watcher::new(most)) {
@@ -144,8 +148,7 @@ impl Content {
             }
         }
         if let Some(watcher) = &self.watcher {
-            let signposts: Vec<_> = self.places.iter().flat_map(Place::signposts).collect();
-            watcher.set_signposts(&signposts);
+            watcher.set_signposts(self.places.iter().flat_map(Place::signposts).collect());
         }
     }
 

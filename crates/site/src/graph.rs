@@ -56,11 +56,14 @@ pub(crate) struct Graph {
     /// The roots of sites, by the root's number.
     roots: HashMap<u64, Directory>,
     /// Names outside of the roots that decide where a root's path leads.
-    signposts: HashSet<(Directory, Box<[u8]>)>,
+    signposts: Signposts,
     /// Registrations since the last sweep, and how many were left then.
     registered: usize,
     left: usize,
 }
+
+/// Names by the directory they are in.
+pub(crate) type Signposts = HashMap<Directory, Vec<Vec<u8>>>;
 
 #[derive(Debug, Default)]
 struct Node {
@@ -110,8 +113,8 @@ impl Graph {
     }
 
     /// Replaces the names that decide where the roots' paths lead.
-    pub(crate) fn set_signposts(&mut self, signposts: HashSet<(Directory, Box<[u8]>)>) {
-        signposts.iter().for_each(|(directory, _)| self.add(*directory));
+    pub(crate) fn set_signposts(&mut self, signposts: Signposts) {
+        signposts.keys().for_each(|directory| self.add(*directory));
         self.signposts = signposts;
     }
 
@@ -162,8 +165,8 @@ impl Graph {
 
     /// Something happened to `name` in `directory`.
     pub(crate) fn strike_name(&mut self, directory: Directory, name: &[u8], struck: &mut Struck) {
-        struck.roots |=
-            !self.signposts.is_empty() && self.signposts.contains(&(directory, Box::from(name)));
+        let signposts = self.signposts.get(&directory);
+        struck.roots |= signposts.is_some_and(|names| names.iter().any(|at| at == name));
         let Some(node) = self.nodes.get_mut(&directory) else { return };
         let Some(at) = node.names.remove(name) else { return };
         void(&at.tickets, struck);
@@ -175,7 +178,7 @@ impl Graph {
     /// Something happened to `directory` itself.
     pub(crate) fn strike_directory(&mut self, directory: Directory, struck: &mut Struck) {
         struck.roots |= self.roots.values().any(|root| *root == directory);
-        struck.roots |= self.signposts.iter().any(|(signpost, _)| *signpost == directory);
+        struck.roots |= self.signposts.contains_key(&directory);
         self.strike_below(directory, struck);
     }
 
@@ -184,7 +187,7 @@ impl Graph {
         self.strike_directory(directory, struck);
         self.nodes.remove(&directory);
         self.roots.retain(|_, root| *root != directory);
-        self.signposts.retain(|(signpost, _)| *signpost != directory);
+        self.signposts.remove(&directory);
     }
 
     /// Anything may have happened. Returns what was watched.
@@ -243,8 +246,8 @@ impl Graph {
                 at.child.is_some() || !at.tickets.is_empty()
             });
         }
-        let kept: HashSet<Directory> = self.signposts.iter().map(|(at, _)| *at).collect();
-        let is_kept = |at: &Directory| kept.contains(at) || self.roots.values().any(|r| r == at);
+        let is_root = |at: &Directory| self.roots.values().any(|root| root == at);
+        let is_kept = |at: &Directory| self.signposts.contains_key(at) || is_root(at);
         let empty = self.nodes.iter().filter(|(_, node)| node.names.is_empty());
         empty.map(|(at, _)| *at).filter(|at| !is_kept(at)).collect()
     }

@@ -167,6 +167,12 @@ pub enum OpenError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// The kernel does not resolve paths beneath a directory: it is older than Linux 5.6, or a
+    /// filter forbids openat2(2).
+    Beneath {
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The thread that waits for changes could not be started.
     Thread {
         /// What the kernel said.
@@ -180,6 +186,11 @@ impl fmt::Display for OpenError {
             OpenError::Root { root, error } => {
                 write!(f, "cannot serve the directory {}: {error}", root.display())
             }
+            OpenError::Beneath { error } => write!(
+                f,
+                "cannot resolve paths beneath the root ({error}); openat2(2) is needed, which Linux \
+                 has since 5.6 and some sandboxes forbid"
+            ),
             OpenError::Thread { error } => {
                 write!(f, "cannot start the thread that watches for changed files: {error}")
             }
@@ -190,7 +201,9 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            OpenError::Root { error, .. } | OpenError::Thread { error } => Some(error),
+            OpenError::Root { error, .. }
+            | OpenError::Beneath { error }
+            | OpenError::Thread { error } => Some(error),
         }
     }
 }

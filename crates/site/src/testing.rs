@@ -108,6 +108,15 @@ impl Client {
         Client { content, site, notices, now_ms, metrics }
     }
 
+    /// Another loop over the same content.
+    pub(crate) fn beside(&self) -> Client {
+        let (content, notices) = (Arc::clone(&self.content), Arc::clone(&self.notices));
+        let metrics = Arc::new(Local::default());
+        let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
+        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
+        Client { content, site, notices, now_ms: self.now_ms, metrics }
+    }
+
     /// Lets time pass for the loop, not for the file system.
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now_ms += ms;

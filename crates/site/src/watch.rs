@@ -1,11 +1,10 @@
 //! Watching the directories on the way to a file, and telling the graph what changed.
 
-use crate::graph::{Graph, Struck, Ticket};
+use crate::graph::{Graph, Signposts, Struck, Ticket};
 use crate::root::Root;
 use crate::settings::Notice;
 use forebay_sys::file::{self, Kind};
 use forebay_sys::watch::{Directory, Event, Interest, Watch};
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -115,15 +114,21 @@ impl Watcher {
         }
     }
 
-    /// Watches the names that decide where a root's path leads.
-    pub(crate) fn set_signposts(&self, names: &[(PathBuf, Vec<u8>)]) {
+    /// Watches the names that decide where a root's path leads. What cannot be watched is found by
+    /// the periodic look at the root.
+    pub(crate) fn set_signposts(&self, names: Vec<(PathBuf, Vec<u8>)>) {
+        let mut opened = Vec::new();
+        for (path, name) in names {
+            let directory = file::open_directory(&path);
+            opened.extend(directory.map(|directory| (directory, name)));
+        }
+        opened.retain(|(at, _)| file::reports_changes(at.as_fd()).unwrap_or(false));
+        let mut signposts = Signposts::new();
         let mut graph = self.graph();
-        let mut signposts = HashSet::new();
-        for (directory, name) in names {
-            // What cannot be watched is found by the periodic look at the root.
-            let Ok(opened) = file::open_directory(directory) else { continue };
-            let Ok(watched) = self.watch.add(opened.as_fd(), Interest::Names) else { continue };
-            signposts.insert((watched, name.clone().into_boxed_slice()));
+        for (directory, name) in opened {
+            if let Ok(watched) = self.watch.add(directory.as_fd(), Interest::Names) {
+                signposts.entry(watched).or_default().push(name);
+            }
         }
         graph.set_signposts(signposts);
     }

@@ -3,4 +3,5 @@
 mod answers;
 mod bodies;
 mod paths;
+mod storm;
 mod truth;
