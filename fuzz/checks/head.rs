@@ -160,7 +160,7 @@ fn reference(framing: Framing, allowance: u64, body: &[u8]) -> Skipped {
         Framing::None => Ok(()),
         Framing::Sized(length) if length > allowance => return Err(413),
         Framing::Sized(length) => pass(&mut bytes, length),
-        Framing::Chunked => pass_chunks(&mut bytes),
+        Framing::Chunked => pass_chunks(&mut bytes, allowance - seen as u64),
     };
     match end {
         Ok(()) => Ok(Some(seen - bytes.len())),
@@ -199,11 +199,15 @@ fn pass_line(bytes: &mut impl Iterator<Item = u8>, first: u8) -> Result<(), Stop
     expect(bytes, b'\n')
 }
 
-fn pass_chunks(bytes: &mut impl Iterator<Item = u8>) -> Result<(), Stop> {
+/// `beyond` bytes are still allowed after the last of `bytes`.
+fn pass_chunks(bytes: &mut impl ExactSizeIterator<Item = u8>, beyond: u64) -> Result<(), Stop> {
     loop {
         let size = pass_chunk_size(bytes)?;
         if size == 0 {
             break;
+        }
+        if size > beyond + bytes.len() as u64 {
+            return Err(Stop::Wrong(413));
         }
         pass(bytes, size)?;
         expect(bytes, b'\r')?;

@@ -39,10 +39,16 @@ impl Lengths {
         if self.chunked {
             return Err(Error::Malformed("Transfer-Encoding is repeated"));
         }
-        if !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(Error::TransferCoding);
+        let codings = || value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
+        let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
+        match codings().position(is_chunked) {
+            Some(0) if codings().count() == 1 => self.chunked = true,
+            // nobody could tell where such a body ends (RFC 9112 §6.3)
+            Some(at) if at + 1 < codings().count() => {
+                return Err(Error::Malformed("chunked is not the last transfer coding"));
+            }
+            _ => return Err(Error::TransferCoding),
         }
-        self.chunked = true;
         Ok(())
     }
 
@@ -176,6 +182,7 @@ impl Skipper {
             (Extension(_), b'\n' | 0) => return wrong("a chunk extension has a forbidden byte"),
             (Extension(size), _) => Extension(size),
             (SizeLf(0), b'\n') => TrailerStart,
+            (SizeLf(size), b'\n') if size > self.allowance => return Err(SkipError::TooLarge),
             (SizeLf(size), b'\n') => Chunk(size),
             (Chunk(left), _) if left == step => ChunkCr,
             (Chunk(left), _) => Chunk(left - step),
@@ -276,8 +283,10 @@ mod tests {
         assert_eq!(skip(body, body.len() as u64), Ok(Some(body.len())));
         assert_eq!(skip(body, body.len() as u64 - 1), Err(SkipError::TooLarge));
         assert_eq!(skip(b"ffffffffffffffff\r\n", 1000), Err(SkipError::TooLarge));
-        assert_eq!(skip(b"fffffffffffffff\r\nabc", 1000), Ok(None));
-        assert_eq!(skip(b"fffffffffffffff\r\nabc", 19), Err(SkipError::TooLarge));
+        assert_eq!(skip(b"fffffffffffffff\r\nabc", u64::MAX), Ok(None));
+        // as soon as the size is known
+        assert_eq!(skip(b"3e8\r\n", 1004), Err(SkipError::TooLarge));
+        assert_eq!(skip(b"3e8\r\n", 1005), Ok(None));
         assert_eq!(SkipError::TooLarge.status(), 413);
     }
 
