@@ -5,7 +5,7 @@ use crate::input::Input;
 use crate::reply::{Out, Reply};
 use forebay_http::date::IMF_LEN;
 use forebay_http::framing::{Framing, Skipper};
-use forebay_http::head::{self, Head, Lines, Parsed};
+use forebay_http::head::{self, Head, Lines, Method, Parsed};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 
 /// Bounds on what one connection may ask for.
@@ -211,14 +211,12 @@ impl<H: Handler> Conn<H> {
         if cx.budget == 0 {
             return Some(Step::Yield);
         }
-        // Parse again only when the end of the head has come, so that a head sent byte by byte
-        // costs one search each, not one parse.
-        if self.searched > 0 && input.len() < cx.limits.head.head_bytes {
-            let from = self.searched.saturating_sub(2);
-            if !contains_end(&input.bytes()[from..]) {
-                self.searched = input.len();
-                return Some(Step::Receive);
-            }
+        if self.searched > 0
+            && input.len() < cx.limits.head.head_bytes
+            && !is_worth_parsing(input.bytes(), self.searched)
+        {
+            self.searched = input.len();
+            return Some(Step::Receive);
         }
         let mut lines = Lines::new();
         let used = match Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
@@ -229,7 +227,7 @@ impl<H: Handler> Conn<H> {
                 Some(head.len)
             }
             Err(error) => {
-                self.refuse(cx, None, error.status(), error.reason());
+                self.refuse(cx, is_head(input.bytes()), None, error.status(), error.reason());
                 Some(0)
             }
         };
@@ -262,7 +260,10 @@ impl<H: Handler> Conn<H> {
             return self.proceed(answer, bytes, unread);
         }
         match Skipper::new(head.framing, cx.limits.body_bytes) {
-            Err(error) => self.refuse(cx, Some(head), error.status(), error.reason()),
+            Err(error) => {
+                let is_head = head.method == Method::Head;
+                self.refuse(cx, is_head, Some(head), error.status(), error.reason());
+            }
             Ok(skipper) => {
                 if head.expects_continue && input.len() == head.len {
                     cx.out.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -288,7 +289,8 @@ impl<H: Handler> Conn<H> {
                 if done { self.answer_parked(cx, input) } else { Some(Step::Receive) }
             }
             Err(error) => {
-                self.refuse(cx, None, error.status(), error.reason());
+                let is_head = is_head(&self.parked);
+                self.refuse(cx, is_head, None, error.status(), error.reason());
                 None
             }
         }
@@ -308,8 +310,10 @@ impl<H: Handler> Conn<H> {
                 self.proceed(answer, &parked, !input.is_empty());
             }
             // Limits may have become tighter since it was parked.
-            Ok(Parsed::Partial) => self.refuse(cx, None, 431, "the request head is too large"),
-            Err(error) => self.refuse(cx, None, error.status(), error.reason()),
+            Ok(Parsed::Partial) => {
+                self.refuse(cx, false, None, 431, "the request head is too large")
+            }
+            Err(error) => self.refuse(cx, false, None, error.status(), error.reason()),
         }
         None
     }
@@ -322,7 +326,7 @@ impl<H: Handler> Conn<H> {
     ) -> Answer<H::Job> {
         let request = Request { head, peer: cx.peer };
         let mut reply = Reply::new(cx.out, cx.date, self.keeps_alive(head, cx));
-        reply.http10 = head.version == head::Version::Http10;
+        reply.answers(head);
         match cx.handler.process(&request, cx.done.take(), &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
@@ -344,7 +348,7 @@ impl<H: Handler> Conn<H> {
         let has_body = request.head.framing != Framing::None;
         let keep_alive = !has_body && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keep_alive);
-        reply.http10 = request.head.version == head::Version::Http10;
+        reply.answers(request.head);
         cx.handler.refuse(status, "refused by policy", &mut reply);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         self.written(cx, Some(request), status, bytes);
@@ -380,11 +384,13 @@ impl<H: Handler> Conn<H> {
     fn refuse<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
+        head_only: bool,
         head: Option<&Head<'_>>,
         status: u16,
         reason: &'static str,
     ) {
         let mut reply = Reply::new(cx.out, cx.date, false);
+        reply.head_only = head_only;
         cx.handler.refuse(status, reason, &mut reply);
         let (status, bytes) = (reply.status, reply.body_bytes);
         let request = head.map(|head| Request { head, peer: cx.peer });
@@ -459,12 +465,15 @@ impl<H: Handler> Conn<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Step<H::Job> {
+        let is_head = is_head(if self.parked.is_empty() { input.bytes() } else { &self.parked });
         match self.awaits() {
             Await::Head if !self.held.is_empty() || !input.is_empty() => {
-                self.refuse(cx, None, 408, "the request took too long to arrive");
+                self.refuse(cx, is_head, None, 408, "the request took too long to arrive");
             }
-            Await::Body => self.refuse(cx, None, 408, "the request body took too long to arrive"),
-            Await::Job => self.refuse(cx, None, 503, "the file could not be read in time"),
+            Await::Body => {
+                self.refuse(cx, is_head, None, 408, "the request body took too long to arrive")
+            }
+            Await::Job => self.refuse(cx, is_head, None, 503, "the file could not be read in time"),
             Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
             Await::Send => self.state = State::Last(Closing::Reset),
         }
@@ -498,7 +507,18 @@ impl<H: Handler> Conn<H> {
     }
 }
 
-/// Whether the empty line that ends a head is in `bytes`.
-fn contains_end(bytes: &[u8]) -> bool {
-    memchr::memmem::find(bytes, b"\n\r\n").is_some()
+/// Whether these bytes begin with a HEAD request, well-formed or not.
+fn is_head(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"HEAD ")
+}
+
+/// Whether a partial head should be parsed again now that `bytes` are there, of which `searched`
+/// were looked at before: when its first line is whole and when its end has come. So a head sent
+/// byte by byte costs one search each, not one parse, and nonsense is still refused early.
+fn is_worth_parsing(bytes: &[u8], searched: usize) -> bool {
+    let is_first_line = memchr::memchr(b'\n', bytes).is_some_and(|at| at >= searched);
+    let new = &bytes[searched.saturating_sub(2)..];
+    is_first_line
+        || memchr::memmem::find(new, b"\n\r\n").is_some()
+        || memchr::memmem::find(new, b"\n\n").is_some()
 }

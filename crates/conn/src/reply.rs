@@ -1,6 +1,7 @@
 //! Where an answer is written: a head and a short body are copied, a long body is left behind.
 
 use forebay_http::date::IMF_LEN;
+use forebay_http::head::{Head, Method, Version};
 
 /// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
 /// connection in turn.
@@ -58,6 +59,8 @@ pub struct Reply<'o, B> {
     /// What the connection does after this answer; the handler may turn it to `false`.
     pub keep_alive: bool,
     pub(crate) http10: bool,
+    /// The request was HEAD: bodies given to this pen are not written.
+    pub(crate) head_only: bool,
     pub(crate) status: u16,
     pub(crate) body_bytes: u64,
 }
@@ -65,7 +68,13 @@ pub struct Reply<'o, B> {
 impl<'o, B> Reply<'o, B> {
     /// A pen for one answer. `date` is now, as the Date field writes it.
     pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
-        Reply { out, date, keep_alive, http10: false, status: 0, body_bytes: 0 }
+        Reply { out, date, keep_alive, http10: false, head_only: false, status: 0, body_bytes: 0 }
+    }
+
+    /// What is written answers this request.
+    pub(crate) fn answers(&mut self, head: &Head<'_>) {
+        self.http10 = head.version == Version::Http10;
+        self.head_only = head.method == Method::Head;
     }
 
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,
@@ -85,16 +94,22 @@ impl<'o, B> Reply<'o, B> {
         });
     }
 
-    /// Adds a short body by copying it.
+    /// Adds a short body by copying it; nothing if the request was HEAD.
     #[inline]
     pub fn copy(&mut self, body: &[u8]) {
+        if self.head_only {
+            return;
+        }
         self.out.bytes.extend_from_slice(body);
         self.body_bytes += body.len() as u64;
     }
 
-    /// Leaves a long body of `len` bytes for the engine to send.
+    /// Leaves a long body of `len` bytes for the engine to send; nothing if the request was HEAD.
     #[inline]
     pub fn stream(&mut self, body: B, len: u64) {
+        if self.head_only {
+            return;
+        }
         self.out.body = Some(body);
         self.body_bytes += len;
     }

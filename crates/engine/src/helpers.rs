@@ -12,6 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Jobs of one lane that may wait. Their connections may be gone long before a file that hangs lets
+/// go of them.
+const MOST_WAITING: usize = 16 * 1024;
+
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -99,17 +103,23 @@ impl<J: Job> Helpers<J> {
         self.shared.lock().threads
     }
 
-    /// Has `job` done; its result comes to `mailbox` with `token`.
-    pub fn submit(&self, job: J, token: u64, mailbox: &Arc<Mailbox<J::Done>>) {
+    /// Has `job` done; its result comes to `mailbox` with `token`. `false` if too many jobs of its
+    /// lane are waiting; then it is not done.
+    #[must_use]
+    pub fn submit(&self, job: J, token: u64, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
         let task = Task { lane: job.lane(), job, token, mailbox: Arc::clone(mailbox) };
         let mut state = self.shared.lock();
         if let Some(waiting) = state.lanes.get_mut(&task.lane) {
-            waiting.push_back(task);
-            return;
+            let has_room = waiting.len() < MOST_WAITING;
+            if has_room {
+                waiting.push_back(task);
+            }
+            return has_room;
         }
         state.lanes.insert(task.lane, VecDeque::new());
         state.ready.push_back(task);
         self.shared.wake_or_spawn(&mut state, &self.shared);
+        true
     }
 }
 
@@ -213,6 +223,10 @@ mod tests {
         (Helpers::new(metrics, 0), Mailbox::new(control, 0))
     }
 
+    fn give(helpers: &Helpers<Call>, call: Call, token: u64, mailbox: &Arc<Mailbox<u64>>) {
+        assert!(helpers.submit(call, token, mailbox));
+    }
+
     #[test]
     fn a_lane_that_hangs_holds_one_thread() {
         let (helpers, mailbox) = helpers(2);
@@ -221,11 +235,12 @@ mod tests {
         let mut gates = vec![gate];
         for token in 0..5 {
             let call = Call { lane: 1, gate: gates.pop(), started: started.clone() };
-            helpers.submit(call, token, &mailbox);
+            give(&helpers, call, token, &mailbox);
         }
         assert_eq!(starts.recv().unwrap(), 1);
         for token in 10..20 {
-            helpers.submit(
+            give(
+                &helpers,
                 Call { lane: token, gate: None, started: started.clone() },
                 token,
                 &mailbox,
@@ -246,13 +261,14 @@ mod tests {
         let (helpers, mailbox) = helpers(1);
         let (started, starts) = channel();
         for token in 0..2 {
-            helpers.submit(
+            give(
+                &helpers,
                 Call { lane: 666, gate: None, started: started.clone() },
                 token,
                 &mailbox,
             );
         }
-        helpers.submit(Call { lane: 7, gate: None, started }, 2, &mailbox);
+        give(&helpers, Call { lane: 7, gate: None, started }, 2, &mailbox);
         assert_eq!(starts.iter().take(3).count(), 3);
         let mut results = Vec::new();
         while results.len() < 3 {

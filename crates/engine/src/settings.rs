@@ -9,6 +9,9 @@ pub struct Settings {
     pub limits: Limits,
     /// How long is waited for what.
     pub timeouts: Timeouts,
+    /// Connections of one loop that may linger at a time (see [`LINGER_MS`]); beyond that they are
+    /// closed at once.
+    pub lingering: usize,
     /// Every so many turns of a connection one is timed by activity; 0 for never.
     pub sample: u32,
     /// Requests one connection may have answered before its neighbours have their turn.
@@ -22,6 +25,7 @@ impl Default for Settings {
         Settings {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            lingering: 1024,
             sample: 512,
             turn_requests: 64,
             turn_bytes: 2 * 1024 * 1024,
@@ -80,7 +84,5 @@ impl Timeouts {
 
 /// Closing with unread input: read and drop at most this many bytes …
 pub const LINGER_BYTES: u64 = 256 * 1024;
-/// … for at most this long …
+/// … for at most this long.
 pub const LINGER_MS: u64 = 2_000;
-/// … on at most so many connections of one loop at a time. Beyond that they are closed at once.
-pub const LINGER_CONNECTIONS: usize = 1024;

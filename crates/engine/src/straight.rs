@@ -83,7 +83,10 @@ pub fn serve<H: Handler>(
         }
     };
     if worker.draining && ended == Ended::default() {
-        ended.drained = 1;
+        match closing {
+            Closing::Reset => ended.abort(served.awaits()),
+            Closing::Now | Closing::Linger => ended.drained = 1,
+        }
     }
     close(worker, served, closing, wait);
     ended
@@ -102,7 +105,9 @@ fn wait_for_client<H: Handler>(
     if deadline.awaited != awaited {
         *deadline =
             Deadline { awaited, at_ms: worker.now_ms() + worker.settings.timeouts.of(what) };
-        served.window_bytes = 0;
+        if what == Await::Send {
+            served.begin_window();
+        }
     }
     let interest = if what == Await::Send { Interest::Write } else { Interest::Read };
     let timeout_ms = deadline.at_ms.saturating_sub(worker.now_ms());
@@ -116,7 +121,7 @@ fn wait_for_client<H: Handler>(
         return None;
     }
     let timeouts = &worker.settings.timeouts;
-    if what == Await::Send && served.window_bytes >= timeouts.bytes_per_window() {
+    if what == Await::Send && served.taken_in_window() >= timeouts.bytes_per_window() {
         deadline.awaited = None;
         return None;
     }

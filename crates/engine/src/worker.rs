@@ -31,8 +31,12 @@ pub struct Served<H: Handler> {
     pub readable: bool,
     /// The client has shut down writing, so a short receive is not the last.
     pub ended: bool,
-    /// Bytes sent since this was last set to 0.
-    pub window_bytes: u64,
+    /// The answer under way was not taken at once.
+    lags: bool,
+    /// Bytes given to the kernel since the send window began …
+    window_bytes: u64,
+    /// … and bytes the client had not acknowledged then.
+    window_queued: u64,
 }
 
 /// What becomes of a connection after its turn.
@@ -60,8 +64,26 @@ impl<H: Handler> Served<H> {
             pending: None,
             readable: true,
             ended: false,
+            lags: false,
             window_bytes: 0,
+            window_queued: 0,
         }
+    }
+
+    /// Begins to measure how much the client takes.
+    pub fn begin_window(&mut self) {
+        self.window_bytes = 0;
+        self.window_queued = self.unacknowledged();
+    }
+
+    /// Bytes the client has taken since the window began. What only went into the kernel's send
+    /// buffer, which may be megabytes, does not count, and what the client took from there does.
+    pub fn taken_in_window(&self) -> u64 {
+        (self.window_queued + self.window_bytes).saturating_sub(self.unacknowledged())
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        socket::unacknowledged(self.socket.as_fd()).unwrap_or(0)
     }
 
     /// What it waits for.
@@ -212,6 +234,7 @@ impl<H: Handler> Worker<H> {
                             input.received(count);
                             cx.metrics.add(Counter::ReceivedBytes, count as u64);
                             served.readable = count == most || served.ended;
+                            served.lags = false;
                         }
                         Received::Blocked => served.readable = false,
                         Received::Ended => served.conn.end_input(),
@@ -249,6 +272,10 @@ impl<H: Handler> Worker<H> {
                 Step::Wait => break Fate::Waits,
                 Step::Yield => break Fate::Yields,
                 Step::HandOver => break Fate::HandOver,
+                // More may have arrived while the answer was on its way.
+                Step::Close(Closing::Now) if served.lags && !served.ended => {
+                    break Fate::Closes(Closing::Linger);
+                }
                 Step::Close(closing) => break Fate::Closes(closing),
             }
         };
@@ -257,6 +284,7 @@ impl<H: Handler> Worker<H> {
                 cx.handler.hold(body);
             }
             served.pending = Some(Box::new(cx.out.take_rest()));
+            served.lags = true;
         }
         if !matches!(fate, Fate::HandOver) {
             served.conn.suspend(input);

@@ -1,4 +1,4 @@
-//! Starts the engine a plan names. Each loop or thread gets a handler and counters of its own; the
+//! Prepares the engine a plan names. Each loop or thread gets a handler and counters of its own; the
 //! counters are kept in a register for whoever reports them.
 
 use crate::config::Engine;
@@ -62,22 +62,50 @@ pub struct Parts {
 /// How an engine's thread has ended: with its figures, or why it could not go on.
 pub type Outcome = Result<Ended, String>;
 
-impl Parts {
-    /// Starts the engine's threads on these listeners. Each tells `tell` when it has ended.
+/// A thread that is ready to run: it has all descriptors it needs. Clients come with the first one
+/// that runs, and would take them.
+pub struct Task {
+    name: String,
+    run: Box<dyn FnOnce() -> io::Result<Ended> + Send>,
+}
+
+impl Task {
+    fn new(
+        name: impl Into<String>,
+        run: impl FnOnce() -> io::Result<Ended> + Send + 'static,
+    ) -> Task {
+        Task { name: name.into(), run: Box::new(run) }
+    }
+
+    /// Runs it on a thread of its own, which tells `tell` how it has ended.
     ///
     /// # Errors
-    /// Lack of descriptors or threads.
-    pub fn start(
-        &self,
-        listeners: Vec<Listener>,
-        tell: impl Fn(Outcome) + Clone + Send + 'static,
-    ) -> io::Result<Vec<JoinHandle<()>>> {
+    /// Lack of threads.
+    pub fn spawn(self, tell: impl Fn(Outcome) + Send + 'static) -> io::Result<JoinHandle<()>> {
+        let Task { name, run } = self;
+        let run = move || {
+            tell(match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(ended)) => Ok(ended),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err("it panicked".to_owned()),
+            });
+        };
+        std::thread::Builder::new().name(name).spawn(run)
+    }
+}
+
+impl Parts {
+    /// Prepares the engine's threads for these listeners.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn prepare(&self, listeners: Vec<Listener>) -> io::Result<Vec<Task>> {
         let mut entrances = by_entrance(listeners, self.plan.entrances).into_iter().enumerate();
         match self.plan.engine {
             Engine::Event => entrances
                 .map(|(index, listeners)| {
                     let event_loop = self.event_loop(index, listeners)?;
-                    spawn(format!("event-{index}"), move || event_loop.run(), tell.clone())
+                    Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
                 })
                 .collect(),
             Engine::Threads => {
@@ -89,7 +117,7 @@ impl Parts {
                     control: Arc::clone(&self.control),
                     most: self.plan.workers,
                 };
-                Ok(vec![spawn("threads".to_owned(), || threads::run(parts), tell)?])
+                Ok(vec![Task::new("threads", || threads::run(parts))])
             }
             Engine::Pool => {
                 let parts = pool::Parts {
@@ -100,7 +128,7 @@ impl Parts {
                     control: Arc::clone(&self.control),
                     threads: self.plan.workers,
                 };
-                Ok(vec![spawn("pool".to_owned(), || pool::run(parts), tell)?])
+                Ok(vec![Task::new("pool", || pool::run(parts))])
             }
         }
     }
@@ -148,32 +176,16 @@ fn by_entrance(listeners: Vec<Listener>, entrances: usize) -> Vec<Vec<(OwnedFd, 
     by_entrance
 }
 
-/// Runs a loop on a thread of its own.
-fn spawn(
-    name: String,
-    run: impl FnOnce() -> io::Result<Ended> + Send + 'static,
-    tell: impl Fn(Outcome) + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
-    let run = move || {
-        tell(match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(ended)) => Ok(ended),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("it panicked".to_owned()),
-        });
-    };
-    std::thread::Builder::new().name(name).spawn(run)
-}
-
-/// Serves a handler of its own on one loop, apart from the engine: the admin listener.
+/// Prepares to serve a handler of its own on one loop, apart from the engine: the admin listener.
 ///
 /// # Errors
-/// Lack of descriptors or threads.
-pub fn start_apart<H>(
+/// Lack of descriptors.
+pub fn prepare_apart<H>(
     name: &str,
     listener: Listener,
     handler: H,
     control: Arc<Control>,
-) -> io::Result<JoinHandle<()>>
+) -> io::Result<Task>
 where
     H: Handler + Send + 'static,
     H::Body: Send,
@@ -190,5 +202,5 @@ where
         index: 0,
         metrics: Arc::default(),
     })?;
-    spawn(name.to_owned(), move || event_loop.run(), |_| {})
+    Ok(Task::new(name, move || event_loop.run()))
 }

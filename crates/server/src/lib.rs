@@ -9,7 +9,7 @@
 //! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`listen`] | listening sockets, one per loop and address |
-//! | [`engines`] | starts the engine a plan names |
+//! | [`engines`] | prepares the engine a plan names |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
 //! | [`run`] | plan → running loops; signals, drain |
 //! | [`log`] | the access log, off the hot path |

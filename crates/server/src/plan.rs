@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
 
+/// Connections that linger at the same time, in all loops together, at most.
+const MOST_LINGERING: u64 = 1024;
+
 /// Threads of a pool, and most threads of `threads`, unless configured.
 const POOL_THREADS: u64 = 64;
 const MOST_THREADS: u64 = 1024;
@@ -42,7 +45,9 @@ impl Plan {
     pub fn new(config: &Config, cores: usize, descriptors: u64) -> Plan {
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
-        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files);
+        // refused connections that linger are not counted among those admitted
+        let lingering = (descriptors / 8).min(MOST_LINGERING);
+        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         let per_client = config.limits.connections_per_client.or((connections / 2).max(1));
         let auto = match config.engine {
@@ -58,6 +63,7 @@ impl Plan {
             settings: Settings {
                 limits: limits(config),
                 timeouts: timeouts(config),
+                lingering: as_usize(lingering) / workers,
                 sample: config.sample.try_into().unwrap_or(u32::MAX),
                 ..Settings::default()
             },

@@ -6,7 +6,7 @@
 use crate::admin::{Admin, Snapshot};
 use crate::config::choice::Word;
 use crate::config::{Config, Listen};
-use crate::engines::{self, Outcome, Parts};
+use crate::engines::{self, Outcome, Parts, Task};
 use crate::listen::{self, ListenError, Listener};
 use crate::log::{Log, LogError};
 use crate::plan::Plan;
@@ -135,10 +135,19 @@ impl Server {
             content,
             plan,
         };
-        let tell = move |outcome| drop(to_main.send(Event::Ended(outcome)));
-        let threads = parts.start(listeners, tell).map_err(resources("a thread"))?;
         let admin = match admin_listener {
-            Some(listener) => Some(start_admin(listener, parts.clone(), helper_metrics)?),
+            Some(listener) => Some(prepare_admin(listener, parts.clone(), helper_metrics)?),
+            None => None,
+        };
+        let tasks = parts.prepare(listeners).map_err(resources("a loop's descriptors"))?;
+        // clients are served from here on
+        let tell = move |outcome| drop(to_main.send(Event::Ended(outcome)));
+        let spawn = |task: Task| task.spawn(tell.clone()).map_err(resources("a thread"));
+        let threads = tasks.into_iter().map(spawn).collect::<Result<_, _>>()?;
+        let admin = match admin {
+            Some((control, task)) => {
+                Some((control, task.spawn(|_| {}).map_err(resources("a thread"))?))
+            }
             None => None,
         };
         let _ = writeln!(io::stderr(), "{start_line}");
@@ -231,17 +240,18 @@ impl Server {
     }
 }
 
-fn start_admin(
+fn prepare_admin(
     listener: Listener,
     parts: Parts,
     helper_metrics: Arc<[Local]>,
-) -> Result<(Arc<Control>, JoinHandle<()>), RunError> {
+) -> Result<(Arc<Control>, Task), RunError> {
     let control = Arc::new(Control::new(1).map_err(resources("descriptors"))?);
     let started_ms = clock::coarse_ms();
+    let address = listener.address;
     let source = Arc::new(move || snapshot(&parts, &helper_metrics, started_ms));
-    let handler = Admin::new(source, listener.address);
-    let thread = engines::start_apart("admin", listener, handler, Arc::clone(&control));
-    Ok((control, thread.map_err(resources("the admin listener's thread"))?))
+    let handler = Admin::new(source, address);
+    let task = engines::prepare_apart("admin", listener, handler, Arc::clone(&control));
+    Ok((control, task.map_err(resources("the admin listener's descriptors"))?))
 }
 
 fn listen_for_signals(to_main: Sender<Event>) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Sockets: listeners, accept, receive, send, and closing with and without mercy.
 
 use rustix::io::Errno;
+use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -162,4 +163,16 @@ pub fn shut_down_writing(socket: BorrowedFd<'_>) {
 /// Makes the coming close send a RST: unread and unsent bytes are dropped on both sides.
 pub fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
+}
+
+/// Bytes that were sent here but are not yet acknowledged by the client (`SIOCOUTQ`, tcp(7)).
+///
+/// # Errors
+/// When the socket is not connected.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    // SAFETY: TIOCOUTQ, which is SIOCOUTQ, takes no input and writes one int.
+    let queued = unsafe { Getter::<{ libc::TIOCOUTQ as _ }, i32>::new() };
+    // SAFETY: see above; `socket` is open while it is borrowed.
+    let count = unsafe { ioctl(socket, queued)? };
+    Ok(count.max(0) as u64)
 }

@@ -2,7 +2,7 @@
 
 use super::EventLoop;
 use crate::admission::Place;
-use crate::settings::{LINGER_BYTES, LINGER_CONNECTIONS, LINGER_MS};
+use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::{Fate, Served};
 use forebay_conn::{Await, Closing, Handler, Job};
@@ -120,7 +120,10 @@ impl<H: Handler> EventLoop<H> {
             Fate::Job(job) => {
                 connection.state = State::InJob;
                 self.worker.count(Counter::Jobs);
-                self.helpers.submit(job, token, &self.mailbox);
+                if !self.helpers.submit(job, token, &self.mailbox) {
+                    let closing = self.worker.expire(&mut connection.served, Await::Job);
+                    return self.end(token, closing);
+                }
             }
             Fate::HandOver => return self.hand_over(key),
             Fate::Closes(closing) => return self.end(token, closing),
@@ -150,7 +153,9 @@ impl<H: Handler> EventLoop<H> {
         let awaited = (connection.awaits(), connection.served.conn.served());
         if connection.awaited != Some(awaited) {
             connection.awaited = Some(awaited);
-            connection.served.window_bytes = 0;
+            if awaited.0 == Await::Send {
+                connection.served.begin_window();
+            }
             let time_ms = self.worker.settings.timeouts.of(awaited.0);
             connection.deadline_ms = self.worker.now_ms() + time_ms;
         }
@@ -186,8 +191,10 @@ impl<H: Handler> EventLoop<H> {
         }
         let timeouts = &self.worker.settings.timeouts;
         let awaited = connection.awaits();
-        if awaited == Await::Send && connection.served.window_bytes >= timeouts.bytes_per_window() {
-            connection.served.window_bytes = 0;
+        if awaited == Await::Send
+            && connection.served.taken_in_window() >= timeouts.bytes_per_window()
+        {
+            connection.served.begin_window();
             connection.deadline_ms = now_ms + timeouts.send_window_ms;
             return self.schedule(key);
         }
@@ -197,11 +204,16 @@ impl<H: Handler> EventLoop<H> {
 
     /// Ends a connection the way it asks for.
     pub(super) fn end(&mut self, token: u64, closing: Closing) {
-        if self.worker.draining {
-            self.ended.drained += 1;
+        if let Some(key) = self.key(token).filter(|_| self.worker.draining) {
+            match closing {
+                Closing::Reset => self.ended.abort(self.connections[key].awaits()),
+                Closing::Now | Closing::Linger => self.ended.drained += 1,
+            }
         }
         match closing {
-            Closing::Linger if self.lingering < LINGER_CONNECTIONS => self.linger(token),
+            Closing::Linger if self.lingering < self.worker.settings.lingering => {
+                self.linger(token);
+            }
             closing => self.close(token, closing),
         }
     }
