@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// Everything that ends a run. Bad measurements do not: they are flagged in their row.
 #[derive(Debug)]
 pub enum Error {
-    /// Programs that must be installed: what is missing and the Debian package that has it.
-    NotInstalled(Vec<(String, String)>),
+    /// Programs that are missing.
+    NotInstalled(Vec<Missing>),
     /// Fewer cores than the comparison needs, or a core this process may not use.
     Core(usize),
     /// A file or a process: what was tried, and on which path.
@@ -42,6 +42,25 @@ pub enum Error {
     Interrupted,
 }
 
+/// A program that is missing.
+#[derive(Clone, Copy, Debug)]
+pub struct Missing {
+    /// The program.
+    pub program: &'static str,
+    /// The Debian package that has it; empty if it is built here.
+    pub package: &'static str,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { program, package } = self;
+        match *package {
+            "" => write!(f, "{program} is missing: build it with cargo build --release"),
+            _ => write!(f, "{program} is missing: install the Debian package {package}"),
+        }
+    }
+}
+
 impl Error {
     /// For `map_err`: notes what was tried on `path`.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
@@ -54,12 +73,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotInstalled(missing) => {
-                let packages: Vec<_> =
-                    missing.iter().map(|(_, package)| package.as_str()).collect();
-                for (program, package) in missing {
-                    writeln!(f, "{program} is not there: it comes with {package}")?;
-                }
-                write!(f, "install what is missing ({}) or leave it out", packages.join(", "))
+                let lines: Vec<String> = missing.iter().map(Missing::to_string).collect();
+                f.write_str(&lines.join("\n"))
             }
             Error::Core(core) => {
                 write!(

@@ -72,13 +72,18 @@ pub struct Row {
 
 /// The first line of the file of raw rows.
 pub const HEADER: &str = "case,round,place,server,requests,duration_us,requests_per_s,bytes,\
-    cpu_ns,cpu_us_per_request,connect_errors,read_errors,write_errors,status_errors,timeouts,\
+    cpu_ns,cpu_us_per_request,client_us_per_request,connect_errors,read_errors,write_errors,status_errors,timeouts,\
     p50_us,p99_us,server_busy,client_busy,foreign,stolen,answer_bytes,log_lines,flags";
 
 impl Row {
     /// Processor time of the server per answer, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         self.cpu_ns as f64 / 1e3 / self.counted.requests.max(1) as f64
+    }
+
+    /// Processor time of the client per answer, in microseconds.
+    pub fn client_us(&self) -> f64 {
+        self.counted.cpu_ns as f64 / 1e3 / self.counted.requests.max(1) as f64
     }
 
     /// Answers per second.
@@ -145,7 +150,7 @@ impl Row {
         let c = &self.counted;
         let flags: Vec<String> = self.flags.iter().map(Flag::to_string).collect();
         format!(
-            "{},{},{},{},{},{},{:.0},{},{},{:.3},{},{},{},{},{},{},{},{:.3},{:.3},{:.3},{:.3},{},{},{}",
+            "{},{},{},{},{},{},{:.0},{},{},{:.3},{:.3},{},{},{},{},{},{},{},{:.3},{:.3},{:.3},{:.3},{},{},{}",
             self.case,
             self.round,
             self.place,
@@ -156,6 +161,7 @@ impl Row {
             c.bytes,
             self.cpu_ns,
             self.cpu_us(),
+            self.client_us(),
             c.connect_errors,
             c.read_errors,
             c.write_errors,

@@ -130,8 +130,8 @@ fn table(text: &mut String, rows: &[Row], case: &Case, order: &[&'static str]) -
     )?;
     writeln!(
         text,
-        "| server | CPU µs/request | requests/s | ÷ limit | ÷ {} | bytes/answer | server busy | client core busy | flags |\n\
-         |---|---|---|---|---|---|---|---|---|",
+        "| server | CPU µs/request | requests/s | ÷ limit | ÷ {} | client µs/request | bytes/answer | server busy | client core busy | flags |\n\
+         |---|---|---|---|---|---|---|---|---|---|",
         best.unwrap_or("best peer")
     )?;
     let present = servers(rows, case.name);
@@ -152,17 +152,21 @@ fn line(
     let median = |of: fn(&Row) -> f64| Spread::of(valid.clone().map(of));
     let percent =
         |of| median(of).map_or("–".into(), |share| format!("{:.0} %", share.median * 100.0));
+    let one = |of, digits: usize| {
+        median(of).map_or("–".into(), |value| format!("{:.digits$}", value.median))
+    };
     let shown = |spread: Option<Spread>, digits: usize| {
         spread.map_or("–".into(), |spread| format!("{spread:.digits$}"))
     };
     writeln!(
         text,
-        "| {server} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| {server} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         shown(cpu(rows, case.name, server), 2),
         shown(median(Row::rate), 0),
         shown(ratio(rows, case.name, server, LIMIT), 2),
         shown(best.and_then(|best| ratio(rows, case.name, server, best)), 2),
-        median(Row::bytes_per_answer).map_or("–".into(), |bytes| format!("{:.0}", bytes.median)),
+        one(Row::client_us, 2),
+        one(Row::bytes_per_answer, 0),
         percent(Row::server_busy),
         percent(Row::client_busy),
         flags(rows, case.name, server),

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::case::{Case, Mode};
+use crate::cpu::Used;
 use crate::running::Process;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -60,6 +61,8 @@ pub struct Counted {
     pub p50_us: u64,
     /// All but one in a hundred took at most this many microseconds.
     pub p99_us: u64,
+    /// Processor time of the client itself, in nanoseconds.
+    pub cpu_ns: u64,
 }
 
 impl Counted {
@@ -113,9 +116,12 @@ pub fn run(
     if !client.wait(Duration::from_secs(seconds.into()) + GRACE, stop)? {
         return Err(Error::Client("did not end in time".into()));
     }
+    // A process that ended and was not waited for still has its counters.
+    let used = Used::read(&[client.pid()]).since(&Used::default());
     drop(client);
     let text = fs::read_to_string(&output).map_err(Error::io("cannot read", &output))?;
-    parse(&text).ok_or_else(|| Error::Client(format!("printed no counts:\n{text}")))
+    let counted = parse(&text).ok_or_else(|| Error::Client(format!("printed no counts:\n{text}")));
+    Ok(Counted { cpu_ns: used, ..counted? })
 }
 
 fn parse(text: &str) -> Option<Counted> {
@@ -133,6 +139,7 @@ fn parse(text: &str) -> Option<Counted> {
         timeouts: next()?,
         p50_us: next()?,
         p99_us: next()?,
+        cpu_ns: 0,
     })
 }
 

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use forebay_benches::case::{self, CASES, Case};
+use forebay_benches::error::Missing;
 use forebay_benches::measure::{self, Plan, Run};
 use forebay_benches::peer::{self, PEERS, Peer};
 use forebay_benches::row::{self, Row};
@@ -125,17 +126,15 @@ fn plan(options: Options) -> Result<Plan, Error> {
         };
         match found {
             Some(program) => servers.push((peer, program)),
-            None if peer.is_ours() => missing.push((peer.program, "cargo build --release".into())),
-            None => missing.push((peer.program, format!("Debian package {}", peer.package))),
+            None => missing.push(Missing { program: peer.program, package: peer.package }),
         }
     }
     let client = peer::locate(CLIENT);
     if client.is_none() {
-        missing.push((CLIENT, format!("Debian package {CLIENT}")));
+        missing.push(Missing { program: CLIENT, package: CLIENT });
     }
     let Some(client) = client.filter(|_| missing.is_empty()) else {
-        let owned = |(program, package): (&str, String)| (program.to_owned(), package);
-        return Err(Error::NotInstalled(missing.into_iter().map(owned).collect()));
+        return Err(Error::NotInstalled(missing));
     };
     if options.server_core == options.client_core {
         return Err(Error::Core(options.client_core));
