@@ -276,6 +276,22 @@ fn field_lines() {
     });
 }
 
+#[test]
+fn reasons_say_what_is_wrong() {
+    for (bytes, reason) in [
+        (&b"GET / HTTP/1.1\r\nX : y\r\n\r\n"[..], "a field name is malformed"),
+        (b"GET / HTTP/1.1\r\nX: \0\r\n\r\n", "a field value has a forbidden byte"),
+        (b"\rGET / HTTP/1.1\r\n\r\n", "a line does not end in CR LF"),
+        (b"GET / HTTP/1.1\r\nX: y\n\r\n", "a line ends in a bare LF"),
+        (b"G?T / HTTP/1.1\r\n\r\n", "the request line is malformed"),
+        (b"GET / HTTP\r\n\r\n", "the version is malformed"),
+        (b"GET / HTTP/1.1\r\n\r\n", "Host is missing"),
+        (b"GET / HTTP/2.0\r\n\r\n", "this server speaks HTTP/1.0 and HTTP/1.1"),
+    ] {
+        assert_eq!(error(bytes).reason(), reason, "{:?}", String::from_utf8_lossy(bytes));
+    }
+}
+
 /// RFC 9112 §6.1, §6.3: whatever leaves the length in doubt is refused.
 #[test]
 fn framing_fields() {
