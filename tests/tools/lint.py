@@ -14,13 +14,6 @@ from redbot.resource import HttpResource
 # Most seconds a judgement may take.
 PATIENCE = 100
 
-# Warnings that are no fault of a server, with the reason.
-EXEMPT = {
-    # How long an answer stays fresh is for its author to say, not for the server to guess.
-    "FRESHNESS_HEURISTIC",
-}
-
-
 def judge(url):
     """The resource at the URL, its checks with conditions, ranges and codings included."""
     config = ConfigParser()
@@ -46,7 +39,7 @@ def main(url):
         print("FAILED: not fetched whole:", repr(resource.fetch_error))
     for note in notes:
         name = type(note).__name__
-        wrong = note.level in (levels.BAD, levels.WARN) and name not in EXEMPT
+        wrong = note.level in (levels.BAD, levels.WARN)
         failed = failed or wrong
         print(f"{'FAILED: ' if wrong else ''}{note.level.value}: {name}: {note.summary}")
     return 1 if failed else 0

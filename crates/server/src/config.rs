@@ -22,7 +22,7 @@ pub mod units;
 pub mod value;
 
 pub use address::{Listen, Loopback};
-pub use choice::{Access, Engine, LogFormat};
+pub use choice::{Access, Engine, FieldValue, LogFormat};
 pub use problem::{Problem, Wrong};
 pub use read::{load, parse};
 pub use units::{Rate, Size};
@@ -49,6 +49,8 @@ pub struct Config {
     pub index: Vec<String>,
     /// `server_header`
     pub server_header: bool,
+    /// `cache_control`
+    pub cache_control: FieldValue,
     /// `precompressed`
     pub precompressed: bool,
     /// `sample`: every so many requests one is timed; 0 is never
@@ -151,6 +153,7 @@ impl Default for Config {
             root: PathBuf::new(),
             index: Vec::new(),
             server_header: false,
+            cache_control: FieldValue::default(),
             precompressed: false,
             sample: 0,
             timeouts: Timeouts::default(),

@@ -109,6 +109,7 @@ fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
     let mut site = forebay_site::Settings::new(&config.root);
     site.index.clone_from(&config.index);
     site.server_header = config.server_header;
+    site.cache_control.clone_from(&config.cache_control.0);
     site.precompressed = config.precompressed;
     site.cache.bytes = config.cache.bytes.0;
     site.cache.file_bytes = config.cache.file_bytes.0;

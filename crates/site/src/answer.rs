@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use forebay_conn::Reply;
 use forebay_http::coding::Preference;
 use forebay_http::condition::{self, Outcome};
-use forebay_http::head::{Head, Method, Name};
+use forebay_http::head::{Head, Name};
 use forebay_http::range::{self, Range, Ranges};
 use std::hash::BuildHasher;
 use std::io::Write;
@@ -47,25 +47,21 @@ impl Answer<'_> {
     pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) {
         match &entry.what {
             What::Found(found) => self.found(found, reply),
-            What::Missing => self.pages.missing(self.is_head(), reply),
-            What::Denied => self.pages.denied(self.is_head(), reply),
+            What::Missing => self.pages.missing(reply),
+            What::Denied => self.pages.denied(reply),
             What::Redirect(head) => self.redirect(head, reply),
             What::Failed(status) => {
                 let text = "The file system does not answer as it should";
-                self.pages.plain(*status, text, self.is_head(), reply);
+                self.pages.plain(*status, text, reply);
             }
         }
-    }
-
-    fn is_head(&self) -> bool {
-        self.head.method == Method::Head
     }
 
     #[inline]
     fn found(self, found: &Found, reply: &mut Reply<'_, Body>) {
         let Some(index) = choose(found, self.head) else {
             let text = "None of the codings this file exists in is acceptable to the client";
-            return self.pages.plain(406, text, self.is_head(), reply);
+            return self.pages.plain(406, text, reply);
         };
         let Some(variant) = found.variant(index) else { return };
         match condition::evaluate(self.head, &variant.etag, variant.last_modified) {
@@ -73,7 +69,7 @@ impl Answer<'_> {
             Outcome::NotModified => return reply.head(304, &variant.not_modified),
             Outcome::Failed => {
                 let text = "The file is not in the state that the request asks for";
-                return self.pages.plain(412, text, self.is_head(), reply);
+                return self.pages.plain(412, text, reply);
             }
         }
         if self.head.has(Name::Range)
@@ -93,7 +89,7 @@ impl Answer<'_> {
     /// Sends a run of the variant's bytes behind the head that was just written.
     #[inline]
     fn send(self, variant: &Variant, index: usize, range: Range, reply: &mut Reply<'_, Body>) {
-        if self.is_head() || range.len == 0 {
+        if range.len == 0 {
             return;
         }
         if range.len <= MOST_COPIED_BYTES
@@ -139,7 +135,7 @@ impl Answer<'_> {
         let mut fields = Vec::new();
         line(&mut fields, "Content-Range", format!("bytes */{}", variant.size).as_bytes());
         let text = "The file has no bytes there";
-        self.pages.with_fields(416, text, &fields, self.is_head(), reply);
+        self.pages.with_fields(416, text, &fields, reply);
     }
 
     /// The query is the client's to keep.
@@ -147,13 +143,11 @@ impl Answer<'_> {
         let mut head = head.to_vec();
         if let Some(query) = self.head.query {
             head.push(b'?');
-            head.extend_from_slice(query);
+            query.iter().for_each(|&byte| push_in_query(&mut head, byte));
         }
         head.extend_from_slice(b"\r\n");
         reply.head(301, &head);
-        if !self.is_head() {
-            reply.copy(&self.pages.redirect);
-        }
+        reply.copy(&self.pages.redirect);
     }
 }
 
@@ -168,6 +162,16 @@ fn choose(found: &Found, head: &Head<'_>) -> Option<usize> {
     let available = found.variants().map(|variant| (variant.coding, variant.size));
     let coding = Preference::of(head).choose(available)?;
     found.variants().position(|variant| variant.coding == coding)
+}
+
+/// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.
+fn push_in_query(url: &mut Vec<u8>, byte: u8) {
+    if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%[]".contains(&byte) {
+        url.push(byte);
+    } else {
+        // Writing to a vector cannot fail.
+        let _ = write!(url, "%{byte:02X}");
+    }
 }
 
 /// The beginning of a 206.

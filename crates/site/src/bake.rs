@@ -14,9 +14,19 @@ pub(crate) fn server_line(is_named: bool) -> &'static str {
     if is_named { "Server: Forebay\r\n" } else { "" }
 }
 
+/// The lines that are the same in all answers with content.
+pub(crate) fn constant_lines(is_named: bool, cache_control: Option<&str>) -> Vec<u8> {
+    let mut lines = server_line(is_named).as_bytes().to_vec();
+    if let Some(value) = cache_control {
+        line(&mut lines, "Cache-Control", value.as_bytes());
+    }
+    lines
+}
+
 /// What all variants of an answer share.
 pub(crate) struct Common<'c> {
-    pub(crate) server_line: &'c str,
+    /// Lines that are the same in all answers with content.
+    pub(crate) constant: &'c [u8],
     pub(crate) content_type: &'c str,
     /// Whether there is more than one variant.
     pub(crate) varies: bool,
@@ -44,7 +54,7 @@ impl Common<'_> {
         let status_end = ok.len();
         line(&mut ok, "Content-Type", self.content_type.as_bytes());
         let type_end = ok.len();
-        ok.extend_from_slice(self.server_line.as_bytes());
+        ok.extend_from_slice(self.constant);
         line(&mut ok, "Last-Modified", &date::format(last_modified));
         self.validators(&mut ok, &etag);
         if coding != Coding::Identity {
@@ -60,7 +70,7 @@ impl Common<'_> {
     /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
     fn not_modified(&self, etag: &[u8]) -> Box<[u8]> {
         let mut head = b"HTTP/1.1 304 Not Modified\r\n".to_vec();
-        head.extend_from_slice(self.server_line.as_bytes());
+        head.extend_from_slice(self.constant);
         self.validators(&mut head, etag);
         head.into_boxed_slice()
     }
@@ -117,12 +127,16 @@ pub(crate) fn content_type(path: &[u8]) -> Box<str> {
     let extension = name.iter().rposition(|&b| b == b'.').map(|dot| &name[dot + 1..]);
     let media_type = extension
         .and_then(|extension| std::str::from_utf8(extension).ok())
-        .and_then(|extension| mime_guess::from_ext(extension).first_raw())
+        .and_then(|extension| match extension {
+            // RFC 9239; the table behind mime_guess is older
+            "mjs" => Some("text/javascript"),
+            _ => mime_guess::from_ext(extension).first_raw(),
+        })
         .unwrap_or("application/octet-stream");
     let is_text = media_type.starts_with("text/")
         || media_type.ends_with("+json")
         || media_type.ends_with("+xml")
-        || ["application/javascript", "application/json", "application/xml"].contains(&media_type);
+        || ["application/json", "application/xml"].contains(&media_type);
     let charset = if is_text { "; charset=utf-8" } else { "" };
     format!("{media_type}{charset}").into_boxed_str()
 }
@@ -146,19 +160,20 @@ mod tests {
 
     fn common(varies: bool, now_ns: i64) -> Common<'static> {
         let content_type = "text/css; charset=utf-8";
-        Common { server_line: server_line(true), content_type, varies, now_ns }
+        let constant = b"Server: Forebay\r\nCache-Control: no-cache\r\n";
+        Common { constant, content_type, varies, now_ns }
     }
 
     #[test]
     fn a_head_is_whole_but_for_date_and_connection() {
         let heads = common(true, 9_000_000_000).heads(Coding::Br, &stamp(1_000_000_001));
         let expected = "HTTP/1.1 200 OK\r\nContent-Type: text/css; charset=utf-8\r\n\
-            Server: Forebay\r\nLast-Modified: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
+            Server: Forebay\r\nCache-Control: no-cache\r\nLast-Modified: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
             ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\nContent-Encoding: br\r\n\
             Accept-Ranges: bytes\r\nContent-Length: 1024\r\n";
         assert_eq!(String::from_utf8(heads.ok).unwrap(), expected);
         let expected = "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\n\
-            ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\n";
+            Cache-Control: no-cache\r\nETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\n";
         assert_eq!(String::from_utf8(heads.not_modified.into_vec()).unwrap(), expected);
     }
 
@@ -182,6 +197,7 @@ mod tests {
         for (name, expected) in [
             ("/index.html", "text/html; charset=utf-8"),
             ("/a.JS", "text/javascript; charset=utf-8"),
+            ("/a.mjs", "text/javascript; charset=utf-8"),
             ("/a.json", "application/json; charset=utf-8"),
             ("/a.svg", "image/svg+xml; charset=utf-8"),
             ("/a.png", "image/png"),

@@ -207,7 +207,7 @@ impl Reader<'_> {
         };
         let content_type = bake::content_type(path);
         let common = Common {
-            server_line: self.content.pages.server_line,
+            constant: &self.content.pages.constant,
             content_type: &content_type,
             varies: !siblings.is_empty(),
             now_ns: now_ns(),

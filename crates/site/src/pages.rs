@@ -1,6 +1,6 @@
 //! Small pages for answers without content: errors and redirects.
 
-use crate::bake::{length_line, line, server_line};
+use crate::bake::{constant_lines, length_line, line, server_line};
 use forebay_conn::Reply;
 use forebay_http::status;
 use std::io::Write;
@@ -11,6 +11,8 @@ const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
 /// The pages, each written once.
 pub(crate) struct Pages {
     pub(crate) server_line: &'static str,
+    /// See [`constant_lines`].
+    pub(crate) constant: Vec<u8>,
     missing: Page,
     denied: Page,
     options: Vec<u8>,
@@ -37,11 +39,9 @@ impl Page {
         Page { status, head, body }
     }
 
-    fn write<B>(&self, is_head: bool, reply: &mut Reply<'_, B>) {
+    fn write<B>(&self, reply: &mut Reply<'_, B>) {
         reply.head(self.status, &self.head);
-        if !is_head {
-            reply.copy(&self.body);
-        }
+        reply.copy(&self.body);
     }
 }
 
@@ -55,13 +55,14 @@ fn body(status: u16, text: &str) -> Vec<u8> {
 }
 
 impl Pages {
-    pub(crate) fn new(is_server_named: bool) -> Pages {
+    pub(crate) fn new(is_server_named: bool, cache_control: Option<&str>) -> Pages {
         let server_line = server_line(is_server_named);
         let mut options = b"HTTP/1.1 204 No Content\r\n".to_vec();
         options.extend_from_slice(server_line.as_bytes());
         line(&mut options, "Allow", ALLOWED);
         Pages {
             server_line,
+            constant: constant_lines(is_server_named, cache_control),
             missing: Page::new(server_line, 404, "There is nothing at this address", b""),
             denied: Page::new(server_line, 403, "This file may not be read", b""),
             options,
@@ -69,12 +70,12 @@ impl Pages {
         }
     }
 
-    pub(crate) fn missing<B>(&self, is_head: bool, reply: &mut Reply<'_, B>) {
-        self.missing.write(is_head, reply);
+    pub(crate) fn missing<B>(&self, reply: &mut Reply<'_, B>) {
+        self.missing.write(reply);
     }
 
-    pub(crate) fn denied<B>(&self, is_head: bool, reply: &mut Reply<'_, B>) {
-        self.denied.write(is_head, reply);
+    pub(crate) fn denied<B>(&self, reply: &mut Reply<'_, B>) {
+        self.denied.write(reply);
     }
 
     pub(crate) fn options<B>(&self, reply: &mut Reply<'_, B>) {
@@ -82,20 +83,14 @@ impl Pages {
     }
 
     /// Any status, with a few words for the client.
-    pub(crate) fn plain<B>(
-        &self,
-        status: u16,
-        text: &str,
-        is_head: bool,
-        reply: &mut Reply<'_, B>,
-    ) {
+    pub(crate) fn plain<B>(&self, status: u16, text: &str, reply: &mut Reply<'_, B>) {
         let mut fields = Vec::new();
         match status {
             405 => line(&mut fields, "Allow", ALLOWED),
             406 => line(&mut fields, "Vary", b"Accept-Encoding"),
             _ => {}
         }
-        self.with_fields(status, text, &fields, is_head, reply);
+        self.with_fields(status, text, &fields, reply);
     }
 
     /// The same with more fields, as whole lines.
@@ -104,9 +99,8 @@ impl Pages {
         status: u16,
         text: &str,
         fields: &[u8],
-        is_head: bool,
         reply: &mut Reply<'_, B>,
     ) {
-        Page::new(self.server_line, status, text, fields).write(is_head, reply);
+        Page::new(self.server_line, status, text, fields).write(reply);
     }
 }

@@ -17,6 +17,9 @@ pub struct Settings {
     pub hidden: bool,
     /// Whether answers carry `Server: Forebay`. Default: yes.
     pub server_header: bool,
+    /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
+    /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
+    pub cache_control: Option<String>,
     /// Whether `NAME.br`, `NAME.zst` and `NAME.gz` beside a file are sent to clients that prefer
     /// them. Default: yes.
     pub precompressed: bool,
@@ -32,6 +35,7 @@ impl Settings {
             index: vec!["index.html".to_owned()],
             hidden: false,
             server_header: true,
+            cache_control: Some("no-cache".to_owned()),
             precompressed: true,
             cache: Cache::default(),
         }

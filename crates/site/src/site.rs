@@ -58,12 +58,16 @@ impl Site {
                 Outcome::Replied
             }
             Method::Unknown => self.plain(501, "This method is not known here", reply),
-            _ => self.plain(405, "There are only files here; they can be read", reply),
+            method => {
+                // what follows a CONNECT may be meant for the other end of a tunnel
+                reply.keep_alive &= method != Method::Connect;
+                self.plain(405, "There are only files here; they can be read", reply)
+            }
         }
     }
 
     fn plain(&self, status: u16, text: &str, reply: &mut Reply<'_, Body>) -> Outcome<Job> {
-        self.content.pages.plain(status, text, false, reply);
+        self.content.pages.plain(status, text, reply);
         Outcome::Replied
     }
 
@@ -110,17 +114,16 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let is_head = request.head.method == Method::Head;
         if let Err(error) = path::normalise(request.head.path, &mut self.path) {
             let (status, text) = (error.status(), error.reason());
             match status {
-                404 => self.content.pages.missing(is_head, reply),
-                _ => self.content.pages.plain(status, text, is_head, reply),
+                404 => self.content.pages.missing(reply),
+                _ => self.content.pages.plain(status, text, reply),
             }
             return Outcome::Replied;
         }
         if !self.content.settings.hidden && path::is_hidden(&self.path) {
-            self.content.pages.missing(is_head, reply);
+            self.content.pages.missing(reply);
             return Outcome::Replied;
         }
         let cached = self.content.cached(Asked { site, path: &self.path });
@@ -156,7 +159,7 @@ impl Site {
 
     /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
-        self.content.pages.plain(status, reason, false, reply);
+        self.content.pages.plain(status, reason, reply);
     }
 
     /// See [`Handler::piece`](forebay_conn::Handler::piece).

@@ -1,4 +1,5 @@
-//! Settings that are one of a few words, and the access log, which is a word or a path.
+//! Settings that are one of a few words, or a word or something else: the access log is off or a
+//! path, a field is off or a value.
 
 use super::problem::Wrong;
 use super::value::{Form, Value, quote, wrong};
@@ -118,5 +119,33 @@ impl Value for Access {
     }
     fn guess(&self, text: &str) -> Option<String> {
         (!text.is_empty() && !text.contains('\0')).then(|| "off".to_owned())
+    }
+}
+
+/// The value of a response field, if it is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldValue(pub Option<String>);
+
+impl Value for FieldValue {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "\"off\", or a field value such as \"public, max-age=3600\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        // RFC 9110 §5.5, without the obsolete bytes above ASCII
+        let is_value = !text.is_empty()
+            && text.trim() == text
+            && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        match text {
+            "off" => self.0 = None,
+            _ if is_value => self.0 = Some(text.to_owned()),
+            _ => return Err(wrong(self, text)),
+        }
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(self.0.as_deref().unwrap_or("off"))
     }
 }

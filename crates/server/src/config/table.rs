@@ -109,6 +109,13 @@ pub const SETTINGS: &[Setting] = &[
         at: |c| &mut c.server_header,
     },
     Setting {
+        key: "cache_control",
+        preset: Preset::Value("no-cache"),
+        range: None,
+        meaning: "Cache-Control of files; \"off\" sends none, and browsers guess how long to keep them.",
+        at: |c| &mut c.cache_control,
+    },
+    Setting {
         key: "engine",
         preset: Preset::Value("event"),
         range: None,
