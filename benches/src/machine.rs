@@ -17,14 +17,16 @@ pub fn describe() -> String {
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let system = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let load = read("/proc/loadavg");
+    let load: Vec<&str> = load.split(' ').take(3).collect();
     // Paced ones (bbr) cost the sender timers, window based ones (cubic) do not.
     let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
     format!(
         "- processor: {processor}, {cores} cores{hypervisor}\n\
          - kernel: Linux {kernel}, TCP congestion control {congestion}\n\
          - distribution: {}\n\
-         - load average at the start: {load}\n",
+         - load average at the start: {}\n",
         system.unwrap_or("unknown").trim_matches('"'),
+        load.join(" "),
     )
 }
 

@@ -9,11 +9,12 @@ use crate::row::{Flag, Row};
 use crate::running::{self, Process};
 use crate::wrk::{self, Counted, Load};
 use crate::{Error, summary};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// What is measured, and how.
@@ -128,7 +129,7 @@ impl<'p> Run<'p> {
         if let Some(log) = peer.log(&setup) {
             row.log_lines = Some(lines(&log).map_err(Error::io("cannot read", &log))?);
         }
-        row.judge(case, warmed);
+        row.judge(case, self.plan.connections, warmed);
         Ok(row)
     }
 
@@ -253,11 +254,8 @@ fn lines(path: &Path) -> std::io::Result<u64> {
 /// Sets the flag that [`Run::new`] takes when SIGINT, SIGTERM or SIGHUP arrives.
 pub fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in
-        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-    {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    stop.store(false, Ordering::Relaxed);
     Ok(stop)
 }

@@ -125,15 +125,17 @@ impl Row {
         self.flags.iter().all(|flag| *flag == Flag::Noisy)
     }
 
-    /// Adds the flags that follow from the numbers. `warmed` is what was answered before.
-    pub fn judge(&mut self, case: &Case, warmed: u64) {
+    /// Adds the flags that follow from the numbers. `warmed` is how many requests were answered
+    /// before the measurement.
+    pub fn judge(&mut self, case: &Case, connections: u32, warmed: u64) {
         if self.counted.errors() > 0 || self.counted.requests == 0 {
             self.flags.push(Flag::Errors);
         }
         let difference = (self.bytes_per_answer() / self.answer_bytes.max(1) as f64 - 1.0).abs();
-        // Up to 64 large answers are under way when wrk stops: what it read of them counts.
-        let in_flight = 64.0 / self.counted.requests.max(1) as f64;
-        if difference > SIZE_TOLERANCE + in_flight && !matches!(case.mode, Mode::Pipelined(_)) {
+        // Answers are under way on all connections when wrk stops: it counts their bytes alone.
+        let depth = if let Mode::Pipelined(depth) = case.mode { depth } else { 1 };
+        let under_way = connections as f64 * depth as f64 / self.counted.requests.max(1) as f64;
+        if difference > SIZE_TOLERANCE + under_way {
             self.flags.push(Flag::Size);
         }
         let answers = self.counted.requests + warmed;
@@ -212,7 +214,7 @@ pub(crate) mod tests {
     #[test]
     fn a_clean_row_has_no_flag_and_as_many_fields_as_the_header() {
         let mut clean = row("1k", 1, "limit", 5.0);
-        clean.judge(crate::case::find("1k").expect("known"), 0);
+        clean.judge(crate::case::find("1k").expect("known"), 1, 0);
         assert_eq!(clean.flags, []);
         assert_eq!(clean.csv().split(',').count(), HEADER.split(',').count());
         assert!((clean.cpu_us() - 5.0).abs() < 1e-9);
@@ -225,12 +227,12 @@ pub(crate) mod tests {
         bad.counted.status_errors = 1;
         bad.counted.bytes = 100_000;
         bad.log_lines = Some(1200);
-        bad.judge(case, 500);
+        bad.judge(case, 1, 500);
         assert_eq!(bad.flags, [Flag::Errors, Flag::Size, Flag::LogIncomplete]);
         assert!(!bad.is_valid());
         let mut noisy = row("1k-log", 1, "limit", 5.0);
         noisy.server_core.busy_ns = 900_000_000;
-        noisy.judge(case, 0);
+        noisy.judge(case, 1, 0);
         assert!(noisy.flags == [Flag::Noisy] && noisy.is_valid());
     }
 }
