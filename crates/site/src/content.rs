@@ -262,7 +262,7 @@ impl Claim<'_> {
     pub(crate) fn settle(self, entry: &Arc<Entry>, until_ms: u64, is_new: bool) {
         let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
         let is_current = Arc::ptr_eq(&self.root, &self.place.current());
-        let is_right = is_current && until_ms != DEAD;
+        let is_right = !self.ticket.is_void() && is_current && until_ms != DEAD;
         if !self.content.store.is_on() || !is_right {
             entry.kill();
             return;
