@@ -143,21 +143,21 @@ impl Graph {
         true
     }
 
-    /// What `ticket` was registered for is the subdirectory `child`: changes of `name` reach the
-    /// answer through it, and no longer directly.
-    pub(crate) fn descend(
-        &mut self,
-        directory: Directory,
-        name: &[u8],
-        ticket: &Arc<Ticket>,
-        child: Directory,
-    ) {
+    /// `name` in `directory` is the watched subdirectory `child`: from now on a change of the name
+    /// reaches what is below.
+    pub(crate) fn descend(&mut self, directory: Directory, name: &[u8], child: Directory) {
         self.add(child);
-        let Some(at) = self.nodes.get_mut(&directory).and_then(|node| node.names.get_mut(name))
-        else {
-            return;
-        };
-        at.child = Some(child);
+        let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
+        if let Some(at) = names.and_then(|names| names.get_mut(name)) {
+            at.child = Some(child);
+        }
+    }
+
+    /// Changes of `name` reach the ticket's answer through the subdirectory, and no longer
+    /// directly.
+    pub(crate) fn release(&mut self, directory: Directory, name: &[u8], ticket: &Arc<Ticket>) {
+        let names = self.nodes.get_mut(&directory).map(|node| &mut node.names);
+        let Some(at) = names.and_then(|names| names.get_mut(name)) else { return };
         if let Some(last) = at.tickets.iter().rposition(|held| Arc::ptr_eq(held, ticket)) {
             at.tickets.swap_remove(last);
         }

@@ -148,8 +148,10 @@ impl Watcher {
             return Err(Untold::Suspended);
         }
         let top = self.enter_root(root)?;
-        let mut walk = Walk { watcher: self, root, ticket, above: vec![], at: top, place: vec![] };
-        walk.go(path)
+        let (above, crossed, place) = (Vec::new(), Vec::new(), Vec::new());
+        let mut walk = Walk { watcher: self, root, ticket, above, at: top, crossed, place };
+        walk.go(path)?;
+        walk.finish()
     }
 
     fn enter_root(&self, root: &Root) -> Result<Directory, Untold> {
@@ -211,6 +213,10 @@ struct Walk<'w> {
     /// The directories above this one, each with the length of its place.
     above: Vec<(Directory, usize)>,
     at: Directory,
+    /// Where the way led from one directory into another. The ticket is registered there too until
+    /// the walk is over: a change behind its back would leave it in a directory that the path
+    /// does not lead to any more.
+    crossed: Vec<(Directory, Vec<u8>)>,
     /// The path of `at` from the root, free of links; empty or ends in a slash.
     place: Vec<u8>,
 }
@@ -237,6 +243,7 @@ impl Walk<'_> {
             match self.lead(&name, names.is_empty())? {
                 Lead::End => return Ok(()),
                 Lead::Down(directory) => {
+                    self.crossed.push((self.at, name.clone()));
                     self.above.push((self.at, self.place.len()));
                     self.at = directory;
                     self.place.extend_from_slice(&name);
@@ -255,15 +262,27 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// All of the way is watched, unless it changed meanwhile.
+    fn finish(self) -> Result<(), Untold> {
+        let mut graph = self.watcher.graph();
+        if self.ticket.is_void() {
+            return Err(Untold::Moved);
+        }
+        for (directory, name) in &self.crossed {
+            graph.release(*directory, name, self.ticket);
+        }
+        Ok(())
+    }
+
     fn lead(&self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
         {
             let mut graph = self.watcher.graph();
+            if !graph.register(self.at, name, self.ticket) {
+                return Err(Untold::Moved);
+            }
             let child = graph.child(self.at, name).filter(|_| !is_last);
             if let Some(child) = child {
                 return Ok(Lead::Down(child));
-            }
-            if !graph.register(self.at, name, self.ticket) {
-                return Err(Untold::Moved);
             }
         }
         let path = [&self.place, name].concat();
@@ -286,7 +305,7 @@ impl Walk<'_> {
             return Err(Untold::Moved);
         }
         let child = self.watcher.watch_directory(&mut graph, found, path)?;
-        graph.descend(self.at, name, self.ticket, child);
+        graph.descend(self.at, name, child);
         Ok(Lead::Down(child))
     }
 }

@@ -113,7 +113,8 @@ fn check_whole(body: &[u8]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    // What fails here depends on the order of threads; the same input seldom fails again.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
     #[test]
     fn every_loop_sees_the_truth_in_the_end(
         changes in prop::collection::vec(change(), 50..400),
