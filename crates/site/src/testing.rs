@@ -133,23 +133,28 @@ impl Client {
 
     /// Asks and reads the whole answer. `fields` are whole lines.
     pub(crate) fn ask(&mut self, method: &str, target: &str, fields: &str) -> Answered {
+        self.try_ask(method, target, fields).expect("the file does not change while it is sent")
+    }
+
+    /// The same; `None` if the file changed while it was sent, and the connection would be reset.
+    pub(crate) fn try_ask(&mut self, method: &str, target: &str, fields: &str) -> Option<Answered> {
         let misses = self.metrics.get(Counter::CacheMisses);
         let (mut out, status) = self.begin(method, target, fields);
         if let Some(body) = out.body.as_mut() {
             self.site.hold(body);
         }
         while let Some(mut body) = out.body.take() {
-            if self.send(&mut body, 100_000, &mut out.bytes).expect("the file is intact") {
+            if self.send(&mut body, 100_000, &mut out.bytes)? {
                 out.body = Some(body);
             }
         }
         let end = out.bytes.windows(4).position(|at| at == b"\r\n\r\n").unwrap() + 4;
-        Answered {
+        Some(Answered {
             status,
             head: String::from_utf8(out.bytes[..end].to_vec()).unwrap(),
             body: out.bytes[end..].to_vec(),
             is_miss: self.metrics.get(Counter::CacheMisses) > misses,
-        }
+        })
     }
 
     /// Asks and leaves a long body unsent.
