@@ -52,10 +52,11 @@ impl Options {
         }
     }
 
-    /// The same with another engine.
+    /// The same with another engine; one that gives each connection a thread has enough of them.
     #[must_use]
     pub fn engine(mut self, engine: &str) -> Options {
         engine.clone_into(&mut self.engine);
+        self.workers = if engine == "event" { 2 } else { 256 };
         self
     }
 
