@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
-//! | [`file`] | opening beneath a root, stamps, residency in memory |
+//! | [`file`](mod@file) | opening beneath a root, stamps, residency in memory |
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
