@@ -28,7 +28,7 @@ pub struct Content {
     pub(crate) places: Vec<Place>,
     pub(crate) store: Store,
     pub(crate) pages: Pages,
-    /// `None` if the cache is off or nothing can be watched.
+    /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<Watcher>>,
     invalidated: AtomicU64,
     notice: Box<dyn Fn(Notice) + Send + Sync>,
@@ -66,7 +66,7 @@ impl Content {
             .map_err(|error| OpenError::Beneath { error })?;
         let store = Store::new(&settings.cache);
         let most = settings.cache.watched_directories;
-        let (watcher, trouble) = match (store.is_on() && most > 0).then(|| Watcher::new(most)) {
+        let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
             Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
             Some(Err(error)) => (None, Some(Notice::CannotWatch { error })),
             None => (None, None),
@@ -98,9 +98,6 @@ impl Content {
     }
 
     fn start_watching(self: &Arc<Content>) -> Result<(), OpenError> {
-        if !self.store.is_on() {
-            return Ok(());
-        }
         self.look_at_roots();
         let content = Arc::downgrade(self);
         let watcher = self.watcher.clone();
@@ -119,7 +116,8 @@ impl Content {
     pub(crate) fn claim(&self, site: u32) -> Option<Claim<'_>> {
         let place = self.places.get(site as usize)?;
         let (ticket, root) = (Arc::new(Ticket::default()), place.current());
-        Some(Claim { content: self, place, root, ticket, is_told: self.watcher.is_some() })
+        let is_told = self.watcher.is_some() && self.store.is_on();
+        Some(Claim { content: self, place, root, ticket, is_told })
     }
 
     fn strike(&self, struck: Struck) -> bool {
@@ -134,21 +132,34 @@ impl Content {
 
     /// Follows the roots' paths anew, and drops what came from a root that serves no longer.
     fn look_at_roots(&self) {
-        for (site, place) in (0..).zip(&self.places) {
-            match place.look() {
-                Look::Same | Look::StillMissing => {}
-                Look::Missing(error) => {
-                    self.flush(site, &place.current());
-                    (self.notice)(Notice::RootMissing { root: place.configured.clone(), error });
-                }
-                Look::Changed(before) => {
-                    self.flush(site, &before);
-                    (self.notice)(Notice::RootChanged { root: place.configured.clone() });
-                }
+        // First the signposts, then the look: a change between the two is told. A path that leads
+        // elsewhere has other signposts. Whoever changes faster than that is looked at in a tick.
+        for _ in 0..4 {
+            if let Some(watcher) = &self.watcher {
+                watcher.set_signposts(self.places.iter().flat_map(Place::signposts).collect());
+            }
+            let changed = (0..).zip(&self.places).filter(|(site, at)| self.look_at_root(*site, at));
+            if changed.count() == 0 {
+                return;
             }
         }
-        if let Some(watcher) = &self.watcher {
-            watcher.set_signposts(self.places.iter().flat_map(Place::signposts).collect());
+    }
+
+    /// Whether the path leads to another directory than before.
+    fn look_at_root(&self, site: u32, place: &Place) -> bool {
+        let root = place.configured.clone();
+        match place.look() {
+            Look::Same | Look::StillMissing => false,
+            Look::Missing(error) => {
+                self.flush(site, &place.current());
+                (self.notice)(Notice::RootMissing { root, error });
+                false
+            }
+            Look::Changed(before) => {
+                self.flush(site, &before);
+                (self.notice)(Notice::RootChanged { root });
+                true
+            }
         }
     }
 
@@ -245,6 +256,10 @@ impl Claim<'_> {
     /// The way to `path` matters for the answer.
     pub(crate) fn follow(&mut self, path: &[u8]) {
         let Some(watcher) = &self.content.watcher else { return };
+        if !self.is_told {
+            // One untold change is enough to make the answer expire.
+            return;
+        }
         let Err(untold) = watcher.follow(&self.root, path, &self.ticket) else { return };
         self.is_told = false;
         if let Untold::Notice(notice) = untold {

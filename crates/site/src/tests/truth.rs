@@ -142,6 +142,24 @@ fn the_root_may_be_pointed_elsewhere() {
 }
 
 #[test]
+fn the_root_is_followed_with_the_cache_off_and_without_watches() {
+    for (bytes, watched_directories) in [(0, 10), (0, 0), (1 << 20, 0)] {
+        let folder = Folder::new();
+        folder.write("releases/1/a", "one");
+        folder.write("releases/2/a", "two");
+        let link = folder.path().join("current");
+        symlink("releases/1", &link).unwrap();
+        let mut settings = Settings::new(&link);
+        settings.cache = settings::Cache { bytes, watched_directories, ..settings.cache };
+        let mut client = Client::with(settings);
+        assert_eq!(client.get("/a").text(), "one");
+        fs::remove_file(&link).unwrap();
+        symlink("releases/2", &link).unwrap();
+        client.until("/a", body("two"));
+    }
+}
+
+#[test]
 fn variants_appear_and_disappear() {
     let folder = Folder::new();
     folder.write("a.js", "identity");
