@@ -1,5 +1,6 @@
 //! What the engines with a thread per connection share: waiting in poll, and the stock of workers.
 
+use crate::admission::Admission;
 use crate::control::{Control, Order};
 use crate::settings::Settings;
 use crate::straight::Wait;
@@ -8,7 +9,8 @@ use crate::worker::Worker;
 use forebay_conn::{Handler, Job};
 use forebay_metrics::Local;
 use forebay_sys::poll::{self, Interest, Readiness};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,6 +59,22 @@ impl<H: Handler> Wait<H> for Blocking<'_> {
 
 /// Makes a handler and the counters it writes to.
 pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
+
+/// Everything an engine with a thread per connection is made of.
+pub struct Parts<H: Handler> {
+    /// Listening sockets and the addresses they are bound to.
+    pub listeners: Vec<(OwnedFd, SocketAddr)>,
+    /// Makes the handlers.
+    pub make: Make<H>,
+    /// Timeouts and bounds.
+    pub settings: Settings,
+    /// The count of connections.
+    pub admission: Arc<Admission>,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// Threads of the pool, or most threads at once; at least 1.
+    pub threads: usize,
+}
 
 /// Workers that no thread uses, and how to make more.
 pub struct Stock<H: Handler> {

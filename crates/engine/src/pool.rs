@@ -10,38 +10,20 @@
 //!   all have answered an order to stop.
 
 use crate::accept::{Arrival, Entrance, PAUSE_MS};
-use crate::admission::{Admission, Place};
-use crate::blocking::{Blocking, Make, Stock};
+use crate::admission::Place;
+use crate::blocking::{Blocking, Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::settings::Settings;
 use crate::straight;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The accepting thread looks at the order and the clock this often.
 const SLEEP_MS: u64 = 500;
-
-/// Everything the engine is made of.
-pub struct Parts<H: Handler> {
-    /// Listening sockets and the addresses they are bound to.
-    pub listeners: Vec<(OwnedFd, SocketAddr)>,
-    /// Makes the handlers.
-    pub make: Make<H>,
-    /// Timeouts and bounds.
-    pub settings: Settings,
-    /// The count of connections.
-    pub admission: Arc<Admission>,
-    /// Where orders come from.
-    pub control: Arc<Control>,
-    /// Threads, at least 1.
-    pub threads: usize,
-}
 
 struct Pool<H: Handler> {
     stock: Stock<H>,

@@ -8,7 +8,7 @@ use forebay_sys::socket::{self, Sent};
 use std::os::fd::BorrowedFd;
 
 /// Bytes of a file that are looked for in memory and sent at a time.
-const CHUNK_BYTES: u64 = 512 * 1024;
+const CHUNK_BYTES: u64 = 1024 * 1024;
 
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,45 +5,27 @@
 //!   threads are not.
 //! * **What blocks where.** The accepting thread in poll on listeners and bell; the others in poll
 //!   on socket and bell, and in jobs, which they run themselves.
-//! * **Queues and their limits.** At [`most`](Parts::most) threads nothing more is accepted until
+//! * **Queues and their limits.** At [`Parts::threads`] threads nothing more is accepted until
 //!   one ends; connections wait in the kernel's accept queue meanwhile.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
 use crate::accept::{Arrival, BATCH, Entrance, PAUSE_MS};
-use crate::admission::{Admission, Place};
-use crate::blocking::{Blocking, Make, Stock};
+use crate::admission::Place;
+use crate::blocking::{Blocking, Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::settings::Settings;
 use crate::straight;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Closing, Handler};
 use forebay_metrics::Counter;
 use forebay_sys::poll;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The accepting thread looks at the order and the clock this often.
 const SLEEP_MS: u64 = 500;
-
-/// Everything the engine is made of.
-pub struct Parts<H: Handler> {
-    /// Listening sockets and the addresses they are bound to.
-    pub listeners: Vec<(OwnedFd, SocketAddr)>,
-    /// Makes the handlers.
-    pub make: Make<H>,
-    /// Timeouts and bounds.
-    pub settings: Settings,
-    /// The count of connections.
-    pub admission: Arc<Admission>,
-    /// Where orders come from.
-    pub control: Arc<Control>,
-    /// Threads at once, at least 1.
-    pub most: usize,
-}
 
 /// What the threads share.
 struct Crew<H: Handler> {
@@ -85,12 +67,12 @@ where
         let ready = poll::wait_readable(&fds, SLEEP_MS)?;
         worker.read_clocks();
         for index in (0..ready.len() - 1).filter(|&index| ready[index]) {
-            crew.accept(&mut entrance, index, &mut worker, parts.most);
+            crew.accept(&mut entrance, index, &mut worker, parts.threads);
         }
         worker.end_turn();
     }
     for index in 0..entrance.listeners().count() {
-        while crew.accept(&mut entrance, index, &mut worker, parts.most) {}
+        while crew.accept(&mut entrance, index, &mut worker, parts.threads) {}
     }
     drop((entrance, worker));
     let ended = crew.wait_for_all();

@@ -9,7 +9,7 @@ use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
 use forebay_engine::settings::Settings;
-use forebay_engine::{pool, threads};
+use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::{Counter, Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
@@ -171,18 +171,18 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
             std::thread::spawn(move || event_loop.run().unwrap())
         }
         "threads" => std::thread::spawn(move || {
-            threads::run(threads::Parts {
+            threads::run(blocking::Parts {
                 listeners,
                 make: Box::new(make),
                 settings,
                 admission: counted,
                 control: ordered,
-                most: 200,
+                threads: 200,
             })
             .unwrap()
         }),
         "pool" => std::thread::spawn(move || {
-            pool::run(pool::Parts {
+            pool::run(blocking::Parts {
                 listeners,
                 make: Box::new(make),
                 settings,

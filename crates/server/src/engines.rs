@@ -11,7 +11,7 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::{pool, threads, worker};
+use forebay_engine::{blocking, pool, threads, worker};
 use forebay_metrics::{Local, Totals};
 use forebay_site::{Content, Site};
 use std::io;
@@ -59,6 +59,9 @@ pub struct Parts {
     pub helpers: Helpers<forebay_site::Job>,
 }
 
+/// A listening socket and the address it is bound to.
+type Socket = (OwnedFd, SocketAddr);
+
 /// How an engine's thread has ended: with its figures, or why it could not go on.
 pub type Outcome = Result<Ended, String>;
 
@@ -100,44 +103,27 @@ impl Parts {
     /// # Errors
     /// Lack of descriptors.
     pub fn prepare(&self, listeners: Vec<Listener>) -> io::Result<Vec<Task>> {
-        let mut entrances = by_entrance(listeners, self.plan.entrances).into_iter().enumerate();
+        let mut entrances = by_entrance(listeners, self.plan.entrances).into_iter();
         match self.plan.engine {
             Engine::Event => entrances
+                .enumerate()
                 .map(|(index, listeners)| {
                     let event_loop = self.event_loop(index, listeners)?;
                     Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
                 })
                 .collect(),
             Engine::Threads => {
-                let parts = threads::Parts {
-                    listeners: entrances.next().map(|(_, sockets)| sockets).unwrap_or_default(),
-                    make: self.maker(),
-                    settings: self.plan.settings.clone(),
-                    admission: Arc::clone(&self.admission),
-                    control: Arc::clone(&self.control),
-                    most: self.plan.workers,
-                };
+                let parts = self.blocking(entrances.next());
                 Ok(vec![Task::new("threads", || threads::run(parts))])
             }
             Engine::Pool => {
-                let parts = pool::Parts {
-                    listeners: entrances.next().map(|(_, sockets)| sockets).unwrap_or_default(),
-                    make: self.maker(),
-                    settings: self.plan.settings.clone(),
-                    admission: Arc::clone(&self.admission),
-                    control: Arc::clone(&self.control),
-                    threads: self.plan.workers,
-                };
+                let parts = self.blocking(entrances.next());
                 Ok(vec![Task::new("pool", || pool::run(parts))])
             }
         }
     }
 
-    fn event_loop(
-        &self,
-        index: usize,
-        listeners: Vec<(OwnedFd, SocketAddr)>,
-    ) -> io::Result<EventLoop<FastLane>> {
+    fn event_loop(&self, index: usize, listeners: Vec<Socket>) -> io::Result<EventLoop<FastLane>> {
         let metrics = self.register.add();
         EventLoop::new(event::Parts {
             listeners,
@@ -151,12 +137,20 @@ impl Parts {
         })
     }
 
-    fn maker(&self) -> forebay_engine::blocking::Make<FastLane> {
+    fn blocking(&self, entrance: Option<Vec<Socket>>) -> blocking::Parts<FastLane> {
         let parts = self.clone();
-        Box::new(move || {
+        let make = move || {
             let metrics = parts.register.add();
             (parts.handler(Arc::clone(&metrics)), metrics)
-        })
+        };
+        blocking::Parts {
+            listeners: entrance.unwrap_or_default(),
+            make: Box::new(make),
+            settings: self.plan.settings.clone(),
+            admission: Arc::clone(&self.admission),
+            control: Arc::clone(&self.control),
+            threads: self.plan.workers,
+        }
     }
 
     fn handler(&self, metrics: Arc<Local>) -> FastLane {
@@ -166,7 +160,7 @@ impl Parts {
 }
 
 /// Each entrance's sockets, with the addresses they are bound to.
-fn by_entrance(listeners: Vec<Listener>, entrances: usize) -> Vec<Vec<(OwnedFd, SocketAddr)>> {
+fn by_entrance(listeners: Vec<Listener>, entrances: usize) -> Vec<Vec<Socket>> {
     let mut by_entrance: Vec<Vec<_>> = (0..entrances).map(|_| Vec::new()).collect();
     for Listener { address, sockets } in listeners {
         for (sockets_of_one, socket) in by_entrance.iter_mut().zip(sockets) {
