@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_secs(1);
 /// Without watching after events were lost, in ticks.
 const SUSPENDED_TICKS: u32 = 10;
+/// Between two sweeps of what is watched, at most, in ticks.
+const SWEEP_TICKS: u32 = 60;
 
 /// The static content of one process. Each loop makes its own [`Site`](crate::Site) of it.
 ///
@@ -197,6 +199,12 @@ impl Content {
         is_lost
     }
 
+    /// As if a minute had passed.
+    #[cfg(test)]
+    pub(crate) fn tidy(&self) {
+        self.watcher.iter().for_each(|watcher| watcher.tidy(true));
+    }
+
     /// As if the kernel had lost events.
     #[cfg(test)]
     pub(crate) fn overflow(&self) {
@@ -212,7 +220,7 @@ impl Content {
 /// The thread that waits for changes.
 fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
     let mut ticked = Instant::now();
-    let mut suspended_ticks = 0;
+    let (mut ticks, mut suspended_ticks) = (0u32, 0u32);
     loop {
         let left = TICK.saturating_sub(ticked.elapsed());
         let left_ms = u64::try_from(left.as_millis()).unwrap_or(0) + 1;
@@ -233,7 +241,8 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
         ticked = Instant::now();
         content.look_at_roots();
         if let Some(watcher) = watcher {
-            watcher.tidy();
+            ticks = ticks.wrapping_add(1);
+            watcher.tidy(ticks.is_multiple_of(SWEEP_TICKS));
             suspended_ticks = suspended_ticks.saturating_sub(1);
             if suspended_ticks == 0 {
                 watcher.resume();

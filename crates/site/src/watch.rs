@@ -99,10 +99,10 @@ impl Watcher {
         self.is_suspended.store(false, Relaxed);
     }
 
-    /// Forgets what is not needed any more, if there is much of it.
-    pub(crate) fn tidy(&self) {
+    /// Forgets what is not needed any more, if there is much of it or `is_due` anyway.
+    pub(crate) fn tidy(&self, is_due: bool) {
         let mut graph = self.graph();
-        if graph.wants_sweep() {
+        if is_due || graph.wants_sweep() {
             self.unwatch(graph.sweep());
         }
     }

@@ -284,6 +284,17 @@ fn unused_directories_are_watched_no_longer() {
     }
     assert!(client.content.figures().watched_directories <= 20);
     assert!(!client.has_noticed("TooManyDirectories"));
+    folder.write("deep/er/a", "x");
+    client.until("/deep/er/a", status(200));
+    // A directory stays watched as long as an answer depends on it, and no longer.
+    client.content.tidy();
+    assert!(client.content.figures().watched_directories >= 4);
+    folder.replace("deep/er/a", "y");
+    client.until("/deep/er/a", body("y"));
+    fs::rename(folder.path().join("deep"), folder.path().join("moved")).unwrap();
+    client.until("/deep/er/a", status(404));
+    client.content.tidy();
+    assert_eq!(client.content.figures().watched_directories, 2, "the root and where it lies");
 }
 
 /// Many versions are written while many answers are read: each answer is one whole version, and
