@@ -36,19 +36,21 @@ pub struct Tally {
     pub body_bytes: u64,
 }
 
-/// Sends as much of `out` as the client takes, at most about `budget` bytes.
+/// Sends as much of `out` as the client takes, at most about `budget` bytes. `warmed` says that a
+/// job has just brought the next bytes of a file into memory; it is used up.
 #[inline]
 pub fn send<H: Handler>(
     socket: BorrowedFd<'_>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
+    warmed: &mut bool,
     metrics: &Local,
     watch: &mut impl Stopwatch,
 ) -> (Progress, Tally) {
     let mut tally = Tally::default();
     let progress = loop {
-        match send_once(socket, out, handler, &mut tally, watch) {
+        match send_once(socket, out, handler, warmed, &mut tally, watch) {
             None if out.is_empty() => break Progress::Done,
             None if tally.bytes >= budget => break Progress::Budget,
             None => {}
@@ -65,6 +67,7 @@ fn send_once<H: Handler>(
     socket: BorrowedFd<'_>,
     out: &mut Out<H::Body>,
     handler: &H,
+    warmed: &mut bool,
     tally: &mut Tally,
     watch: &mut impl Stopwatch,
 ) -> Option<Progress> {
@@ -97,7 +100,10 @@ fn send_once<H: Handler>(
             if !handler.is_intact(body) {
                 return Some(Progress::Changed);
             }
-            if !file::is_resident(file, offset, chunk).unwrap_or(true) {
+            // what cannot be probed counts as cold; what was just warmed is not probed again
+            let is_warm =
+                std::mem::take(warmed) || file::is_resident(file, offset, chunk).unwrap_or(false);
+            if !is_warm {
                 return Some(Progress::Cold);
             }
             // the last byte waits for one more look at the file

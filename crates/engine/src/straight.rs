@@ -67,13 +67,11 @@ pub fn serve<H: Handler>(
             Fate::Yields => wait.pass(),
             Fate::Job(job) => {
                 worker.count(Counter::Jobs);
-                let result = wait.job(job, worker);
-                if result.is_none() {
+                done = wait.job(job, worker);
+                if done.is_none() {
                     worker.count(Counter::Panics);
                     break Closing::Reset;
                 }
-                // of a job that brought file data into memory, the result is just that
-                done = result.filter(|_| served.pending.is_none());
             }
             Fate::HandOver => {
                 worker.hand_over(served);

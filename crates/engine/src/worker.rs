@@ -33,6 +33,8 @@ pub struct Served<H: Handler> {
     pub ended: bool,
     /// The answer under way was not taken at once.
     lags: bool,
+    /// The job that is done has brought the next bytes of the answer's file into memory.
+    warmed: bool,
     /// Bytes given to the kernel since the send window began …
     window_bytes: u64,
     /// … and bytes the client had not acknowledged then.
@@ -65,6 +67,7 @@ impl<H: Handler> Served<H> {
             readable: true,
             ended: false,
             lags: false,
+            warmed: false,
             window_bytes: 0,
             window_queued: 0,
         }
@@ -166,8 +169,9 @@ impl<H: Handler> Worker<H> {
         self.settings.sample != 0 && self.turns.is_multiple_of(self.settings.sample)
     }
 
-    /// Receives, answers and sends until something must be waited for. A panic on the way closes
-    /// the connection and is counted.
+    /// Receives, answers and sends until something must be waited for. `done` is the result of the
+    /// connection's job, if that is what it waited for. A panic on the way closes the connection
+    /// and is counted.
     #[inline]
     pub fn turn(
         &mut self,
@@ -209,6 +213,8 @@ impl<H: Handler> Worker<H> {
         };
         served.conn.resume(input);
         if let Some(pending) = served.pending.take() {
+            // a job while an answer was under way has warmed its file, and that is all its result
+            served.warmed = cx.done.take().is_some();
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
@@ -247,6 +253,7 @@ impl<H: Handler> Worker<H> {
                         cx.out,
                         cx.handler,
                         budget,
+                        &mut served.warmed,
                         cx.metrics,
                         cx.watch,
                     );

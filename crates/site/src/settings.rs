@@ -49,7 +49,8 @@ pub struct Cache {
     /// file system. Default: 256 MiB.
     pub bytes: u64,
     /// The largest file kept in memory, in bytes. Larger ones are kept open and sent by sendfile.
-    /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 1 MiB.
+    /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 512 KiB, where sending from
+    /// memory stops being cheaper (`BENCHMARKING.md`).
     pub file_bytes: u64,
     /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
     /// Default: 1024.
@@ -67,7 +68,7 @@ impl Default for Cache {
     fn default() -> Cache {
         Cache {
             bytes: 256 << 20,
-            file_bytes: 1 << 20,
+            file_bytes: 512 << 10,
             open_files: 1024,
             check_interval: Duration::from_secs(1),
             watched_directories: 8192,

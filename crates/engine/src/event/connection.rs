@@ -96,9 +96,7 @@ impl<H: Handler> EventLoop<H> {
         };
         let connection = &mut self.connections[key];
         if connection.state == State::InJob {
-            // of a job that brought file data into memory, the result is just that
-            let done = connection.served.pending.is_none().then_some(done);
-            self.take_turn(token, done);
+            self.take_turn(token, Some(done));
         }
     }
 

@@ -126,7 +126,7 @@ pub const SETTINGS: &[Setting] = &[
         key: "workers",
         preset: Preset::Value("auto"),
         range: Some(("1", "65536")),
-        meaning: "Loops (event; auto is one per usable core), threads (pool; auto is 64), or most threads at once (threads; auto is 1024).",
+        meaning: "Loops (event: auto is one per core) or most threads (pool: auto is 64, threads: 1024).",
         at: |c| &mut c.workers,
     },
     Setting {
@@ -243,7 +243,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "cache.file_bytes",
-        preset: Preset::Value("1MiB"),
+        preset: Preset::Value("512KiB"),
         range: Some(("0B", "1GiB")),
         meaning: "The largest file that is kept in the data cache.",
         at: |c| &mut c.cache.file_bytes,
