@@ -21,6 +21,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+/// Paths a loop finds without asking the shared cache, and a thread, of which there may be many.
+const PATHS_OF_A_LOOP: usize = 4096;
+const PATHS_OF_A_THREAD: usize = 128;
+
 /// All counters of an engine: those of its loops and threads, and those of its helpers.
 #[derive(Default)]
 pub struct Register(Mutex<Vec<Arc<Local>>>);
@@ -127,7 +131,7 @@ impl Parts {
         let metrics = self.register.add();
         EventLoop::new(event::Parts {
             listeners,
-            handler: self.handler(Arc::clone(&metrics)),
+            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
             settings: self.plan.settings.clone(),
             admission: Arc::clone(&self.admission),
             helpers: self.helpers.clone(),
@@ -141,7 +145,7 @@ impl Parts {
         let parts = self.clone();
         let make = move || {
             let metrics = parts.register.add();
-            (parts.handler(Arc::clone(&metrics)), metrics)
+            (parts.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD), metrics)
         };
         blocking::Parts {
             listeners: entrance.unwrap_or_default(),
@@ -153,8 +157,9 @@ impl Parts {
         }
     }
 
-    fn handler(&self, metrics: Arc<Local>) -> FastLane {
-        let site = Site::new(Arc::clone(&self.content), metrics, worker::read_clocks());
+    fn handler(&self, metrics: Arc<Local>, paths: usize) -> FastLane {
+        let now = worker::read_clocks();
+        let site = Site::new(Arc::clone(&self.content), metrics, now, paths);
         FastLane::new(site, self.log.logger())
     }
 }

@@ -10,8 +10,6 @@ use std::sync::Arc;
 
 /// Slots in which a path may be.
 const WAYS: usize = 4;
-/// Sets of slots; a power of two.
-const SETS: usize = 1024;
 /// Longer paths go to the shared cache every time; bounds the table's memory.
 const MOST_PATH_BYTES: usize = 512;
 /// A slot tells the shared cache once in so many hits that its entry is in use.
@@ -19,6 +17,7 @@ const TOUCH_EVERY: u32 = 64;
 
 /// The table.
 pub(crate) struct Front {
+    /// Sets of [`WAYS`] slots, a power of two of them.
     slots: Box<[Slot]>,
     hasher: RandomState,
 }
@@ -50,15 +49,18 @@ pub(crate) struct Spot {
 }
 
 impl Front {
-    pub(crate) fn new() -> Front {
-        let slots = (0..SETS * WAYS).map(|_| Slot::default()).collect();
+    /// Room for about so many paths.
+    pub(crate) fn new(paths: usize) -> Front {
+        let sets = paths.div_ceil(WAYS).next_power_of_two();
+        let slots = (0..sets * WAYS).map(|_| Slot::default()).collect();
         Front { slots, hasher: RandomState::default() }
     }
 
     #[inline]
     pub(crate) fn spot(&self, raw: &[u8]) -> Spot {
         let hash = self.hasher.hash_one(raw);
-        Spot { hash, first: (hash as usize & (SETS - 1)) * WAYS }
+        let sets = self.slots.len() / WAYS;
+        Spot { hash, first: (hash as usize & (sets - 1)) * WAYS }
     }
 
     /// The fresh entry for the path. The flag says that the shared cache should be told now.
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_dead_are_let_go() {
-        let mut front = Front::new();
+        let mut front = Front::new(4096);
         let held = entry(b"/a");
         let spot = front.spot(b"/a");
         let ticket = front.insert(spot, 0, b"/a", Arc::clone(&held)).unwrap();
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_long_path_is_not_kept() {
-        let mut front = Front::new();
+        let mut front = Front::new(4096);
         let long = vec![b'a'; MOST_PATH_BYTES + 1];
         let spot = front.spot(&long);
         assert!(front.insert(spot, 0, &long, entry(&long)).is_none());
@@ -190,7 +192,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_the_entry_of_another_path(steps in prop::collection::vec((any::<bool>(), 0u16..6000), 1..4000)) {
-            let mut front = Front::new();
+            let mut front = Front::new(4096);
             let mut inserted = HashMap::new();
             for (is_insert, number) in steps {
                 let raw = format!("/{number}").into_bytes();

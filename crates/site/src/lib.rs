@@ -32,7 +32,7 @@
 //! let settings = Settings::new(std::env::temp_dir());
 //! let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
 //! let now = Now { monotonic_ms: 1, unix_ms: 1_795_000_000_000 };
-//! let site = Site::new(Arc::clone(&content), Arc::default(), now);
+//! let site = Site::new(Arc::clone(&content), Arc::default(), now, 4096);
 //! assert_eq!(content.figures().entries, 0);
 //! # drop(site);
 //! # Ok::<(), forebay_site::OpenError>(())

@@ -29,13 +29,13 @@ pub struct Site {
 }
 
 impl Site {
-    /// For one loop. `metrics` are the loop's own; `now` is its clock, of which every later
+    /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
     /// [`turn`](Site::turn) tells.
-    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now) -> Site {
+    pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
         Site {
             content,
             metrics,
-            front: Front::new(),
+            front: Front::new(paths),
             now_ms: now.monotonic_ms,
             swept_ms: now.monotonic_ms,
             path: Vec::new(),

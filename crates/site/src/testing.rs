@@ -104,7 +104,7 @@ impl Client {
         let metrics = Arc::new(Local::default());
         let now_ms = 1_000_000;
         let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
-        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
+        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         Client { content, site, notices, now_ms, metrics }
     }
 
@@ -113,7 +113,7 @@ impl Client {
         let (content, notices) = (Arc::clone(&self.content), Arc::clone(&self.notices));
         let metrics = Arc::new(Local::default());
         let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
-        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now);
+        let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         Client { content, site, notices, now_ms: self.now_ms, metrics }
     }
 
