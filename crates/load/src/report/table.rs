@@ -128,7 +128,7 @@ pub(super) fn columns(rows: &[Vec<String>], heads: &[&str]) -> String {
         cells.chain([heads[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..heads.len()).map(width).collect();
-    let is_text = |column: usize| column == 0 || heads[column] == "time";
+    let is_text = |column: usize| column == 0 || matches!(heads[column], "time" | "figure" | "");
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let mut line = String::new();
         for (column, cell) in cells.enumerate() {
