@@ -57,6 +57,10 @@ pub(crate) struct Load {
     /// Bind the threads to these cores in turn
     #[arg(long, value_name = "CORE", value_delimiter = ',')]
     cores: Vec<usize>,
+    /// Waits for an arrival shorter than this are spent awake; 0 gives the core away [default:
+    /// 200us]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    spin: Option<Duration>,
     /// Everything random follows from it [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -187,6 +191,7 @@ fn plan(load: &Load) -> Result<Plan, Failed> {
     plan.warmup = load.warmup.unwrap_or(plan.warmup);
     plan.drain = load.drain.unwrap_or(plan.drain);
     plan.interval = load.interval.or(plan.interval);
+    plan.spin = load.spin.unwrap_or(plan.spin);
     plan.threads = load.threads.map_or(plan.threads, usize::from);
     plan.seed = load.seed.unwrap_or(plan.seed);
     if !load.cores.is_empty() {

@@ -22,6 +22,9 @@ pub struct Plan {
     pub threads: usize,
     /// Cores the threads are bound to, in turn; empty: not bound.
     pub cores: Vec<usize>,
+    /// Waits for an arrival that are shorter than this are spent awake: exact, but they take CPU
+    /// time, which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines.
+    pub spin: Duration,
     /// Everything random follows from it.
     pub seed: u64,
     /// Who makes the load; at least one.
@@ -37,6 +40,7 @@ impl Default for Plan {
             interval: None,
             threads: 1,
             cores: Vec::new(),
+            spin: Duration::from_micros(200),
             seed: 1,
             groups: Vec::new(),
         }

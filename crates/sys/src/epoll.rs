@@ -32,6 +32,12 @@ impl Events {
         Events(Vec::with_capacity(count))
     }
 
+    /// Whether the last wait reported nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What the last wait reported.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Ready> + '_ {

@@ -146,11 +146,14 @@ pub struct Clients {
 /// The generator about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// CPU time of all threads over the measured time; 1.0 is a whole core.
+    /// CPU time of all threads over the measured time; 1.0 is a whole core. Waits for the next
+    /// arrival that were spent awake are not in it.
     pub cpu_cores: f64,
-    /// The busiest thread's CPU time over the measured time, 0 to 1.
+    /// The same for those waits.
+    pub spinning_cores: f64,
+    /// The busiest thread's CPU time over the measured time, without such waits, 0 to 1.
     pub busiest_thread: f64,
-    /// CPU time per request that ended, µs.
+    /// CPU time per request that ended, without such waits, µs.
     pub cpu_us_per_request: f64,
     /// The share of the measured time in which a thread could run but had no core; the worst
     /// thread's, 0 to 1.
@@ -211,10 +214,12 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
     let worst = |part: fn(&Finished) -> u64| {
         finished.iter().map(|thread| share(part(thread), thread.measured_ns)).fold(0.0, f64::max)
     };
-    let cpu_ns = finished.iter().map(|thread| thread.cpu_ns).sum::<u64>();
+    let busy = |thread: &Finished| thread.cpu_ns.saturating_sub(thread.spun_ns);
+    let cpu_ns = finished.iter().map(busy).sum::<u64>();
     Generator {
-        cpu_cores: finished.iter().map(|thread| share(thread.cpu_ns, thread.measured_ns)).sum(),
-        busiest_thread: worst(|thread| thread.cpu_ns),
+        cpu_cores: finished.iter().map(|thread| share(busy(thread), thread.measured_ns)).sum(),
+        spinning_cores: finished.iter().map(|t| share(t.spun_ns, t.measured_ns)).sum(),
+        busiest_thread: worst(|thread| thread.cpu_ns.saturating_sub(thread.spun_ns)),
         cpu_us_per_request: share(cpu_ns, ended) / 1e3,
         starved: worst(|thread| thread.starved_ns),
         lateness: Latency::new(lateness),

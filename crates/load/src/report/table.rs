@@ -40,6 +40,9 @@ impl Report {
             "\ngenerator: {:.2} cores, {:.2} µs CPU per request",
             own.cpu_cores, own.cpu_us_per_request
         );
+        if own.spinning_cores > 0.005 {
+            let _ = write!(text, " (and {:.2} cores waiting awake)", own.spinning_cores);
+        }
         if own.lateness.count > 0 {
             let (p50, p99) = (show_us(own.lateness.p50_us), show_us(own.lateness.p99_us));
             let _ = write!(text, ", late by p50 {p50}, p99 {p99}");

@@ -15,6 +15,10 @@ const NARROW_BUFFER_BYTES: usize = 16 * 1024;
 /// A handshake without loss is never this slow; a repeated SYN comes after a second (RFC 6298).
 const SUSPICIOUS_NS: u64 = 100_000_000;
 
+/// A pool grows by so many connections at once. Arrivals behind them wait for the first that is
+/// free, new or old; a burst would otherwise fill the backlog with connections nobody needs.
+const MOST_CONNECTING: u32 = 64;
+
 impl Worker<'_> {
     /// Begins a connection for a client.
     pub(super) fn connect(&mut self, slot: usize) {
@@ -172,7 +176,8 @@ impl Worker<'_> {
                 }
                 continue;
             }
-            if group.kind == Kind::Pool && group.connecting as usize >= group.waiting.len() {
+            let enough = (MOST_CONNECTING as usize).min(group.waiting.len());
+            if group.kind == Kind::Pool && group.connecting as usize >= enough {
                 return;
             }
             let slot = match group.free.pop() {

@@ -34,6 +34,11 @@ const INPUT_BYTES: usize = 64 * 1024;
 const EVENTS: usize = 512;
 /// How often clients are looked at for timeouts, ns.
 const SCAN_NS: u64 = 20_000_000;
+/// Clients' timers may ring this much late, so that many of them share a wake-up, ns. Schedules of
+/// arrivals are kept exactly.
+const TIMER_SLACK_NS: u64 = 500_000;
+/// An empty look at the sockets takes less than this, ns.
+const LONGEST_SPIN_NS: u64 = 5_000;
 /// The longest wait, so that a request to stop is seen, ns.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
@@ -53,6 +58,8 @@ pub(crate) struct Finished {
     pub(crate) cpu_ns: u64,
     /// Time it could have run but no core was free, in the measured time.
     pub(crate) starved_ns: u64,
+    /// CPU time it spent waiting awake for the next arrival, in the measured time.
+    pub(crate) spun_ns: u64,
     /// Length of the measured time as this thread saw it.
     pub(crate) measured_ns: u64,
     /// What each client of each group got (closed loops only).
@@ -76,6 +83,7 @@ struct Usage {
     at_ns: u64,
     cpu_ns: u64,
     starved_ns: u64,
+    spun_ns: u64,
 }
 
 pub(crate) struct Worker<'p> {
@@ -94,6 +102,9 @@ pub(crate) struct Worker<'p> {
     next_scan_ns: u64,
     warmup_ns: u64,
     end_ns: u64,
+    /// Below this, the wait for the next arrival is spent awake, ns.
+    spin_ns: u64,
+    spun_ns: u64,
     usage: [Usage; 2],
     results: Sender<Interval>,
 }
@@ -121,6 +132,8 @@ impl<'p> Worker<'p> {
             next_scan_ns: SCAN_NS,
             warmup_ns: plan.warmup.as_nanos() as u64,
             end_ns: (plan.warmup + plan.duration).as_nanos() as u64,
+            spin_ns: plan.spin.as_nanos() as u64,
+            spun_ns: 0,
             usage: [Usage::default(); 2],
             results,
         };
@@ -163,7 +176,7 @@ impl<'p> Worker<'p> {
             std::thread::yield_now();
         }
         if self.warmup_ns == 0 {
-            self.usage[0] = usage(0);
+            self.usage[0] = self.usage_now();
         }
         loop {
             self.now_ns = self.clock();
@@ -172,8 +185,15 @@ impl<'p> Worker<'p> {
             }
             self.ring_timers();
             self.take_arrivals();
-            self.epoll.wait_ns(&mut events, self.wait_ns())?;
-            self.now_ns = self.clock();
+            let wait_ns = self.wait_ns();
+            let spin = wait_ns > 0 && self.arrival_is_near();
+            self.epoll.wait_ns(&mut events, if spin { 0 } else { wait_ns })?;
+            let now_ns = self.clock();
+            if spin && events.is_empty() {
+                // A longer turn was not spent spinning: another thread had the core.
+                self.spun_ns += (now_ns - self.now_ns).min(LONGEST_SPIN_NS);
+            }
+            self.now_ns = now_ns;
             for event in events.iter() {
                 self.on_event(event);
             }
@@ -191,12 +211,21 @@ impl<'p> Worker<'p> {
     #[inline]
     fn wait_ns(&self) -> u64 {
         let boundary = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
-        let mut next = self.next_scan_ns.min(boundary);
-        next = next.min(self.timers.next_ns().unwrap_or(u64::MAX));
-        for group in &self.groups {
-            next = next.min(group.next_arrival.map_or(u64::MAX, |arrival| arrival.at_ns));
-        }
+        let timer = self.timers.next_ns().map_or(u64::MAX, |at| at + TIMER_SLACK_NS);
+        let next = self.next_scan_ns.min(boundary).min(timer).min(self.next_arrival_ns());
         next.saturating_sub(self.now_ns).min(LONGEST_WAIT_NS)
+    }
+
+    #[inline]
+    fn next_arrival_ns(&self) -> u64 {
+        let arrivals = self.groups.iter().filter_map(|group| group.next_arrival);
+        arrivals.map(|arrival| arrival.at_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether to stay awake: to sleep and be woken would take longer than is left, or nearly.
+    #[inline]
+    fn arrival_is_near(&self) -> bool {
+        self.next_arrival_ns().saturating_sub(self.now_ns) < self.spin_ns
     }
 
     /// Closes intervals that have ended and gives up what takes too long. True when all is over.
@@ -205,7 +234,7 @@ impl<'p> Worker<'p> {
             let ended_ns = self.shared.timeline[self.interval];
             self.report();
             if ended_ns == self.warmup_ns {
-                self.usage[0] = usage(self.now_ns);
+                self.usage[0] = self.usage_now();
             }
         }
         if self.now_ns < self.next_scan_ns {
@@ -221,7 +250,7 @@ impl<'p> Worker<'p> {
             return false;
         }
         if self.usage[1].at_ns == 0 {
-            self.usage[1] = usage(self.now_ns);
+            self.usage[1] = self.usage_now();
         }
         if stopped || self.now_ns >= self.end_ns + self.shared.plan.drain.as_nanos() as u64 {
             self.give_up();
@@ -299,6 +328,7 @@ impl<'p> Worker<'p> {
         Finished {
             cpu_ns: end.cpu_ns.saturating_sub(begin.cpu_ns),
             starved_ns: end.starved_ns.saturating_sub(begin.starved_ns),
+            spun_ns: end.spun_ns.saturating_sub(begin.spun_ns),
             measured_ns: end.at_ns.saturating_sub(begin.at_ns),
             clients,
         }
@@ -321,7 +351,6 @@ impl<'p> Worker<'p> {
                 continue;
             }
             client.timer_ns = u64::MAX;
-            self.lateness.record(self.now_ns - at_ns);
             let over = self.now_ns >= self.groups[client.group].until_ns;
             match client.phase {
                 Phase::Waiting | Phase::Thinking if over => self.close(slot),
@@ -354,11 +383,21 @@ impl<'p> Worker<'p> {
             }
         }
     }
+
+    /// CPU time, starvation and spinning of this thread up to now.
+    fn usage_now(&self) -> Usage {
+        Usage {
+            at_ns: self.now_ns,
+            cpu_ns: clock::thread_cpu_ns(),
+            starved_ns: starved_ns(),
+            spun_ns: self.spun_ns,
+        }
+    }
 }
 
-/// What the kernel says about this thread: `run-time wait-time slices`, in ns (proc(5)).
-fn usage(at_ns: u64) -> Usage {
+/// How long this thread could have run but had no core; the kernel says
+/// `run-time wait-time slices`, in ns (proc(5), schedstat).
+fn starved_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let starved = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
-    Usage { at_ns, cpu_ns: clock::thread_cpu_ns(), starved_ns: starved.unwrap_or(0) }
+    text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
