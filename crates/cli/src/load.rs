@@ -131,9 +131,7 @@ fn failed(file: &Path, error: impl Display) -> Failed {
 
 fn write_set(set: Set, connections: u32, dir: &Path) -> Result<ExitCode, Failed> {
     let mix = match set {
-        Set::Specweb99 => {
-            fileset::specweb99_mix("/", fileset::specweb99_directories(connections))
-        }
+        Set::Specweb99 => fileset::specweb99_mix("/", fileset::specweb99_directories(connections)),
         Set::Webstone => fileset::webstone_mix("/"),
     };
     let (files, bytes) = fileset::write(&mix, dir).map_err(|error| failed(dir, error))?;
@@ -254,7 +252,10 @@ fn settings_table() -> String {
         let setting = format!("{key}={takes}");
         format!("  {setting:<42} {meaning}")
     });
-    format!("Settings of a group (--set, --group, [[group]]):\n{}", lines.collect::<Vec<_>>().join("\n"))
+    format!(
+        "Settings of a group (--set, --group, [[group]]):\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    )
 }
 
 /// Everything that is not a result goes to standard error.

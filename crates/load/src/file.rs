@@ -53,9 +53,8 @@ pub fn read(file: &Path, base: Option<&Target>) -> Result<Plan, FileError> {
 }
 
 fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
-    let document = Document::parse(text).map_err(|error| {
-        (error.span().map_or(0, |span| span.start), error.message().to_owned())
-    })?;
+    let document = Document::parse(text)
+        .map_err(|error| (error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
     let mut plan = Plan::default();
     let mut url = base.cloned();
     let at = |item: &Item| item.span().map_or(0, |span| span.start);
@@ -73,7 +72,8 @@ fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
                 for group in groups {
                     let begin = group.span().map_or(0, |span| span.start);
                     let draft = read_group(group, url.as_ref(), begin)?;
-                    let group = draft.finish().map_err(|e| (place_of(&e, group, begin), e.to_string()))?;
+                    let group =
+                        draft.finish().map_err(|e| (place_of(&e, group, begin), e.to_string()))?;
                     plan.groups.push(group);
                 }
             }
@@ -86,7 +86,8 @@ fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
 fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) -> Result<(), Wrong> {
     for (key, item) in table.iter() {
         let at = item.span().map_or(0, |span| span.start);
-        let text = item.as_value().and_then(plain).ok_or((at, format!("{key}: expected a value")))?;
+        let text =
+            item.as_value().and_then(plain).ok_or((at, format!("{key}: expected a value")))?;
         let time = || units::duration(&text).map_err(|e| (at, format!("{key}: expected {e}")));
         let number = || text.parse::<u64>().map_err(|_| (at, format!("{key}: expected a number")));
         match key {
@@ -106,7 +107,11 @@ fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) ->
     Ok(())
 }
 
-fn read_group(table: &toml_edit::Table, base: Option<&Target>, begin: usize) -> Result<Draft, Wrong> {
+fn read_group(
+    table: &toml_edit::Table,
+    base: Option<&Target>,
+    begin: usize,
+) -> Result<Draft, Wrong> {
     let name = table.get("name").and_then(Item::as_str);
     let name = name.ok_or((begin, "a group needs a name".to_owned()))?;
     let mut draft = Draft::new(name, base);

@@ -148,7 +148,8 @@ mod tests {
     /// keta §5 gives 1.1, 2.1 and 3.5 GB for 300, 600 and 1,000 connections.
     #[test]
     fn specweb99_grows_with_the_connections() {
-        for (connections, directories, gigabytes) in [(300, 221, 1.1), (600, 418, 2.1), (1000, 680, 3.5)]
+        for (connections, directories, gigabytes) in
+            [(300, 221, 1.1), (600, 418, 2.1), (1000, 680, 3.5)]
         {
             assert_eq!(specweb99_directories(connections), directories);
             let bytes = f64::from(directories) * 5_119_484.0;

@@ -53,11 +53,8 @@ pub(crate) struct Ledger<'p> {
 impl<'p> Ledger<'p> {
     pub(crate) fn new(plan: &'p Plan, timeline: &'p [u64]) -> Ledger<'p> {
         let warmup_ns = plan.warmup.as_nanos() as u64;
-        let group = |_| GroupLedger {
-            measured: Tally::new(),
-            drained: Tally::new(),
-            series: Vec::new(),
-        };
+        let group =
+            |_| GroupLedger { measured: Tally::new(), drained: Tally::new(), series: Vec::new() };
         Ledger {
             plan,
             timeline,

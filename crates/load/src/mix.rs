@@ -82,7 +82,11 @@ impl Mix {
                 entries.push(entry.ok_or_else(|| MixError::Line(file.to_owned(), number + 1))?);
             }
         }
-        if entries.is_empty() { Err(MixError::Empty(file.to_owned())) } else { Ok(Mix::new(entries)) }
+        if entries.is_empty() {
+            Err(MixError::Empty(file.to_owned()))
+        } else {
+            Ok(Mix::new(entries))
+        }
     }
 
     fn line(line: &str) -> Option<Entry> {

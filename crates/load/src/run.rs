@@ -152,12 +152,8 @@ mod tests {
     #[test]
     fn the_timeline_has_the_warmup_and_the_end() {
         let ms = |ms| Duration::from_millis(ms);
-        let plan = Plan {
-            warmup: ms(250),
-            duration: ms(310),
-            interval: Some(ms(100)),
-            ..Plan::default()
-        };
+        let plan =
+            Plan { warmup: ms(250), duration: ms(310), interval: Some(ms(100)), ..Plan::default() };
         let ends: Vec<_> = timeline(&plan).iter().map(|ns| ns / 1_000_000).collect();
         assert_eq!(ends, [100, 200, 250, 350, 450, 550, 560]);
         let hour = Plan { duration: Duration::from_secs(3600), ..Plan::default() };

@@ -166,7 +166,8 @@ impl Draft {
         for (key, value) in settings {
             self.apply(&key, &value)?;
         }
-        let open = self.arrivals != Arrivals { poisson: self.arrivals.poisson, ..Arrivals::default() };
+        let open =
+            self.arrivals != Arrivals { poisson: self.arrivals.poisson, ..Arrivals::default() };
         let mut group = self.group.ok_or(SettingError::NoTarget)?;
         if let Some(mix) = self.set {
             group.mix = mix;
@@ -207,7 +208,10 @@ impl Draft {
             "connections" => self.connections = Some(count(value).map_err(expect)?),
             "think" => self.think = Some(range(value).map_err(expect)?),
             "ramp" => self.ramp = Some(units::duration(value).map_err(expect)?),
-            "rate" => self.arrivals.steps = vec![Step { rate: units::rate(value).map_err(expect)?, lasts: None }],
+            "rate" => {
+                self.arrivals.steps =
+                    vec![Step { rate: units::rate(value).map_err(expect)?, lasts: None }]
+            }
             "steps" => self.arrivals.steps = steps(value).map_err(expect)?,
             "bursts" => self.arrivals.bursts = Some(bursts(value).map_err(expect)?),
             "trace" => {

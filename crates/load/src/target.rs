@@ -59,9 +59,8 @@ impl Target {
         if host.is_empty() || !authority.bytes().chain(path.bytes()).all(|b| b.is_ascii_graphic()) {
             return Err(wrong());
         }
-        let mut addresses = (host, port)
-            .to_socket_addrs()
-            .map_err(|_| TargetError::Unresolved(host.to_owned()))?;
+        let mut addresses =
+            (host, port).to_socket_addrs().map_err(|_| TargetError::Unresolved(host.to_owned()))?;
         let address = addresses.next().ok_or_else(|| TargetError::Unresolved(host.to_owned()))?;
         Ok(Target { address, authority: authority.to_owned(), path })
     }

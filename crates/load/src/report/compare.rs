@@ -61,7 +61,8 @@ impl Report {
     /// The changes as a table.
     pub fn compare(&self, baseline: &Report) -> String {
         let row = |change: Change| {
-            let percent = change.change.map_or("–".to_owned(), |c| format!("{:+.1} %", c * 100.0));
+            let percent =
+                change.change.map_or("–".to_owned(), |c| format!("{:+.1} %", c * 100.0));
             let word = match change.better {
                 None => "",
                 Some(true) => "better",

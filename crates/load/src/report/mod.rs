@@ -1,18 +1,19 @@
 //! What a run found, as values: the JSON file is exactly this.
 
-pub mod chart;
-pub mod compare;
+mod chart;
+mod compare;
 pub mod expect;
-pub mod html;
-pub mod table;
+mod html;
+mod table;
 mod verdict;
 
-use crate::ledger::{GroupLedger, Ledger};
 pub use crate::ledger::Point;
+use crate::ledger::{GroupLedger, Ledger};
 use crate::plan::{Group, Load, PerConnection, Plan, Version};
 use crate::tally::{ClientTotals, Failure, Tally, Times};
 use crate::units;
 use crate::worker::Finished;
+pub use compare::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -288,7 +289,8 @@ fn describe(group: &Group) -> String {
     let mut text = match &group.load {
         Load::Closed { connections, think, .. } => {
             let think = units::show_us(think.end().as_secs_f64() * 1e6);
-            let think = if think == "0 µs" { String::new() } else { format!(", think ≤ {think}") };
+            let think =
+                if think == "0 µs" { String::new() } else { format!(", think ≤ {think}") };
             format!("closed, {connections} connections{think}")
         }
         Load::Open { arrivals, .. } => {
@@ -360,9 +362,8 @@ impl Clients {
         }
         let invalid = |c: &ClientTotals| c.failures * 100 >= c.requests.max(1);
         let rates = active.iter().map(|client| client.bits_per_second());
-        let conforming = |c: &&&ClientTotals| {
-            c.bits_per_second() >= CONFORMING_BIT_PER_S && !invalid(c)
-        };
+        let conforming =
+            |c: &&&ClientTotals| c.bits_per_second() >= CONFORMING_BIT_PER_S && !invalid(c);
         Some(Clients {
             active: active.len() as u64,
             conforming: active.iter().filter(conforming).count() as u64,

@@ -74,14 +74,8 @@ fn row(group: &GroupReport) -> Vec<String> {
 const TIME_HEADS: &[&str] = &["group", "time", "mean", "p50", "p90", "p99", "p99.9", "max"];
 
 fn time_row(name: &str, what: &str, times: &Latency) -> Vec<String> {
-    let all = [
-        times.mean_us,
-        times.p50_us,
-        times.p90_us,
-        times.p99_us,
-        times.p999_us,
-        times.max_us,
-    ];
+    let all =
+        [times.mean_us, times.p50_us, times.p90_us, times.p99_us, times.p999_us, times.max_us];
     let mut row = vec![name.to_owned(), what.to_owned()];
     row.extend(all.map(|us| if times.count == 0 { "–".to_owned() } else { show_us(us) }));
     row
@@ -95,7 +89,8 @@ fn details(group: &GroupReport, text: &mut String) {
         let _ = writeln!(text, "\n{name} failures: {}", all.join(", "));
     }
     if group.statuses.keys().any(|status| *status != 200) {
-        let all: Vec<_> = group.statuses.iter().map(|(status, n)| format!("{status} × {n}")).collect();
+        let all: Vec<_> =
+            group.statuses.iter().map(|(status, n)| format!("{status} × {n}")).collect();
         let _ = writeln!(text, "{name} statuses: {}", all.join(", "));
     }
     let connections = group.connections;
@@ -136,7 +131,8 @@ pub(super) fn columns(rows: &[Vec<String>], heads: &[&str]) -> String {
         let mut line = String::new();
         for (column, cell) in cells.enumerate() {
             let pad = " ".repeat(widths[column] - cell.chars().count());
-            let cell = if is_text(column) { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
+            let cell =
+                if is_text(column) { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
             line.push_str(if column == 0 { "" } else { "  " });
             line.push_str(&cell);
         }

@@ -80,6 +80,8 @@ pub(super) struct Client {
     /// When its timer rings; `u64::MAX`: it has none.
     pub(super) timer_ns: u64,
     pub(super) line: Line,
+    /// Bytes received since the last complete answer.
+    pub(super) answer_bytes: u64,
     pub(super) totals: ClientTotals,
 }
 
@@ -101,6 +103,7 @@ impl Client {
             deadline_ns: u64::MAX,
             timer_ns: u64::MAX,
             line: Line::default(),
+            answer_bytes: 0,
             totals: ClientTotals::default(),
         }
     }
@@ -117,5 +120,6 @@ impl Client {
         self.deadline_ns = u64::MAX;
         self.timer_ns = u64::MAX;
         self.line = Line::default();
+        self.answer_bytes = 0;
     }
 }

@@ -63,9 +63,7 @@ impl Worker<'_> {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
         group.tally.counts.received_bytes += count as u64;
-        if self.now_ns >= self.warmup_ns && self.now_ns < self.end_ns {
-            client.totals.received_bytes += count as u64;
-        }
+        client.answer_bytes += count as u64;
         let bodyless = group.is_bodyless();
         let paced = group.plan.receive.is_some();
         let mut used = 0;
@@ -128,7 +126,9 @@ impl Worker<'_> {
             client.totals.requests += 1;
             client.totals.failures += u64::from(failure.is_some());
             client.totals.busy_ns += took_ns;
+            client.totals.received_bytes += client.answer_bytes;
         }
+        client.answer_bytes = 0;
         let next = client.pending.front();
         client.deadline_ns = next.map_or(u64::MAX, |next| next.started_ns + group.timeout_ns);
         if !answer.keep {
