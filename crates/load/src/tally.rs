@@ -26,7 +26,7 @@ pub enum Failure {
     WrongBody,
     /// The status is not that of a good answer.
     Status,
-    /// No answer until the drain after the run was over.
+    /// No answer until the drain after the run was over (open loops).
     Unfinished,
     /// It was never sent: no connection of the group was free in time.
     Unsent,
@@ -99,6 +99,8 @@ pub(crate) struct Counts {
     pub(crate) syn_retries: u64,
     /// Arrivals that had to wait because every connection was taken.
     pub(crate) waited: u64,
+    /// Requests of a closed loop that the end of the run cut off.
+    pub(crate) cut: u64,
     pub(crate) failures: [u64; Failure::ALL.len()],
 }
 
@@ -122,6 +124,7 @@ impl Counts {
         self.syn_retried += other.syn_retried;
         self.syn_retries += other.syn_retries;
         self.waited += other.waited;
+        self.cut += other.cut;
         self.failures.iter_mut().zip(other.failures).for_each(|(sum, count)| *sum += count);
     }
 }

@@ -63,6 +63,8 @@ pub struct GroupReport {
     pub good: u64,
     /// Requests that failed, those of the drain included.
     pub failed: u64,
+    /// Requests of a closed loop that were under way when the drain ended.
+    pub cut: u64,
     /// Answers per second of the measured time.
     pub rate: f64,
     /// Good answers in time, per second of the measured time.
@@ -104,7 +106,8 @@ pub struct Connections {
     pub waited: u64,
 }
 
-/// A distribution of times, µs. Requests that timed out are in it with the time they had waited.
+/// A distribution of times, µs. Requests that timed out, or had no answer when the drain ended, are
+/// in it with the time they had waited; other failures are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// How many.
@@ -257,6 +260,7 @@ impl GroupReport {
             answered: counts.answered,
             good: counts.good,
             failed: counts.failures.iter().sum(),
+            cut: counts.cut,
             rate: per_second(measured.answered),
             goodput: per_second(measured.in_time),
             received_bytes_per_s: per_second(measured.received_bytes),

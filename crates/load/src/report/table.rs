@@ -93,6 +93,9 @@ fn details(group: &GroupReport, text: &mut String) {
             group.statuses.iter().map(|(status, n)| format!("{status} × {n}")).collect();
         let _ = writeln!(text, "{name} statuses: {}", all.join(", "));
     }
+    if group.cut > 0 {
+        let _ = writeln!(text, "{name}: {} requests were under way at the end", group.cut);
+    }
     let connections = group.connections;
     if connections.syn_retried > 0 {
         let _ = writeln!(

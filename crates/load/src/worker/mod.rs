@@ -308,6 +308,9 @@ impl<'p> Worker<'p> {
         for slot in 0..self.clients.len() {
             match self.clients[slot].phase {
                 Phase::Connecting => self.connect_failed(slot, Failure::Unfinished),
+                Phase::Busy if self.groups[self.clients[slot].group].kind == Kind::Closed => {
+                    self.cut_off(slot);
+                }
                 Phase::Busy => self.fail_all(slot, Failure::Unfinished, Failure::Unfinished),
                 _ => {}
             }
@@ -315,6 +318,18 @@ impl<'p> Worker<'p> {
         for group in &mut self.groups {
             group.waiting.drain(..).for_each(|_| group.tally.fail(Failure::Unsent));
         }
+    }
+
+    /// A closed loop always ends within requests. That is no failure of theirs, but they took
+    /// longer than until now.
+    fn cut_off(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        let tally = &mut self.groups[client.group].tally;
+        for request in client.pending.drain(..) {
+            tally.counts.cut += 1;
+            tally.actual.record(self.now_ns - request.started_ns);
+        }
+        self.close(slot);
     }
 
     fn finish(self) -> Finished {

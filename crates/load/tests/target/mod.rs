@@ -1,5 +1,6 @@
 //! Servers that behave as a test wants: one thread per connection, blocking, a few lines each.
 #![allow(dead_code, reason = "each test uses some of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on panics")]
 
 use forebay_load::{Draft, Group, Plan, Report, Target, run};
 use std::io::{BufRead, BufReader, Write};
