@@ -1,5 +1,6 @@
 //! Every way a request can fail is recognised, and told from the others.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod target;
 

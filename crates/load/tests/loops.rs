@@ -1,5 +1,6 @@
 //! Closed and open loops ask as often, on as many connections and for what they were told.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod target;
 

@@ -1,5 +1,6 @@
 //! Reports: JSON there and back, conditions, comparison, and a page that needs nothing else.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod target;
 
