@@ -94,7 +94,8 @@ pub fn show_us(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),
         us if us < 1e4 => format!("{:.2} ms", us / 1e3),
-        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e5 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
         us => format!("{:.2} s", us / 1e6),
     }
 }

@@ -48,6 +48,8 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 30.0;
+/// The width of a letter of a label, about.
+const LETTER: f64 = 6.5;
 
 /// A chart with lines, in both sizes.
 pub(super) fn lines(title: &str, lines: &[Line], x: Axis, y: Axis) -> String {
@@ -132,7 +134,7 @@ impl Scale {
 
     /// Whole decades, or parts of them when there are few.
     fn decades(low: f64, high: f64, most: f64) -> Scale {
-        let (from, to) = ((low * 0.9).log10(), (high * 1.1).log10());
+        let (from, to) = ((low * 0.9).log10(), (high * 1.3).log10());
         let steps: &[f64] = if to - from < most / 4.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let decades = (from.floor() as i32)..=(to.ceil() as i32);
         let ticks = decades.flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
@@ -192,15 +194,20 @@ impl Frame {
             let (x, y) = (LEFT - 8.0, y + 4.0);
             let _ = write!(svg, "<text class=\"end\" x=\"{x}\" y=\"{y:.1}\">{label}</text>");
         }
+        let mut labelled = f64::NEG_INFINITY;
         for tick in &self.x.ticks {
             let (x, _) = self.at(*tick, 0.0);
             let label = self.x.label(*tick);
             let _ = write!(svg, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>");
+            let half = label.len() as f64 * LETTER / 2.0;
+            // Labels may neither stick out nor run into each other.
+            let x = x.min(right - half);
+            if x - half < labelled {
+                continue;
+            }
+            labelled = x + half + LETTER;
             let y = bottom + 18.0;
-            // The first and last labels would otherwise stick out.
-            let class = if x > right - 24.0 { "end" } else { "middle" };
-            let x = if class == "end" { right } else { x };
-            let _ = write!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y}\">{label}</text>");
+            let _ = write!(svg, "<text class=\"middle\" x=\"{x:.1}\" y=\"{y}\">{label}</text>");
         }
         let _ = write!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
     }

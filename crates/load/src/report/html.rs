@@ -258,7 +258,7 @@ fn figures(group: &GroupReport) -> String {
     let times = &group.latency;
     let time = |us| if times.count == 0 { "–".to_owned() } else { show_us(us) };
     cell(show_count(group.rate), "answers/s", "")
-        + &cell(show_count(group.goodput), "good, in time/s", "")
+        + &cell(show_count(group.goodput), "goodput/s", "")
         + &cell(format!("{failed:.2} %"), "failed", class)
         + &cell(time(times.p50_us), "p50", "")
         + &cell(time(times.p99_us), "p99", "")
