@@ -231,7 +231,14 @@ impl Report {
                 group.connections.syn_retries
             );
         }
-        page.push_str("</table></div></section>\n");
+        page.push_str("</table></div>");
+        for group in self.groups.iter().filter(|group| group.line_bit_per_s.is_some()) {
+            if let Some(clients) = group.clients {
+                let name = escape(&group.name);
+                let _ = write!(page, "<p>{name} clients: {}</p>", clients.describe());
+            }
+        }
+        page.push_str("</section>\n");
         let own = &self.generator;
         let _ = writeln!(
             page,

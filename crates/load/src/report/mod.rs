@@ -87,6 +87,8 @@ pub struct GroupReport {
     pub connect: Latency,
     /// Over time.
     pub series: Vec<Point>,
+    /// The most a connection receives, bit/s, if that is limited.
+    pub line_bit_per_s: Option<f64>,
     /// Its clients one by one (closed loops only).
     pub clients: Option<Clients>,
 }
@@ -278,6 +280,7 @@ impl GroupReport {
             service: Latency::new(&all.actual),
             connect: Latency::new(&all.connect),
             series: sums.series.clone(),
+            line_bit_per_s: group.receive.map(|rate| rate * 8.0),
             clients: Clients::new(clients),
         }
     }
@@ -359,6 +362,20 @@ fn curve(times: &Times) -> Vec<(f64, f64)> {
 }
 
 impl Clients {
+    /// The counts as a sentence.
+    fn describe(&self) -> String {
+        format!(
+            "{} active, {} conforming (≥ 320 kbit/s), {} invalid (≥ 1 % failed); kbit/s each: mean \
+             {:.1}, least {:.1}, most {:.1}",
+            self.active,
+            self.conforming,
+            self.invalid,
+            self.mean_bit_per_s / 1e3,
+            self.min_bit_per_s / 1e3,
+            self.max_bit_per_s / 1e3
+        )
+    }
+
     fn new<'c>(clients: impl Iterator<Item = &'c ClientTotals>) -> Option<Clients> {
         let active: Vec<_> = clients.filter(|c| c.requests + c.failures > 0).collect();
         if active.is_empty() {

@@ -107,18 +107,8 @@ fn details(group: &GroupReport, text: &mut String) {
             connections.syn_retries
         );
     }
-    if let Some(clients) = group.clients.filter(|_| group.load.contains("bit/s each")) {
-        let _ = writeln!(
-            text,
-            "{name} clients: {} active, {} conforming (≥ 320 kbit/s), {} invalid; kbit/s each: \
-             mean {:.1}, least {:.1}, most {:.1}",
-            clients.active,
-            clients.conforming,
-            clients.invalid,
-            clients.mean_bit_per_s / 1e3,
-            clients.min_bit_per_s / 1e3,
-            clients.max_bit_per_s / 1e3
-        );
+    if let Some(clients) = group.clients.filter(|_| group.line_bit_per_s.is_some()) {
+        let _ = writeln!(text, "{name} clients: {}", clients.describe());
     }
 }
 

@@ -36,10 +36,12 @@ impl Worker<'_> {
         if self.groups[self.clients[slot].group].plan.receive.is_some() {
             return self.line_has_input(slot, to_end);
         }
+        let mut any = false;
         loop {
             let Some(socket) = &self.clients[slot].socket else { return };
             match socket::receive(socket.as_fd(), &mut self.input) {
                 Received::Bytes(count) => {
+                    any = true;
                     self.now_ns = self.clock();
                     if !self.take_in(slot, count) {
                         return;
@@ -54,7 +56,10 @@ impl Worker<'_> {
                 Received::Broken => return self.fail_all(slot, Failure::Reset, Failure::Reset),
             }
         }
-        self.go_on(slot);
+        // An event may come for input that an earlier read has taken; then nothing is new.
+        if any {
+            self.go_on(slot);
+        }
     }
 
     /// Reads `count` bytes of input. False when the connection is closed.
