@@ -58,7 +58,7 @@ pub(crate) struct Load {
     #[arg(long, value_name = "CORE", value_delimiter = ',')]
     cores: Vec<usize>,
     /// Waits for an arrival shorter than this are spent awake; 0 gives the core away [default:
-    /// 200us]
+    /// 100us]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     spin: Option<Duration>,
     /// Everything random follows from it [default: 1]

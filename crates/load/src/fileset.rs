@@ -2,7 +2,7 @@
 //!
 //! SPECweb99 draws a directory by Zipf's law (the i-th is asked for in proportion to 1/i), then a
 //! class of sizes, then one of nine files in it. WebStone draws one of five files. A set is written
-//! with [`write`]; the mixes ask for it in the published proportions.
+//! with [`write()`]; the mixes ask for it in the published proportions.
 
 use crate::mix::{Entry, Mix};
 use std::fs::File;

@@ -23,7 +23,8 @@ pub struct Plan {
     /// Cores the threads are bound to, in turn; empty: not bound.
     pub cores: Vec<usize>,
     /// Waits for an arrival that are shorter than this are spent awake: exact, but they take CPU
-    /// time, which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines.
+    /// time, which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines. A
+    /// thread that finds its core shared sleeps all the same.
     pub spin: Duration,
     /// Everything random follows from it.
     pub seed: u64,
@@ -40,7 +41,7 @@ impl Default for Plan {
             interval: None,
             threads: 1,
             cores: Vec::new(),
-            spin: Duration::from_micros(200),
+            spin: Duration::from_micros(100),
             seed: 1,
             groups: Vec::new(),
         }

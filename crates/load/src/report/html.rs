@@ -98,9 +98,13 @@ impl Report {
         }
         self.section(
             page,
-            "Answers per second",
-            dashed("solid: answered · dashed: due"),
-            &lines("answers per second", &self.throughput(), Axis::Seconds, Axis::PerSecond),
+            "Throughput and goodput over time",
+            if any_open {
+                "per second; thick: good and in time · thin: answered · dashed: due"
+            } else {
+                "per second; thick: good and in time · thin: answered"
+            },
+            &lines("throughput over time", &self.throughput(), Axis::Seconds, Axis::PerSecond),
         );
         self.section(
             page,
@@ -152,6 +156,8 @@ impl Report {
                 all.push(Line { colour, dashed: true, thin: true, points });
             }
             let points = series(group, |point| Some(point.answered));
+            all.push(Line { colour, dashed: false, thin: true, points });
+            let points = series(group, |point| Some(point.good));
             all.push(Line { colour, dashed: false, thin: false, points });
         }
         all

@@ -39,6 +39,10 @@ const SCAN_NS: u64 = 20_000_000;
 const TIMER_SLACK_NS: u64 = 500_000;
 /// An empty look at the sockets takes less than this, ns.
 const LONGEST_SPIN_NS: u64 = 5_000;
+/// If it takes this long, another thread had the core in between, ns.
+const PREEMPTED_NS: u64 = 200_000;
+/// How long a core is taken for shared after that, ns.
+const SHARED_CORE_NS: u64 = 500_000_000;
 /// The longest wait, so that a request to stop is seen, ns.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
@@ -105,6 +109,8 @@ pub(crate) struct Worker<'p> {
     /// Below this, the wait for the next arrival is spent awake, ns.
     spin_ns: u64,
     spun_ns: u64,
+    /// Until then the core is known to be shared, and waits are not spent awake.
+    sleep_until_ns: u64,
     usage: [Usage; 2],
     results: Sender<Interval>,
 }
@@ -134,6 +140,7 @@ impl<'p> Worker<'p> {
             end_ns: (plan.warmup + plan.duration).as_nanos() as u64,
             spin_ns: plan.spin.as_nanos() as u64,
             spun_ns: 0,
+            sleep_until_ns: 0,
             usage: [Usage::default(); 2],
             results,
         };
@@ -190,8 +197,7 @@ impl<'p> Worker<'p> {
             self.epoll.wait_ns(&mut events, if spin { 0 } else { wait_ns })?;
             let now_ns = self.clock();
             if spin && events.is_empty() {
-                // A longer turn was not spent spinning: another thread had the core.
-                self.spun_ns += (now_ns - self.now_ns).min(LONGEST_SPIN_NS);
+                self.note_spin(now_ns);
             }
             self.now_ns = now_ns;
             for event in events.iter() {
@@ -225,7 +231,20 @@ impl<'p> Worker<'p> {
     /// Whether to stay awake: to sleep and be woken would take longer than is left, or nearly.
     #[inline]
     fn arrival_is_near(&self) -> bool {
-        self.next_arrival_ns().saturating_sub(self.now_ns) < self.spin_ns
+        self.now_ns >= self.sleep_until_ns
+            && self.next_arrival_ns().saturating_sub(self.now_ns) < self.spin_ns
+    }
+
+    /// An empty look at the sockets has taken until `now_ns`. If that was long, another thread had
+    /// the core: on a shared core a thread that spins loses its turn when it needs it, while one
+    /// that sleeps gets it at once. So it sleeps for a while.
+    #[inline]
+    fn note_spin(&mut self, now_ns: u64) {
+        let took_ns = now_ns - self.now_ns;
+        self.spun_ns += took_ns.min(LONGEST_SPIN_NS);
+        if took_ns > PREEMPTED_NS {
+            self.sleep_until_ns = now_ns + SHARED_CORE_NS;
+        }
     }
 
     /// Closes intervals that have ended and gives up what takes too long. True when all is over.
