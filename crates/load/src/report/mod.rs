@@ -257,7 +257,8 @@ impl GroupReport {
             url: format!("http://{}{}", group.target.authority, group.mix.entries()[0].path),
             open: group.is_open(),
             seconds: active_s,
-            offered: measured.offered,
+            // One that was due just before the end may have been taken note of just after it.
+            offered: counts.offered,
             sent: measured.sent,
             answered: counts.answered,
             good: counts.good,
