@@ -110,3 +110,30 @@ fn a_cut_answer_is_no_answer() {
     reader.read(b"HTTP/1.1 2", false);
     assert!(!reader.is_fresh());
 }
+
+/// Whatever a server sends, in whatever pieces: no panic, and the same answers.
+#[test]
+fn pieces_never_change_what_is_read() {
+    let seeds: [&[u8]; 3] = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 304 Not Modified\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: 1\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\nhello",
+    ];
+    let mut rng = fastrand::Rng::with_seed(7);
+    for round in 0..30_000 {
+        let mut input = seeds[round % seeds.len()].to_vec();
+        for _ in 0..rng.usize(0..4) {
+            let place = rng.usize(0..input.len());
+            match rng.u8(0..3) {
+                0 => input[place] = rng.u8(..),
+                1 => drop(input.remove(place)),
+                _ => input.insert(place, *rng.choice(b"\r\n 0f:;C").unwrap()),
+            }
+        }
+        let whole = feed(&[&input], false);
+        let middle = rng.usize(0..=input.len());
+        let (a, b) = input.split_at(middle);
+        let cut = feed(&[a, b], false);
+        assert_eq!(whole, cut, "cut at {middle}: {}", String::from_utf8_lossy(&input));
+    }
+}

@@ -14,7 +14,7 @@ impl Live {
             return Live(None);
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-        let style = ProgressStyle::with_template("{bar:24} {prefix}  {wide_msg}");
+        let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}");
         Live(style.ok().map(|style| bar.with_style(style)))
     }
 
