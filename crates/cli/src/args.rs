@@ -36,6 +36,8 @@ pub(crate) enum Command {
         #[arg(long)]
         print: bool,
     },
+    /// Make load for a server, and measure what it does with it
+    Load(Box<crate::load::Load>),
     /// Print the version
     Version,
 }

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`args`] | commands and options |
 //! | [`exit`] | what can go wrong, and the exit code of each |
+//! | [`load`](mod@load) | the load generator's options and output |
 #![forbid(unsafe_code)]
 
 mod args;
 mod exit;
+mod load;
 
 use args::{Args, Command, Serve};
 use clap::Parser;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => from_options(serve).and_then(run),
         Command::Run { config } => load(&config).and_then(run),
         Command::Check { config, print } => check(&config, print),
+        Command::Load(load) => return load::run(*load),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {

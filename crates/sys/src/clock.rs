@@ -22,3 +22,9 @@ pub fn unix_coarse_ms() -> u64 {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     time.tv_sec.max(0) as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
+
+/// Nanoseconds of CPU time, user and system, that the calling thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -2,7 +2,7 @@
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A set of watched descriptors, edge-triggered for connections.
 #[derive(Debug)]
@@ -30,6 +30,12 @@ impl Events {
     /// Room for `count` events.
     pub fn with_capacity(count: usize) -> Events {
         Events(Vec::with_capacity(count))
+    }
+
+    /// Whether the last wait reported nothing.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// What the last wait reported.
@@ -101,6 +107,43 @@ impl Epoll {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// As [`wait`](Epoll::wait), with a timeout in nanoseconds: the kernel wakes the thread some
+    /// 50 µs late unless its timer slack is smaller ([`crate::process::wake_sharply`]).
+    ///
+    /// # Errors
+    /// `ENOSYS` before Linux 5.11, which has no such call.
+    #[inline]
+    pub fn wait_ns(&self, events: &mut Events, timeout_ns: u64) -> io::Result<()> {
+        let timeout = libc::timespec {
+            tv_sec: (timeout_ns / 1_000_000_000) as _,
+            tv_nsec: (timeout_ns % 1_000_000_000) as _,
+        };
+        events.0.clear();
+        let room = events.0.spare_capacity_mut();
+        // rustix rounds the timeout up to milliseconds and asks the older call.
+        // SAFETY: `room` is writable for as many events as are announced, and rustix's `Event` has
+        // the layout of the kernel's; `timeout` outlives the call; no signal mask is passed.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.0.as_raw_fd(),
+                room.as_mut_ptr(),
+                room.len() as libc::c_int,
+                &raw const timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            let interrupted = error.kind() == io::ErrorKind::Interrupted;
+            return if interrupted { Ok(()) } else { Err(error) };
+        }
+        // SAFETY: the kernel has written the first `count` events, which is at most `room.len()`.
+        unsafe { events.0.set_len(count as usize) };
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
+//! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps, residency in memory |
 //! | [`watch`] | inotify: which directories changed |
@@ -15,6 +16,7 @@
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 
+pub mod client;
 pub mod clock;
 pub mod epoll;
 pub mod file;

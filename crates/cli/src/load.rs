@@ -1,0 +1,265 @@
+//! `forebay load`: the options of the load generator, and what is done with its report.
+
+mod progress;
+
+use clap::{Args, Subcommand, ValueEnum};
+use forebay_load::report::expect::Expectation;
+use forebay_load::setting::SETTINGS;
+use forebay_load::{Draft, Group, Plan, Report, Target, fileset, units};
+use std::fmt::Display;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use std::{fs, io};
+
+/// Options of `load`.
+#[derive(Debug, Args)]
+#[command(after_help = settings_table(), args_conflicts_with_subcommands = true)]
+pub(crate) struct Load {
+    #[command(subcommand)]
+    command: Option<LoadCommand>,
+    /// Whom to ask, and for what: http://HOST[:PORT][/PATH]
+    url: Option<String>,
+    /// Closed loop: so many clients, each waits for its answer [default: 10]; with --rate the most
+    /// connections at once
+    #[arg(short, long, value_name = "N")]
+    connections: Option<String>,
+    /// Open loop: so many requests per second are due, whatever the answers do
+    #[arg(short, long, value_name = "N/s")]
+    rate: Option<String>,
+    /// A setting of the group made by the options above; see the table below
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A named group of clients, instead of the options above: NAME:KEY=VALUE,KEY=VALUE,…
+    #[arg(short, long, value_name = "GROUP")]
+    group: Vec<String>,
+    /// Groups and run from a TOML file; options given here override its [run]
+    #[arg(short = 'f', long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+    /// Measured time [default: 10s]
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Load before anything counts [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    warmup: Option<Duration>,
+    /// How long answers are awaited after the end [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    drain: Option<Duration>,
+    /// Length of a point of the series over time [default: about 150 points]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    interval: Option<Duration>,
+    /// Threads that share the groups [default: 1]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Bind the threads to these cores in turn
+    #[arg(long, value_name = "CORE", value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// Waits for an arrival shorter than this are spent awake; 0 gives the core away [default:
+    /// 100us]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    spin: Option<Duration>,
+    /// Everything random follows from it [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Write the report as JSON; - is standard output, instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the report as a page for browsers
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Compare with an earlier run's JSON
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Exit with 3 if this does not hold: gold.p99<5ms, flood.errors<1%, rate>1000
+    #[arg(long, value_name = "CONDITION")]
+    expect: Vec<Expectation>,
+}
+
+#[derive(Debug, Subcommand)]
+enum LoadCommand {
+    /// Write a published set of files: `load -s set=… URL` then asks for it
+    Fileset {
+        /// Which set
+        set: Set,
+        /// Simultaneous connections that SPECweb99's rule makes the set for
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        connections: u32,
+        /// The directory it is written to
+        dir: PathBuf,
+    },
+}
+
+/// The published sets.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Set {
+    /// 36 files of 5.1 MB in each of 25 + 0.656·N directories
+    Specweb99,
+    /// Five files of 500 B to 5 MB
+    Webstone,
+}
+
+/// Exit codes, the same as everywhere in `forebay`; 3 is this command's own.
+const RUN_FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_MET: u8 = 3;
+
+/// Makes the load that is asked for.
+pub(crate) fn run(load: Load) -> ExitCode {
+    let result = match &load.command {
+        Some(LoadCommand::Fileset { set, connections, dir }) => write_set(*set, *connections, dir),
+        None => make(&load),
+    };
+    result.unwrap_or_else(|(code, message)| {
+        say(&format!("forebay load: {message}"));
+        ExitCode::from(code)
+    })
+}
+
+/// An exit code, and the line that explains it.
+type Failed = (u8, String);
+
+fn usage(error: impl Display) -> Failed {
+    (USAGE, error.to_string())
+}
+
+fn failed(file: &Path, error: impl Display) -> Failed {
+    (RUN_FAILED, format!("{}: {error}", file.display()))
+}
+
+fn write_set(set: Set, connections: u32, dir: &Path) -> Result<ExitCode, Failed> {
+    let mix = match set {
+        Set::Specweb99 => fileset::specweb99_mix("/", fileset::specweb99_directories(connections)),
+        Set::Webstone => fileset::webstone_mix("/"),
+    };
+    let (files, bytes) = fileset::write(&mix, dir).map_err(|error| failed(dir, error))?;
+    say(&format!("{}: {files} files, {:.1} MB", dir.display(), bytes as f64 / 1e6));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(load: &Load) -> Result<ExitCode, Failed> {
+    let plan = plan(load)?;
+    // Read before the run: a typing error should not cost ten minutes.
+    let baseline = load.baseline.as_deref().map(read_report).transpose()?;
+    for expectation in &load.expect {
+        expectation.check_names(&plan).map_err(usage)?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first one ends the run with a report, the second one ends it at once.
+        let second = signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone());
+        let first = signal_hook::flag::register(signal, stop.clone());
+        second.and(first).map_err(|error| (RUN_FAILED, error.to_string()))?;
+    }
+    let mut live = progress::Live::new();
+    let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
+    live.end();
+    let report = report.map_err(|error| (RUN_FAILED, error.to_string()))?;
+    write(load, &report, baseline.as_ref())?;
+    let missed: Vec<_> = load.expect.iter().filter_map(|e| e.missed(&report)).collect();
+    missed.iter().for_each(|line| say(line));
+    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
+}
+
+fn read_report(file: &Path) -> Result<Report, Failed> {
+    let text = fs::read_to_string(file).map_err(|error| failed(file, error))?;
+    Report::from_json(&text).map_err(|error| failed(file, format!("not a report: {error}")))
+}
+
+/// The plan: the file's, with what the options say instead.
+fn plan(load: &Load) -> Result<Plan, Failed> {
+    let base = load.url.as_deref().map(Target::parse).transpose().map_err(usage)?;
+    let mut plan = match &load.plan {
+        Some(file) => forebay_load::file::read(file, base.as_ref()).map_err(usage)?,
+        None => Plan::default(),
+    };
+    for text in &load.group {
+        let draft = Draft::parse(text, base.as_ref());
+        let group = draft.and_then(Draft::finish);
+        plan.groups.push(group.map_err(|error| usage(format!("--group {text}: {error}")))?);
+    }
+    if plan.groups.is_empty() {
+        plan.groups.push(single(load, base.as_ref())?);
+    } else if load.connections.is_some() || load.rate.is_some() || !load.set.is_empty() {
+        return Err(usage("--connections, --rate and --set have no meaning beside named groups"));
+    }
+    plan.duration = load.duration.unwrap_or(plan.duration);
+    plan.warmup = load.warmup.unwrap_or(plan.warmup);
+    plan.drain = load.drain.unwrap_or(plan.drain);
+    plan.interval = load.interval.or(plan.interval);
+    plan.spin = load.spin.unwrap_or(plan.spin);
+    plan.threads = load.threads.map_or(plan.threads, usize::from);
+    plan.seed = load.seed.unwrap_or(plan.seed);
+    if !load.cores.is_empty() {
+        plan.cores.clone_from(&load.cores);
+    }
+    plan.check().map_err(usage)?;
+    Ok(plan)
+}
+
+/// The one group that the options describe.
+fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
+    let mut draft = Draft::new("all", base);
+    let connections = load.connections.as_deref();
+    match &load.rate {
+        Some(rate) => draft.set("rate", rate),
+        None if connections.is_none() => draft.set("connections", "10"),
+        None => {}
+    }
+    if let Some(connections) = connections {
+        draft.set("connections", connections);
+    }
+    for setting in &load.set {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| usage(format!("--set {setting}: expected KEY=VALUE")))?;
+        draft.set(key, value);
+    }
+    draft.finish().map_err(usage)
+}
+
+fn write(load: &Load, report: &Report, baseline: Option<&Report>) -> Result<(), Failed> {
+    let to_stdout = load.json.as_deref() == Some(Path::new("-"));
+    if let Some(file) = load.json.as_deref().filter(|_| !to_stdout) {
+        fs::write(file, report.to_json()).map_err(|error| failed(file, error))?;
+    }
+    if let Some(file) = &load.html {
+        fs::write(file, report.to_html(baseline)).map_err(|error| failed(file, error))?;
+    }
+    let text = match baseline {
+        _ if to_stdout => report.to_json(),
+        Some(baseline) => format!("{}\n{}", report.to_table(), report.compare(baseline)),
+        None => report.to_table(),
+    };
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err((RUN_FAILED, format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::duration(text).map_err(|expected| format!("expected {expected}"))
+}
+
+/// The settings of a group, for `--help`.
+fn settings_table() -> String {
+    let lines = SETTINGS.iter().map(|(key, takes, meaning)| {
+        let setting = format!("{key}={takes}");
+        format!("  {setting:<42} {meaning}")
+    });
+    format!(
+        "Settings of a group (--set, --group, [[group]]):\n{}",
+        lines.collect::<Vec<_>>().join("\n")
+    )
+}
+
+/// Everything that is not a result goes to standard error.
+fn say(text: &str) {
+    // there is nobody left to tell if this fails
+    let _ = writeln!(io::stderr(), "{text}");
+}

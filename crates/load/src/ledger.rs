@@ -1,0 +1,149 @@
+//! Adds up what the threads counted: per group over the measured time, and per interval.
+
+use crate::plan::Plan;
+use crate::run::{GroupProgress, Progress};
+use crate::tally::{Tally, Times};
+use crate::worker::Interval;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// One interval of a group in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Its end, seconds after the start of the measured time.
+    pub at_s: f64,
+    /// Requests due per second.
+    pub offered: f64,
+    /// Answers per second.
+    pub answered: f64,
+    /// Good answers that came in time, per second.
+    pub good: f64,
+    /// Failed requests per second.
+    pub failed: f64,
+    /// Median latency, µs, of answers that came in this interval; 0 without any.
+    pub p50_us: f64,
+    /// 99th percentile, µs.
+    pub p99_us: f64,
+    /// The longest, µs.
+    pub max_us: f64,
+}
+
+/// One group's sums.
+pub(crate) struct GroupLedger {
+    /// The measured time.
+    pub(crate) measured: Tally,
+    /// What came in the drain after it.
+    pub(crate) drained: Tally,
+    pub(crate) series: Vec<Point>,
+}
+
+/// All sums of a run.
+pub(crate) struct Ledger<'p> {
+    plan: &'p Plan,
+    timeline: &'p [u64],
+    /// The first interval that counts.
+    first: usize,
+    pub(crate) groups: Vec<GroupLedger>,
+    pub(crate) lateness: Times,
+    /// Intervals that not all threads have closed yet, and how many have.
+    open: BTreeMap<usize, (usize, Vec<Tally>)>,
+}
+
+impl<'p> Ledger<'p> {
+    pub(crate) fn new(plan: &'p Plan, timeline: &'p [u64]) -> Ledger<'p> {
+        let warmup_ns = plan.warmup.as_nanos() as u64;
+        let group =
+            |_| GroupLedger { measured: Tally::new(), drained: Tally::new(), series: Vec::new() };
+        Ledger {
+            plan,
+            timeline,
+            first: timeline.iter().filter(|end| **end <= warmup_ns).count(),
+            groups: plan.groups.iter().map(group).collect(),
+            lateness: Times::new(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a thread's interval in; says how things stand when it was the last thread's.
+    pub(crate) fn take(&mut self, interval: Interval) -> Option<Progress> {
+        let index = interval.index;
+        if (self.first..self.timeline.len()).contains(&index) {
+            self.lateness.add(&interval.lateness);
+        }
+        let (threads, tallies) = match self.open.remove(&index) {
+            None => (1, interval.tallies),
+            Some((threads, mut tallies)) => {
+                tallies.iter_mut().zip(&interval.tallies).for_each(|(sum, tally)| sum.add(tally));
+                (threads + 1, tallies)
+            }
+        };
+        if threads < self.plan.threads {
+            self.open.insert(index, (threads, tallies));
+            return None;
+        }
+        let end_ns = self.timeline.get(index).copied();
+        let progress = end_ns.map(|end_ns| self.progress(index, end_ns, &tallies));
+        self.close(index, &tallies);
+        progress
+    }
+
+    fn length_s(&self, index: usize) -> f64 {
+        let begin_ns = index.checked_sub(1).map_or(0, |before| self.timeline[before]);
+        (self.timeline[index] - begin_ns) as f64 / 1e9
+    }
+
+    fn close(&mut self, index: usize, tallies: &[Tally]) {
+        if index < self.first {
+            return;
+        }
+        if index >= self.timeline.len() {
+            let groups = self.groups.iter_mut().zip(tallies);
+            return groups.for_each(|(group, tally)| group.drained.add(tally));
+        }
+        let length_s = self.length_s(index);
+        let at_s = (self.timeline[index] as f64 / 1e9) - self.plan.warmup.as_secs_f64();
+        for (group, tally) in self.groups.iter_mut().zip(tallies) {
+            group.series.push(point(tally, at_s, length_s));
+            group.measured.add(tally);
+        }
+    }
+
+    fn progress(&self, index: usize, end_ns: u64, tallies: &[Tally]) -> Progress {
+        let length_s = self.length_s(index);
+        let groups = self.plan.groups.iter().zip(tallies).zip(&self.groups);
+        let line = |((group, tally), sums): ((&crate::plan::Group, &Tally), &GroupLedger)| {
+            let failed = sums.measured.counts.failures.iter().sum::<u64>();
+            GroupProgress {
+                name: group.name.clone(),
+                rate: tally.counts.answered as f64 / length_s,
+                p99_us: latency(tally).quantile_us(0.99),
+                failed: failed + tally.counts.failures.iter().sum::<u64>(),
+            }
+        };
+        Progress {
+            elapsed: Duration::from_nanos(end_ns),
+            total: self.plan.warmup + self.plan.duration,
+            groups: groups.map(line).collect(),
+        }
+    }
+}
+
+/// Times from the intended start; in a closed loop it is the actual one.
+pub(crate) fn latency(tally: &Tally) -> &Times {
+    if tally.intended.count() > 0 { &tally.intended } else { &tally.actual }
+}
+
+fn point(tally: &Tally, at_s: f64, length_s: f64) -> Point {
+    let (counts, times) = (&tally.counts, latency(tally));
+    Point {
+        at_s,
+        offered: counts.offered as f64 / length_s,
+        answered: counts.answered as f64 / length_s,
+        good: counts.in_time as f64 / length_s,
+        failed: counts.failures.iter().sum::<u64>() as f64 / length_s,
+        p50_us: times.quantile_us(0.5),
+        p99_us: times.quantile_us(0.99),
+        max_us: times.max_us(),
+    }
+}

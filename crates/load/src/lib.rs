@@ -1,0 +1,60 @@
+//! The load generator: it makes the load it was asked for, and says so when it could not.
+//!
+//! A [`Plan`] names groups of clients; [`run()`] performs it and returns a [`Report`]. A group is
+//! a *closed* loop (N clients, each waits for its answer) or an *open* one (requests are due at
+//! their times, whatever the answers do). Latency counts from the time a request was due, so a
+//! target that stalls cannot hide it by keeping the generator waiting; and the generator watches
+//! its own lateness, CPU and starvation, and reports when the figures are its own.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`plan`] | what a run does |
+//! | [`setting`] | a group from `key=value` |
+//! | [`file`] | a plan from a TOML file |
+//! | [`target`], [`mix`], [`fileset`] | whom is asked, and for what |
+//! | [`arrivals`] | when requests are due in an open loop |
+//! | [`run`](mod@run) | threads, started and added up |
+//! | `worker` | the loop of one thread |
+//! | `response`, `request` | HTTP/1 as a client sees it |
+//! | `tally`, `ledger` | counting, per interval and in all |
+//! | [`report`] | results: JSON, table, HTML, comparison, expectations |
+//! | [`units`] | durations, sizes and rates as people write them |
+//!
+//! It deliberately has no TLS, no HTTP/2 and no async runtime, and sends no request bodies.
+//!
+//! ```no_run
+//! use forebay_load::{Draft, Plan, Target, run};
+//! use std::sync::atomic::AtomicBool;
+//!
+//! let target = Target::parse("http://127.0.0.1:8080/")?;
+//! let group = Draft::parse("gold:rate=200/s,url=/buy", Some(&target)).unwrap().finish().unwrap();
+//! let plan = Plan { groups: vec![group], ..Plan::default() };
+//! let report = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+//! println!("{}", report.to_table());
+//! # Ok::<(), forebay_load::TargetError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod arrivals;
+pub mod file;
+pub mod fileset;
+mod ledger;
+pub mod mix;
+pub mod plan;
+pub mod report;
+mod request;
+mod response;
+pub mod run;
+pub mod setting;
+mod tally;
+pub mod target;
+mod timers;
+pub mod units;
+mod worker;
+
+pub use plan::{Group, Load, Plan};
+pub use report::Report;
+pub use run::{Progress, RunError, run};
+pub use setting::Draft;
+pub use tally::Failure;
+pub use target::{Target, TargetError};

@@ -1,0 +1,315 @@
+//! What a run does: groups of clients, each with its load, its requests and its limits.
+
+use crate::arrivals::Arrivals;
+use crate::mix::Mix;
+use crate::target::Target;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How long it is measured; the warm-up comes before it.
+    pub duration: Duration,
+    /// How long load is made before anything counts.
+    pub warmup: Duration,
+    /// How long answers are awaited after the end.
+    pub drain: Duration,
+    /// Length of one point of the series over time; `None`: about 150 points.
+    pub interval: Option<Duration>,
+    /// Threads that share all groups; each has its own loop.
+    pub threads: usize,
+    /// Cores the threads are bound to, in turn; empty: not bound.
+    pub cores: Vec<usize>,
+    /// Waits for an arrival that are shorter than this are spent awake: exact, but they take CPU
+    /// time, which is reported. A sleep and its wake-up cost 20 µs and more on virtual machines. A
+    /// thread that finds its core shared sleeps all the same.
+    pub spin: Duration,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Who makes the load; at least one.
+    pub groups: Vec<Group>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            duration: Duration::from_secs(10),
+            warmup: Duration::ZERO,
+            drain: Duration::from_secs(5),
+            interval: None,
+            threads: 1,
+            cores: Vec::new(),
+            spin: Duration::from_micros(100),
+            seed: 1,
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// Clients that do the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name in every result.
+    pub name: String,
+    /// Whom it asks.
+    pub target: Target,
+    /// Closed or open loop.
+    pub load: Load,
+    /// What it asks for.
+    pub mix: Mix,
+    /// The method; `HEAD` answers have no body.
+    pub method: String,
+    /// Lines added to every request, without their line ends.
+    pub headers: Vec<String>,
+    /// The version of its requests.
+    pub version: Version,
+    /// How many requests a connection carries.
+    pub per_connection: PerConnection,
+    /// Requests under way at once on one connection.
+    pub pipeline: u32,
+    /// When it begins, after the start of the run (warm-up included).
+    pub from: Duration,
+    /// When it makes no new requests any more; `None`: at the end of the run.
+    pub until: Option<Duration>,
+    /// How long an answer may take, connection included.
+    pub timeout: Duration,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// An answer that takes longer, from its intended start, is not goodput.
+    pub within: Option<Duration>,
+    /// The most a connection receives, bytes per second.
+    pub receive: Option<f64>,
+    /// The receive buffer of a socket, bytes; `None`: 16 KiB with `receive`, else the kernel's.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Where its connections come from.
+    pub source: Source,
+    /// What a good answer looks like.
+    pub check: Check,
+    /// How long a connection stays open and silent after its last request.
+    pub hold: Duration,
+    /// How long a closed-loop client waits after a failure before it tries again.
+    pub pause: Duration,
+}
+
+/// How requests come about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Load {
+    /// Clients that ask, wait for the answer, think, and ask again.
+    Closed {
+        /// Their number; each has one connection at a time.
+        connections: u32,
+        /// How long each thinks, uniform between both.
+        think: RangeInclusive<Duration>,
+        /// Over which time they begin, evenly.
+        ramp: Duration,
+    },
+    /// Requests that are due at their times, whatever the answers do. With
+    /// [`PerConnection::Unlimited`] an arrival is a request on any free connection; otherwise it
+    /// is a new connection with its requests one after the other, as httperf has it.
+    Open {
+        /// When they are due.
+        arrivals: Arrivals,
+        /// The most connections open at once; arrivals wait for one when all are taken.
+        connections: u32,
+    },
+}
+
+/// The version a request states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0; a connection that is kept asks for it with `Connection: keep-alive`.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+/// How many requests a connection carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PerConnection {
+    /// As many as the server allows.
+    Unlimited,
+    /// Exactly so many; the last one says `Connection: close`.
+    Exactly(u32),
+    /// As SPECweb99 has it: 30 % of the connections carry one HTTP/1.0 request, the others 5 to 15
+    /// HTTP/1.1 requests.
+    Specweb99,
+}
+
+/// Local addresses and ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Used in turn; empty: the kernel chooses.
+    pub addresses: Vec<IpAddr>,
+    /// Used in turn, skipping those in use; `None`: the kernel chooses.
+    pub ports: Option<RangeInclusive<u16>>,
+}
+
+/// What a good answer looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// The status; `None`: any below 400.
+    pub status: Option<u16>,
+    /// Bytes of the body; `None`: what the mix says, or any.
+    pub length_bytes: Option<u64>,
+    /// What the body contains.
+    pub body: BodyCheck,
+}
+
+/// What is asked of a body's content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyCheck {
+    /// Nothing.
+    #[default]
+    Any,
+    /// Its CRC-32 (as of zip and gzip).
+    Crc32(u32),
+    /// The same content, and length, as the first answer to the same path on this thread.
+    Same,
+}
+
+impl Group {
+    /// One client that asks for the target's path over and over.
+    pub fn new(name: &str, target: Target) -> Group {
+        Group {
+            name: name.to_owned(),
+            load: Load::Closed {
+                connections: 1,
+                think: Duration::ZERO..=Duration::ZERO,
+                ramp: Duration::ZERO,
+            },
+            mix: Mix::one(&target.path),
+            target,
+            method: "GET".to_owned(),
+            headers: Vec::new(),
+            version: Version::Http11,
+            per_connection: PerConnection::Unlimited,
+            pipeline: 1,
+            from: Duration::ZERO,
+            until: None,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
+            within: None,
+            receive: None,
+            receive_buffer_bytes: None,
+            source: Source::default(),
+            check: Check::default(),
+            hold: Duration::ZERO,
+            pause: Duration::from_millis(10),
+        }
+    }
+
+    /// Whether its load is open.
+    pub fn is_open(&self) -> bool {
+        matches!(self.load, Load::Open { .. })
+    }
+
+    /// The most connections it has open at once.
+    pub fn connections(&self) -> u32 {
+        match self.load {
+            Load::Closed { connections, .. } | Load::Open { connections, .. } => connections,
+        }
+    }
+
+    /// When it is active, as nanoseconds after the start of the run.
+    pub(crate) fn active_ns(&self, plan: &Plan) -> (u64, u64) {
+        let end = plan.warmup + plan.duration;
+        let until = self.until.map_or(end, |until| until.min(end));
+        (self.from.as_nanos() as u64, until.as_nanos() as u64)
+    }
+}
+
+/// What cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// There is no group.
+    NoGroup,
+    /// Two groups have the same name.
+    SameName(String),
+    /// The run, or a group, has no length.
+    NoTime(String),
+    /// A group without connections.
+    NoConnection(String),
+    /// Two settings of a group that exclude each other.
+    Conflict {
+        /// The group.
+        group: String,
+        /// What excludes what, and why.
+        what: &'static str,
+    },
+    /// More connections than descriptors.
+    Descriptors {
+        /// What the groups need at most.
+        needed: u64,
+        /// What the process may open.
+        limit: u64,
+    },
+}
+
+impl std::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlanError::NoGroup => write!(f, "there is nobody to make load"),
+            PlanError::SameName(name) => write!(f, "two groups are called {name}"),
+            PlanError::NoTime(name) => write!(f, "{name}: it ends before it begins"),
+            PlanError::NoConnection(name) => write!(f, "{name}: no connections"),
+            PlanError::Conflict { group, what } => write!(f, "{group}: {what}"),
+            PlanError::Descriptors { needed, limit } => write!(
+                f,
+                "{needed} connections need more descriptors than the {limit} this process may \
+                 open; raise `ulimit -n` or lower `connections`"
+            ),
+        }
+    }
+}
+
+impl Plan {
+    /// Whether it can be run.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check(&self) -> Result<(), PlanError> {
+        if self.groups.is_empty() {
+            return Err(PlanError::NoGroup);
+        }
+        if self.duration.is_zero() {
+            return Err(PlanError::NoTime("the run".to_owned()));
+        }
+        for (place, group) in self.groups.iter().enumerate() {
+            if self.groups[..place].iter().any(|other| other.name == group.name) {
+                return Err(PlanError::SameName(group.name.clone()));
+            }
+            let (from_ns, until_ns) = group.active_ns(self);
+            if from_ns >= until_ns {
+                return Err(PlanError::NoTime(group.name.clone()));
+            }
+            if group.connections() == 0 {
+                return Err(PlanError::NoConnection(group.name.clone()));
+            }
+            if let Some(what) = group.conflict() {
+                return Err(PlanError::Conflict { group: group.name.clone(), what });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    fn conflict(&self) -> Option<&'static str> {
+        let unlimited = self.per_connection == PerConnection::Unlimited;
+        if self.receive.is_some() && self.pipeline > 1 {
+            return Some("a paced connection cannot pipeline: `receive` excludes `pipeline`");
+        }
+        if self.is_open() && unlimited && self.pipeline > 1 {
+            return Some("an open loop pipelines only with `per_connection`");
+        }
+        if self.is_open() && unlimited && !self.hold.is_zero() {
+            return Some("`hold` in an open loop needs `per_connection`");
+        }
+        if self.pipeline == 0 || self.per_connection == PerConnection::Exactly(0) {
+            return Some("`pipeline` and `per_connection` are at least 1");
+        }
+        None
+    }
+}

@@ -1,0 +1,398 @@
+//! What a run found, as values: the JSON file is exactly this.
+
+mod chart;
+mod compare;
+pub mod expect;
+mod html;
+mod table;
+mod verdict;
+
+pub use crate::ledger::Point;
+use crate::ledger::{GroupLedger, Ledger};
+use crate::plan::{Group, Load, PerConnection, Plan, Version};
+use crate::tally::{ClientTotals, Failure, Tally, Times};
+use crate::units;
+use crate::worker::Finished;
+pub use compare::Change;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of Forebay that wrote it.
+    pub version: String,
+    /// Milliseconds since 1970 at the end of the run.
+    pub unix_ms: u64,
+    /// Measured time, seconds.
+    pub seconds: f64,
+    /// Warm-up before it, seconds.
+    pub warmup_s: f64,
+    /// Length of a point of the series, seconds.
+    pub interval_s: f64,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// The seed of everything random.
+    pub seed: u64,
+    /// One per group, in the order of the plan.
+    pub groups: Vec<GroupReport>,
+    /// The generator about itself.
+    pub generator: Generator,
+}
+
+/// What a group found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupReport {
+    /// Its name.
+    pub name: String,
+    /// What it did, in a few words.
+    pub load: String,
+    /// Whom it asked.
+    pub url: String,
+    /// Whether its loop was open.
+    pub open: bool,
+    /// Measured time in which it was active, seconds.
+    pub seconds: f64,
+    /// Requests that were due in the measured time.
+    pub offered: u64,
+    /// Requests that were sent in the measured time.
+    pub sent: u64,
+    /// Complete answers, those of the drain included.
+    pub answered: u64,
+    /// Good answers, those of the drain included.
+    pub good: u64,
+    /// Requests that failed, those of the drain included.
+    pub failed: u64,
+    /// Requests of a closed loop that were under way when the drain ended.
+    pub cut: u64,
+    /// Answers per second of the measured time.
+    pub rate: f64,
+    /// Good answers in time, per second of the measured time.
+    pub goodput: f64,
+    /// Bytes received per second of the measured time, heads included.
+    pub received_bytes_per_s: f64,
+    /// Body bytes of good answers in time, per second of the measured time.
+    pub good_bytes_per_s: f64,
+    /// Failed requests by kind; only kinds that occurred.
+    pub failures: BTreeMap<String, u64>,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Its connections.
+    pub connections: Connections,
+    /// From the intended start of a request to its answer's last byte.
+    pub latency: Latency,
+    /// From the actual start: the send, or the connect where the request needed one.
+    pub service: Latency,
+    /// From connect to established.
+    pub connect: Latency,
+    /// Over time.
+    pub series: Vec<Point>,
+    /// The most a connection receives, bit/s, if that is limited.
+    pub line_bit_per_s: Option<f64>,
+    /// Its clients one by one (closed loops only).
+    pub clients: Option<Clients>,
+}
+
+/// Connections of a group, in the measured time and the drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Begun.
+    pub opened: u64,
+    /// Established.
+    pub connected: u64,
+    /// Attempts whose SYN was repeated.
+    pub syn_retried: u64,
+    /// Repeated SYNs.
+    pub syn_retries: u64,
+    /// Arrivals that found all of the group's connections taken.
+    pub waited: u64,
+}
+
+/// A distribution of times, µs. Requests that timed out, or had no answer when the drain ended, are
+/// in it with the time they had waited; other failures are not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean_us: f64,
+    /// Shortest.
+    pub min_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Longest.
+    pub max_us: f64,
+    /// The whole curve: quantile (0 to 1) and time.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// Closed-loop clients, each judged by itself as SPECweb99 does.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clients {
+    /// Clients that sent a request.
+    pub active: u64,
+    /// Clients that received ≥ 320,000 bit/s with < 1 % failures.
+    pub conforming: u64,
+    /// Clients with ≥ 1 % failures.
+    pub invalid: u64,
+    /// Mean of the clients' rates while a request was under way, bit/s.
+    pub mean_bit_per_s: f64,
+    /// The slowest client, bit/s.
+    pub min_bit_per_s: f64,
+    /// The fastest client, bit/s.
+    pub max_bit_per_s: f64,
+}
+
+/// The generator about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// CPU time of all threads over the measured time; 1.0 is a whole core. Waits for the next
+    /// arrival that were spent awake are not in it.
+    pub cpu_cores: f64,
+    /// The same for those waits.
+    pub spinning_cores: f64,
+    /// The busiest thread's CPU time over the measured time, without such waits, 0 to 1.
+    pub busiest_thread: f64,
+    /// CPU time per request that ended, without such waits, µs.
+    pub cpu_us_per_request: f64,
+    /// The share of the measured time in which a thread could run but had no core; the worst
+    /// thread's, 0 to 1.
+    pub starved: f64,
+    /// How late the generator was with what it had planned.
+    pub lateness: Latency,
+    /// Why the figures may be the generator's rather than the target's; empty: they are not.
+    pub bottlenecks: Vec<String>,
+}
+
+/// A conforming SPECweb99 connection receives this much.
+const CONFORMING_BIT_PER_S: f64 = 320_000.0;
+
+impl Report {
+    pub(crate) fn new(plan: &Plan, ledger: &Ledger<'_>, finished: &[Finished]) -> Report {
+        // All threads measured the same time, which is shorter than planned after a stop.
+        let seconds = finished.first().map_or(0.0, |thread| thread.measured_ns as f64 / 1e9);
+        let groups = plan.groups.iter().zip(&ledger.groups).enumerate();
+        let groups: Vec<_> = groups
+            .map(|(place, (group, sums))| {
+                let clients = finished.iter().flat_map(|thread| &thread.clients[place]);
+                GroupReport::new(plan, group, sums, clients, seconds)
+            })
+            .collect();
+        let ended = ledger.groups.iter().map(|group| group.measured.counts.ended()).sum::<u64>();
+        let mut report = Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_ms: forebay_sys::clock::unix_coarse_ms(),
+            seconds,
+            warmup_s: plan.warmup.as_secs_f64(),
+            interval_s: crate::run::interval(plan).as_secs_f64(),
+            threads: plan.threads,
+            seed: plan.seed,
+            groups,
+            generator: generator(finished, &ledger.lateness, ended),
+        };
+        report.generator.bottlenecks = verdict::bottlenecks(&report);
+        report
+    }
+
+    /// Reads a report that was written as JSON.
+    ///
+    /// # Errors
+    /// When the text is not one.
+    pub fn from_json(text: &str) -> Result<Report, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// The report as JSON, indented.
+    pub fn to_json(&self) -> String {
+        // Maps have text or number keys and no value fails to serialize, so there is no error.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
+    let share = |ns: u64, of: u64| if of == 0 { 0.0 } else { ns as f64 / of as f64 };
+    let worst = |part: fn(&Finished) -> u64| {
+        finished.iter().map(|thread| share(part(thread), thread.measured_ns)).fold(0.0, f64::max)
+    };
+    let busy = |thread: &Finished| thread.cpu_ns.saturating_sub(thread.spun_ns);
+    let cpu_ns = finished.iter().map(busy).sum::<u64>();
+    Generator {
+        cpu_cores: finished.iter().map(|thread| share(busy(thread), thread.measured_ns)).sum(),
+        spinning_cores: finished.iter().map(|t| share(t.spun_ns, t.measured_ns)).sum(),
+        busiest_thread: worst(|thread| thread.cpu_ns.saturating_sub(thread.spun_ns)),
+        cpu_us_per_request: share(cpu_ns, ended) / 1e3,
+        starved: worst(|thread| thread.starved_ns),
+        lateness: Latency::new(lateness),
+        bottlenecks: Vec::new(),
+    }
+}
+
+impl GroupReport {
+    fn new<'c>(
+        plan: &Plan,
+        group: &Group,
+        sums: &GroupLedger,
+        clients: impl Iterator<Item = &'c ClientTotals>,
+        seconds: f64,
+    ) -> GroupReport {
+        let (from_ns, until_ns) = group.active_ns(plan);
+        let warmup_s = plan.warmup.as_secs_f64();
+        let from_s = (from_ns as f64 / 1e9 - warmup_s).max(0.0);
+        let until_s = (until_ns as f64 / 1e9 - warmup_s).min(seconds);
+        let active_s = (until_s - from_s).max(1e-9);
+        let measured = &sums.measured.counts;
+        let mut all = sums.measured.clone();
+        all.add(&sums.drained);
+        let counts = all.counts;
+        let per_second = |count: u64| count as f64 / active_s;
+        GroupReport {
+            name: group.name.clone(),
+            load: describe(group),
+            url: format!("http://{}{}", group.target.authority, group.mix.entries()[0].path),
+            open: group.is_open(),
+            seconds: active_s,
+            // One that was due just before the end may have been taken note of just after it.
+            offered: counts.offered,
+            sent: measured.sent,
+            answered: counts.answered,
+            good: counts.good,
+            failed: counts.failures.iter().sum(),
+            cut: counts.cut,
+            rate: per_second(measured.answered),
+            goodput: per_second(measured.in_time),
+            received_bytes_per_s: per_second(measured.received_bytes),
+            good_bytes_per_s: per_second(measured.good_bytes),
+            failures: failures(&all),
+            statuses: all.statuses.iter().copied().collect(),
+            connections: Connections {
+                opened: counts.opened,
+                connected: counts.connected,
+                syn_retried: counts.syn_retried,
+                syn_retries: counts.syn_retries,
+                waited: counts.waited,
+            },
+            latency: Latency::new(crate::ledger::latency(&all)),
+            service: Latency::new(&all.actual),
+            connect: Latency::new(&all.connect),
+            series: sums.series.clone(),
+            line_bit_per_s: group.receive.map(|rate| rate * 8.0),
+            clients: Clients::new(clients),
+        }
+    }
+}
+
+fn failures(tally: &Tally) -> BTreeMap<String, u64> {
+    let all = Failure::ALL.iter().zip(tally.counts.failures);
+    all.filter(|(_, count)| *count > 0).map(|(f, count)| (f.name().to_owned(), count)).collect()
+}
+
+/// What a group does, in a few words.
+fn describe(group: &Group) -> String {
+    let mut text = match &group.load {
+        Load::Closed { connections, think, .. } => {
+            let think = units::show_us(think.end().as_secs_f64() * 1e6);
+            let think =
+                if think == "0 µs" { String::new() } else { format!(", think ≤ {think}") };
+            format!("closed, {connections} connections{think}")
+        }
+        Load::Open { arrivals, .. } => {
+            let length = std::time::Duration::from_secs(1);
+            let law = if arrivals.poisson { "Poisson" } else { "constant" };
+            match arrivals.steps.as_slice() {
+                [step] => format!("open, {law}, {}/s", units::show_count(step.rate)),
+                [] => format!("open, {}/s", units::show_count(arrivals.mean_rate(length))),
+                steps => format!("open, {law}, {} steps", steps.len()),
+            }
+        }
+    };
+    if let Load::Open { arrivals, .. } = &group.load {
+        if let Some(bursts) = arrivals.bursts {
+            let rate = units::show_count(bursts.rate);
+            text += &format!(", bursts of {}–{} at {rate}/s", bursts.least, bursts.most);
+        }
+        if arrivals.trace.is_some() {
+            text += ", trace";
+        }
+    }
+    text += if group.version == Version::Http10 { ", HTTP/1.0" } else { ", HTTP/1.1" };
+    match group.per_connection {
+        PerConnection::Unlimited => text += ", keep-alive",
+        PerConnection::Exactly(count) => text += &format!(", {count} per connection"),
+        PerConnection::Specweb99 => text += ", SPECweb99 connections",
+    }
+    if group.pipeline > 1 {
+        text += &format!(", {} pipelined", group.pipeline);
+    }
+    if let Some(rate) = group.receive {
+        text += &format!(", ≤ {}bit/s each", units::show_count(rate * 8.0).replace(' ', "\u{a0}"));
+    }
+    text
+}
+
+impl Latency {
+    fn new(times: &Times) -> Latency {
+        let curve = if times.count() == 0 { Vec::new() } else { curve(times) };
+        Latency {
+            count: times.count(),
+            mean_us: times.mean_us(),
+            min_us: times.min_us(),
+            p50_us: times.quantile_us(0.5),
+            p90_us: times.quantile_us(0.9),
+            p99_us: times.quantile_us(0.99),
+            p999_us: times.quantile_us(0.999),
+            max_us: times.max_us(),
+            curve,
+        }
+    }
+}
+
+/// Points of the curve: ten per halving of the distance to 1, as far as there are samples.
+fn curve(times: &Times) -> Vec<(f64, f64)> {
+    let halvings = (times.count() as f64).log2().min(24.0);
+    let steps = (halvings * 10.0).ceil() as u32;
+    let quantiles = (0..=steps).map(|step| 1.0 - 0.5f64.powf(f64::from(step) / 10.0));
+    let mut curve: Vec<_> = quantiles.map(|q| (q, times.quantile_us(q))).collect();
+    curve.push((1.0, times.max_us()));
+    curve
+}
+
+impl Clients {
+    /// The counts as a sentence.
+    fn describe(&self) -> String {
+        format!(
+            "{} active, {} conforming (≥ 320 kbit/s), {} invalid (≥ 1 % failed); kbit/s each: mean \
+             {:.1}, least {:.1}, most {:.1}",
+            self.active,
+            self.conforming,
+            self.invalid,
+            self.mean_bit_per_s / 1e3,
+            self.min_bit_per_s / 1e3,
+            self.max_bit_per_s / 1e3
+        )
+    }
+
+    fn new<'c>(clients: impl Iterator<Item = &'c ClientTotals>) -> Option<Clients> {
+        let active: Vec<_> = clients.filter(|c| c.requests + c.failures > 0).collect();
+        if active.is_empty() {
+            return None;
+        }
+        let invalid = |c: &ClientTotals| c.failures * 100 >= c.requests.max(1);
+        let rates = active.iter().map(|client| client.bits_per_second());
+        let conforming =
+            |c: &&&ClientTotals| c.bits_per_second() >= CONFORMING_BIT_PER_S && !invalid(c);
+        Some(Clients {
+            active: active.len() as u64,
+            conforming: active.iter().filter(conforming).count() as u64,
+            invalid: active.iter().filter(|client| invalid(client)).count() as u64,
+            mean_bit_per_s: rates.clone().sum::<f64>() / active.len() as f64,
+            min_bit_per_s: rates.clone().fold(f64::INFINITY, f64::min),
+            max_bit_per_s: rates.fold(0.0, f64::max),
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! Requests as bytes: put together once per group, appended to a buffer per request.
+
+use crate::plan::{Group, Version};
+
+/// The parts around the path, for one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    prefix: Vec<u8>,
+    /// What follows the path in HTTP/1.1, on a connection that is kept and on its last request.
+    modern: Ends,
+    /// The same for HTTP/1.0.
+    old: Ends,
+}
+
+#[derive(Clone, Debug)]
+struct Ends {
+    keep: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Template {
+    pub(crate) fn new(group: &Group) -> Template {
+        let end = |version: &str, connection: &str| {
+            let mut end = format!(" HTTP/{version}\r\nHost: {}\r\n", group.target.authority);
+            for header in &group.headers {
+                end.push_str(header);
+                end.push_str("\r\n");
+            }
+            end.push_str(connection);
+            end.push_str("\r\n");
+            end.into_bytes()
+        };
+        Template {
+            prefix: format!("{} ", group.method).into_bytes(),
+            modern: Ends { keep: end("1.1", ""), last: end("1.1", "Connection: close\r\n") },
+            old: Ends { keep: end("1.0", "Connection: keep-alive\r\n"), last: end("1.0", "") },
+        }
+    }
+
+    /// Appends one request. `last`: it asks for the connection to be closed.
+    #[inline]
+    pub(crate) fn append(&self, to: &mut Vec<u8>, path: &str, version: Version, last: bool) {
+        let ends = if version == Version::Http11 { &self.modern } else { &self.old };
+        to.extend_from_slice(&self.prefix);
+        to.extend_from_slice(path.as_bytes());
+        to.extend_from_slice(if last { &ends.last } else { &ends.keep });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    #[test]
+    fn a_request_has_its_lines() {
+        let mut group = Group::new("a", Target::parse("http://127.0.0.1:81/").unwrap());
+        group.headers.push("Cookie: tier=gold".to_owned());
+        let template = Template::new(&group);
+        let text = |version, last| {
+            let mut bytes = Vec::new();
+            template.append(&mut bytes, "/a", version, last);
+            String::from_utf8(bytes).unwrap()
+        };
+        let lines = "Host: 127.0.0.1:81\r\nCookie: tier=gold\r\n";
+        assert_eq!(text(Version::Http11, false), format!("GET /a HTTP/1.1\r\n{lines}\r\n"));
+        assert_eq!(
+            text(Version::Http11, true),
+            format!("GET /a HTTP/1.1\r\n{lines}Connection: close\r\n\r\n")
+        );
+        assert_eq!(
+            text(Version::Http10, false),
+            format!("GET /a HTTP/1.0\r\n{lines}Connection: keep-alive\r\n\r\n")
+        );
+        assert_eq!(text(Version::Http10, true), format!("GET /a HTTP/1.0\r\n{lines}\r\n"));
+    }
+}

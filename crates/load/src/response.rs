@@ -1,0 +1,372 @@
+//! Answers, read as they come: just enough of HTTP/1 to know where each ends and whether it is good.
+//!
+//! A [`Reader`] is given bytes in pieces of any length. It looks at the status line and at three
+//! fields (Content-Length, Transfer-Encoding, Connection) and counts the body; an answer whose head
+//! arrives in one piece is read without copying a byte.
+
+use crc32fast::Hasher;
+use memchr::memchr;
+
+/// The longest head that is read, bytes.
+const HEAD_LIMIT_BYTES: usize = 64 * 1024;
+
+/// What one piece of input brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// All of it was used, and the answer goes on.
+    More,
+    /// The answer ended after so many bytes of the piece.
+    Done(usize),
+    /// This is not HTTP.
+    Malformed,
+}
+
+/// An answer that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Whether the connection can carry another one.
+    pub(crate) keep: bool,
+    pub(crate) body_bytes: u64,
+    /// CRC-32 of the body, if it was asked for.
+    pub(crate) crc32: Option<u32>,
+}
+
+/// Reads the answers of one connection, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    state: State,
+    status: u16,
+    keep: bool,
+    body_bytes: u64,
+    /// The incomplete head, or the incomplete line of chunk framing.
+    partial: Vec<u8>,
+    crc32: Option<Box<Hasher>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Head,
+    Sized(u64),
+    ChunkSize,
+    Chunk(u64),
+    /// The line end behind a chunk.
+    ChunkEnd,
+    Trailer,
+    UntilClose,
+}
+
+impl Reader {
+    pub(crate) fn new(with_crc32: bool) -> Reader {
+        Reader {
+            state: State::Head,
+            status: 0,
+            keep: false,
+            body_bytes: 0,
+            partial: Vec::new(),
+            crc32: with_crc32.then(Box::default),
+        }
+    }
+
+    /// Begins afresh, for a new connection.
+    pub(crate) fn reset(&mut self) {
+        self.state = State::Head;
+        self.partial.clear();
+        self.next();
+    }
+
+    fn next(&mut self) {
+        self.body_bytes = 0;
+        if let Some(crc32) = &mut self.crc32 {
+            crc32.reset();
+        }
+    }
+
+    /// Whether nothing of the current answer has come yet.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.state == State::Head && self.partial.is_empty()
+    }
+
+    /// The answer that [`Read::Done`] told of; the next one begins.
+    pub(crate) fn take(&mut self) -> Answer {
+        let crc32 = self.crc32.as_ref().map(|crc32| crc32.as_ref().clone().finalize());
+        let answer =
+            Answer { status: self.status, keep: self.keep, body_bytes: self.body_bytes, crc32 };
+        self.next();
+        answer
+    }
+
+    /// The connection has ended. Whether that ends an answer well.
+    pub(crate) fn end(&mut self) -> bool {
+        if self.state == State::UntilClose {
+            self.state = State::Head;
+            self.keep = false;
+            return true;
+        }
+        false
+    }
+
+    /// Reads a piece. `bodyless`: the request was HEAD.
+    pub(crate) fn read(&mut self, input: &[u8], bodyless: bool) -> Read {
+        let mut used = 0;
+        while used < input.len() {
+            let rest = &input[used..];
+            let step = match self.state {
+                State::Head => self.head(rest, bodyless),
+                State::Sized(left) => self.sized(rest, left),
+                State::UntilClose => {
+                    self.body(rest);
+                    Step::Used(rest.len())
+                }
+                State::Chunk(left) => self.chunk(rest, left),
+                State::ChunkSize | State::ChunkEnd | State::Trailer => self.line(rest),
+            };
+            match step {
+                Step::Used(count) => used += count,
+                Step::Done(count) => {
+                    self.state = State::Head;
+                    return Read::Done(used + count);
+                }
+                Step::Malformed => return Read::Malformed,
+            }
+        }
+        Read::More
+    }
+
+    fn body(&mut self, bytes: &[u8]) {
+        self.body_bytes += bytes.len() as u64;
+        if let Some(crc32) = &mut self.crc32 {
+            crc32.update(bytes);
+        }
+    }
+
+    fn sized(&mut self, rest: &[u8], left: u64) -> Step {
+        let count = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.body(&rest[..count]);
+        if left == count as u64 {
+            return Step::Done(count);
+        }
+        self.state = State::Sized(left - count as u64);
+        Step::Used(count)
+    }
+
+    fn chunk(&mut self, rest: &[u8], left: u64) -> Step {
+        match self.sized(rest, left) {
+            Step::Done(count) => {
+                self.state = State::ChunkEnd;
+                Step::Used(count)
+            }
+            Step::Used(count) => {
+                self.state = State::Chunk(left - count as u64);
+                Step::Used(count)
+            }
+            Step::Malformed => Step::Malformed,
+        }
+    }
+
+    fn head(&mut self, rest: &[u8], bodyless: bool) -> Step {
+        let known = self.partial.len();
+        if known == 0 {
+            return match Head::parse(rest) {
+                Parsed::Complete(head) => self.begin(&head, head.len, bodyless),
+                Parsed::Malformed => Step::Malformed,
+                Parsed::Partial if rest.len() > HEAD_LIMIT_BYTES => Step::Malformed,
+                Parsed::Partial => {
+                    self.partial.extend_from_slice(rest);
+                    Step::Used(rest.len())
+                }
+            };
+        }
+        self.partial.extend_from_slice(rest);
+        match Head::parse(&self.partial) {
+            Parsed::Complete(head) => {
+                self.partial.clear();
+                self.begin(&head, head.len - known, bodyless)
+            }
+            Parsed::Malformed => Step::Malformed,
+            Parsed::Partial if self.partial.len() > HEAD_LIMIT_BYTES => Step::Malformed,
+            Parsed::Partial => Step::Used(rest.len()),
+        }
+    }
+
+    /// A head has ended after `used` bytes: where does the answer end (RFC 9112 §6.3)?
+    fn begin(&mut self, head: &Head, used: usize, bodyless: bool) -> Step {
+        if (100..200).contains(&head.status) && head.status != 101 {
+            // an interim answer; the real one follows
+            return Step::Used(used);
+        }
+        self.status = head.status;
+        self.keep = head.keep;
+        self.state = match head.length {
+            _ if bodyless || matches!(head.status, 101 | 204 | 304) => return Step::Done(used),
+            Length::Bytes(0) => return Step::Done(used),
+            Length::Bytes(bytes) => State::Sized(bytes),
+            Length::Chunked => State::ChunkSize,
+            Length::UntilClose => {
+                self.keep = false;
+                State::UntilClose
+            }
+        };
+        Step::Used(used)
+    }
+
+    /// A line of chunk framing: a size, the end of a chunk, or a trailer field.
+    fn line(&mut self, rest: &[u8]) -> Step {
+        let Some(end) = memchr(b'\n', rest) else {
+            self.partial.extend_from_slice(rest);
+            let sound = self.partial.len() <= HEAD_LIMIT_BYTES;
+            return if sound { Step::Used(rest.len()) } else { Step::Malformed };
+        };
+        self.partial.extend_from_slice(&rest[..end]);
+        let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
+        let next = match self.state {
+            State::ChunkSize => match chunk_size(line) {
+                Some(0) => Some(State::Trailer),
+                Some(size) => Some(State::Chunk(size)),
+                None => None,
+            },
+            State::ChunkEnd if line.is_empty() => Some(State::ChunkSize),
+            State::Trailer if line.is_empty() => {
+                self.partial.clear();
+                return Step::Done(end + 1);
+            }
+            State::Trailer => Some(State::Trailer),
+            _ => None,
+        };
+        self.partial.clear();
+        let Some(next) = next else { return Step::Malformed };
+        self.state = next;
+        Step::Used(end + 1)
+    }
+}
+
+enum Step {
+    Used(usize),
+    Done(usize),
+    Malformed,
+}
+
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let extension = line.get(digits).is_none_or(|b| matches!(b, b';' | b' ' | b'\t'));
+    if digits == 0 || digits > 16 || !extension {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Bytes(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// What a head says about its answer.
+struct Head {
+    status: u16,
+    keep: bool,
+    length: Length,
+    /// Bytes up to and including the empty line.
+    len: usize,
+}
+
+enum Parsed {
+    Complete(Head),
+    Partial,
+    Malformed,
+}
+
+impl Head {
+    fn parse(bytes: &[u8]) -> Parsed {
+        const START: &[u8] = b"HTTP/1.";
+        let known = bytes.len().min(START.len());
+        if bytes[..known] != START[..known] {
+            return Parsed::Malformed;
+        }
+        let Some(line) = memchr(b'\n', bytes) else { return Parsed::Partial };
+        let [_, _, _, _, _, _, _, minor, b' ', a, b, c, ..] = bytes[..line] else {
+            return Parsed::Malformed;
+        };
+        if ![a, b, c].iter().all(u8::is_ascii_digit) || a == b'0' {
+            return Parsed::Malformed;
+        }
+        let status = [a, b, c].iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+        let mut head =
+            Head { status, keep: minor != b'0', length: Length::UntilClose, len: line + 1 };
+        loop {
+            let rest = &bytes[head.len..];
+            let Some(end) = memchr(b'\n', rest) else { return Parsed::Partial };
+            head.len += end + 1;
+            let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+            if line.is_empty() {
+                break;
+            }
+            if !head.field(line) {
+                return Parsed::Malformed;
+            }
+        }
+        Parsed::Complete(head)
+    }
+
+    /// Takes note of one field line; most are recognised as uninteresting by their first letter.
+    /// False if it makes the answer unreadable.
+    #[inline]
+    fn field(&mut self, line: &[u8]) -> bool {
+        match line[0] {
+            b'C' | b'c' => {
+                if let Some(value) = value(line, b"content-length") {
+                    // Transfer-Encoding overrides it (RFC 9112 §6.3)
+                    match number(value) {
+                        Some(_) if self.length == Length::Chunked => {}
+                        Some(bytes) => self.length = Length::Bytes(bytes),
+                        None => return false,
+                    }
+                } else if let Some(value) = value(line, b"connection") {
+                    self.connection(value);
+                }
+            }
+            b'T' | b't' => {
+                if let Some(value) = value(line, b"transfer-encoding") {
+                    let last = value.rsplit(|b| *b == b',').next().unwrap_or(value);
+                    if last.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                        self.length = Length::Chunked;
+                    }
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn connection(&mut self, value: &[u8]) {
+        for option in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                self.keep = false;
+            } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.keep = true;
+            }
+        }
+    }
+}
+
+/// The value of a field line if it has this name (given in lower case).
+fn value<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
+    let (found, rest) = line.split_at_checked(name.len())?;
+    let value = rest.strip_prefix(b":")?;
+    found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+}
+
+fn number(value: &[u8]) -> Option<u64> {
+    if value.is_empty() {
+        return None;
+    }
+    value.iter().try_fold(0u64, |sum, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! Running a plan: threads are started together, their counts are added up as they come in.
+
+use crate::ledger::Ledger;
+use crate::plan::{Plan, PlanError};
+use crate::report::Report;
+use crate::worker::{Finished, Interval, Shared, Worker};
+use forebay_sys::{clock, process};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use std::{fmt, io, thread};
+
+/// Why a run did not take place.
+#[derive(Debug)]
+pub enum RunError {
+    /// The plan cannot be run.
+    Plan(PlanError),
+    /// A thread could not be started, bound to its core, or watch its sockets.
+    Thread(io::Error),
+    /// A thread of the generator has panicked; a defect of Forebay.
+    Panicked,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Plan(error) => error.fmt(f),
+            RunError::Thread(error) => write!(f, "the generator could not run: {error}"),
+            RunError::Panicked => write!(f, "a thread of the generator has panicked"),
+        }
+    }
+}
+
+impl From<PlanError> for RunError {
+    fn from(error: PlanError) -> RunError {
+        RunError::Plan(error)
+    }
+}
+
+/// How things stand after an interval.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// Warm-up and measured time together.
+    pub total: Duration,
+    /// One line per group.
+    pub groups: Vec<GroupProgress>,
+}
+
+/// How a group did in the last interval.
+#[derive(Clone, Debug)]
+pub struct GroupProgress {
+    /// Its name.
+    pub name: String,
+    /// Answers per second.
+    pub rate: f64,
+    /// 99th percentile of the latency from the intended start, µs; 0 without an answer.
+    pub p99_us: f64,
+    /// Failed requests since the start of the measured time.
+    pub failed: u64,
+}
+
+/// Room for descriptors that are not connections: epoll sets, standard streams, files.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Runs a plan to its end and reports. Blocks; `observe` is called on this thread after every
+/// interval. When `stop` becomes true the run ends within a tenth of a second and reports what it
+/// has.
+///
+/// # Errors
+/// When the plan cannot be run or a thread fails. What goes wrong with requests is no error but a
+/// part of the report.
+pub fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(&Progress),
+) -> Result<Report, RunError> {
+    plan.check()?;
+    check_descriptors(plan)?;
+    let timeline = timeline(plan);
+    // Time enough for all threads to be there.
+    let start_ns = clock::monotonic_ns() + 10_000_000;
+    let shared = Shared { plan, start_ns, timeline: &timeline, stop };
+    let (sender, receiver) = channel();
+    let mut ledger = Ledger::new(plan, &timeline);
+    let finished = thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(plan.threads);
+        for index in 0..plan.threads.max(1) {
+            let (shared, sender) = (&shared, sender.clone());
+            let body = move || Worker::new(shared, index, sender)?.run();
+            let builder = thread::Builder::new().name(format!("load-{index}"));
+            threads.push(builder.spawn_scoped(scope, body).map_err(RunError::Thread)?);
+        }
+        drop(sender);
+        collect(&receiver, &mut ledger, observe);
+        let join = |thread: thread::ScopedJoinHandle<'_, io::Result<Finished>>| {
+            thread.join().map_err(|_| RunError::Panicked)?.map_err(RunError::Thread)
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, RunError>>()
+    })?;
+    Ok(Report::new(plan, &ledger, &finished))
+}
+
+/// Takes intervals in until all threads have ended.
+fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnMut(&Progress)) {
+    for interval in from {
+        if let Some(progress) = to.take(interval) {
+            observe(&progress);
+        }
+    }
+}
+
+fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
+    let limit = process::raise_descriptor_limit().map_err(RunError::Thread)?;
+    // An open loop's number is a bound it may never reach; it reports when it does.
+    let closed = plan.groups.iter().filter(|group| !group.is_open());
+    let needed = closed.map(|group| u64::from(group.connections())).sum::<u64>();
+    if needed + OTHER_DESCRIPTORS > limit {
+        return Err(PlanError::Descriptors { needed, limit }.into());
+    }
+    Ok(())
+}
+
+/// The ends of all intervals, ns after the start.
+fn timeline(plan: &Plan) -> Vec<u64> {
+    let step = interval(plan).as_nanos() as u64;
+    let (warmup, end) =
+        (plan.warmup.as_nanos() as u64, (plan.warmup + plan.duration).as_nanos() as u64);
+    let mut ends: Vec<u64> = (1..).map(|n| n * step).take_while(|at| *at < warmup).collect();
+    if warmup > 0 {
+        ends.push(warmup);
+    }
+    ends.extend((1..).map(|n| warmup + n * step).take_while(|at| *at < end));
+    ends.push(end);
+    ends
+}
+
+/// The length of an interval: a round one that gives at most 150.
+pub(crate) fn interval(plan: &Plan) -> Duration {
+    const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+    let least = plan.duration / 150;
+    let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
+    // Shorter than 10 ms an interval says nothing and its bookkeeping costs more than requests do.
+    plan.interval.or(round).unwrap_or(least).max(Duration::from_millis(10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeline_has_the_warmup_and_the_end() {
+        let ms = |ms| Duration::from_millis(ms);
+        let plan =
+            Plan { warmup: ms(250), duration: ms(310), interval: Some(ms(100)), ..Plan::default() };
+        let ends: Vec<_> = timeline(&plan).iter().map(|ns| ns / 1_000_000).collect();
+        assert_eq!(ends, [100, 200, 250, 350, 450, 550, 560]);
+        let hour = Plan { duration: Duration::from_secs(3600), ..Plan::default() };
+        assert_eq!(timeline(&hour).len(), 120);
+    }
+}

@@ -1,0 +1,381 @@
+//! The settings of a group as `key=value`: one table for `--group` and for the TOML file.
+
+use crate::arrivals::{Arrivals, Bursts, Step, TraceError, read_trace};
+use crate::fileset;
+use crate::mix::{Mix, MixError};
+use crate::plan::{BodyCheck, Group, Load, PerConnection, Version};
+use crate::target::{Target, TargetError};
+use crate::units;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+/// A key, what it takes, and what it means.
+pub type Row = (&'static str, &'static str, &'static str);
+
+/// Every setting of a group.
+pub const SETTINGS: &[Row] = &[
+    ("connections", "N", "closed loop: so many clients; with a rate: the most connections at once"),
+    ("think", "TIME or FROM-TO", "closed loop: pause between answer and next request"),
+    ("ramp", "TIME", "closed loop: the clients begin spread over this time"),
+    ("pause", "TIME", "closed loop: wait after a failed request before the next (10ms)"),
+    ("rate", "N/s", "open loop: arrivals per second"),
+    ("arrivals", "constant | poisson", "open loop: equal or random gaps (constant)"),
+    ("steps", "RATE:TIME+RATE:TIME+…", "open loop: rates that follow each other; 0 pauses"),
+    ("bursts", "LEAST-MOST@N/s", "open loop: so many requests at once, N times per second"),
+    ("trace", "FILE", "open loop: one `SECONDS [PATH]` per line"),
+    ("url", "PATH or http://…", "what is asked for, and whom"),
+    ("urls", "FILE", "one `PATH [WEIGHT [BYTES]]` per line, drawn by weight"),
+    ("set", "specweb99:CONNECTIONS | webstone", "a file set and its mix, at the url's path"),
+    ("method", "NAME", "GET, HEAD, …; requests have no body (GET)"),
+    ("header", "NAME: VALUE", "a line for every request; may be given again"),
+    ("http", "1.0 | 1.1", "the version of the requests (1.1)"),
+    ("per_connection", "N | unlimited | specweb99", "requests per connection (unlimited)"),
+    ("pipeline", "N", "requests under way at once on one connection (1)"),
+    ("from", "TIME", "when the group begins (0)"),
+    ("until", "TIME", "when it ends (with the run)"),
+    ("timeout", "TIME", "how long an answer may take (10s)"),
+    ("connect_timeout", "TIME", "how long a connection may take (10s)"),
+    ("within", "TIME", "a later answer is not goodput"),
+    ("receive", "RATE", "the most a connection receives: 400kbit/s, 50KB/s"),
+    ("receive_buffer", "SIZE", "the socket's receive buffer (16KiB with `receive`)"),
+    ("source", "ADDRESS[+ADDRESS…] or FIRST-LAST", "local addresses, used in turn"),
+    ("source_ports", "FIRST-LAST", "local ports, used in turn"),
+    ("status", "CODE", "the status of a good answer (any below 400)"),
+    ("length", "SIZE", "the length of a good body"),
+    ("body", "same | CRC32", "content of a good body: as the first one, or its CRC-32 in hex"),
+    ("hold", "TIME", "keep a connection open and silent after its last request (0)"),
+];
+
+/// Why a setting was not taken.
+#[derive(Debug)]
+pub enum SettingError {
+    /// There is no such key.
+    Unknown {
+        /// The key.
+        key: String,
+        /// The known key that looks most like it.
+        similar: Option<&'static str>,
+    },
+    /// The value has another form than the key takes.
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What it should have been.
+        expected: &'static str,
+    },
+    /// A part of `--group` is not `key=value`.
+    NoValue(String),
+    /// The group's URL.
+    Target(TargetError),
+    /// The file of paths.
+    Mix(MixError),
+    /// The file of arrivals.
+    Trace(TraceError),
+    /// The group has both a rate and a closed loop's setting.
+    BothLoops(&'static str),
+    /// There is no URL, neither for all groups nor for this one.
+    NoTarget,
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingError::Unknown { key, similar } => {
+                write!(f, "{key}: no such setting")?;
+                similar.map_or(Ok(()), |similar| write!(f, "; did you mean {similar}?"))
+            }
+            SettingError::Value { key, value, expected } => {
+                write!(f, "{key}={value}: expected {expected}")
+            }
+            SettingError::NoValue(part) => write!(f, "{part}: expected KEY=VALUE"),
+            SettingError::Target(error) => error.fmt(f),
+            SettingError::Mix(error) => error.fmt(f),
+            SettingError::Trace(error) => error.fmt(f),
+            SettingError::BothLoops(key) => {
+                write!(f, "{key}: a group with a rate is an open loop, where it has no meaning")
+            }
+            SettingError::NoTarget => write!(f, "no URL; give one for all groups, or url=http://…"),
+        }
+    }
+}
+
+/// A group that is being put together; [`finish`](Draft::finish) makes it one.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    group: Option<Group>,
+    name: String,
+    connections: Option<u32>,
+    think: Option<RangeInclusive<Duration>>,
+    ramp: Option<Duration>,
+    arrivals: Arrivals,
+    set: Option<Mix>,
+    per_connection: Option<PerConnection>,
+    settings: Vec<(String, String)>,
+}
+
+impl Draft {
+    /// A group with this name; `base` is the URL for all groups, if there is one.
+    pub fn new(name: &str, base: Option<&Target>) -> Draft {
+        Draft {
+            group: base.map(|target| Group::new(name, target.clone())),
+            name: name.to_owned(),
+            connections: None,
+            think: None,
+            ramp: None,
+            arrivals: Arrivals::default(),
+            set: None,
+            per_connection: None,
+            settings: Vec::new(),
+        }
+    }
+
+    /// Reads `NAME:KEY=VALUE,KEY=VALUE,…`; a comma inside a value is written `\,`.
+    ///
+    /// # Errors
+    /// The first part that is wrong.
+    pub fn parse(text: &str, base: Option<&Target>) -> Result<Draft, SettingError> {
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        let mut draft = Draft::new(name, base);
+        let settings = settings.replace("\\,", "\0");
+        for part in settings.split(',').filter(|part| !part.is_empty()) {
+            let part = part.replace('\0', ",");
+            let (key, value) = part.split_once('=').ok_or(SettingError::NoValue(part.clone()))?;
+            draft.set(key.trim(), value.trim());
+        }
+        Ok(draft)
+    }
+
+    /// Notes a setting. A later one of the same key counts, except that headers add up.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.settings.push((key.to_owned(), value.to_owned()));
+    }
+
+    /// The group.
+    ///
+    /// # Errors
+    /// The first setting that is wrong, or the lack of a URL.
+    pub fn finish(mut self) -> Result<Group, SettingError> {
+        // The URL first: other settings are about the group it makes.
+        let mut settings = std::mem::take(&mut self.settings);
+        settings.sort_by_key(|(key, _)| key != "url");
+        for (key, value) in settings {
+            self.apply(&key, &value)?;
+        }
+        let open =
+            self.arrivals != Arrivals { poisson: self.arrivals.poisson, ..Arrivals::default() };
+        let mut group = self.group.ok_or(SettingError::NoTarget)?;
+        if let Some(mix) = self.set {
+            group.mix = mix;
+        }
+        if let Some(per_connection) = self.per_connection {
+            group.per_connection = per_connection;
+        }
+        if !open {
+            group.load = Load::Closed {
+                connections: self.connections.unwrap_or(1),
+                think: self.think.unwrap_or(Duration::ZERO..=Duration::ZERO),
+                ramp: self.ramp.unwrap_or_default(),
+            };
+            return Ok(group);
+        }
+        if self.think.is_some() {
+            return Err(SettingError::BothLoops("think"));
+        }
+        if self.ramp.is_some() {
+            return Err(SettingError::BothLoops("ramp"));
+        }
+        let connections = self.connections.unwrap_or(OPEN_CONNECTIONS);
+        group.load = Load::Open { arrivals: self.arrivals, connections };
+        Ok(group)
+    }
+
+    fn apply(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
+        if !SETTINGS.iter().any(|(known, _, _)| *known == key) {
+            return Err(unknown(key));
+        }
+        let expect = |expected| SettingError::Value {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
+        match key {
+            "url" => return self.url(value),
+            "connections" => self.connections = Some(count(value).map_err(expect)?),
+            "think" => self.think = Some(range(value).map_err(expect)?),
+            "ramp" => self.ramp = Some(units::duration(value).map_err(expect)?),
+            "rate" => {
+                self.arrivals.steps =
+                    vec![Step { rate: units::rate(value).map_err(expect)?, lasts: None }]
+            }
+            "steps" => self.arrivals.steps = steps(value).map_err(expect)?,
+            "bursts" => self.arrivals.bursts = Some(bursts(value).map_err(expect)?),
+            "trace" => {
+                let trace = read_trace(Path::new(value)).map_err(SettingError::Trace)?;
+                self.arrivals.trace = Some(trace);
+            }
+            "arrivals" => {
+                self.arrivals.poisson = match value {
+                    "constant" => false,
+                    "poisson" => true,
+                    _ => return Err(expect("constant or poisson")),
+                }
+            }
+            "urls" => self.set = Some(Mix::read(Path::new(value)).map_err(SettingError::Mix)?),
+            "set" => self.file_set(value).map_err(expect)?,
+            "per_connection" => self.per_connection = Some(per_connection(value).map_err(expect)?),
+            _ => {
+                let group = self.group.as_mut().ok_or(SettingError::NoTarget)?;
+                plain(group, key, value).map_err(expect)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn url(&mut self, value: &str) -> Result<(), SettingError> {
+        if value.starts_with('/') {
+            let group = self.group.as_mut().ok_or(SettingError::NoTarget)?;
+            group.mix = Mix::one(value);
+            group.target.path = value.to_owned();
+        } else {
+            let target = Target::parse(value).map_err(SettingError::Target)?;
+            self.group = Some(Group::new(&self.name, target));
+        }
+        Ok(())
+    }
+
+    fn file_set(&mut self, value: &str) -> Result<(), &'static str> {
+        const EXPECTED: &str = "specweb99:CONNECTIONS or webstone";
+        let base = self.group.as_ref().map_or("/", |group| &group.target.path);
+        match value.split_once(':') {
+            None if value == "webstone" => self.set = Some(fileset::webstone_mix(base)),
+            Some(("specweb99", connections)) => {
+                let directories = fileset::specweb99_directories(count(connections)?);
+                self.set = Some(fileset::specweb99_mix(base, directories));
+                self.per_connection = self.per_connection.or(Some(PerConnection::Specweb99));
+            }
+            _ => return Err(EXPECTED),
+        }
+        Ok(())
+    }
+}
+
+/// Connections of an open loop when nothing else is said.
+const OPEN_CONNECTIONS: u32 = 10_000;
+
+fn unknown(key: &str) -> SettingError {
+    let keys = SETTINGS.iter().map(|(known, _, _)| (strsim::jaro_winkler(known, key), *known));
+    let best = keys.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
+    SettingError::Unknown { key: key.to_owned(), similar: best.map(|(_, known)| known) }
+}
+
+/// The settings that are one field of a group each.
+fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> {
+    match key {
+        "pause" => group.pause = units::duration(value)?,
+        "method" => group.method = token(value)?,
+        "header" => group.headers.push(header(value)?),
+        "http" => {
+            group.version = match value {
+                "1.0" => Version::Http10,
+                "1.1" => Version::Http11,
+                _ => return Err("1.0 or 1.1"),
+            }
+        }
+        "pipeline" => group.pipeline = count(value)?,
+        "from" => group.from = units::duration(value)?,
+        "until" => group.until = Some(units::duration(value)?),
+        "timeout" => group.timeout = units::duration(value)?,
+        "connect_timeout" => group.connect_timeout = units::duration(value)?,
+        "within" => group.within = Some(units::duration(value)?),
+        "receive" => group.receive = Some(units::bytes_per_second(value)?),
+        "receive_buffer" => group.receive_buffer_bytes = Some(units::size(value)? as usize),
+        "source" => group.source.addresses = addresses(value)?,
+        "source_ports" => group.source.ports = Some(ports(value)?),
+        "status" => group.check.status = Some(value.parse().map_err(|_| "a status such as 200")?),
+        "length" => group.check.length_bytes = Some(units::size(value)?),
+        "body" => {
+            group.check.body = match value {
+                "same" => BodyCheck::Same,
+                hex => BodyCheck::Crc32(
+                    u32::from_str_radix(hex, 16).map_err(|_| "same, or a CRC-32 in hex")?,
+                ),
+            }
+        }
+        "hold" => group.hold = units::duration(value)?,
+        // `apply` lets only known keys through and handles the others itself.
+        _ => return Err("another key"),
+    }
+    Ok(())
+}
+
+fn count(value: &str) -> Result<u32, &'static str> {
+    value.parse().ok().filter(|count| *count > 0).ok_or("a number, 1 or more")
+}
+
+fn token(value: &str) -> Result<String, &'static str> {
+    let sound = !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphabetic());
+    if sound { Ok(value.to_owned()) } else { Err("a method such as GET or HEAD") }
+}
+
+fn header(value: &str) -> Result<String, &'static str> {
+    let sound = value.contains(':') && !value.starts_with(':') && !value.contains(['\r', '\n']);
+    if sound { Ok(value.to_owned()) } else { Err("NAME: VALUE") }
+}
+
+fn range(value: &str) -> Result<RangeInclusive<Duration>, &'static str> {
+    let (from, to) = value.split_once('-').unwrap_or((value, value));
+    let range = units::duration(from)?..=units::duration(to)?;
+    if range.is_empty() { Err("FROM-TO, ascending") } else { Ok(range) }
+}
+
+fn steps(value: &str) -> Result<Vec<Step>, &'static str> {
+    const EXPECTED: &str = "RATE:TIME+RATE:TIME+…";
+    let steps = value.split('+').map(|step| {
+        let (rate, lasts) = step.split_once(':').ok_or(EXPECTED)?;
+        let rate = if rate == "0" { 0.0 } else { units::rate(rate)? };
+        Ok(Step { rate, lasts: Some(units::duration(lasts)?) })
+    });
+    steps.collect()
+}
+
+fn bursts(value: &str) -> Result<Bursts, &'static str> {
+    const EXPECTED: &str = "LEAST-MOST@N/s, such as 50-80@2/s";
+    let (length, rate) = value.split_once('@').ok_or(EXPECTED)?;
+    let (least, most) = length.split_once('-').unwrap_or((length, length));
+    let bursts = Bursts { rate: units::rate(rate)?, least: count(least)?, most: count(most)? };
+    if bursts.least <= bursts.most { Ok(bursts) } else { Err(EXPECTED) }
+}
+
+fn per_connection(value: &str) -> Result<PerConnection, &'static str> {
+    match value {
+        "unlimited" => Ok(PerConnection::Unlimited),
+        "specweb99" => Ok(PerConnection::Specweb99),
+        number => Ok(PerConnection::Exactly(count(number)?)),
+    }
+}
+
+fn addresses(value: &str) -> Result<Vec<IpAddr>, &'static str> {
+    const EXPECTED: &str = "addresses joined by +, or FIRST-LAST";
+    if let Some((first, last)) = value.split_once('-') {
+        let first: Ipv4Addr = first.parse().map_err(|_| EXPECTED)?;
+        let last: Ipv4Addr = last.parse().map_err(|_| EXPECTED)?;
+        let range = u32::from(first)..=u32::from(last);
+        if range.is_empty() || range.clone().count() > 65_536 {
+            return Err("FIRST-LAST, ascending, at most 65536 addresses");
+        }
+        return Ok(range.map(|address| IpAddr::V4(address.into())).collect());
+    }
+    value.split('+').map(|address| address.parse().map_err(|_| EXPECTED)).collect()
+}
+
+fn ports(value: &str) -> Result<RangeInclusive<u16>, &'static str> {
+    const EXPECTED: &str = "FIRST-LAST, ports from 1 to 65535";
+    let (first, last) = value.split_once('-').unwrap_or((value, value));
+    let range = first.parse().map_err(|_| EXPECTED)?..=last.parse().map_err(|_| EXPECTED)?;
+    if range.is_empty() || *range.start() == 0 { Err(EXPECTED) } else { Ok(range) }
+}

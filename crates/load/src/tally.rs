@@ -1,0 +1,275 @@
+//! What is counted: one [`Tally`] per group, thread and interval; sums of them make every result.
+
+use hdrhistogram::Histogram;
+
+/// How a request, or the connection it needed, can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Failure {
+    /// The connection was refused: a RST answered the SYN.
+    Refused,
+    /// The connection could not be made for another reason: no route, unreachable.
+    Unreachable,
+    /// No connection within the connect timeout.
+    ConnectTimeout,
+    /// The connection was reset before the answer was complete.
+    Reset,
+    /// The connection was closed before an answer began.
+    Closed,
+    /// The connection was closed within an answer.
+    Short,
+    /// No complete answer within the timeout.
+    Timeout,
+    /// What came is not HTTP.
+    Malformed,
+    /// The body has another length or content than it should.
+    WrongBody,
+    /// The status is not that of a good answer.
+    Status,
+    /// No answer until the drain after the run was over (open loops).
+    Unfinished,
+    /// It was never sent: no connection of the group was free in time.
+    Unsent,
+    /// It was never sent: this machine had no local port or descriptor for it.
+    Exhausted,
+}
+
+impl Failure {
+    /// All of them.
+    pub const ALL: [Failure; 13] = [
+        Failure::Refused,
+        Failure::Unreachable,
+        Failure::ConnectTimeout,
+        Failure::Reset,
+        Failure::Closed,
+        Failure::Short,
+        Failure::Timeout,
+        Failure::Malformed,
+        Failure::WrongBody,
+        Failure::Status,
+        Failure::Unfinished,
+        Failure::Unsent,
+        Failure::Exhausted,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Failure::Refused => "refused",
+            Failure::Unreachable => "unreachable",
+            Failure::ConnectTimeout => "connect_timeout",
+            Failure::Reset => "reset",
+            Failure::Closed => "closed",
+            Failure::Short => "short",
+            Failure::Timeout => "timeout",
+            Failure::Malformed => "malformed",
+            Failure::WrongBody => "wrong_body",
+            Failure::Status => "status",
+            Failure::Unfinished => "unfinished",
+            Failure::Unsent => "unsent",
+            Failure::Exhausted => "exhausted",
+        }
+    }
+}
+
+/// What is only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Requests that were due.
+    pub(crate) offered: u64,
+    /// Requests that were sent.
+    pub(crate) sent: u64,
+    /// Complete answers, good or not.
+    pub(crate) answered: u64,
+    /// Good answers.
+    pub(crate) good: u64,
+    /// Good answers that came in time (`within`).
+    pub(crate) in_time: u64,
+    /// Bytes received, heads included.
+    pub(crate) received_bytes: u64,
+    /// Bytes of the bodies of answers that are good and in time.
+    pub(crate) good_bytes: u64,
+    /// Connections begun.
+    pub(crate) opened: u64,
+    /// Connections established.
+    pub(crate) connected: u64,
+    /// Connections whose SYN was repeated at least once.
+    pub(crate) syn_retried: u64,
+    /// Repeated SYNs.
+    pub(crate) syn_retries: u64,
+    /// Arrivals that had to wait because every connection was taken.
+    pub(crate) waited: u64,
+    /// Requests of a closed loop that the end of the run cut off.
+    pub(crate) cut: u64,
+    pub(crate) failures: [u64; Failure::ALL.len()],
+}
+
+impl Counts {
+    /// Requests that came to an end, good or not.
+    pub(crate) fn ended(&self) -> u64 {
+        self.good + self.failures.iter().sum::<u64>()
+    }
+
+    /// Adds another one's counts.
+    pub(crate) fn add(&mut self, other: &Counts) {
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.good += other.good;
+        self.in_time += other.in_time;
+        self.received_bytes += other.received_bytes;
+        self.good_bytes += other.good_bytes;
+        self.opened += other.opened;
+        self.connected += other.connected;
+        self.syn_retried += other.syn_retried;
+        self.syn_retries += other.syn_retries;
+        self.waited += other.waited;
+        self.cut += other.cut;
+        self.failures.iter_mut().zip(other.failures).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+/// Times in nanoseconds, kept to three significant digits, up to an hour.
+#[derive(Clone, Debug)]
+pub(crate) struct Times(Histogram<u64>);
+
+/// Below this, values of a histogram are no longer told apart, ns.
+const FINEST_NS: u64 = 128;
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+impl Times {
+    pub(crate) fn new() -> Times {
+        let histogram = Histogram::new_with_bounds(FINEST_NS, LONGEST_NS, 3);
+        // The bounds are constants that satisfy the constructor's conditions.
+        #[allow(clippy::unwrap_used, reason = "checked by every test that makes one")]
+        Times(histogram.unwrap())
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    pub(crate) fn add(&mut self, other: &Times) {
+        // The only failure is a value out of bounds, and both have the same.
+        let _ = self.0.add(&other.0);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.0.mean() / 1e3
+    }
+
+    pub(crate) fn max_us(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.max() as f64 / 1e3 }
+    }
+
+    pub(crate) fn min_us(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.min() as f64 / 1e3 }
+    }
+
+    /// The time that a share `quantile` of all do not exceed.
+    pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
+        if self.0.is_empty() {
+            return 0.0;
+        }
+        // The histogram gives the upper end of a bucket, which may lie above the true maximum.
+        self.0.value_at_quantile(quantile).min(self.0.max()) as f64 / 1e3
+    }
+}
+
+/// Everything about one group in one interval.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    /// From the intended start; in a closed loop there is only the actual one and this is empty.
+    pub(crate) intended: Times,
+    /// From the actual start: the send, or the connect where the request needed one.
+    pub(crate) actual: Times,
+    /// From connect to established.
+    pub(crate) connect: Times,
+    /// Answers by status.
+    pub(crate) statuses: Vec<(u16, u64)>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        Tally {
+            counts: Counts::default(),
+            intended: Times::new(),
+            actual: Times::new(),
+            connect: Times::new(),
+            statuses: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        self.counts.failures[failure as usize] += 1;
+    }
+
+    /// Counts answers with a status; there are few different ones.
+    #[inline]
+    pub(crate) fn status(&mut self, status: u16, count: u64) {
+        match self.statuses.iter_mut().find(|(known, _)| *known == status) {
+            Some((_, sum)) => *sum += count,
+            None => self.statuses.push((status, count)),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.counts.add(&other.counts);
+        self.intended.add(&other.intended);
+        self.actual.add(&other.actual);
+        self.connect.add(&other.connect);
+        for (status, count) in &other.statuses {
+            self.status(*status, *count);
+        }
+    }
+}
+
+/// What one closed-loop client got over the measured time; SPECweb99 judges each by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct ClientTotals {
+    pub(crate) requests: u64,
+    pub(crate) failures: u64,
+    pub(crate) received_bytes: u64,
+    /// Time with a request under way.
+    pub(crate) busy_ns: u64,
+}
+
+impl ClientTotals {
+    /// What it received, bit/s of its busy time.
+    pub(crate) fn bits_per_second(&self) -> f64 {
+        if self.busy_ns == 0 { 0.0 } else { self.received_bytes as f64 * 8e9 / self.busy_ns as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_stand_at_their_place() {
+        for (place, failure) in Failure::ALL.iter().enumerate() {
+            assert_eq!(*failure as usize, place);
+        }
+    }
+
+    #[test]
+    fn times_keep_three_digits() {
+        let mut times = Times::new();
+        (1..=1000).for_each(|ms| times.record(ms * 1_000_000));
+        assert!((times.quantile_us(0.5) / 500_000.0 - 1.0).abs() < 2e-3);
+        assert!((times.quantile_us(0.99) / 990_000.0 - 1.0).abs() < 2e-3);
+        assert!((times.max_us() / 1e6 - 1.0).abs() < 2e-3);
+        let mut short = Times::new();
+        short.record(20_000);
+        assert!((short.quantile_us(0.5) - 20.0).abs() < 0.1);
+        short.record(u64::MAX);
+        assert!((short.max_us() / 3.6e9 - 1.0).abs() < 2e-3);
+    }
+}

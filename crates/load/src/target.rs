@@ -1,0 +1,90 @@
+//! Whom the requests go to: an `http://` URL, taken apart and resolved once.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// A server, and the path that is asked for when nothing else is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Where to connect to.
+    pub address: SocketAddr,
+    /// What stands in `Host`: name and port as written.
+    pub authority: String,
+    /// Path and query, `/` at least.
+    pub path: String,
+}
+
+/// Why a URL is no target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetError {
+    /// The scheme is not `http`. TLS is not spoken by this generator.
+    Scheme(String),
+    /// There is no host, or its port is no number.
+    Authority(String),
+    /// The name has no address.
+    Unresolved(String),
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TargetError::Scheme(url) => write!(f, "{url}: only http:// URLs can be loaded"),
+            TargetError::Authority(url) => write!(f, "{url}: no host, or its port is wrong"),
+            TargetError::Unresolved(host) => write!(f, "{host}: the name has no address"),
+        }
+    }
+}
+
+impl Target {
+    /// Takes `http://host[:port][/path]` apart and resolves the host; the first address counts.
+    ///
+    /// # Errors
+    /// When it is no such URL or the name has no address.
+    pub fn parse(url: &str) -> Result<Target, TargetError> {
+        let rest = url.strip_prefix("http://");
+        let rest = rest.ok_or_else(|| TargetError::Scheme(url.to_owned()))?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let path = match path {
+            path if path.starts_with('/') => path.to_owned(),
+            path => format!("/{path}"),
+        };
+        let wrong = || TargetError::Authority(url.to_owned());
+        let has_port = authority.rfind(':') > authority.rfind(']');
+        let (host, port) = match authority.rsplit_once(':').filter(|_| has_port) {
+            Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+            None => (authority, 80),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() || !authority.bytes().chain(path.bytes()).all(|b| b.is_ascii_graphic()) {
+            return Err(wrong());
+        }
+        let mut addresses =
+            (host, port).to_socket_addrs().map_err(|_| TargetError::Unresolved(host.to_owned()))?;
+        let address = addresses.next().ok_or_else(|| TargetError::Unresolved(host.to_owned()))?;
+        Ok(Target { address, authority: authority.to_owned(), path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let target = Target::parse("http://127.0.0.1:8080/a?b=c").unwrap();
+        assert_eq!(target.address, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!((&*target.authority, &*target.path), ("127.0.0.1:8080", "/a?b=c"));
+        let target = Target::parse("http://[::1]").unwrap();
+        assert_eq!(target.address, "[::1]:80".parse().unwrap());
+        assert_eq!(target.path, "/");
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_said() {
+        assert!(matches!(Target::parse("https://a/"), Err(TargetError::Scheme(_))));
+        assert!(matches!(Target::parse("http:///"), Err(TargetError::Authority(_))));
+        assert!(matches!(Target::parse("http://a:b/"), Err(TargetError::Authority(_))));
+        assert!(matches!(Target::parse("http://127.0.0.1/a b"), Err(TargetError::Authority(_))));
+    }
+}

@@ -1,0 +1,145 @@
+//! Durations, sizes and rates as people write them.
+
+use std::time::Duration;
+
+/// A text that is not what its setting takes.
+pub type Expected = &'static str;
+
+/// Splits a text into the number at its front and the unit behind it.
+fn number(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+/// Reads `15ms`, `1.5s`, `200us`, `2m`, `1h`, and `0`.
+///
+/// # Errors
+/// What was expected instead.
+pub fn duration(text: &str) -> Result<Duration, Expected> {
+    const EXPECTED: Expected = "a duration such as 15ms, 1.5s or 2m";
+    let (number, unit) = number(text).ok_or(EXPECTED)?;
+    let seconds = match unit {
+        "us" | "µs" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        "" if number == 0.0 => 0.0,
+        _ => return Err(EXPECTED),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| EXPECTED)
+}
+
+/// Reads `512`, `64KiB`, `8KB`, `1MiB` as bytes.
+///
+/// # Errors
+/// What was expected instead.
+pub fn size(text: &str) -> Result<u64, Expected> {
+    const EXPECTED: Expected = "a size such as 512, 8KB or 64KiB";
+    let (number, unit) = number(text).ok_or(EXPECTED)?;
+    let factor = match unit {
+        "" | "B" => 1.0,
+        "KB" | "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "KiB" => 1024.0,
+        "MiB" => 1024.0 * 1024.0,
+        "GiB" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(EXPECTED),
+    };
+    Ok((number * factor) as u64)
+}
+
+/// Reads `200/s`, `200` and `6000/min` as a number per second, more than 0.
+///
+/// # Errors
+/// What was expected instead.
+pub fn rate(text: &str) -> Result<f64, Expected> {
+    const EXPECTED: Expected = "a rate such as 200/s, more than 0";
+    let (number, unit) = number(text).ok_or(EXPECTED)?;
+    let per_second = match unit {
+        "" | "/s" => number,
+        "/m" | "/min" => number / 60.0,
+        _ => return Err(EXPECTED),
+    };
+    if per_second > 0.0 { Ok(per_second) } else { Err(EXPECTED) }
+}
+
+/// Reads `400kbit/s`, `1Mbit/s`, `50KB/s` and `100B/s` as bytes per second, more than 0.
+///
+/// # Errors
+/// What was expected instead.
+pub fn bytes_per_second(text: &str) -> Result<f64, Expected> {
+    const EXPECTED: Expected = "a line rate such as 400kbit/s or 50KB/s";
+    let (number, unit) = number(text).ok_or(EXPECTED)?;
+    let factor = match unit {
+        "bit/s" => 1.0 / 8.0,
+        "kbit/s" => 1e3 / 8.0,
+        "Mbit/s" => 1e6 / 8.0,
+        "B/s" => 1.0,
+        "KB/s" | "kB/s" => 1e3,
+        "MB/s" => 1e6,
+        "KiB/s" => 1024.0,
+        "MiB/s" => 1024.0 * 1024.0,
+        _ => return Err(EXPECTED),
+    };
+    let bytes = number * factor;
+    if bytes >= 1.0 { Ok(bytes) } else { Err(EXPECTED) }
+}
+
+/// Writes microseconds as `950 µs`, `12.3 ms`, `1.50 s`.
+pub fn show_us(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e4 => format!("{:.2} ms", us / 1e3),
+        us if us < 1e5 => format!("{:.1} ms", us / 1e3),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+/// Writes a count or a rate with three or four significant digits: `950`, `12.3 k`, `1.50 M`.
+pub fn show_count(count: f64) -> String {
+    match count {
+        count if count == count.trunc() && count < 1e4 => format!("{count:.0}"),
+        count if count < 100.0 => format!("{count:.1}"),
+        count if count < 1e4 => format!("{count:.0}"),
+        count if count < 1e6 => format!("{:.1} k", count / 1e3),
+        count => format!("{:.2} M", count / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_read() {
+        assert_eq!(duration("15ms"), Ok(Duration::from_millis(15)));
+        assert_eq!(duration("1.5 s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(size("64KiB"), Ok(65_536));
+        assert_eq!(size("8KB"), Ok(8_000));
+        assert_eq!(rate("200/s"), Ok(200.0));
+        assert_eq!(rate("600/min"), Ok(10.0));
+        assert_eq!(bytes_per_second("400kbit/s"), Ok(50_000.0));
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused() {
+        assert!(duration("15").is_err() && duration("-1s").is_err() && duration("").is_err());
+        assert!(size("12 bananas").is_err() && size(".").is_err());
+        assert!(rate("0").is_err() && rate("5/h").is_err());
+        assert!(bytes_per_second("400").is_err());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(show_us(950.4), "950 µs");
+        assert_eq!(show_us(12_340.0), "12.3 ms");
+        assert_eq!(show_count(161_700.0), "161.7 k");
+        assert_eq!(show_count(42.0), "42");
+    }
+}

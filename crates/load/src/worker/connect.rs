@@ -1,0 +1,210 @@
+//! Connections: begun, established, failed, closed.
+
+use super::client::Phase;
+use super::group::Kind;
+use super::{Client, Worker};
+use crate::tally::Failure;
+use forebay_sys::client::{self, ConnectOptions};
+use forebay_sys::epoll::Ready;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The receive buffer of a client with a narrow line: small, so that the server feels it.
+const NARROW_BUFFER_BYTES: usize = 16 * 1024;
+
+/// A handshake without loss is never this slow; a repeated SYN comes after a second (RFC 6298).
+const SUSPICIOUS_NS: u64 = 100_000_000;
+
+/// A pool grows by so many connections at once. Arrivals behind them wait for the first that is
+/// free, new or old; a burst would otherwise fill the backlog with connections nobody needs.
+const MOST_CONNECTING: u32 = 64;
+
+impl Worker<'_> {
+    /// Begins a connection for a client.
+    pub(super) fn connect(&mut self, slot: usize) {
+        let group = &mut self.groups[self.clients[slot].group];
+        group.tally.counts.opened += 1;
+        group.connecting += 1;
+        let (left, version) = group.draw_connection();
+        let deadline_ns = self.now_ns + group.connect_timeout_ns;
+        let client = &mut self.clients[slot];
+        (client.left, client.version) = (left, version);
+        client.phase = Phase::Connecting;
+        client.opened_ns = Some(self.now_ns);
+        client.deadline_ns = deadline_ns;
+        match self.open_socket(slot) {
+            Ok(socket) => self.clients[slot].socket = Some(socket),
+            Err(error) => self.connect_failed(slot, failure_of(&error)),
+        }
+    }
+
+    fn open_socket(&mut self, slot: usize) -> io::Result<OwnedFd> {
+        let client = &self.clients[slot];
+        let group = &mut self.groups[client.group];
+        let narrow = group.plan.receive.map(|_| NARROW_BUFFER_BYTES);
+        let receive_buffer_bytes = group.plan.receive_buffer_bytes.or(narrow);
+        let mut tries = group.port_tries();
+        loop {
+            let source = group.source(client.number);
+            let options = ConnectOptions { source, receive_buffer_bytes };
+            match client::connect(group.plan.target.address, options) {
+                Ok(socket) => {
+                    let token = u64::from(client.generation) << 32 | slot as u64;
+                    self.epoll.add_connection(&socket, token)?;
+                    return Ok(socket);
+                }
+                Err(error) if tries > 1 && is_port_taken(&error) => tries -= 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// An event on a connection that is being made.
+    pub(super) fn handshake(&mut self, slot: usize, event: Ready) {
+        let client = &self.clients[slot];
+        let Some(socket) = &client.socket else { return };
+        if event.broken {
+            let result = client::connect_result(socket.as_fd());
+            let failure = result.err().map_or(Failure::Reset, |error| failure_of(&error));
+            return self.connect_failed(slot, failure);
+        }
+        if !event.writable {
+            return;
+        }
+        let took_ns = self.now_ns - client.opened_ns.unwrap_or(self.now_ns);
+        self.note_retries(slot, took_ns);
+        let group = &mut self.groups[self.clients[slot].group];
+        group.connecting -= 1;
+        group.tally.counts.connected += 1;
+        group.tally.connect.record(took_ns);
+        let client = &mut self.clients[slot];
+        client.deadline_ns = u64::MAX;
+        client.phase = Phase::Busy;
+        let generation = client.generation;
+        self.go_on(slot);
+        if event.readable && self.clients[slot].generation == generation {
+            self.receive(slot, event.ended);
+        }
+    }
+
+    /// Asks the kernel about repeated SYNs, where the handshake took so long that there may be some.
+    fn note_retries(&mut self, slot: usize, took_ns: u64) {
+        if took_ns < SUSPICIOUS_NS {
+            return;
+        }
+        let client = &self.clients[slot];
+        let Some(socket) = &client.socket else { return };
+        let retries = u64::from(client::retransmitted(socket.as_fd()));
+        let counts = &mut self.groups[client.group].tally.counts;
+        counts.syn_retries += retries;
+        counts.syn_retried += u64::from(retries > 0);
+    }
+
+    /// A connection did not come about: the request it was for has failed.
+    pub(super) fn connect_failed(&mut self, slot: usize, failure: Failure) {
+        let opened_ns = self.clients[slot].opened_ns.unwrap_or(self.now_ns);
+        self.note_retries(slot, self.now_ns - opened_ns);
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
+        group.connecting -= 1;
+        let arrival = match group.kind {
+            Kind::Closed => {
+                group.tally.counts.offered += 1;
+                Some(opened_ns)
+            }
+            Kind::Session => client.arrival.take().map(|(at_ns, _)| at_ns),
+            // If another connection has become free for it, nobody is hurt.
+            Kind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
+        };
+        if let Some(at_ns) = arrival {
+            group.tally.fail(failure);
+            client.totals.failures += 1;
+            if matches!(failure, Failure::ConnectTimeout | Failure::Unfinished) {
+                // It would have taken longer than this.
+                group.tally.actual.record(self.now_ns - opened_ns);
+                if group.kind != Kind::Closed {
+                    group.tally.intended.record(self.now_ns - at_ns);
+                }
+            }
+        }
+        self.end_connection(slot, true);
+    }
+
+    /// Closes a client's connection.
+    pub(super) fn close(&mut self, slot: usize) {
+        self.clients[slot].close();
+    }
+
+    /// Closes a client's connection and says what it does next.
+    pub(super) fn end_connection(&mut self, slot: usize, failed: bool) {
+        let think = match self.clients[slot] {
+            Client { phase: Phase::Thinking, timer_ns, .. } => Some(timer_ns),
+            _ => None,
+        };
+        self.close(slot);
+        let group = &mut self.groups[self.clients[slot].group];
+        if group.kind != Kind::Closed {
+            return group.free.push(slot as u32);
+        }
+        let pause_ns = group.plan.pause.as_nanos() as u64;
+        if self.now_ns >= group.until_ns {
+            return;
+        }
+        match think {
+            // The timer is still in the heap; it will find a client without a connection.
+            Some(at_ns) => {
+                self.clients[slot].phase = Phase::Thinking;
+                self.clients[slot].timer_ns = at_ns;
+            }
+            None if failed => self.wake_at(slot, Phase::Waiting, self.now_ns + pause_ns),
+            // A connection that fails at once comes back here as failed, so this cannot recur.
+            None => self.connect(slot),
+        }
+    }
+
+    /// Gives arrivals that wait to idle connections, and opens new ones for the others.
+    pub(super) fn serve_waiting(&mut self, place: usize) {
+        loop {
+            let group = &mut self.groups[place];
+            if group.waiting.is_empty() {
+                return;
+            }
+            if let Some((slot, generation)) = group.idle.pop() {
+                let client = &self.clients[slot as usize];
+                if client.generation == generation && client.phase == Phase::Idle {
+                    self.send_requests(slot as usize);
+                }
+                continue;
+            }
+            let enough = (MOST_CONNECTING as usize).min(group.waiting.len());
+            if group.kind == Kind::Pool && group.connecting as usize >= enough {
+                return;
+            }
+            let slot = match group.free.pop() {
+                Some(slot) => slot as usize,
+                None if group.clients < group.clients_limit => self.new_client(place),
+                None => return,
+            };
+            if self.groups[place].kind == Kind::Session {
+                let arrival = self.groups[place].waiting.pop_front();
+                self.clients[slot].arrival = arrival.map(|arrival| (arrival.at_ns, arrival.line));
+            }
+            self.connect(slot);
+        }
+    }
+}
+
+fn is_port_taken(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
+}
+
+fn failure_of(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Failure::Refused,
+        io::ErrorKind::ConnectionReset => Failure::Reset,
+        io::ErrorKind::TimedOut => Failure::ConnectTimeout,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
+        // What is left comes from this machine: no port, no descriptor, no memory, no permission.
+        _ => Failure::Exhausted,
+    }
+}

@@ -1,0 +1,222 @@
+//! A thread's share of a group: its schedule, its idle connections, its counts.
+
+use super::client::Asked;
+use crate::arrivals::{Arrival, Schedule};
+use crate::plan::{BodyCheck, Group, Load, PerConnection, Plan, Version};
+use crate::request::Template;
+use crate::response::Answer;
+use crate::tally::{Failure, Tally};
+use fastrand::Rng;
+use std::collections::{HashMap, VecDeque};
+use std::iter::{Skip, StepBy};
+use std::net::SocketAddr;
+
+/// How requests of this group come about, as the loop sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Closed,
+    /// Arrivals are requests over a pool of connections.
+    Pool,
+    /// Arrivals are connections.
+    Session,
+}
+
+pub(super) struct GroupShare<'p> {
+    pub(super) plan: &'p Group,
+    pub(super) kind: Kind,
+    pub(super) from_ns: u64,
+    pub(super) until_ns: u64,
+    pub(super) timeout_ns: u64,
+    pub(super) connect_timeout_ns: u64,
+    pub(super) tally: Tally,
+    pub(super) rng: Rng,
+    template: Template,
+    schedule: Option<StepBy<Skip<Schedule>>>,
+    pub(super) next_arrival: Option<Arrival>,
+    /// Arrivals that no connection has taken yet, oldest first.
+    pub(super) waiting: VecDeque<Arrival>,
+    /// Connected clients without a request, with the generation they had then.
+    pub(super) idle: Vec<(u32, u32)>,
+    /// Clients without a connection (open loop).
+    pub(super) free: Vec<u32>,
+    pub(super) connecting: u32,
+    /// Clients made for this group on this thread, and how many there may be.
+    pub(super) clients: u32,
+    pub(super) clients_limit: u32,
+    /// The next port of the source's range, counted from its start.
+    next_port: u32,
+    port_step: u32,
+    /// Length and CRC-32 of the first answer to each request.
+    first: HashMap<Asked, (u64, u32)>,
+}
+
+impl<'p> GroupShare<'p> {
+    /// The share of thread `index` out of `plan.threads`.
+    pub(super) fn new(plan: &Plan, group: &'p Group, place: usize, index: usize) -> GroupShare<'p> {
+        let (from_ns, until_ns) = group.active_ns(plan);
+        // Every group and thread draws from its own sequence; the schedule is the group's.
+        let seed = plan.seed.wrapping_add((place as u64) << 32);
+        let mut schedule = match &group.load {
+            Load::Closed { .. } => None,
+            Load::Open { arrivals, .. } => {
+                let all = arrivals.schedule(seed, from_ns, until_ns);
+                Some(all.skip(index).step_by(plan.threads))
+            }
+        };
+        let kind = match (&group.load, group.per_connection) {
+            (Load::Closed { .. }, _) => Kind::Closed,
+            (_, PerConnection::Unlimited) => Kind::Pool,
+            _ => Kind::Session,
+        };
+        GroupShare {
+            plan: group,
+            kind,
+            from_ns,
+            until_ns,
+            timeout_ns: group.timeout.as_nanos() as u64,
+            connect_timeout_ns: group.connect_timeout.min(group.timeout).as_nanos() as u64,
+            tally: Tally::new(),
+            rng: Rng::with_seed(seed.wrapping_add((index as u64 + 1) << 16)),
+            template: Template::new(group),
+            next_arrival: schedule.as_mut().and_then(Iterator::next),
+            schedule,
+            waiting: VecDeque::new(),
+            idle: Vec::new(),
+            free: Vec::new(),
+            connecting: 0,
+            clients: 0,
+            clients_limit: share(group.connections(), plan.threads, index),
+            next_port: index as u32,
+            port_step: plan.threads as u32,
+            first: HashMap::new(),
+        }
+    }
+
+    /// The next arrival that is due; its successor is drawn.
+    pub(super) fn pop_arrival(&mut self, now_ns: u64) -> Option<Arrival> {
+        let arrival = self.next_arrival.filter(|arrival| arrival.at_ns <= now_ns)?;
+        self.next_arrival = self.schedule.as_mut().and_then(Iterator::next);
+        Some(arrival)
+    }
+
+    /// Whether every connection there may be has something to do.
+    pub(super) fn all_taken(&self) -> bool {
+        self.clients == self.clients_limit && self.free.is_empty() && self.idle.is_empty()
+    }
+
+    /// Whether bodies are hashed.
+    pub(super) fn wants_crc32(&self) -> bool {
+        self.plan.check.body != BodyCheck::Any
+    }
+
+    /// Whether HEAD is asked, whose answers have no body.
+    pub(super) fn is_bodyless(&self) -> bool {
+        self.plan.method == "HEAD"
+    }
+
+    /// How many requests the next connection carries (`u32::MAX`: any number), in which version.
+    pub(super) fn draw_connection(&mut self) -> (u32, Version) {
+        match self.plan.per_connection {
+            PerConnection::Unlimited => (u32::MAX, self.plan.version),
+            PerConnection::Exactly(count) => (count, self.plan.version),
+            PerConnection::Specweb99 if self.rng.f64() < 0.3 => (1, Version::Http10),
+            PerConnection::Specweb99 => (self.rng.u32(5..=15), Version::Http11),
+        }
+    }
+
+    /// What the next request asks for; a line of the trace may say it.
+    #[inline]
+    pub(super) fn draw(&mut self, line: Option<u32>) -> Asked {
+        if let Some(line) = line.filter(|line| self.line_path(*line).is_some()) {
+            return Asked::Line(line);
+        }
+        Asked::Entry(self.plan.mix.draw(&mut self.rng) as u32)
+    }
+
+    fn line_path(&self, line: u32) -> Option<&'p str> {
+        let Load::Open { arrivals, .. } = &self.plan.load else { return None };
+        arrivals.trace.as_ref()?.get(line as usize)?.path.as_deref()
+    }
+
+    /// Appends a request to what is sent.
+    #[inline]
+    pub(super) fn append(&self, to: &mut Vec<u8>, asked: Asked, version: Version, last: bool) {
+        let path = match asked {
+            Asked::Entry(place) => &*self.plan.mix.entries()[place as usize].path,
+            Asked::Line(line) => self.line_path(line).unwrap_or("/"),
+        };
+        self.template.append(to, path, version, last);
+    }
+
+    /// What is wrong with an answer, if anything is.
+    #[inline]
+    pub(super) fn judge(&mut self, answer: &Answer, asked: Asked) -> Option<Failure> {
+        let check = &self.plan.check;
+        if !check.status.map_or(answer.status < 400, |status| status == answer.status) {
+            return Some(Failure::Status);
+        }
+        let known = match asked {
+            Asked::Entry(place) => self.plan.mix.entries()[place as usize].length_bytes,
+            Asked::Line(_) => None,
+        };
+        let known = known.filter(|_| answer.status == 200 && !self.is_bodyless());
+        if check.length_bytes.or(known).is_some_and(|length| length != answer.body_bytes) {
+            return Some(Failure::WrongBody);
+        }
+        let crc32 = answer.crc32?;
+        let same = match check.body {
+            BodyCheck::Any => true,
+            BodyCheck::Crc32(expected) => crc32 == expected,
+            BodyCheck::Same => {
+                let found = (answer.body_bytes, crc32);
+                *self.first.entry(asked).or_insert(found) == found
+            }
+        };
+        (!same).then_some(Failure::WrongBody)
+    }
+
+    /// The local address of client `number`'s next connection.
+    pub(super) fn source(&mut self, number: u32) -> Option<SocketAddr> {
+        let source = &self.plan.source;
+        let unspecified = match self.plan.target.address {
+            SocketAddr::V4(_) => std::net::IpAddr::from([0u8; 4]),
+            SocketAddr::V6(_) => std::net::IpAddr::from([0u8; 16]),
+        };
+        let address = match source.addresses.len() {
+            0 => source.ports.is_some().then_some(unspecified)?,
+            count => source.addresses[number as usize % count],
+        };
+        let port = match &source.ports {
+            None => 0,
+            Some(ports) => {
+                let count = u32::from(ports.end() - ports.start()) + 1;
+                let port = ports.start() + (self.next_port % count) as u16;
+                self.next_port = self.next_port.wrapping_add(self.port_step);
+                port
+            }
+        };
+        Some(SocketAddr::new(address, port))
+    }
+
+    /// How many source ports may be tried when one is in use.
+    pub(super) fn port_tries(&self) -> u32 {
+        self.plan.source.ports.as_ref().map_or(1, |ports| ports.len() as u32)
+    }
+}
+
+/// Thread `index`'s share of `count` things.
+pub(super) fn share(count: u32, threads: usize, index: usize) -> u32 {
+    let threads = threads as u32;
+    count / threads + u32::from((index as u32) < count % threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up() {
+        let shares: Vec<_> = (0..3).map(|index| share(11, 3, index)).collect();
+        assert_eq!(shares, [4, 4, 3]);
+    }
+}

@@ -1,0 +1,437 @@
+//! The loop of one thread: what is due is sent, what comes is read, and everything is counted.
+//!
+//! All times are nanoseconds after the start of the run. The clock is read once per turn and once
+//! per piece of input, so that a long batch of events does not make its later answers look early.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `client.rs` | a client's state |
+//! | `group.rs` | this thread's share of a group |
+//! | `connect.rs` | connections: begun, established, failed, closed |
+//! | `send.rs` | which request goes out next |
+//! | `receive.rs` | what came in, and whether it is good |
+//! | `line.rs` | clients that receive at a limited rate |
+
+mod client;
+mod connect;
+mod group;
+mod line;
+mod receive;
+mod send;
+
+use crate::plan::{Load, Plan};
+use crate::tally::{ClientTotals, Failure, Tally, Times};
+use client::{Client, Phase};
+use forebay_sys::epoll::{Epoll, Events};
+use forebay_sys::{clock, process};
+use group::{GroupShare, Kind};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+
+/// Answers longer than this are read in pieces.
+const INPUT_BYTES: usize = 64 * 1024;
+const EVENTS: usize = 512;
+/// How often clients are looked at for timeouts, ns.
+const SCAN_NS: u64 = 20_000_000;
+/// Clients' timers may ring this much late, so that many of them share a wake-up, ns. Schedules of
+/// arrivals are kept exactly.
+const TIMER_SLACK_NS: u64 = 500_000;
+/// An empty look at the sockets takes less than this, ns.
+const LONGEST_SPIN_NS: u64 = 5_000;
+/// If it takes this long, another thread had the core in between, ns.
+const PREEMPTED_NS: u64 = 200_000;
+/// How long a core is taken for shared after that, ns.
+const SHARED_CORE_NS: u64 = 500_000_000;
+/// The longest wait, so that a request to stop is seen, ns.
+const LONGEST_WAIT_NS: u64 = 100_000_000;
+
+/// What a thread counted in one interval.
+pub(crate) struct Interval {
+    /// Its place in the timeline; one past the end: the drain.
+    pub(crate) index: usize,
+    /// One per group.
+    pub(crate) tallies: Vec<Tally>,
+    /// How late this thread did what it had planned for a certain time.
+    pub(crate) lateness: Times,
+}
+
+/// What a thread has to say at its end.
+pub(crate) struct Finished {
+    /// CPU time it used in the measured time.
+    pub(crate) cpu_ns: u64,
+    /// Time it could have run but no core was free, in the measured time.
+    pub(crate) starved_ns: u64,
+    /// CPU time it spent waiting awake for the next arrival, in the measured time.
+    pub(crate) spun_ns: u64,
+    /// Length of the measured time as this thread saw it.
+    pub(crate) measured_ns: u64,
+    /// What each client of each group got (closed loops only).
+    pub(crate) clients: Vec<Vec<ClientTotals>>,
+}
+
+/// What all threads share.
+pub(crate) struct Shared<'p> {
+    pub(crate) plan: &'p Plan,
+    /// The start, on the monotonic clock.
+    pub(crate) start_ns: u64,
+    /// Ends of the intervals, ascending; the last one is the end of the run.
+    pub(crate) timeline: &'p [u64],
+    /// Set when the run is to end early.
+    pub(crate) stop: &'p AtomicBool,
+}
+
+/// CPU time and starvation of a thread at one moment.
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    at_ns: u64,
+    cpu_ns: u64,
+    starved_ns: u64,
+    spun_ns: u64,
+}
+
+pub(crate) struct Worker<'p> {
+    shared: &'p Shared<'p>,
+    index: usize,
+    epoll: Epoll,
+    clients: Vec<Client>,
+    groups: Vec<GroupShare<'p>>,
+    timers: crate::timers::Timers,
+    input: Box<[u8]>,
+    output: Vec<u8>,
+    now_ns: u64,
+    /// The interval that is being counted.
+    interval: usize,
+    lateness: Times,
+    next_scan_ns: u64,
+    warmup_ns: u64,
+    end_ns: u64,
+    /// Below this, the wait for the next arrival is spent awake, ns.
+    spin_ns: u64,
+    spun_ns: u64,
+    /// Until then the core is known to be shared, and waits are not spent awake.
+    sleep_until_ns: u64,
+    usage: [Usage; 2],
+    results: Sender<Interval>,
+}
+
+impl<'p> Worker<'p> {
+    pub(crate) fn new(
+        shared: &'p Shared<'p>,
+        index: usize,
+        results: Sender<Interval>,
+    ) -> io::Result<Worker<'p>> {
+        let plan = shared.plan;
+        let groups = plan.groups.iter().enumerate();
+        let mut worker = Worker {
+            shared,
+            index,
+            epoll: Epoll::new()?,
+            clients: Vec::new(),
+            groups: groups.map(|(place, g)| GroupShare::new(plan, g, place, index)).collect(),
+            timers: crate::timers::Timers::default(),
+            input: vec![0; INPUT_BYTES].into(),
+            output: Vec::with_capacity(16 * 1024),
+            now_ns: 0,
+            interval: 0,
+            lateness: Times::new(),
+            next_scan_ns: SCAN_NS,
+            warmup_ns: plan.warmup.as_nanos() as u64,
+            end_ns: (plan.warmup + plan.duration).as_nanos() as u64,
+            spin_ns: plan.spin.as_nanos() as u64,
+            spun_ns: 0,
+            sleep_until_ns: 0,
+            usage: [Usage::default(); 2],
+            results,
+        };
+        for group in 0..worker.groups.len() {
+            worker.plan_closed_clients(group);
+        }
+        Ok(worker)
+    }
+
+    /// The clients of a closed loop exist from the start and begin when their timers ring.
+    fn plan_closed_clients(&mut self, place: usize) {
+        let Load::Closed { connections, ramp, .. } = &self.groups[place].plan.load else { return };
+        let ramp_ns = ramp.as_nanos() as f64 / f64::from(*connections);
+        for _ in 0..self.groups[place].clients_limit {
+            let slot = self.new_client(place);
+            let begin_ns = ramp_ns * f64::from(self.clients[slot].number);
+            let at_ns = self.groups[place].from_ns + begin_ns as u64;
+            self.wake_at(slot, Phase::Waiting, at_ns);
+        }
+    }
+
+    fn new_client(&mut self, place: usize) -> usize {
+        let threads = self.shared.plan.threads;
+        let group = &mut self.groups[place];
+        let number = group.clients * threads as u32 + self.index as u32;
+        group.clients += 1;
+        self.clients.push(Client::new(place, number, group.wants_crc32()));
+        self.clients.len() - 1
+    }
+
+    /// Runs to the end of the drain.
+    pub(crate) fn run(mut self) -> io::Result<Finished> {
+        let plan = self.shared.plan;
+        if let Some(core) = plan.cores.get(self.index % plan.cores.len().max(1)) {
+            process::pin_to_core(*core)?;
+        }
+        process::wake_sharply()?;
+        let mut events = Events::with_capacity(EVENTS);
+        while clock::monotonic_ns() < self.shared.start_ns {
+            std::thread::yield_now();
+        }
+        if self.warmup_ns == 0 {
+            self.usage[0] = self.usage_now();
+        }
+        loop {
+            self.now_ns = self.clock();
+            if self.keep_time() {
+                break;
+            }
+            self.ring_timers();
+            self.take_arrivals();
+            let wait_ns = self.wait_ns();
+            let spin = wait_ns > 0 && self.arrival_is_near();
+            self.epoll.wait_ns(&mut events, if spin { 0 } else { wait_ns })?;
+            let now_ns = self.clock();
+            if spin && events.is_empty() {
+                self.note_spin(now_ns);
+            }
+            self.now_ns = now_ns;
+            for event in events.iter() {
+                self.on_event(event);
+            }
+        }
+        self.report();
+        Ok(self.finish())
+    }
+
+    #[inline]
+    fn clock(&self) -> u64 {
+        clock::monotonic_ns() - self.shared.start_ns
+    }
+
+    /// How long nothing is to be done.
+    #[inline]
+    fn wait_ns(&self) -> u64 {
+        let boundary = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
+        let timer = self.timers.next_ns().map_or(u64::MAX, |at| at + TIMER_SLACK_NS);
+        let next = self.next_scan_ns.min(boundary).min(timer).min(self.next_arrival_ns());
+        next.saturating_sub(self.now_ns).min(LONGEST_WAIT_NS)
+    }
+
+    #[inline]
+    fn next_arrival_ns(&self) -> u64 {
+        let arrivals = self.groups.iter().filter_map(|group| group.next_arrival);
+        arrivals.map(|arrival| arrival.at_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether to stay awake: to sleep and be woken would take longer than is left, or nearly.
+    #[inline]
+    fn arrival_is_near(&self) -> bool {
+        self.now_ns >= self.sleep_until_ns
+            && self.next_arrival_ns().saturating_sub(self.now_ns) < self.spin_ns
+    }
+
+    /// An empty look at the sockets has taken until `now_ns`. If that was long, another thread had
+    /// the core: on a shared core a thread that spins loses its turn when it needs it, while one
+    /// that sleeps gets it at once. So it sleeps for a while.
+    #[inline]
+    fn note_spin(&mut self, now_ns: u64) {
+        let took_ns = now_ns - self.now_ns;
+        self.spun_ns += took_ns.min(LONGEST_SPIN_NS);
+        if took_ns > PREEMPTED_NS {
+            self.sleep_until_ns = now_ns + SHARED_CORE_NS;
+        }
+    }
+
+    /// Closes intervals that have ended and gives up what takes too long. True when all is over.
+    fn keep_time(&mut self) -> bool {
+        while self.shared.timeline.get(self.interval).is_some_and(|end| *end <= self.now_ns) {
+            let ended_ns = self.shared.timeline[self.interval];
+            self.report();
+            if ended_ns == self.warmup_ns {
+                self.usage[0] = self.usage_now();
+            }
+        }
+        if self.now_ns < self.next_scan_ns {
+            return false;
+        }
+        self.next_scan_ns = self.now_ns + SCAN_NS;
+        let stopped = self.shared.stop.load(Ordering::Relaxed);
+        if stopped && self.now_ns < self.end_ns {
+            self.stop_now();
+        }
+        self.expire();
+        if self.now_ns < self.end_ns {
+            return false;
+        }
+        if self.usage[1].at_ns == 0 {
+            self.usage[1] = self.usage_now();
+        }
+        if stopped || self.now_ns >= self.end_ns + self.shared.plan.drain.as_nanos() as u64 {
+            self.give_up();
+            return true;
+        }
+        self.is_drained()
+    }
+
+    /// Sends what was counted since the last boundary.
+    fn report(&mut self) {
+        let fresh = |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, Tally::new());
+        let tallies = self.groups.iter_mut().map(fresh).collect();
+        let lateness = std::mem::replace(&mut self.lateness, Times::new());
+        // Nobody listens only when the run was abandoned.
+        let _ = self.results.send(Interval { index: self.interval, tallies, lateness });
+        self.interval += 1;
+    }
+
+    /// Ends the run at this moment: no arrivals, no new requests, no drain.
+    fn stop_now(&mut self) {
+        self.end_ns = self.now_ns;
+        for group in &mut self.groups {
+            group.until_ns = group.until_ns.min(self.now_ns);
+            group.next_arrival = None;
+            group.waiting.clear();
+        }
+    }
+
+    /// Fails every request and connection whose time is up.
+    fn expire(&mut self) {
+        for slot in 0..self.clients.len() {
+            if self.clients[slot].deadline_ns <= self.now_ns {
+                match self.clients[slot].phase {
+                    Phase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),
+                    _ => self.fail_all(slot, Failure::Timeout, Failure::Timeout),
+                }
+            }
+        }
+        for group in &mut self.groups {
+            let oldest = self.now_ns.saturating_sub(group.timeout_ns);
+            while group.waiting.front().is_some_and(|arrival| arrival.at_ns < oldest) {
+                group.waiting.pop_front();
+                group.tally.fail(Failure::Unsent);
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        let idle = |client: &Client| client.pending.is_empty() && client.phase != Phase::Connecting;
+        self.groups.iter().all(|group| group.waiting.is_empty()) && self.clients.iter().all(idle)
+    }
+
+    /// The drain is over: what is still under way never ends for this run.
+    fn give_up(&mut self) {
+        for slot in 0..self.clients.len() {
+            match self.clients[slot].phase {
+                Phase::Connecting => self.connect_failed(slot, Failure::Unfinished),
+                Phase::Busy if self.groups[self.clients[slot].group].kind == Kind::Closed => {
+                    self.cut_off(slot);
+                }
+                Phase::Busy => self.fail_all(slot, Failure::Unfinished, Failure::Unfinished),
+                _ => {}
+            }
+        }
+        for group in &mut self.groups {
+            group.waiting.drain(..).for_each(|_| group.tally.fail(Failure::Unsent));
+        }
+    }
+
+    /// A closed loop always ends within requests. That is no failure of theirs, but they took
+    /// longer than until now.
+    fn cut_off(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        let tally = &mut self.groups[client.group].tally;
+        for request in client.pending.drain(..) {
+            tally.counts.cut += 1;
+            tally.actual.record(self.now_ns - request.started_ns);
+        }
+        self.close(slot);
+    }
+
+    fn finish(self) -> Finished {
+        let mut clients = vec![Vec::new(); self.groups.len()];
+        for client in &self.clients {
+            if self.groups[client.group].kind == Kind::Closed {
+                clients[client.group].push(client.totals);
+            }
+        }
+        let [begin, end] = self.usage;
+        Finished {
+            cpu_ns: end.cpu_ns.saturating_sub(begin.cpu_ns),
+            starved_ns: end.starved_ns.saturating_sub(begin.starved_ns),
+            spun_ns: end.spun_ns.saturating_sub(begin.spun_ns),
+            measured_ns: end.at_ns.saturating_sub(begin.at_ns),
+            clients,
+        }
+    }
+
+    /// Lets a client be looked at again at a time.
+    fn wake_at(&mut self, slot: usize, phase: Phase, at_ns: u64) {
+        let client = &mut self.clients[slot];
+        client.phase = phase;
+        client.timer_ns = at_ns;
+        self.timers.add(at_ns, slot as u32);
+    }
+
+    /// Does what clients planned for this time.
+    fn ring_timers(&mut self) {
+        while let Some((at_ns, slot)) = self.timers.pop_due(self.now_ns) {
+            let slot = slot as usize;
+            let client = &mut self.clients[slot];
+            if client.timer_ns != at_ns {
+                continue;
+            }
+            client.timer_ns = u64::MAX;
+            let over = self.now_ns >= self.groups[client.group].until_ns;
+            match client.phase {
+                Phase::Waiting | Phase::Thinking if over => self.close(slot),
+                Phase::Waiting => self.connect(slot),
+                Phase::Thinking if client.socket.is_none() => self.connect(slot),
+                Phase::Thinking => self.send_requests(slot),
+                Phase::Holding => self.end_connection(slot, false),
+                Phase::Busy => self.line_is_free(slot),
+                Phase::Free | Phase::Connecting | Phase::Idle => {}
+            }
+        }
+    }
+
+    /// Takes the arrivals that are due, and finds connections for those that wait.
+    fn take_arrivals(&mut self) {
+        for place in 0..self.groups.len() {
+            let group = &mut self.groups[place];
+            if group.kind == Kind::Closed {
+                continue;
+            }
+            let all_taken = group.all_taken();
+            while let Some(arrival) = group.pop_arrival(self.now_ns) {
+                self.lateness.record(self.now_ns - arrival.at_ns);
+                group.tally.counts.offered += 1;
+                group.tally.counts.waited += u64::from(all_taken);
+                group.waiting.push_back(arrival);
+            }
+            if !group.waiting.is_empty() {
+                self.serve_waiting(place);
+            }
+        }
+    }
+
+    /// CPU time, starvation and spinning of this thread up to now.
+    fn usage_now(&self) -> Usage {
+        Usage {
+            at_ns: self.now_ns,
+            cpu_ns: clock::thread_cpu_ns(),
+            starved_ns: starved_ns(),
+            spun_ns: self.spun_ns,
+        }
+    }
+}
+
+/// How long this thread could have run but had no core; the kernel says
+/// `run-time wait-time slices`, in ns (proc(5), schedstat).
+fn starved_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,229 @@
+//! Closed and open loops ask as often, on as many connections and for what they were told.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod target;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use target::{always, group, recording, requests, run_for, say, serve};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// A server that counts connections and what each carried.
+fn counting(answer: &'static str) -> (target::Server, Arc<Mutex<Vec<u32>>>) {
+    let counts = Arc::new(Mutex::new(Vec::new()));
+    let sums = counts.clone();
+    let server = serve(move |stream| {
+        let mut count = 0;
+        requests(stream, |_, writer| {
+            count += 1;
+            say(writer, answer)
+        });
+        sums.lock().unwrap().push(count);
+    });
+    (server, counts)
+}
+
+#[test]
+fn a_closed_loop_reuses_its_connections() {
+    let (server, counts) = counting(OK);
+    let report = run_for(200, group(server.address, "connections=4"));
+    let all = &report.groups[0];
+    assert_eq!((all.connections.opened, all.failed), (4, 0));
+    thread::sleep(Duration::from_millis(100));
+    let counts = counts.lock().unwrap();
+    assert_eq!(counts.len(), 4);
+    assert_eq!(u64::from(counts.iter().sum::<u32>()), all.good);
+}
+
+#[test]
+fn a_connection_carries_as_many_requests_as_it_was_told() {
+    let (server, counts) = counting(OK);
+    let report = run_for(200, group(server.address, "connections=2,per_connection=3"));
+    assert_eq!(report.groups[0].failed, 0);
+    thread::sleep(Duration::from_millis(100));
+    let counts = counts.lock().unwrap();
+    let threes = counts.iter().filter(|count| **count == 3).count();
+    // The end of the run may cut two of them short.
+    assert!(threes > 3 && threes + 2 >= counts.len(), "{counts:?}");
+    assert!(counts.iter().all(|count| *count <= 3));
+}
+
+#[test]
+fn an_open_loop_offers_exactly_its_rate() {
+    let server = always(OK);
+    let report = run_for(500, group(server.address, "rate=200"));
+    let all = &report.groups[0];
+    assert_eq!((all.offered, all.good, all.failed), (100, 100, 0));
+    assert_eq!(all.latency.count, 100);
+}
+
+#[test]
+fn sessions_are_new_connections() {
+    let (server, counts) = counting(OK);
+    let report = run_for(500, group(server.address, "rate=40,per_connection=2,http=1.0"));
+    let all = &report.groups[0];
+    assert_eq!((all.connections.opened, all.good, all.failed), (20, 40, 0));
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(*counts.lock().unwrap(), vec![2; 20]);
+}
+
+#[test]
+fn threads_share_a_group() {
+    let server = always(OK);
+    let mut plan = forebay_load::Plan {
+        duration: Duration::from_millis(400),
+        threads: 3,
+        groups: vec![group(server.address, "rate=100"), group(server.address, "connections=7")],
+        ..forebay_load::Plan::default()
+    };
+    plan.groups[1].name = "closed".to_owned();
+    let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!((report.groups[0].offered, report.groups[0].good), (40, 40));
+    assert_eq!(report.groups[1].connections.opened, 7);
+    assert_eq!(report.groups[1].clients.unwrap().active, 7);
+}
+
+#[test]
+fn pipelined_answers_are_told_apart() {
+    let server = always(OK);
+    let report = run_for(200, group(server.address, "pipeline=8,connections=2"));
+    let all = &report.groups[0];
+    assert!(all.good > 50 && all.failed == 0, "{:?}", all.failures);
+}
+
+#[test]
+fn requests_are_what_was_asked_for() {
+    let (server, seen) = recording("HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n");
+    run_for(100, group(server.address, "method=HEAD,url=/a?b,per_connection=1,http=1.0"));
+    assert!(seen.lock().unwrap().iter().all(|line| line == "HEAD /a?b HTTP/1.0"));
+    assert!(seen.lock().unwrap().len() > 1);
+}
+
+#[test]
+fn a_trace_is_replayed_with_its_paths() {
+    let file = std::env::temp_dir().join(format!("forebay-load-trace-{}", std::process::id()));
+    std::fs::write(&file, "0.01 /one\n0.02\n0.03 /three\n9 /never\n").unwrap();
+    let (server, seen) = recording(OK);
+    let settings = format!("trace={},url=/other", file.display());
+    let report = run_for(100, group(server.address, &settings));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(report.groups[0].good, 3);
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(seen, ["GET /one HTTP/1.1", "GET /other HTTP/1.1", "GET /three HTTP/1.1"]);
+}
+
+#[test]
+fn sources_are_used_in_turn() {
+    let peers = Arc::new(Mutex::new(BTreeMap::new()));
+    let notes = peers.clone();
+    let server = serve(move |stream| {
+        *notes.lock().unwrap().entry(stream.peer_addr().unwrap().ip()).or_insert(0) += 1;
+        requests(stream, |_, writer| say(writer, OK));
+    });
+    let settings = "connections=8,source=127.0.0.2-127.0.0.5";
+    assert_eq!(run_for(100, group(server.address, settings)).groups[0].failed, 0);
+    let peers = peers.lock().unwrap();
+    assert_eq!(peers.len(), 4);
+    assert!(peers.values().all(|count| *count == 2), "{peers:?}");
+}
+
+#[test]
+fn a_pool_is_bounded_and_says_when_it_was_empty() {
+    let most = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+    let open = most.clone();
+    let server = serve(move |stream| {
+        let now = open.0.fetch_add(1, Ordering::SeqCst) + 1;
+        open.1.fetch_max(now, Ordering::SeqCst);
+        requests(stream, |_, writer| {
+            thread::sleep(Duration::from_millis(20));
+            say(writer, OK)
+        });
+        open.0.fetch_sub(1, Ordering::SeqCst);
+    });
+    // 100 requests of 20 ms need at least 2 s of one connection, and there are 2 for half a second.
+    let report = run_for(500, group(server.address, "rate=200,connections=2,timeout=200ms"));
+    let all = &report.groups[0];
+    assert_eq!(most.1.load(Ordering::SeqCst), 2);
+    assert_eq!(all.offered, 100);
+    assert!(all.failures["unsent"] > 0, "{:?}", all.failures);
+    assert!(all.connections.waited > 0);
+    assert!(report.generator.bottlenecks.iter().any(|b| b.contains("connections taken")));
+}
+
+/// The demonstration of coordinated omission: the target stands still for 300 ms of every 600.
+#[test]
+fn a_stall_is_hidden_by_the_closed_loop_and_exposed_by_the_open_one() {
+    let begin = Instant::now();
+    let server = serve(move |stream| {
+        requests(stream, |_, writer| {
+            let phase = begin.elapsed().as_millis() % 600;
+            if phase >= 300 {
+                thread::sleep(Duration::from_millis(600 - phase as u64));
+            }
+            say(writer, OK)
+        });
+    });
+    let closed = run_for(1_200, group(server.address, "connections=1"));
+    let open = run_for(1_200, group(server.address, "rate=500"));
+    let (closed, open) = (&closed.groups[0], &open.groups[0]);
+    // One request per stall is slow in the closed loop, a third of all in the open one: those due
+    // in the last 200 ms of 300, of 600, have waited less than 200 ms.
+    let slow = |curve: &[(f64, f64)]| {
+        1.0 - curve
+            .iter()
+            .take_while(|(_, us)| *us < 100_000.0)
+            .map(|(q, _)| *q)
+            .fold(0.0, f64::max)
+    };
+    assert!(open.latency.max_us >= 250_000.0);
+    assert!(slow(&open.latency.curve) > 0.2, "{:?}", open.latency);
+    assert!(slow(&closed.latency.curve) < slow(&open.latency.curve) / 2.0, "{:?}", closed.latency);
+}
+
+#[test]
+fn a_narrow_line_is_no_wider_than_it_says() {
+    // 20,000 bytes at 400 kbit/s are 0.4 s
+    let body = "x".repeat(20_000);
+    let answer: &'static str =
+        Box::leak(format!("HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n{body}").into());
+    let server = always(answer);
+    let report = run_for(900, group(server.address, "connections=3,receive=400kbit/s"));
+    let all = &report.groups[0];
+    assert!(all.good >= 3 && all.failed == 0, "{:?}", all.failures);
+    assert!(all.latency.min_us >= 400_000.0, "{:?}", all.latency);
+    assert!(all.clients.unwrap().max_bit_per_s <= 408_000.0, "{:?}", all.clients);
+}
+
+#[test]
+fn a_held_connection_stays_open() {
+    let (server, counts) = counting(OK);
+    let report = run_for(300, group(server.address, "rate=20,per_connection=1,hold=10s"));
+    assert_eq!(report.groups[0].good, 6);
+    thread::sleep(Duration::from_millis(100));
+    // they ended with the run, each after its one request
+    assert_eq!(*counts.lock().unwrap(), vec![1; 6]);
+}
+
+#[test]
+fn a_stop_ends_the_run_with_a_report() {
+    let server = always(OK);
+    let plan = forebay_load::Plan {
+        duration: Duration::from_secs(60),
+        groups: vec![group(server.address, "connections=2")],
+        interval: Some(Duration::from_millis(50)),
+        ..forebay_load::Plan::default()
+    };
+    let stop = AtomicBool::new(false);
+    let report = forebay_load::run(&plan, &stop, &mut |progress| {
+        stop.store(progress.elapsed >= Duration::from_millis(100), Ordering::Relaxed);
+    });
+    let report = report.unwrap();
+    assert!(report.seconds < 30.0 && report.groups[0].good > 0);
+    assert!(report.groups[0].seconds < 30.0);
+}

@@ -1,0 +1,135 @@
+//! Client sockets: connecting without waiting, from a chosen address, and what became of it.
+//!
+//! The load generator stands on these. A connection is begun with [`connect`]; when its socket
+//! becomes writable, [`connect_result`] says how it ended and [`retransmitted`] how many segments
+//! the kernel had to repeat until then, which for a fresh connection are its SYNs.
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Where a connection starts and how much it takes in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectOptions {
+    /// The own address. With port 0 the kernel chooses the port, and it may use the same port
+    /// towards several targets; with any other port, exactly that one is taken.
+    pub source: Option<SocketAddr>,
+    /// The receive buffer, bytes; the kernel doubles the number for its own use. A small one makes
+    /// a slow reader felt by the sender. It must be set before the handshake, which announces it.
+    pub receive_buffer_bytes: Option<usize>,
+}
+
+/// Begins to connect, non-blocking. Small requests are sent without delay (`TCP_NODELAY`).
+///
+/// # Errors
+/// What the kernel says at once: no descriptor (`EMFILE`), no free local port (`EADDRNOTAVAIL`),
+/// the source in use (`EADDRINUSE`), no route. A refusal comes later, from [`connect_result`], or
+/// here when the target is this machine.
+pub fn connect(target: SocketAddr, options: ConnectOptions) -> io::Result<OwnedFd> {
+    let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(bytes) = options.receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+    }
+    if let Some(source) = options.source {
+        if source.port() == 0 {
+            choose_port_late(&socket)?;
+        } else {
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        net::bind(&socket, &source)?;
+    }
+    match net::connect(&socket, &target) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a connection that has become writable (or failed) ended.
+///
+/// # Errors
+/// Refused, reset, timed out, unreachable: what the kernel noted on the socket.
+pub fn connect_result(socket: BorrowedFd<'_>) -> io::Result<()> {
+    match sockopt::socket_error(socket)? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Segments that the kernel sent more than once on this connection so far (`tcpi_total_retrans`).
+/// Asked before the first data is sent, it counts repeated SYNs. 0 where the kernel does not say.
+pub fn retransmitted(socket: BorrowedFd<'_>) -> u32 {
+    // SAFETY: `tcp_info` consists of integers only; all zeroes is a value of it.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut length = mem::size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: `info` is writable for `length` bytes, `length` is writable, both outlive the call;
+    // the descriptor is open because it is borrowed.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { info.tcpi_total_retrans } else { 0 }
+}
+
+/// Leaves the choice of the local port to `connect`, which can then use one port towards several
+/// targets. Without it `bind` takes a port for itself, and some 28,000 are all there are.
+fn choose_port_late(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: `on` is readable for the length given and outlives the call; the descriptor is open
+    // because it is borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            mem::size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epoll::{Epoll, Events};
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+
+    fn settled(socket: &OwnedFd) -> io::Result<()> {
+        let epoll = Epoll::new().unwrap();
+        epoll.add_connection(socket, 1).unwrap();
+        epoll.wait_ns(&mut Events::with_capacity(1), 2_000_000_000).unwrap();
+        connect_result(socket.as_fd())
+    }
+
+    #[test]
+    fn a_connection_comes_from_the_address_it_was_given() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let source = SocketAddr::new(IpAddr::from([127, 0, 0, 9]), 0);
+        let options = ConnectOptions { source: Some(source), receive_buffer_bytes: Some(8192) };
+        let socket = connect(listener.local_addr().unwrap(), options).unwrap();
+        settled(&socket).unwrap();
+        assert_eq!(listener.accept().unwrap().1.ip(), source.ip());
+        assert_eq!(retransmitted(socket.as_fd()), 0);
+    }
+
+    #[test]
+    fn a_refusal_is_told() {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let error = match connect(address, ConnectOptions::default()) {
+            Ok(socket) => settled(&socket).unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
