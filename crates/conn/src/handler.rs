@@ -78,6 +78,9 @@ pub trait Handler {
 
     /// Called once per turn of the loop, and at least once a second: flush logs, sweep caches.
     fn turn(&mut self, _now: Now) {}
+
+    /// Called when there may be no turn for a while: write out what is held back.
+    fn rest(&mut self) {}
 }
 
 /// Work for a helper thread.

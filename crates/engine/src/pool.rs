@@ -28,7 +28,8 @@ const SLEEP_MS: u64 = 500;
 struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
-    entrance: Mutex<Entrance>,
+    /// With the listener that is looked at first, so that each comes first in turn.
+    entrance: Mutex<(Entrance, usize)>,
 }
 
 /// A connection somebody came with, or how it is to be closed.
@@ -51,7 +52,7 @@ where
     let pool = Pool {
         stock: Stock::new(parts.make, parts.settings),
         control: parts.control,
-        entrance: Mutex::new(Entrance::new(parts.listeners, parts.admission)?),
+        entrance: Mutex::new((Entrance::new(parts.listeners, parts.admission)?, 0)),
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parts.threads.max(1))
@@ -87,7 +88,8 @@ impl<H: Handler> Pool<H> {
 
     /// The next connection, or `None` when nothing more is accepted.
     fn next(&self, worker: &mut Worker<H>) -> Option<Task<H>> {
-        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let (entrance, first) = &mut *guard;
         loop {
             let order = self.control.order();
             if order == Order::Stop {
@@ -101,7 +103,10 @@ impl<H: Handler> Pool<H> {
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
             worker.end_turn();
-            let index = ready.iter().take(listeners).position(|&ready| ready);
+            *first += 1;
+            let index = (0..listeners)
+                .map(|at| (at + *first) % listeners)
+                .find(|&at| ready.get(at).is_some_and(|&ready| ready));
             match index.map(|index| entrance.next(index, worker)) {
                 Some(Arrival::Served(served, place)) => return Some(Task::Serve(served, place)),
                 Some(Arrival::Refused(served, closing)) => {

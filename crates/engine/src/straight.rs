@@ -10,6 +10,9 @@ use forebay_sys::poll::{Interest, Readiness};
 use forebay_sys::socket;
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// A wait that lasts longer than this lets the handler rest.
+const REST_MS: u64 = 100;
+
 /// How an engine waits.
 pub trait Wait<H: Handler> {
     /// Until the socket is ready, `timeout_ms` are over, or there is an order stronger than
@@ -110,7 +113,12 @@ fn wait_for_client<H: Handler>(
     let interest = if what == Await::Send { Interest::Write } else { Interest::Read };
     let timeout_ms = deadline.at_ms.saturating_sub(worker.now_ms());
     if timeout_ms > 0 {
-        let readiness = wait.ready(served.socket.as_fd(), interest, timeout_ms, order);
+        let socket = served.socket.as_fd();
+        let mut readiness = wait.ready(socket, interest, timeout_ms.min(REST_MS), order);
+        if readiness == Readiness::default() && timeout_ms > REST_MS {
+            worker.handler.rest();
+            readiness = wait.ready(socket, interest, timeout_ms - REST_MS, order);
+        }
         served.readable |= readiness.ready && interest == Interest::Read;
         served.ended |= readiness.ended;
         if readiness.broken {
@@ -152,4 +160,5 @@ pub fn close<H: Handler>(
         }
     }
     worker.close(served, closing);
+    worker.handler.rest();
 }

@@ -79,4 +79,8 @@ impl Handler for FastLane {
         self.site.turn(now);
         self.logger.turn(now.unix_ms);
     }
+
+    fn rest(&mut self) {
+        self.logger.flush();
+    }
 }
