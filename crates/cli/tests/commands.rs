@@ -59,7 +59,7 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
     let path = file("bad.toml", BAD);
     let name = path.to_str().unwrap();
     let expected = format!(
-        "{name}:2:11: workers: 0 is out of range, from 1 to 1024 is allowed\n\
+        "{name}:2:11: workers: 0 is out of range, from 1 to 65536 is allowed\n\
          {name}:4:1: timeouts.haed: unknown key, did you mean \"head\"?\n"
     );
     for command in ["check", "run"] {

@@ -58,6 +58,10 @@ pub trait Handler {
     /// The body outlives this turn: from now on it may not depend on the handler's own state.
     fn hold(&mut self, body: &mut Self::Body);
 
+    /// How many bytes of the current piece, which is a file, can be sent without waiting for a
+    /// disk. At 0 a job must [`warm`](Handler::warm) it first.
+    fn warm_bytes(&self, body: &Self::Body) -> u64;
+
     /// A job that brings the next bytes of a file piece into memory.
     fn warm(&mut self, body: &Self::Body) -> Self::Job;
 

@@ -65,6 +65,10 @@ impl Handler for Echo {
 
     fn hold(&mut self, (): &mut ()) {}
 
+    fn warm_bytes(&self, _: &()) -> u64 {
+        0
+    }
+
     fn warm(&mut self, (): &()) -> Work {
         Work
     }

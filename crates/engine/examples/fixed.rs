@@ -67,6 +67,10 @@ impl Handler for Fixed {
         match *body {}
     }
 
+    fn warm_bytes(&self, body: &Never) -> u64 {
+        match *body {}
+    }
+
     fn warm(&mut self, body: &Never) -> Never {
         match *body {}
     }

@@ -3,12 +3,8 @@
 
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
-use forebay_sys::file;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::BorrowedFd;
-
-/// Bytes of a file that are looked for in memory and sent at a time.
-const CHUNK_BYTES: u64 = 1024 * 1024;
 
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,21 +32,19 @@ pub struct Tally {
     pub body_bytes: u64,
 }
 
-/// Sends as much of `out` as the client takes, at most about `budget` bytes. `warmed` says that a
-/// job has just brought the next bytes of a file into memory; it is used up.
+/// Sends as much of `out` as the client takes, at most about `budget` bytes.
 #[inline]
 pub fn send<H: Handler>(
     socket: BorrowedFd<'_>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
-    warmed: &mut bool,
     metrics: &Local,
     watch: &mut impl Stopwatch,
 ) -> (Progress, Tally) {
     let mut tally = Tally::default();
     let progress = loop {
-        match send_once(socket, out, handler, warmed, &mut tally, watch) {
+        match send_once(socket, out, handler, &mut tally, watch) {
             None if out.is_empty() => break Progress::Done,
             None if tally.bytes >= budget => break Progress::Budget,
             None => {}
@@ -67,7 +61,6 @@ fn send_once<H: Handler>(
     socket: BorrowedFd<'_>,
     out: &mut Out<H::Body>,
     handler: &H,
-    warmed: &mut bool,
     tally: &mut Tally,
     watch: &mut impl Stopwatch,
 ) -> Option<Progress> {
@@ -96,14 +89,11 @@ fn send_once<H: Handler>(
             (socket::send(socket, head, true), head.len())
         }
         Some((body, Some(Piece::File { file, offset, len }))) => {
-            let chunk = len.min(CHUNK_BYTES);
             if !handler.is_intact(body) {
                 return Some(Progress::Changed);
             }
-            // what cannot be probed counts as cold; what was just warmed is not probed again
-            let is_warm =
-                std::mem::take(warmed) || file::is_resident(file, offset, chunk).unwrap_or(false);
-            if !is_warm {
+            let chunk = handler.warm_bytes(body).min(len);
+            if chunk == 0 {
                 return Some(Progress::Cold);
             }
             // the last byte waits for one more look at the file

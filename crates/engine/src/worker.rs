@@ -33,8 +33,6 @@ pub struct Served<H: Handler> {
     pub ended: bool,
     /// The answer under way was not taken at once.
     lags: bool,
-    /// The job that is done has brought the next bytes of the answer's file into memory.
-    warmed: bool,
     /// Bytes given to the kernel since the send window began …
     window_bytes: u64,
     /// … and bytes the client had not acknowledged then.
@@ -67,7 +65,6 @@ impl<H: Handler> Served<H> {
             readable: true,
             ended: false,
             lags: false,
-            warmed: false,
             window_bytes: 0,
             window_queued: 0,
         }
@@ -214,7 +211,7 @@ impl<H: Handler> Worker<H> {
         served.conn.resume(input);
         if let Some(pending) = served.pending.take() {
             // a job while an answer was under way has warmed its file, and that is all its result
-            served.warmed = cx.done.take().is_some();
+            cx.done = None;
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
@@ -253,7 +250,6 @@ impl<H: Handler> Worker<H> {
                         cx.out,
                         cx.handler,
                         budget,
-                        &mut served.warmed,
                         cx.metrics,
                         cx.watch,
                     );

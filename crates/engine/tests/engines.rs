@@ -104,6 +104,10 @@ impl Handler for Paths {
 
     fn hold(&mut self, _: &mut usize) {}
 
+    fn warm_bytes(&self, _: &usize) -> u64 {
+        0
+    }
+
     fn warm(&mut self, _: &usize) -> Work {
         unreachable!("nothing here is a file")
     }

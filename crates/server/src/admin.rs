@@ -166,6 +166,10 @@ impl Handler for Admin {
         match *body {}
     }
 
+    fn warm_bytes(&self, body: &Never) -> u64 {
+        match *body {}
+    }
+
     fn warm(&mut self, body: &Never) -> Never {
         *body
     }

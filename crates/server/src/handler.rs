@@ -55,6 +55,10 @@ impl Handler for FastLane {
         self.site.hold(body);
     }
 
+    fn warm_bytes(&self, body: &Self::Body) -> u64 {
+        self.site.warm_bytes(body)
+    }
+
     fn warm(&mut self, body: &Self::Body) -> Self::Job {
         self.site.warm(body)
     }

@@ -128,9 +128,15 @@ impl Body {
         debug_assert!(matches!(self.source, Source::Held(_)), "a body was held too late");
     }
 
-    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the run to be sent next.
-    pub(crate) fn next_run(&self, front: &Front) -> (Option<Arc<Entry>>, usize, Range) {
-        (self.source.entry(front).cloned(), self.variant, self.part.range)
+    /// How much of the file to be sent next can be sent without waiting for the disk.
+    pub(crate) fn warm_bytes(&self, front: &Front) -> u64 {
+        let file = self.found(front).and_then(|variant| variant.file.as_ref());
+        file.map_or(0, |file| file.warm_bytes(self.part.range))
+    }
+
+    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the place to be sent next.
+    pub(crate) fn next_place(&self, front: &Front) -> (Option<Arc<Entry>>, usize, u64) {
+        (self.source.entry(front).cloned(), self.variant, self.part.range.start)
     }
 }
 

@@ -1,9 +1,10 @@
 //! One cached answer: everything about one normalised path.
 
+use crate::disk::DiskFile;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -118,7 +119,7 @@ pub(crate) struct Variant {
     /// The 200 head, and behind it the body unless there is a `file`.
     pub(crate) ready: Box<[u8]>,
     /// The open file, if it is too large for memory.
-    pub(crate) file: Option<OwnedFd>,
+    pub(crate) file: Option<DiskFile>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,

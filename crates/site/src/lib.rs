@@ -43,6 +43,7 @@ mod answer;
 mod bake;
 mod body;
 mod content;
+mod disk;
 mod entry;
 mod front;
 mod graph;
@@ -61,6 +62,6 @@ mod watch;
 
 pub use body::Body;
 pub use content::{Content, Figures};
-pub use job::{Done, Job, WARM_BYTES};
+pub use job::{Done, Job};
 pub use settings::{Notice, OpenError, Settings};
 pub use site::Site;

@@ -2,6 +2,7 @@
 
 use crate::bake::{self, Common, WEAK_NS};
 use crate::content::{Claim, Content};
+use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, WATCHED, What, is_unchanged};
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
@@ -251,7 +252,7 @@ impl Reader<'_> {
             not_modified: heads.not_modified,
             layout: heads.layout,
             ready: ready.into_boxed_slice(),
-            file,
+            file: file.map(|file| DiskFile::new(file, stamp.size)),
         })
     }
 

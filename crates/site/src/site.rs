@@ -185,10 +185,15 @@ impl Site {
         body.hold(&self.front);
     }
 
-    /// See [`Handler::warm`](forebay_conn::Handler::warm). Brings in at most [`WARM_BYTES`](crate::WARM_BYTES).
+    /// See [`Handler::warm_bytes`](forebay_conn::Handler::warm_bytes).
+    pub fn warm_bytes(&self, body: &Body) -> u64 {
+        body.warm_bytes(&self.front)
+    }
+
+    /// See [`Handler::warm`](forebay_conn::Handler::warm).
     pub fn warm(&mut self, body: &Body) -> Job {
-        let (entry, variant, range) = body.next_run(&self.front);
-        Job(Work::Warm { entry, variant, range })
+        let (entry, variant, offset) = body.next_place(&self.front);
+        Job(Work::Warm { entry, variant, offset })
     }
 
     /// See [`Handler::turn`](forebay_conn::Handler::turn).

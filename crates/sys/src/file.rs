@@ -192,6 +192,14 @@ pub fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> 
     Ok(rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed)?)
 }
 
+/// Asks the kernel to read nothing of the file but what it is asked for.
+///
+/// # Errors
+/// What the kernel says; harmless to ignore.
+pub fn read_no_further(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)?)
+}
+
 /// Whether changes on the file system of `file` are all made by this machine, so that it tells of
 /// them (inotify). Network and user-space file systems, and those the kernel makes up, do not.
 ///
@@ -223,7 +231,10 @@ pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!SILENT.contains(&(magic as u32)))
 }
 
-/// Whether reading `len` bytes at `offset` would find them all in memory. Does not block.
+/// Whether all of `len` bytes at `offset` have their place in memory. Does not block.
+///
+/// A page that is being read counts, although reading it would wait: only who knows that the range
+/// was read before, and that nobody reads it again, knows that it will not block.
 ///
 /// Asks cachestat(2) (since 6.5), which counts exactly but which the kernel refuses for files that
 /// the process neither owns nor may write (since 6.14 and in stable kernels). Then single bytes
