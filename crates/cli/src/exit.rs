@@ -13,6 +13,14 @@ const CODES: [(u8, &str); 4] = [
     (78, "bad configuration: the file, or a directory it names, cannot be used"),
 ];
 
+/// The signals a server listens to, for `--help`.
+const SIGNALS: [(&str, &str); 4] = [
+    ("TERM, INT", "finish what is open, at most timeouts.drain; again: stop at once"),
+    ("QUIT", "finish what is open, however long it takes"),
+    ("USR1", "open the access log again, after it was renamed"),
+    ("HUP", "nothing: there is no reload yet"),
+];
+
 /// Why the command failed. Wrong usage is not among them: clap reports it and exits with 2.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -49,10 +57,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The exit codes as a table for `--help`.
+/// Signals and exit codes as tables for `--help`.
 pub(crate) fn table() -> String {
-    let lines = CODES.iter().map(|(code, meaning)| format!("  {code:>2}  {meaning}"));
-    format!("Exit codes:\n{}", lines.collect::<Vec<_>>().join("\n"))
+    let signals = SIGNALS.iter().map(|(name, meaning)| format!("  {name:<9}  {meaning}\n"));
+    let codes = CODES.iter().map(|(code, meaning)| format!("  {code:>2}  {meaning}\n"));
+    let (signals, codes): (String, String) = (signals.collect(), codes.collect());
+    format!("Signals:\n{signals}\nExit codes:\n{}", codes.trim_end())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use std::{fs, io};
 pub(crate) struct Load {
     #[command(subcommand)]
     command: Option<LoadCommand>,
-    /// Whom to ask, and for what: http://HOST[:PORT][/PATH]
+    /// Whom to ask, and for what: `http://HOST[:PORT][/PATH]`
     url: Option<String>,
     /// Closed loop: so many clients, each waits for its answer [default: 10]; with --rate the most
     /// connections at once

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`plan`] | what a run does |
 //! | [`setting`] | a group from `key=value` |
-//! | [`file`] | a plan from a TOML file |
+//! | [`mod@file`] | a plan from a TOML file |
 //! | [`target`], [`mix`], [`fileset`] | whom is asked, and for what |
 //! | [`arrivals`] | when requests are due in an open loop |
 //! | [`run`](mod@run) | threads, started and added up |

@@ -17,7 +17,7 @@ use forebay_engine::helpers::Helpers;
 use forebay_metrics::{Gauge, Local};
 use forebay_site::{Content, OpenError};
 use forebay_sys::{clock, process};
-use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::sync::Arc;
@@ -170,6 +170,9 @@ impl Server {
             };
             match event {
                 Some(Event::Signal(SIGUSR1)) => self.log.reopen(),
+                Some(Event::Signal(SIGHUP)) => {
+                    say(format_args!("SIGHUP: there is no reload yet; nothing has changed"));
+                }
                 Some(Event::Signal(signal)) if reason.is_none() => {
                     reason = Some(name(signal));
                     drain_began = Instant::now();
@@ -196,7 +199,7 @@ impl Server {
                 None => {
                     let open = self.admission.open();
                     say(format_args!(
-                        "{:?} of draining are over, {open} connections still open: \
+                        "{:?} of draining are over, connections still open: {open}: \
                          stopping now",
                         self.drain
                     ));
@@ -215,7 +218,9 @@ impl Server {
     fn say_draining(&self, signal: &str, bounded: bool) {
         let open = self.admission.open();
         let bound = if bounded { format!("at most {:?}", self.drain) } else { "no limit".into() };
-        say(format_args!("{signal}: draining {open} connections, {bound}; again to stop now"));
+        say(format_args!(
+            "{signal}: draining, connections open: {open}, {bound}; again to stop now"
+        ));
     }
 
     /// Ends what serves no clients, and says how it went.
@@ -233,7 +238,7 @@ impl Server {
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
         say(format_args!(
-            "stopped ({reason}): {drained} connections drained, {} aborted \
+            "stopped ({reason}): connections: {drained} drained, {} aborted \
              ({aborted_receiving} receiving, {aborted_in_job} in a job, {aborted_sending} sending)",
             ended.aborted()
         ));
@@ -255,7 +260,7 @@ fn prepare_admin(
 }
 
 fn listen_for_signals(to_main: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if to_main.send(Event::Signal(signal)).is_err() {

@@ -7,7 +7,7 @@ use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings};
 use crate::store::Store;
 use crate::watch::{Untold, Watcher};
-use forebay_sys::file;
+use forebay_sys::file::{self, Failure};
 use std::mem::discriminant;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -62,10 +62,13 @@ impl Content {
         settings: Settings,
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
-        let place = Place::open(&settings.root)
-            .map_err(|error| OpenError::Root { root: settings.root.clone(), error })?;
-        file::find_beneath(place.current().directory.as_fd(), b"")
-            .map_err(|error| OpenError::Beneath { error })?;
+        let root = |error| OpenError::Root { root: settings.root.clone(), error };
+        let place = Place::open(&settings.root).map_err(root)?;
+        let found = file::find_beneath(place.current().directory.as_fd(), b"");
+        found.map_err(|error| match file::failure(&error) {
+            Failure::Denied => root(error),
+            _ => OpenError::Beneath { error },
+        })?;
         let store = Store::new(&settings.cache);
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {

@@ -47,9 +47,11 @@ impl Page {
 
 fn body(status: u16, text: &str) -> Vec<u8> {
     let reason = status::reason(status);
+    let (first, rest) = text.split_at_checked(1).unwrap_or_default();
+    let first = first.to_ascii_uppercase();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<title>{status} {reason}</title>\n\
-         <h1>{status} {reason}</h1>\n<p>{text}.</p>\n</html>\n"
+         <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n</html>\n"
     )
     .into_bytes()
 }

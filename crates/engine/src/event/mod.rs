@@ -22,7 +22,7 @@ use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Closing, Handler, Job};
 use forebay_metrics::Local;
-use forebay_sys::epoll::{Epoll, Events};
+use forebay_sys::epoll::{Epoll, Events, Ready};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
@@ -182,9 +182,15 @@ impl<H: Handler> EventLoop<H> {
             .filter(|(_, connection)| connection.is_idle())
             .map(|(_, connection)| connection.token)
             .collect();
-        self.ended.drained += idle.len() as u64;
+        // A request may have come since the last look: what is really idle ends in its turn.
         for token in idle {
-            self.close(token, Closing::Now);
+            self.ready(Ready {
+                token,
+                readable: true,
+                writable: false,
+                ended: false,
+                broken: false,
+            });
         }
     }
 

@@ -71,7 +71,7 @@ impl Writer {
             match message {
                 Message::Lines(batch) => self.take(batch),
                 Message::Reopen => {}
-                Message::Close => return,
+                Message::Close => return self.say_last(),
             }
         }
     }
@@ -153,6 +153,15 @@ impl Writer {
         }
     }
 
+    /// Says how many lines are missing that were not spoken of yet.
+    fn say_last(&self) {
+        let dropped = self.shared.dropped.load(Ordering::Relaxed);
+        if dropped > self.said_dropped {
+            let news = dropped - self.said_dropped;
+            say(&format!("lines dropped at the end: {news}, since the start: {dropped}."));
+        }
+    }
+
     /// Says that lines are missing, if that is news and not said too often.
     fn say_missing(&mut self, error: Option<&io::Error>) {
         let dropped = self.shared.dropped.load(Ordering::Relaxed);
@@ -167,7 +176,7 @@ impl Writer {
             None => format!("{} is written too slowly, or was for a while", self.name()),
         };
         let news = dropped - self.said_dropped;
-        say(&format!("{reason}. {news} lines were dropped, {dropped} since the start."));
+        say(&format!("{reason}. Lines dropped: {news}, since the start: {dropped}."));
         (self.said_at, self.said_dropped) = (Some(Instant::now()), dropped);
     }
 
