@@ -2,9 +2,13 @@
 # They expect Debian 12 or a relative of it and Rust from https://rustup.rs; the rest they install.
 
 SHELL  := /bin/bash
+# LISTEN: serve: address and port [127.0.0.1:8080]
 LISTEN ?= 127.0.0.1:8080
+# SITE: serve: the directory that is served [examples/site]
 SITE   ?= examples/site
+# ARGS: serve, bench: more options for the program, such as "--engine pool"
 ARGS   ?=
+# CARGO_TARGET_DIR: all: where cargo builds [target]
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
@@ -15,11 +19,12 @@ BIN    := $(TARGET)/release/forebay
 
 help: ## Say what can be made
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo
+	@echo "Variables, as in: make serve SITE=/srv/www LISTEN=:8080"
+	@sed -n 's/^# \([A-Z_]*\): \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-serve: build example ## Build a release and serve examples/site on http://127.0.0.1:8080
-	@echo
-	@echo "  Open http://$(LISTEN) in a browser. Ctrl-C stops the server."
-	@echo
+serve: build example ## Build a release and serve SITE on LISTEN: http://127.0.0.1:8080
+	@echo "Ctrl-C stops the server. Its first line says what to open in a browser."
 	@exec $(BIN) serve $(SITE) --listen $(LISTEN) $(ARGS)
 
 test: ## Everything: style, documentation, licences, unit and end-to-end tests
