@@ -185,5 +185,7 @@ pub enum Piece<'b> {
         offset: u64,
         /// How many there are.
         len: u64,
+        /// Nothing follows them.
+        is_last: bool,
     },
 }

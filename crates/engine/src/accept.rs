@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Connections accepted at a time before those that are open have their turn.
 pub const BATCH: usize = 64;
+/// Batches accepted from a listener when a drain begins, at most; the queue is shorter.
+pub const DRAIN_BATCHES: usize = 128;
 /// How long a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 

@@ -12,17 +12,22 @@ use forebay_sys::poll::{self, Interest, Readiness};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Blocks the thread: in poll on the socket and the bell, or in the job itself.
 pub struct Blocking<'c> {
     control: &'c Control,
+    lingering: &'c AtomicUsize,
+    most_lingering: usize,
 }
 
 impl<'c> Blocking<'c> {
-    /// Listens to the orders of `control` while it waits.
-    pub fn new(control: &'c Control) -> Blocking<'c> {
-        Blocking { control }
+    /// Listens to the orders of `control` while it waits; shares the bound on lingering with all
+    /// others of `stock`.
+    pub fn new<H: Handler>(control: &'c Control, stock: &'c Stock<H>) -> Blocking<'c> {
+        let most_lingering = stock.settings.lingering;
+        Blocking { control, lingering: &stock.lingering, most_lingering }
     }
 }
 
@@ -55,6 +60,18 @@ impl<H: Handler> Wait<H> for Blocking<'_> {
     fn pass(&mut self) {
         std::thread::yield_now();
     }
+
+    fn begin_linger(&mut self) -> bool {
+        let may = self.lingering.fetch_add(1, Relaxed) < self.most_lingering;
+        if !may {
+            self.lingering.fetch_sub(1, Relaxed);
+        }
+        may
+    }
+
+    fn end_linger(&mut self) {
+        self.lingering.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Makes a handler and the counters it writes to.
@@ -81,12 +98,14 @@ pub struct Stock<H: Handler> {
     make: Make<H>,
     settings: Settings,
     idle: Mutex<Vec<Worker<H>>>,
+    /// Connections that linger now.
+    lingering: AtomicUsize,
 }
 
 impl<H: Handler> Stock<H> {
     /// An empty stock.
     pub fn new(make: Make<H>, settings: Settings) -> Stock<H> {
-        Stock { make, settings, idle: Mutex::new(Vec::new()) }
+        Stock { make, settings, idle: Mutex::new(Vec::new()), lingering: AtomicUsize::new(0) }
     }
 
     /// A worker, for one thread.

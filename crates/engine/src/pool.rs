@@ -70,7 +70,7 @@ where
 impl<H: Handler> Pool<H> {
     fn work(&self) -> Ended {
         let mut worker = self.stock.take();
-        let mut wait = Blocking::new(&self.control);
+        let mut wait = Blocking::new(&self.control, &self.stock);
         let mut ended = Ended::default();
         while let Some(task) = self.next(&mut worker) {
             match task {

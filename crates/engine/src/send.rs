@@ -30,7 +30,12 @@ pub struct Tally {
     pub bytes: u64,
     /// Those of the streamed body.
     pub body_bytes: u64,
+    /// What it counts for in a turn: bytes, but a system call for few bytes counts for more.
+    pub cost_bytes: u64,
 }
+
+/// What a system call counts for at least, in bytes.
+const CALL_BYTES: u64 = 8 * 1024;
 
 /// Sends as much of `out` as the client takes, at most about `budget` bytes.
 #[inline]
@@ -46,7 +51,7 @@ pub fn send<H: Handler>(
     let progress = loop {
         match send_once(socket, out, handler, &mut tally, watch) {
             None if out.is_empty() => break Progress::Done,
-            None if tally.bytes >= budget => break Progress::Budget,
+            None if tally.cost_bytes >= budget => break Progress::Budget,
             None => {}
             Some(progress) => break progress,
         }
@@ -88,7 +93,7 @@ fn send_once<H: Handler>(
         Some((_, Some(Piece::File { .. }))) if !head.is_empty() => {
             (socket::send(socket, head, true), head.len())
         }
-        Some((body, Some(Piece::File { file, offset, len }))) => {
+        Some((body, Some(Piece::File { file, offset, len, is_last }))) => {
             if !handler.is_intact(body) {
                 return Some(Progress::Changed);
             }
@@ -97,7 +102,7 @@ fn send_once<H: Handler>(
                 return Some(Progress::Cold);
             }
             // the last byte waits for one more look at the file
-            let count = if chunk == len && len > 1 { len - 1 } else { chunk };
+            let count = if is_last && chunk == len && len > 1 { len - 1 } else { chunk };
             let sent = socket::send_file(socket, file, offset, count as usize);
             watch.lap(Activity::Sendfile);
             if sent == Sent::Bytes(0) {
@@ -116,6 +121,7 @@ fn send_once<H: Handler>(
     let of_head = count.min(head.len());
     out.sent += of_head;
     tally.bytes += count as u64;
+    tally.cost_bytes += (count as u64).max(CALL_BYTES);
     tally.body_bytes += (count - of_head) as u64;
     if let Some(body) = &mut out.body {
         handler.advance(body, (count - of_head) as u64);

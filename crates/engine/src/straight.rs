@@ -30,6 +30,12 @@ pub trait Wait<H: Handler> {
 
     /// Until others had their turn.
     fn pass(&mut self);
+
+    /// Whether one more connection may linger; if so, [`end_linger`](Wait::end_linger) follows.
+    fn begin_linger(&mut self) -> bool;
+
+    /// The connection lingers no longer.
+    fn end_linger(&mut self);
 }
 
 /// What the connection is given time for.
@@ -141,7 +147,7 @@ pub fn close<H: Handler>(
     closing: Closing,
     wait: &mut impl Wait<H>,
 ) {
-    if closing == Closing::Linger {
+    if closing == Closing::Linger && wait.begin_linger() {
         served.pending = None;
         let socket = served.socket.as_fd();
         socket::shut_down_writing(socket);
@@ -158,6 +164,7 @@ pub fn close<H: Handler>(
             // not even an order to stop shortens this: the process does not wait for it
             wait.ready(socket, Interest::Read, timeout_ms, Order::Stop);
         }
+        wait.end_linger();
     }
     worker.close(served, closing);
     worker.handler.rest();

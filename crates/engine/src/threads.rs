@@ -10,7 +10,7 @@
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
-use crate::accept::{Arrival, BATCH, Entrance, PAUSE_MS};
+use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
 use crate::admission::Place;
 use crate::blocking::{Blocking, Parts, Stock};
 use crate::control::{Control, Ended, Order};
@@ -72,7 +72,12 @@ where
         worker.end_turn();
     }
     for index in 0..entrance.listeners().count() {
-        while crew.accept(&mut entrance, index, &mut worker, parts.threads) {}
+        // bounded: clients that come back at once would keep it busy for ever
+        for _ in 0..DRAIN_BATCHES {
+            if !crew.accept(&mut entrance, index, &mut worker, parts.threads) {
+                break;
+            }
+        }
     }
     drop((entrance, worker));
     let ended = crew.wait_for_all();
@@ -129,7 +134,7 @@ where
         let crew = Arc::clone(self);
         let serve = move || {
             let mut worker = crew.stock.take();
-            let mut wait = Blocking::new(&crew.control);
+            let mut wait = Blocking::new(&crew.control, &crew.stock);
             let ended = match refused {
                 None => straight::serve(&mut worker, served, &mut wait, &crew.control),
                 Some(closing) => {

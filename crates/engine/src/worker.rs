@@ -253,7 +253,7 @@ impl<H: Handler> Worker<H> {
                         cx.metrics,
                         cx.watch,
                     );
-                    budget = budget.saturating_sub(tally.bytes);
+                    budget = budget.saturating_sub(tally.cost_bytes);
                     served.window_bytes += tally.bytes;
                     served.conn.body_sent(tally.body_bytes);
                     match progress {
@@ -263,6 +263,8 @@ impl<H: Handler> Worker<H> {
                         Progress::Broken => break Fate::Closes(Closing::Reset),
                         Progress::Changed => {
                             cx.metrics.add(Counter::Changed, 1);
+                            // nothing is left to send, and it was not the client who left
+                            cx.out.clear();
                             break Fate::Closes(Closing::Reset);
                         }
                         Progress::Cold => match &cx.out.body {

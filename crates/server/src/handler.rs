@@ -85,6 +85,7 @@ impl Handler for FastLane {
     }
 
     fn rest(&mut self) {
+        self.site.rest();
         self.logger.flush();
     }
 }

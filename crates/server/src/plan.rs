@@ -49,21 +49,32 @@ impl Plan {
         let lingering = (descriptors / 8).min(MOST_LINGERING);
         let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
-        let per_client = config.limits.connections_per_client.or((connections / 2).max(1));
         let auto = match config.engine {
             Engine::Event => cores as u64,
             Engine::Pool => POOL_THREADS,
             Engine::Threads => MOST_THREADS,
         };
         let workers = as_usize(config.workers.or(auto)).max(1);
+        // half of what there is: no client alone can take everything
+        let places = match config.engine {
+            Engine::Event => connections,
+            Engine::Pool | Engine::Threads => connections.min(workers as u64),
+        };
+        let per_client = config.limits.connections_per_client.or((places / 2).max(1));
+        // a thread that lingers serves nobody
+        let most_lingering = match config.engine {
+            Engine::Event => usize::MAX,
+            Engine::Pool | Engine::Threads => (workers / 2).max(1),
+        };
+        let loops = if config.engine == Engine::Event { workers } else { 1 };
         Plan {
             engine: config.engine,
             workers,
-            entrances: if config.engine == Engine::Event { workers } else { 1 },
+            entrances: loops,
             settings: Settings {
                 limits: limits(config),
                 timeouts: timeouts(config),
-                lingering: as_usize(lingering) / workers,
+                lingering: (as_usize(lingering) / loops).min(most_lingering),
                 sample: config.sample.try_into().unwrap_or(u32::MAX),
                 ..Settings::default()
             },

@@ -97,6 +97,7 @@ struct Server {
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
 pub fn run(config: &Config) -> Result<(), RunError> {
+    process::return_large_blocks();
     // signals wait for somebody to listen before there is anything they could interrupt
     let (to_main, events) = unbounded();
     listen_for_signals(to_main.clone()).map_err(resources("a thread for signals"))?;

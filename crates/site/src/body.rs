@@ -101,7 +101,10 @@ impl Body {
         }
         let variant = self.found(front)?;
         match &variant.file {
-            Some(file) => Some(Piece::File { file: file.as_fd(), offset: start, len }),
+            Some(file) => {
+                let is_last = self.rest.is_empty();
+                Some(Piece::File { file: file.as_fd(), offset: start, len, is_last })
+            }
             None => slice(variant.memory()?, start, len).map(Piece::Memory),
         }
     }

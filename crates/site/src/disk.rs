@@ -4,68 +4,76 @@
 //! arrived. So a part counts as warm only after a job has read all of it, and as long as all its
 //! pages stay; before a job reads it again it is cold. The file is read in whole parts and no
 //! further, so that reading one part leaves none of another half arrived.
+//!
+//! Some file systems (overlayfs) keep a file's pages where nobody can ask for them. Therefore a
+//! part that was read this moment is sent without asking, once.
 
 use forebay_http::range::Range;
 use forebay_sys::file;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that are read, and are warm or cold, together: 1 MiB.
 pub(crate) const PART_BYTES: u64 = 1 << 20;
 
 /// Bytes read at once.
-const SCRATCH_BYTES: usize = 128 * 1024;
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Parts that are remembered, at most; the size of a sparse file may be anything.
+const MOST_PARTS: u64 = 1024;
 
 /// An open file.
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     file: OwnedFd,
     size: u64,
-    /// Which parts were read whole.
-    read: Box<[AtomicBool]>,
+    /// The parts that were read whole, each at the place of its number modulo the length: twice its
+    /// number and 2, and 1 more if it was not sent since. 0 for none.
+    read: Box<[AtomicU64]>,
 }
 
 impl DiskFile {
     pub(crate) fn new(file: OwnedFd, size: u64) -> DiskFile {
         // without it more is read than wanted, which costs a job later
         let _ = file::read_no_further(file.as_fd());
-        let parts = usize::try_from(size.div_ceil(PART_BYTES)).unwrap_or(0);
-        DiskFile { file, size, read: (0..parts).map(|_| AtomicBool::new(false)).collect() }
+        let parts = size.div_ceil(PART_BYTES).clamp(1, MOST_PARTS);
+        DiskFile { file, size, read: (0..parts).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// How many bytes at the start of `range` can be sent without waiting for the disk: up to the
     /// end of their part.
     pub(crate) fn warm_bytes(&self, range: Range) -> u64 {
-        let Some((read, part)) = self.part(range.start) else { return 0 };
-        if !read.load(Relaxed) {
+        let Some(part) = self.part(range.start) else { return 0 };
+        let place = self.place(part);
+        let (read, just_read) = (mark(part), mark(part) | 1);
+        let len = range.len.min(part.end() - range.start);
+        if place.compare_exchange(just_read, read, Relaxed, Relaxed).is_ok() {
+            return len;
+        }
+        if place.load(Relaxed) != read {
             return 0;
         }
-        let len = range.len.min(part.end() - range.start);
-        match file::is_resident(self.file.as_fd(), range.start, len) {
-            Ok(true) => len,
-            Ok(false) => {
-                read.store(false, Relaxed);
-                0
-            }
-            // where the kernel does not tell, what was read is used at once and then read again
-            Err(_) if read.swap(false, Relaxed) => len,
-            Err(_) => 0,
+        if file::is_resident(self.file.as_fd(), range.start, len).unwrap_or(false) {
+            return len;
         }
+        // Err says only that another part has taken the place
+        let _ = place.compare_exchange(read, 0, Relaxed, Relaxed);
+        0
     }
 
     /// Brings the part at `offset` into memory, and begins with the next one.
     pub(crate) fn warm(&self, offset: u64) {
-        let Some((read, part)) = self.part(offset) else { return };
+        let Some(part) = self.part(offset) else { return };
         let _ = file::will_need(self.file.as_fd(), part.start, part.len);
-        if let Some((next_read, next)) = self.part(part.end())
-            && !next_read.load(Relaxed)
+        if let Some(next) = self.part(part.end())
+            && self.place(next).load(Relaxed) | 1 != mark(next) | 1
         {
             let _ = file::will_need(self.file.as_fd(), next.start, next.len);
         }
         // After an error, too: the sender meets it again, or finds the file shorter.
         let _ = self.read_part(part);
-        read.store(true, Relaxed);
+        self.place(part).store(mark(part) | 1, Relaxed);
     }
 
     fn read_part(&self, part: Range) -> io::Result<()> {
@@ -81,12 +89,26 @@ impl DiskFile {
         Ok(())
     }
 
-    fn part(&self, offset: u64) -> Option<(&AtomicBool, Range)> {
-        let index = offset / PART_BYTES;
-        let start = index * PART_BYTES;
-        let len = PART_BYTES.min(self.size.checked_sub(start)?);
-        Some((self.read.get(usize::try_from(index).ok()?)?, Range { start, len }))
+    /// The part that `offset` is in.
+    fn part(&self, offset: u64) -> Option<Range> {
+        let start = offset / PART_BYTES * PART_BYTES;
+        let len = self.size.checked_sub(offset).filter(|&left| left > 0)?;
+        Some(Range { start, len: PART_BYTES.min(len + (offset - start)) })
     }
+
+    fn place(&self, part: Range) -> &AtomicU64 {
+        let number = part.start / PART_BYTES;
+        &self.read[(number % self.read.len() as u64) as usize]
+    }
+
+    /// What it costs besides the file, in bytes.
+    pub(crate) fn weight(&self) -> u64 {
+        self.read.len() as u64 * 8
+    }
+}
+
+fn mark(part: Range) -> u64 {
+    part.start / PART_BYTES * 2 + 2
 }
 
 impl AsFd for DiskFile {
@@ -117,5 +139,16 @@ mod tests {
         assert_eq!(file.warm_bytes(end), 6);
         assert_eq!(file.warm_bytes(Range { start: size, len: 1 }), 0);
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_size_that_is_not_there_takes_no_memory() {
+        let file: OwnedFd = fs::File::open("/dev/null").unwrap().into();
+        let file = DiskFile::new(file, u64::MAX);
+        assert_eq!(file.weight(), MOST_PARTS * 8);
+        let far = Range { start: u64::MAX - 10, len: 10 };
+        assert_eq!(file.warm_bytes(far), 0);
+        file.warm(far.start);
+        assert_eq!(file.warm_bytes(far), 10, "sent once, whatever is in memory");
     }
 }

@@ -49,20 +49,15 @@ impl quick_cache::Equivalent<Key> for Asked<'_> {
 pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) what: What,
-    /// Whether its files must be looked at again when it expires, because changes may go untold.
-    /// An entry that expires for another reason is made anew.
-    pub(crate) by_interval: bool,
     /// Whether a body is sent from an open file.
     pub(crate) is_on_disk: bool,
-    /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`], [`WATCHED`] or an
-    /// instant.
+    /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
+    /// its files are looked at again.
     fresh_until_ms: AtomicU64,
 }
 
 /// Its files changed, or it was evicted.
 pub(crate) const DEAD: u64 = 0;
-/// Until a change is told.
-pub(crate) const WATCHED: u64 = u64::MAX;
 
 /// What is at the path.
 #[derive(Debug)]
@@ -172,12 +167,12 @@ impl Variant {
 
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
-    pub(crate) fn new(key: Key, what: What, by_interval: bool) -> Entry {
+    pub(crate) fn new(key: Key, what: What) -> Entry {
         let is_on_disk = match &what {
             What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
         };
-        Entry { key, what, by_interval, is_on_disk, fresh_until_ms: AtomicU64::new(1) }
+        Entry { key, what, is_on_disk, fresh_until_ms: AtomicU64::new(1) }
     }
 
     /// Whether every open file is still what its head says. One system call for each.
@@ -212,12 +207,13 @@ impl Entry {
 
     /// What it costs to keep, in bytes; an open file costs `file_bytes`.
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
-        let mut weight = OVERHEAD_BYTES + self.key.path.len() as u64;
+        // the path stands in the graph of directories once more
+        let mut weight = OVERHEAD_BYTES + 2 * self.key.path.len() as u64;
         match &self.what {
             What::Found(found) => {
                 for variant in found.variants() {
                     weight += (variant.ready.len() + variant.not_modified.len()) as u64;
-                    weight += if variant.file.is_some() { file_bytes } else { 0 };
+                    weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
                 }
             }
             What::Redirect(head) => weight += head.len() as u64,

@@ -120,6 +120,11 @@ impl Front {
         Some(Ticket { index: (spot.first + at) as u32, version: slot.version })
     }
 
+    /// Lets go of everything.
+    pub(crate) fn clear(&mut self) {
+        self.slots.iter_mut().filter(|slot| slot.entry.is_some()).for_each(Slot::clear);
+    }
+
     /// Lets go of everything that is not fresh, so that it does not hold memory or files.
     pub(crate) fn sweep(&mut self, now_ms: u64) {
         for slot in &mut self.slots {
@@ -150,13 +155,13 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{Key, WATCHED, What};
+    use crate::entry::{Key, What};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn entry(path: &[u8]) -> Arc<Entry> {
-        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing, false);
-        entry.freshen(WATCHED);
+        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing);
+        entry.freshen(u64::MAX);
         Arc::new(entry)
     }
 

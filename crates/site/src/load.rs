@@ -3,7 +3,7 @@
 use crate::bake::{self, Common, WEAK_NS};
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
-use crate::entry::{DEAD, Entry, Found, Key, Variant, WATCHED, What, is_unchanged};
+use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, Failure, Kind, Stamp};
@@ -11,6 +11,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Changes that nobody tells of are possible even where changes are told: through a name that was
+/// made or removed elsewhere later, a mapping of the file, a file system mounted over a directory.
+/// There a file is looked at again after so many intervals.
+const TOLD_INTERVALS: u64 = 10;
 
 /// How often a file that changes while it is read is tried, before it is sent from the disk with
 /// a check of every chunk.
@@ -30,7 +35,7 @@ pub(crate) fn load(
     for attempt in 1..=ATTEMPTS {
         let Some(mut claim) = content.claim(key.site) else { break };
         let seen = look(content, &mut claim, &key.path, watch);
-        if let Some(known) = known.as_ref().filter(|known| known.by_interval && seen.is(known)) {
+        if let Some(known) = known.as_ref().filter(|known| seen.is(known)) {
             let until_ms = until(content, &claim, known, asked_ms);
             claim.settle(known, until_ms, false);
             return Arc::clone(known);
@@ -43,14 +48,13 @@ pub(crate) fn load(
             Err(Trouble::Gone) => What::Missing,
             Err(Trouble::Failed(status)) => What::Failed(status),
         };
-        let by_interval = !claim.is_told() || has_other_names(&what);
-        let entry = Arc::new(Entry::new(key.clone(), what, by_interval));
+        let entry = Arc::new(Entry::new(key.clone(), what));
         let is_kept = attempt < ATTEMPTS && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
         claim.settle(&entry, until_ms, true);
         return entry;
     }
-    let entry = Entry::new(key.clone(), What::Failed(503), true);
+    let entry = Entry::new(key.clone(), What::Failed(503));
     entry.kill();
     Arc::new(entry)
 }
@@ -312,16 +316,17 @@ fn until(content: &Content, claim: &Claim<'_>, entry: &Entry, asked_ms: u64) -> 
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
     let told = claim.is_told() && !has_other_names(&entry.what);
-    let until_ms = if told { WATCHED } else { asked_ms.saturating_add(interval_ms) };
+    let looks = if told { TOLD_INTERVALS } else { 1 };
+    let until_ms = asked_ms.saturating_add(interval_ms.saturating_mul(looks));
     until_ms.min(strong_at_ms(&entry.what, asked_ms))
 }
 
 /// When all tags can be strong.
 fn strong_at_ms(what: &What, asked_ms: u64) -> u64 {
-    let What::Found(found) = what else { return WATCHED };
+    let What::Found(found) = what else { return u64::MAX };
     let weak = found.variants().filter(|variant| variant.is_weak());
     let Some(youngest_ns) = weak.map(|variant| variant.stamp.mtime_ns).max() else {
-        return WATCHED;
+        return u64::MAX;
     };
     let left_ns = youngest_ns.saturating_add(WEAK_NS).saturating_sub(now_ns()).max(0);
     asked_ms.saturating_add(u64::try_from(left_ns / 1_000_000).unwrap_or(0) + 1)

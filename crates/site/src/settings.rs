@@ -56,8 +56,8 @@ pub struct Cache {
     /// Default: 1024.
     pub open_files: u32,
     /// How old an answer may get before its file is looked at again where changes are not told:
-    /// network file systems, hard links, more directories than can be watched. 0 looks at every
-    /// request. Default: 1 s.
+    /// network file systems, hard links, more directories than can be watched. Where they are told,
+    /// it is looked at after ten times as long. 0 looks at every request. Default: 1 s.
     pub check_interval: Duration,
     /// Directories watched for changes, those on the root's path included; 0 watches none, then
     /// only the interval holds. Default: 8192.

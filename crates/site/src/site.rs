@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Between two sweeps of the loop's own table.
 const SWEEP_MS: u64 = 1000;
 
+/// No file system has longer names (`NAME_MAX`).
+const MOST_NAME_BYTES: usize = 255;
+
 /// The process stage for static content. Its methods are those of
 /// [`Handler`](forebay_conn::Handler).
 pub struct Site {
@@ -122,7 +125,8 @@ impl Site {
             }
             return Outcome::Replied;
         }
-        if !self.content.settings.hidden && path::is_hidden(&self.path) {
+        let is_too_long = self.path.split(|&b| b == b'/').any(|name| name.len() > MOST_NAME_BYTES);
+        if is_too_long || !self.content.settings.hidden && path::is_hidden(&self.path) {
             self.content.pages.missing(reply);
             return Outcome::Replied;
         }
@@ -194,6 +198,12 @@ impl Site {
     pub fn warm(&mut self, body: &Body) -> Job {
         let (entry, variant, offset) = body.next_place(&self.front);
         Job(Work::Warm { entry, variant, offset })
+    }
+
+    /// See [`Handler::rest`](forebay_conn::Handler::rest). What is cached stays with the shared
+    /// cache alone, which knows how much there may be.
+    pub fn rest(&mut self) {
+        self.front.clear();
     }
 
     /// See [`Handler::turn`](forebay_conn::Handler::turn).

@@ -122,12 +122,12 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{WATCHED, What};
+    use crate::entry::What;
 
     fn entry(path: &str) -> Arc<Entry> {
         let key = Key { site: 0, path: path.as_bytes().into() };
-        let entry = Entry::new(key, What::Missing, false);
-        entry.freshen(WATCHED);
+        let entry = Entry::new(key, What::Missing);
+        entry.freshen(u64::MAX);
         Arc::new(entry)
     }
 

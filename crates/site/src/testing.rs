@@ -196,7 +196,7 @@ impl Client {
                 to.extend_from_slice(&bytes[..count]);
                 count as u64
             }
-            Some(Piece::File { file, offset, len }) => {
+            Some(Piece::File { file, offset, len, .. }) => {
                 let mut bytes = vec![0; len.min(most) as usize];
                 let file = fs::File::from(file.try_clone_to_owned().unwrap());
                 file.read_exact_at(&mut bytes, offset).unwrap();

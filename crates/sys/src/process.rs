@@ -63,6 +63,17 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// Has the allocator give large blocks back to the system as soon as they are free. By itself glibc
+/// keeps more and more of them, and a cache of many sizes then takes several times its bound.
+/// Call before there are threads. Does nothing with another C library.
+pub fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers by value and is safe to call at any time (mallopt(3)).
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
+    }
+}
+
 /// Sets the niceness of the calling thread: -20 is served first, 19 last. On Linux niceness belongs
 /// to a thread, whatever POSIX says (sched(7)).
 ///

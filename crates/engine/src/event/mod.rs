@@ -12,7 +12,7 @@
 mod accept;
 mod connection;
 
-use crate::accept::{Entrance, PAUSE_MS};
+use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::helpers::{Helpers, Mailbox};
@@ -173,7 +173,12 @@ impl<H: Handler> EventLoop<H> {
             return;
         }
         for index in 0..self.entrance.listeners().count() {
-            while self.accept(index) {}
+            // bounded: clients that come back at once would keep it busy for ever
+            for _ in 0..DRAIN_BATCHES {
+                if !self.accept(index) {
+                    break;
+                }
+            }
         }
         self.entrance.close();
         let idle: Vec<u64> = self

@@ -248,5 +248,5 @@ fn a_refusal_is_a_whole_answer() {
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"));
     assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
-    assert!(body.contains("the request head is too large"));
+    assert!(body.contains("The request head is too large"));
 }
