@@ -357,7 +357,7 @@ fn bursts(value: &str) -> Result<Bursts, &'static str> {
     let (length, rate) = value.split_once('@').ok_or(EXPECTED)?;
     let (least, most) = length.split_once('-').unwrap_or((length, length));
     let bursts = Bursts { rate: units::rate(rate)?, least: count(least)?, most: count(most)? };
-    if bursts.least <= bursts.most { Ok(bursts) } else { Err(EXPECTED) }
+    if bursts.least <= bursts.most && bursts.most <= 1_000_000 { Ok(bursts) } else { Err(EXPECTED) }
 }
 
 fn per_connection(value: &str) -> Result<PerConnection, &'static str> {
