@@ -3,6 +3,7 @@
 //! A schedule depends on its settings and the seed alone, never on answers. That is what makes
 //! the loop open.
 
+use crate::units;
 use fastrand::Rng;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -94,8 +95,7 @@ pub fn read_trace(file: &Path) -> Result<Arc<[TraceLine]>, TraceError> {
             continue;
         }
         let mut words = line.split_whitespace();
-        let at = words.next().and_then(|word| word.parse().ok());
-        let at = at.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let at = words.next().and_then(|word| units::duration(&format!("{word}s")).ok());
         let path = words.next();
         let last = lines.last().map_or(Duration::ZERO, |line| line.at);
         match at {

@@ -148,6 +148,7 @@ fn place_of(error: &SettingError, table: &toml_edit::Table, begin: usize) -> usi
         SettingError::Target(_) => "url",
         SettingError::Mix(_) => "urls",
         SettingError::Trace(_) => "trace",
+        SettingError::Name(_) => "name",
         SettingError::NoValue(_) | SettingError::NoTarget => return begin,
     };
     table.get(key).and_then(Item::span).map_or(begin, |span| span.start)

@@ -225,6 +225,8 @@ impl Group {
 pub enum PlanError {
     /// There is no group.
     NoGroup,
+    /// There is no thread.
+    NoThread,
     /// Two groups have the same name.
     SameName(String),
     /// The run, or a group, has no length.
@@ -250,6 +252,7 @@ pub enum PlanError {
 impl std::fmt::Display for PlanError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            PlanError::NoThread => write!(f, "a run needs a thread"),
             PlanError::NoGroup => write!(f, "there is nobody to make load"),
             PlanError::SameName(name) => write!(f, "two groups are called {name}"),
             PlanError::NoTime(name) => write!(f, "{name}: it ends before it begins"),
@@ -273,6 +276,9 @@ impl Plan {
         if self.groups.is_empty() {
             return Err(PlanError::NoGroup);
         }
+        if self.threads == 0 {
+            return Err(PlanError::NoThread);
+        }
         if self.duration.is_zero() {
             return Err(PlanError::NoTime("the run".to_owned()));
         }
@@ -295,6 +301,9 @@ impl Plan {
     }
 }
 
+/// More requests than this in one write help nobody.
+const MOST_PIPELINED: u32 = 1024;
+
 impl Group {
     fn conflict(&self) -> Option<&'static str> {
         let unlimited = self.per_connection == PerConnection::Unlimited;
@@ -306,6 +315,9 @@ impl Group {
         }
         if self.is_open() && unlimited && !self.hold.is_zero() {
             return Some("`hold` in an open loop needs `per_connection`");
+        }
+        if self.pipeline > MOST_PIPELINED {
+            return Some("`pipeline` is at most 1024");
         }
         if self.pipeline == 0 || self.per_connection == PerConnection::Exactly(0) {
             return Some("`pipeline` and `per_connection` are at least 1");

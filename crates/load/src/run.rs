@@ -86,7 +86,7 @@ pub fn run(
     let mut ledger = Ledger::new(plan, &timeline);
     let finished = thread::scope(|scope| {
         let mut threads = Vec::with_capacity(plan.threads);
-        for index in 0..plan.threads.max(1) {
+        for index in 0..plan.threads {
             let (shared, sender) = (&shared, sender.clone());
             let body = move || Worker::new(shared, index, sender)?.run();
             let builder = thread::Builder::new().name(format!("load-{index}"));

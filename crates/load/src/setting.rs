@@ -78,6 +78,8 @@ pub enum SettingError {
     Trace(TraceError),
     /// The group has both a rate and a closed loop's setting.
     BothLoops(&'static str),
+    /// A group's name has other characters than letters, digits, `-` and `_`, or none.
+    Name(String),
     /// There is no URL, neither for all groups nor for this one.
     NoTarget,
 }
@@ -98,6 +100,9 @@ impl fmt::Display for SettingError {
             SettingError::Trace(error) => error.fmt(f),
             SettingError::BothLoops(key) => {
                 write!(f, "{key}: a group with a rate is an open loop, where it has no meaning")
+            }
+            SettingError::Name(name) => {
+                write!(f, "{name:?}: a group's name has letters, digits, - and _ only")
             }
             SettingError::NoTarget => write!(f, "no URL; give one for all groups, or url=http://…"),
         }
@@ -160,6 +165,10 @@ impl Draft {
     /// # Errors
     /// The first setting that is wrong, or the lack of a URL.
     pub fn finish(mut self) -> Result<Group, SettingError> {
+        let sound = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+        if self.name.is_empty() || !self.name.chars().all(sound) {
+            return Err(SettingError::Name(self.name));
+        }
         // The URL first: other settings are about the group it makes.
         let mut settings = std::mem::take(&mut self.settings);
         settings.sort_by_key(|(key, _)| key != "url");
@@ -348,7 +357,7 @@ fn bursts(value: &str) -> Result<Bursts, &'static str> {
     let (length, rate) = value.split_once('@').ok_or(EXPECTED)?;
     let (least, most) = length.split_once('-').unwrap_or((length, length));
     let bursts = Bursts { rate: units::rate(rate)?, least: count(least)?, most: count(most)? };
-    if bursts.least <= bursts.most { Ok(bursts) } else { Err(EXPECTED) }
+    if bursts.least <= bursts.most && bursts.most <= 1_000_000 { Ok(bursts) } else { Err(EXPECTED) }
 }
 
 fn per_connection(value: &str) -> Result<PerConnection, &'static str> {
@@ -378,4 +387,70 @@ fn ports(value: &str) -> Result<RangeInclusive<u16>, &'static str> {
     let (first, last) = value.split_once('-').unwrap_or((value, value));
     let range = first.parse().map_err(|_| EXPECTED)?..=last.parse().map_err(|_| EXPECTED)?;
     if range.is_empty() || *range.start() == 0 { Err(EXPECTED) } else { Ok(range) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(text: &str) -> Result<Group, SettingError> {
+        let base = Target::parse("http://127.0.0.1:81/base").unwrap();
+        Draft::parse(text, Some(&base)).and_then(Draft::finish)
+    }
+
+    #[test]
+    fn every_key_of_the_table_is_taken() {
+        for (key, _, _) in SETTINGS {
+            let result = group(&format!("a:{key}=\u{1}"));
+            let unknown = matches!(&result, Err(SettingError::Unknown { .. }));
+            let other = matches!(&result, Err(SettingError::Value { expected: "another key", .. }));
+            assert!(!unknown && !other, "{key}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_opens_the_loop() {
+        let open = group("gold:rate=200/s,arrivals=poisson,bursts=50-80@2/s,url=/buy").unwrap();
+        let Load::Open { arrivals, connections } = open.load else { panic!("{open:?}") };
+        assert!(arrivals.poisson && connections == OPEN_CONNECTIONS);
+        assert_eq!(arrivals.bursts, Some(Bursts { rate: 2.0, least: 50, most: 80 }));
+        assert_eq!(arrivals.mean_rate(Duration::from_secs(1)), 330.0);
+        let closed = group("b:connections=7,think=1s-2s,arrivals=poisson").unwrap();
+        assert!(matches!(closed.load, Load::Closed { connections: 7, .. }));
+        assert!(matches!(group("c:rate=5,ramp=1s"), Err(SettingError::BothLoops("ramp"))));
+    }
+
+    #[test]
+    fn a_file_set_lies_below_the_url() {
+        let group = group("a:set=specweb99:10,url=/files/,per_connection=1").unwrap();
+        assert_eq!(&*group.mix.entries()[0].path, "/files/file_set/dir00000/class0_1");
+        assert_eq!(group.mix.entries().len(), 31 * 36);
+        assert_eq!(group.per_connection, PerConnection::Exactly(1));
+    }
+
+    #[test]
+    fn values_may_hold_commas_and_colons() {
+        let group =
+            group("a:header=Accept: a\\,b,header=X: y,url=http://127.0.0.1:82/c?d=e").unwrap();
+        assert_eq!(group.headers, ["Accept: a,b", "X: y"]);
+        assert_eq!((group.target.address.port(), &*group.mix.entries()[0].path), (82, "/c?d=e"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (text, said) in [
+            ("a:conections=3", "conections: no such setting; did you mean connections?"),
+            ("a:zzz=3", "zzz: no such setting"),
+            ("a:rate", "rate: expected KEY=VALUE"),
+            ("a:rate=0", "rate=0: expected a rate such as 200/s, more than 0"),
+            ("a:source=127.0.0.9-127.0.0.1", "source=127.0.0.9-127.0.0.1: expected FIRST-LAST, "),
+            ("a:think=2s-1s", "think=2s-1s: expected FROM-TO, ascending"),
+            ("a.b:rate=1", "\"a.b\": a group's name"),
+            ("a:header=no colon", "header=no colon: expected NAME: VALUE"),
+        ] {
+            let error = group(text).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{text}: {error}");
+        }
+        assert!(matches!(Draft::new("a", None).finish(), Err(SettingError::NoTarget)));
+    }
 }

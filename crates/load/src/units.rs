@@ -5,6 +5,9 @@ use std::time::Duration;
 /// A text that is not what its setting takes.
 pub type Expected = &'static str;
 
+/// The longest duration, seconds. Sums of a few still fit in nanoseconds.
+const YEAR_S: f64 = 366.0 * 86_400.0;
+
 /// Splits a text into the number at its front and the unit behind it.
 fn number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
@@ -13,7 +16,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-/// Reads `15ms`, `1.5s`, `200us`, `2m`, `1h`, and `0`.
+/// Reads `15ms`, `1.5s`, `200us`, `2m`, `1h`, and `0`; at most a year.
 ///
 /// # Errors
 /// What was expected instead.
@@ -29,6 +32,9 @@ pub fn duration(text: &str) -> Result<Duration, Expected> {
         "" if number == 0.0 => 0.0,
         _ => return Err(EXPECTED),
     };
+    if seconds > YEAR_S {
+        return Err("a duration of at most a year");
+    }
     Duration::try_from_secs_f64(seconds).map_err(|_| EXPECTED)
 }
 
@@ -52,7 +58,7 @@ pub fn size(text: &str) -> Result<u64, Expected> {
     Ok((number * factor) as u64)
 }
 
-/// Reads `200/s`, `200` and `6000/min` as a number per second, more than 0.
+/// Reads `200/s`, `200` and `6000/min` as a number per second, more than 0 and at most a milliard.
 ///
 /// # Errors
 /// What was expected instead.
@@ -64,7 +70,7 @@ pub fn rate(text: &str) -> Result<f64, Expected> {
         "/m" | "/min" => number / 60.0,
         _ => return Err(EXPECTED),
     };
-    if per_second > 0.0 { Ok(per_second) } else { Err(EXPECTED) }
+    if per_second > 0.0 && per_second <= 1e9 { Ok(per_second) } else { Err(EXPECTED) }
 }
 
 /// Reads `400kbit/s`, `1Mbit/s`, `50KB/s` and `100B/s` as bytes per second, more than 0.
@@ -131,6 +137,7 @@ mod tests {
     fn what_has_no_meaning_is_refused() {
         assert!(duration("15").is_err() && duration("-1s").is_err() && duration("").is_err());
         assert!(size("12 bananas").is_err() && size(".").is_err());
+        assert!(duration("9000h").is_err() && rate("1000000000000/s").is_err());
         assert!(rate("0").is_err() && rate("5/h").is_err());
         assert!(bytes_per_second("400").is_err());
     }

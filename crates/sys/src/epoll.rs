@@ -177,3 +177,32 @@ impl AsFd for Bell {
         self.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{clock, process};
+
+    #[test]
+    fn a_short_wait_lasts_as_long_as_it_says() {
+        process::wake_sharply().unwrap();
+        let epoll = Epoll::new().unwrap();
+        let mut events = Events::with_capacity(4);
+        let (begin_ns, cpu_ns) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        epoll.wait_ns(&mut events, 30_000_000).unwrap();
+        let took_ns = clock::monotonic_ns() - begin_ns;
+        assert!(events.is_empty() && took_ns >= 30_000_000);
+        // it sleeps
+        assert!(clock::thread_cpu_ns() - cpu_ns < took_ns);
+    }
+
+    #[test]
+    fn a_bell_ends_a_short_wait() {
+        let (epoll, bell) = (Epoll::new().unwrap(), Bell::new().unwrap());
+        epoll.add_reader(&bell, 7).unwrap();
+        bell.ring();
+        let mut events = Events::with_capacity(4);
+        epoll.wait_ns(&mut events, 60_000_000_000).unwrap();
+        assert_eq!(events.iter().map(|ready| ready.token).collect::<Vec<_>>(), [7]);
+    }
+}

@@ -187,8 +187,8 @@ impl Report {
         let before = date(baseline.unix_ms);
         let _ = write!(
             page,
-            "<section><h2>Compared with the run of {before}</h2><div class=\"scroll\"><table>\
-             <tr><th>group<th>figure<th>before<th>now<th>change"
+            "<section><h2>Compared with the run of {before}</h2><div class=\"scroll\">\
+             <table class=\"two\"><tr><th>group<th>figure<th>before<th>now<th>change"
         );
         for change in self.changes(baseline) {
             let class = match change.better {
@@ -210,7 +210,7 @@ impl Report {
 
     fn tables(&self, page: &mut String) {
         page.push_str(
-            "<section><h2>Latency</h2><div class=\"scroll\"><table><tr><th>group<th>from<th>mean\
+            "<section><h2>Latency</h2><div class=\"scroll\"><table class=\"two\"><tr><th>group<th>from<th>mean\
              <th>p50<th>p90<th>p99<th>p99.9<th>max",
         );
         for group in &self.groups {
@@ -246,16 +246,21 @@ impl Report {
         }
         page.push_str("</section>\n");
         let own = &self.generator;
+        let late = match own.lateness.count {
+            0 => String::new(),
+            _ => {
+                let (p50, p99) = (show_us(own.lateness.p50_us), show_us(own.lateness.p99_us));
+                format!(" late by {p50} (p50), {p99} (p99);")
+            }
+        };
         let _ = writeln!(
             page,
-            "<section><h2>The generator itself</h2><p>{:.2} µs CPU per request, {:.2} cores; late \
-             by {} (p50), {} (p99); without a core {:.1} % of the time.</p><p class=\"soft\">\
-             Requests that timed out are in the latencies with the time they had waited; other \
-             failures are not in them.</p></section>",
+            "<section><h2>The generator itself</h2><p>{:.2} µs CPU per request, {:.2} cores;{late} \
+             without a core {:.1} % of the time.</p><p class=\"soft\">Requests that timed out are in \
+             the latencies with the time they had waited; other failures are not in them.</p>\
+             </section>",
             own.cpu_us_per_request,
             own.cpu_cores,
-            show_us(own.lateness.p50_us),
-            show_us(own.lateness.p99_us),
             own.starved * 100.0
         );
     }

@@ -32,8 +32,10 @@ use std::sync::mpsc::Sender;
 /// Answers longer than this are read in pieces.
 const INPUT_BYTES: usize = 64 * 1024;
 const EVENTS: usize = 512;
-/// How often clients are looked at for timeouts, ns.
+/// How often clients are looked at for timeouts, ns, and how much longer that takes per client:
+/// looking at all of them should stay below a thousandth of the time.
 const SCAN_NS: u64 = 20_000_000;
+const SCAN_PER_CLIENT_NS: u64 = 10_000;
 /// Clients' timers may ring this much late, so that many of them share a wake-up, ns. Schedules of
 /// arrivals are kept exactly.
 const TIMER_SLACK_NS: u64 = 500_000;
@@ -259,7 +261,7 @@ impl<'p> Worker<'p> {
         if self.now_ns < self.next_scan_ns {
             return false;
         }
-        self.next_scan_ns = self.now_ns + SCAN_NS;
+        self.next_scan_ns = self.now_ns + SCAN_NS + SCAN_PER_CLIENT_NS * self.clients.len() as u64;
         let stopped = self.shared.stop.load(Ordering::Relaxed);
         if stopped && self.now_ns < self.end_ns {
             self.stop_now();
