@@ -52,13 +52,22 @@ struct Player<'p> {
 /// One connection. A thread reads it all the time, so that a server that answers before it has
 /// read everything never waits for us while we wait for it.
 struct Line {
-    stream: TcpStream,
+    stream: Socket,
     incoming: Receiver<Vec<u8>>,
     /// Dropped when reading may begin.
     hold: Option<Sender<()>>,
     reader: thread::JoinHandle<End>,
     unread: Vec<u8>,
     half_closed: bool,
+}
+
+/// Closed on drop for the reader, too, which would hold it open otherwise.
+struct Socket(TcpStream);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 impl Line {
@@ -79,7 +88,14 @@ impl Line {
                 }
             }
         });
-        Line { stream, incoming, hold: Some(hold), reader, unread: Vec::new(), half_closed: false }
+        Line {
+            stream: Socket(stream),
+            incoming,
+            hold: Some(hold),
+            reader,
+            unread: Vec::new(),
+            half_closed: false,
+        }
     }
 
     /// Waits for more bytes; `Ok(false)` if nothing can come any more.
@@ -150,7 +166,7 @@ impl<'p> Player<'p> {
                         Action::Drip(time) => drip = Some(*time),
                         Action::HalfClose => {
                             self.line.half_closed = true;
-                            let _ = self.line.stream.shutdown(Shutdown::Write);
+                            let _ = self.line.stream.0.shutdown(Shutdown::Write);
                         }
                         Action::Reconnect => {
                             self.line = Line::new(self.addr);
@@ -177,7 +193,7 @@ impl<'p> Player<'p> {
                 // large amounts are sent in larger pieces, or it takes too long
                 (None, Manner::Pieces) => (1 + rest.len() % 7 + rest.len() / 64).min(rest.len()),
             };
-            let _ = self.line.stream.write_all(&rest[..len]);
+            let _ = self.line.stream.0.write_all(&rest[..len]);
             rest = &rest[len..];
             drip.into_iter().for_each(thread::sleep);
         }
@@ -340,7 +356,7 @@ impl<'p> Player<'p> {
     /// answered by exactly its answer.
     fn probe(&mut self) -> Result<(), String> {
         let explain = |what| format!("the connection should be open, but the next request: {what}");
-        let _ = self.line.stream.write_all(PROBE);
+        let _ = self.line.stream.0.write_all(PROBE);
         let answer = self.receive(false).map_err(explain)?;
         if answer.status != 200 || !answer.faults().is_empty() {
             return Err(explain(format!("{:?}", answer.status_line)));
