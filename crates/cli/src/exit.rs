@@ -5,11 +5,12 @@ use forebay_server::run::RunError;
 use std::fmt;
 use std::io;
 
-/// The exit codes, for `--help` and the manual.
-const CODES: [(u8, &str); 4] = [
+/// The exit codes, for `--help`.
+const CODES: [(u8, &str); 5] = [
     (0, "good: done, or stopped as asked"),
     (1, "failed while running: an address in use, a file that cannot be opened"),
     (2, "wrong usage: an unknown option, a value that is not allowed"),
+    (3, "forebay load: what was expected of the target did not hold"),
     (78, "bad configuration: the file, or a directory it names, cannot be used"),
 ];
 

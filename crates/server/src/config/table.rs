@@ -1,5 +1,5 @@
-//! The table of settings. One row makes a setting: how it is parsed, its default, its range, what
-//! `forebay check` prints and what the manual says.
+//! The table of settings. One row makes a setting: how it is parsed, its default, its range, and
+//! what `forebay check --print` says about it.
 
 use super::Config;
 use super::problem::Wrong;
