@@ -28,11 +28,4 @@ impl Stopwatch for Watch<'_> {
             self.last_ns = now_ns;
         }
     }
-
-    #[inline]
-    fn skip(&mut self) {
-        if self.last_ns != 0 {
-            self.last_ns = clock::monotonic_ns();
-        }
-    }
 }

@@ -9,8 +9,6 @@ use crate::Activity;
 pub trait Stopwatch {
     /// The time since the start or the last lap went into `activity`.
     fn lap(&mut self, activity: Activity);
-    /// Time since the last lap belongs to nothing (a wait).
-    fn skip(&mut self);
 }
 
 /// Measures nothing.
@@ -20,6 +18,4 @@ pub struct Off;
 impl Stopwatch for Off {
     #[inline]
     fn lap(&mut self, _: Activity) {}
-    #[inline]
-    fn skip(&mut self) {}
 }

@@ -12,7 +12,7 @@
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
-//! | [`process`] | descriptor limits, affinity, priorities |
+//! | [`process`] | descriptor limits, affinity, timers |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 

@@ -1,9 +1,9 @@
-//! What the process and its threads are allowed: descriptors, cores, priority. And the two calls
+//! What the process and its threads are allowed: descriptors, cores, timers. And the two calls
 //! by which a thread writes a log without ever hanging on it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::File;
 use std::io;
@@ -74,15 +74,6 @@ pub fn return_large_blocks() {
     }
 }
 
-/// Sets the niceness of the calling thread: -20 is served first, 19 last. On Linux niceness belongs
-/// to a thread, whatever POSIX says (sched(7)).
-///
-/// # Errors
-/// Lowering it needs CAP_SYS_NICE.
-pub fn set_nice(nice: i32) -> io::Result<()> {
-    Ok(setpriority_process(None, nice)?)
-}
-
 /// Makes the calling thread wake from timed waits as sharply as the kernel can, instead of up to
 /// 50 µs late (prctl(2), PR_SET_TIMERSLACK).
 ///
@@ -131,13 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_pinned_and_made_nice_alone() {
+    fn a_thread_is_pinned_alone() {
         let before = allowed_cores().unwrap();
         assert!(!before.is_empty() && usable_cores() >= 1);
         let last = *before.last().unwrap();
         let pinned = std::thread::spawn(move || {
             pin_to_core(last).unwrap();
-            set_nice(5).unwrap();
             allowed_cores().unwrap()
         });
         assert_eq!(pinned.join().unwrap(), [last]);
