@@ -14,6 +14,11 @@ impl Input {
         Input { buffer: vec![0; bytes].into_boxed_slice(), start: 0, end: 0 }
     }
 
+    /// How many bytes it holds at most.
+    pub fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// What was received and not yet used.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

@@ -6,7 +6,6 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::Control;
 use forebay_engine::event::{EventLoop, Parts};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::settings::Settings;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen};
 use std::os::fd::OwnedFd;
@@ -97,7 +96,7 @@ fn main() -> std::io::Result<()> {
     let parts = Parts {
         listeners: vec![(socket, address)],
         handler: Fixed(head.into_bytes(), body),
-        settings: Settings::default(),
+        settings: Arc::default(),
         admission: Admission::new(10_000, 10_000),
         helpers: Helpers::new(Arc::new([]), 0),
         control: Arc::new(Control::new(1)?),

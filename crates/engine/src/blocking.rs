@@ -2,7 +2,7 @@
 
 use crate::admission::Admission;
 use crate::control::{Control, Order};
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::straight::Wait;
 use crate::watch::Watch;
 use crate::worker::Worker;
@@ -26,7 +26,7 @@ impl<'c> Blocking<'c> {
     /// Listens to the orders of `control` while it waits; shares the bound on lingering with all
     /// others of `stock`.
     pub fn new<H: Handler>(control: &'c Control, stock: &'c Stock<H>) -> Blocking<'c> {
-        let most_lingering = stock.settings.lingering;
+        let most_lingering = stock.settings.get().lingering;
         Blocking { control, lingering: &stock.lingering, most_lingering }
     }
 }
@@ -84,7 +84,7 @@ pub struct Parts<H: Handler> {
     /// Makes the handlers.
     pub make: Make<H>,
     /// Timeouts and bounds.
-    pub settings: Settings,
+    pub settings: Arc<Live>,
     /// The count of connections.
     pub admission: Arc<Admission>,
     /// Where orders come from.
@@ -96,7 +96,7 @@ pub struct Parts<H: Handler> {
 /// Workers that no thread uses, and how to make more.
 pub struct Stock<H: Handler> {
     make: Make<H>,
-    settings: Settings,
+    settings: Arc<Live>,
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
     lingering: AtomicUsize,
@@ -104,7 +104,7 @@ pub struct Stock<H: Handler> {
 
 impl<H: Handler> Stock<H> {
     /// An empty stock.
-    pub fn new(make: Make<H>, settings: Settings) -> Stock<H> {
+    pub fn new(make: Make<H>, settings: Arc<Live>) -> Stock<H> {
         Stock { make, settings, idle: Mutex::new(Vec::new()), lingering: AtomicUsize::new(0) }
     }
 
@@ -113,7 +113,7 @@ impl<H: Handler> Stock<H> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.unwrap_or_else(|| {
             let (handler, metrics) = (self.make)();
-            Worker::new(handler, self.settings.clone(), metrics)
+            Worker::new(handler, Arc::clone(&self.settings), metrics)
         })
     }
 

@@ -1,4 +1,4 @@
-//! How a running engine is told to drain or to stop, and what it says at the end.
+//! How a running engine is told to retire, to drain or to stop, and what it says at the end.
 
 use forebay_conn::Await;
 use forebay_sys::epoll::Bell;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct Control {
     order: AtomicU8,
     bells: Vec<Bell>,
+    retiring: Bell,
     draining: Bell,
     stopping: Bell,
 }
@@ -19,10 +20,13 @@ pub struct Control {
 pub enum Order {
     /// Serve.
     Run = 0,
+    /// Others have the listeners now: accept what is queued, then nothing more; serve what is open as
+    /// before, and return when it has ended.
+    Retire = 1,
     /// Accept what is queued, then nothing more; finish what is open and return.
-    Drain = 1,
+    Drain = 2,
     /// Return now.
-    Stop = 2,
+    Stop = 3,
 }
 
 impl Control {
@@ -35,6 +39,7 @@ impl Control {
         Ok(Control {
             order: AtomicU8::new(0),
             bells,
+            retiring: Bell::new()?,
             draining: Bell::new()?,
             stopping: Bell::new()?,
         })
@@ -49,16 +54,22 @@ impl Control {
     pub fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
         self.bells.iter().for_each(Bell::ring);
-        self.draining.ring();
-        if order == Order::Stop {
-            self.stopping.ring();
-        }
+        let ring_from = [
+            (Order::Retire, &self.retiring),
+            (Order::Drain, &self.draining),
+            (Order::Stop, &self.stopping),
+        ];
+        ring_from.iter().filter(|(at, _)| *at <= order).for_each(|(_, bell)| bell.ring());
     }
 
     /// A bell that rings, for any number of threads and for ever, once there is an order stronger
     /// than `known`.
     pub fn stronger_than(&self, known: Order) -> &Bell {
-        if known == Order::Run { &self.draining } else { &self.stopping }
+        match known {
+            Order::Run => &self.retiring,
+            Order::Retire => &self.draining,
+            Order::Drain | Order::Stop => &self.stopping,
+        }
     }
 
     /// The order in force.
@@ -66,7 +77,8 @@ impl Control {
     pub fn order(&self) -> Order {
         match self.order.load(Ordering::Acquire) {
             0 => Order::Run,
-            1 => Order::Drain,
+            1 => Order::Retire,
+            2 => Order::Drain,
             _ => Order::Stop,
         }
     }

@@ -61,7 +61,7 @@ pub fn serve<H: Handler>(
             ended.abort(served.awaits());
             break Closing::Reset;
         }
-        worker.draining = order != Order::Run;
+        worker.draining = order >= Order::Drain;
         worker.read_clocks();
         let fate = worker.turn(&mut served, done.take());
         worker.end_turn();

@@ -4,7 +4,7 @@
 //! engine carries out in its own way: wait for readiness, block, park, queue.
 
 use crate::send::{self, Progress};
-use crate::settings::Settings;
+use crate::settings::{Live, Settings};
 use crate::watch::Watch;
 use forebay_conn::{
     Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Reply, Step,
@@ -98,6 +98,8 @@ pub struct Worker<H: Handler> {
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: Settings,
+    live: Arc<Live>,
+    generation: u64,
     /// The thread's counters.
     pub metrics: Arc<Local>,
     /// Every answer is its connection's last.
@@ -114,11 +116,18 @@ pub fn read_clocks() -> Now {
     Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
 }
 
+/// Bytes of a receive buffer: two of the largest heads, and at least 64 KiB.
+fn input_bytes(settings: &Settings) -> usize {
+    (2 * settings.limits.head.head_bytes).max(64 * 1024)
+}
+
 impl<H: Handler> Worker<H> {
     /// A worker with buffers of its own.
-    pub fn new(handler: H, settings: Settings, metrics: Arc<Local>) -> Worker<H> {
+    pub fn new(handler: H, live: Arc<Live>, metrics: Arc<Local>) -> Worker<H> {
         let now = read_clocks();
-        let head_bytes = settings.limits.head.head_bytes;
+        // before the settings: newer ones are then seen at the next look
+        let generation = live.generation();
+        let settings = live.get();
         Worker {
             handler,
             metrics,
@@ -126,9 +135,11 @@ impl<H: Handler> Worker<H> {
             now,
             date: date::format(now.unix_ms / 1000),
             turns: 0,
-            input: Input::with_capacity((2 * head_bytes).max(64 * 1024)),
+            input: Input::with_capacity(input_bytes(&settings)),
             out: Out::default(),
             settings,
+            live,
+            generation,
         }
     }
 
@@ -138,14 +149,28 @@ impl<H: Handler> Worker<H> {
         self.now.monotonic_ms
     }
 
-    /// Reads the clocks, for everything until the next call.
+    /// Reads the clocks, for everything until the next call, and takes over new settings.
     #[inline]
     pub fn read_clocks(&mut self) {
+        if self.live.generation() != self.generation {
+            self.take_settings();
+        }
         let now = read_clocks();
         if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
             self.date = date::format(now.unix_ms / 1000);
         }
         self.now = now;
+    }
+
+    #[cold]
+    fn take_settings(&mut self) {
+        self.generation = self.live.generation();
+        self.settings = self.live.get();
+        // the largest head must fit, and nothing is kept in the buffer between turns
+        let wanted = input_bytes(&self.settings);
+        if wanted > self.input.capacity() {
+            self.input = Input::with_capacity(wanted);
+        }
     }
 
     /// Lets the handler do what it does once per turn.

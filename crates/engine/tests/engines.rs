@@ -8,7 +8,7 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::settings::Settings;
+use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::{Counter, Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
@@ -133,6 +133,9 @@ struct Running {
     away: Away,
     lines: std::sync::mpsc::Receiver<(u16, u64)>,
     thread: JoinHandle<Ended>,
+    settings: Arc<Live>,
+    /// The listening socket stays open when the engine has left it.
+    keeper: OwnedFd,
 }
 
 fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
@@ -140,9 +143,11 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
         listen("127.0.0.1:0".parse().unwrap(), ListenOptions { backlog: 64, reuse_port: false })
             .unwrap();
     let address = local_address(&socket).unwrap();
+    let keeper = socket.try_clone().unwrap();
     let listeners = vec![(socket, address)];
     let mut settings = Settings::default();
     change(&mut settings);
+    let settings = Arc::new(Live::new(settings));
     let control = Arc::new(Control::new(1).unwrap());
     let locals = Arc::new(Mutex::new(Vec::new()));
     let admission = Admission::new(100, 100);
@@ -156,6 +161,7 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
             (Paths { away: Arc::clone(&away), lines: sender.clone() }, local)
         }
     };
+    let live = Arc::clone(&settings);
     let (counted, ordered) = (Arc::clone(&admission), Arc::clone(&control));
     let thread = match engine {
         "event" => {
@@ -198,7 +204,7 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
         }),
         other => panic!("no engine is called {other}"),
     };
-    Running { address, control, locals, admission, away, lines, thread }
+    Running { address, control, locals, admission, away, lines, thread, settings: live, keeper }
 }
 
 /// Runs a test on every engine.
@@ -412,5 +418,62 @@ fn a_drain_finishes_what_is_open_and_a_stop_does_not() {
         active.read_exact(&mut [0; 15]).unwrap();
         server.control.give(Order::Stop);
         assert_eq!(server.stop(), Ended { aborted_sending: 1, ..Ended::default() });
+    });
+}
+
+#[test]
+fn one_that_retires_keeps_its_clients_and_leaves_the_listener_to_others() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut kept = server.connect();
+        let mut ask = |path: &str| {
+            kept.write_all(get(path).as_bytes()).unwrap();
+            let mut answer = vec![0; 38 + 4 + path.len()];
+            kept.read_exact(&mut answer).unwrap();
+            let mut whole = String::from_utf8(answer).unwrap();
+            while !whole.ends_with(path) {
+                let mut byte = [0];
+                kept.read_exact(&mut byte).unwrap();
+                whole.push(char::from(byte[0]));
+            }
+            assert!(!whole.contains("Connection: close"), "{whole}");
+        };
+        ask("/before");
+        server.control.give(Order::Retire);
+        for _ in 0..20 {
+            ask("/after");
+        }
+        // whoever comes now waits for the next owner of the listener
+        std::thread::sleep(Duration::from_millis(100));
+        let mut next = server.connect();
+        next.write_all(get("/next").as_bytes()).unwrap();
+        ask("/last");
+        drop(kept);
+        let keeper = server.keeper.try_clone().unwrap();
+        assert_eq!(server.stop().aborted(), 0);
+        let listener = std::net::TcpListener::from(keeper);
+        listener.set_nonblocking(false).unwrap();
+        let (mut queued, _) = listener.accept().unwrap();
+        let mut head = [0; 9];
+        queued.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"GET /next");
+    });
+}
+
+#[test]
+fn new_settings_hold_from_the_next_request() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut client = server.connect();
+        client.write_all(get("/x").as_bytes()).unwrap();
+        client.read_exact(&mut [0; 15]).unwrap();
+        let mut settings = server.settings.get();
+        settings.limits.requests = 1;
+        server.settings.set(settings);
+        client.write_all(get("/y").as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("Connection: close"), "{answer}");
+        server.stop();
     });
 }

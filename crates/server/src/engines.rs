@@ -11,6 +11,7 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
+use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
 use forebay_metrics::{Local, Totals};
 use forebay_site::{Content, Site};
@@ -49,6 +50,8 @@ impl Register {
 pub struct Parts {
     /// What was configured.
     pub plan: Plan,
+    /// Timeouts and bounds.
+    pub settings: Arc<Live>,
     /// What is served.
     pub content: Arc<Content>,
     /// Where it is logged.
@@ -132,7 +135,7 @@ impl Parts {
         EventLoop::new(event::Parts {
             listeners,
             handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
-            settings: self.plan.settings.clone(),
+            settings: Arc::clone(&self.settings),
             admission: Arc::clone(&self.admission),
             helpers: self.helpers.clone(),
             control: Arc::clone(&self.control),
@@ -150,7 +153,7 @@ impl Parts {
         blocking::Parts {
             listeners: entrance.unwrap_or_default(),
             make: Box::new(make),
-            settings: self.plan.settings.clone(),
+            settings: Arc::clone(&self.settings),
             admission: Arc::clone(&self.admission),
             control: Arc::clone(&self.control),
             threads: self.plan.workers,
@@ -194,7 +197,7 @@ where
     let event_loop = EventLoop::new(event::Parts {
         handler,
         listeners: by_entrance(vec![listener], 1).remove(0),
-        settings: forebay_engine::settings::Settings { sample: 0, ..Default::default() },
+        settings: Arc::new(Live::new(Settings { sample: 0, ..Settings::default() })),
         admission: Admission::new(256, 256),
         helpers: Helpers::new(Arc::new([]), 0),
         control,

@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, never, unbounded};
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::helpers::Helpers;
+use forebay_engine::settings::Live;
 use forebay_metrics::{Gauge, Local};
 use forebay_site::{Content, OpenError};
 use forebay_sys::{clock, process};
@@ -130,6 +131,7 @@ impl Server {
         let parts = Parts {
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(Arc::clone(&helper_metrics), plan.settings.sample),
+            settings: Arc::new(Live::new(plan.settings.clone())),
             register: Arc::default(),
             control: Arc::new(control),
             log,

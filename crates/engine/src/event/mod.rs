@@ -6,8 +6,8 @@
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
 //!   that used up their turn (at most one entry each); jobs (at most one per connection).
-//! * **Run and drain.** [`EventLoop::run`] returns when [`Control`] has ordered a drain and the last
-//!   connection has ended, or at once on a stop.
+//! * **Run, retire and drain.** [`EventLoop::run`] returns when [`Control`] has ordered to retire or
+//!   to drain and the last connection has ended, or at once on a stop.
 
 mod accept;
 mod connection;
@@ -16,7 +16,7 @@ use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::helpers::{Helpers, Mailbox};
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::timer::Wheel;
 use crate::worker::Worker;
 use connection::Connection;
@@ -47,7 +47,7 @@ pub struct Parts<H: Handler> {
     /// Knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
-    pub settings: Settings,
+    pub settings: Arc<Live>,
     /// The count of connections, shared by all loops.
     pub admission: Arc<Admission>,
     /// The helper threads, shared by all loops.
@@ -149,10 +149,11 @@ impl<H: Handler> EventLoop<H> {
             self.worker.end_turn();
             match self.control.order() {
                 Order::Run => {}
+                Order::Retire => self.leave_listeners(),
                 Order::Drain => self.begin_drain(),
                 Order::Stop => break,
             }
-            if self.worker.draining && self.connections.is_empty() {
+            if self.control.order() > Order::Run && self.connections.is_empty() {
                 break;
             }
         }
@@ -167,12 +168,13 @@ impl<H: Handler> EventLoop<H> {
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
-    /// Takes what the listeners have queued, closes them, and ends what is idle.
-    fn begin_drain(&mut self) {
-        if std::mem::replace(&mut self.worker.draining, true) {
-            return;
-        }
+    /// Takes what the listeners have queued, and closes them.
+    fn leave_listeners(&mut self) {
         for index in 0..self.entrance.listeners().count() {
+            // out of epoll while it is still open: others may share the socket and keep it open
+            if let Some(listener) = self.entrance.listener(index) {
+                let _ = self.epoll.remove(listener);
+            }
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES {
                 if !self.accept(index) {
@@ -181,6 +183,15 @@ impl<H: Handler> EventLoop<H> {
             }
         }
         self.entrance.close();
+        self.paused.clear();
+    }
+
+    /// Leaves the listeners, and ends what is idle.
+    fn begin_drain(&mut self) {
+        if std::mem::replace(&mut self.worker.draining, true) {
+            return;
+        }
+        self.leave_listeners();
         let idle: Vec<u64> = self
             .connections
             .iter()
