@@ -1,0 +1,371 @@
+//! Threads for the four phases of a pipeline, by feedback (keta §4.2).
+//!
+//! Once per period an engine hands a [`Sample`] of each phase to [`Controller::step`] and gets
+//! back how many threads each phase should have. It lowers before it raises, parks instead of
+//! ending threads, and keeps the [`Decision`] for its metrics.
+//!
+//! What holds for both laws:
+//!
+//! - The targets never add up to more than `M`, and no phase has none.
+//! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks.
+//! - No phase grows past what the cores can use: `cores / (1 − blocked)` threads, where `blocked` is
+//!   the share of their busy time in which its threads waited for something that is not a core. One
+//!   that only computes ends at `cores`, one that is blocked nine tenths of its time at ten times that.
+//! - At low load every phase without waiting tasks returns to its initial count.
+
+mod delay;
+mod queue;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use settings::{Law, Settings, SettingsError};
+
+use crate::utilisation::{Load, Monitor};
+
+/// How many phases there are.
+pub const PHASES: usize = 4;
+
+/// A phase of the pipeline, in the order a request passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Takes connections from the listener.
+    Accept,
+    /// Receives and parses heads.
+    Receive,
+    /// Finds the answer.
+    Process,
+    /// Sends it.
+    Send,
+}
+
+impl Phase {
+    /// All of them, in the order a request passes them.
+    pub const ALL: [Phase; PHASES] = [Phase::Accept, Phase::Receive, Phase::Process, Phase::Send];
+
+    /// Its place in arrays of [`PHASES`] elements: keta's `k`, 0 for accept.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name in metrics and settings.
+    pub fn name(self) -> &'static str {
+        ["accept", "receive", "process", "send"][self.index()]
+    }
+}
+
+/// What was seen of one phase in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PhaseLoad {
+    /// `T`: tasks in its list at the end of the period.
+    pub waiting: u32,
+    /// Threads it has, parked ones not counted.
+    pub threads: u32,
+    /// How many of them had a task, as the mean over the period (time with a task, summed over the
+    /// threads, by the length of the period). A count of the moment will do, but makes the delay law
+    /// less exact.
+    pub busy: f64,
+    /// Share of that time, 0 to 1, in which they waited for something that is not a core: a disk,
+    /// a receiver, a lock. See [`blocked_share`].
+    pub blocked: f64,
+    /// Tasks put into its list in the period.
+    pub arrivals: u64,
+    /// Tasks its threads finished in the period.
+    pub completions: u64,
+    /// How long the tasks taken from the list in the period had waited there, as the mean; 0 if none
+    /// was taken.
+    pub delay_ns: u64,
+}
+
+/// The share of their busy time in which threads were blocked.
+///
+/// All three are sums over a phase's threads for one period: `busy_ns` on the wall clock, `run_ns`
+/// on a core, `runnable_ns` waiting for a core (the first two numbers of Linux's
+/// `/proc/thread-self/schedstat` are the latter two). Waiting for a core is not being blocked:
+/// counted as such, a crowded machine would ask for yet more threads.
+pub fn blocked_share(busy_ns: u64, run_ns: u64, runnable_ns: u64) -> f64 {
+    if busy_ns == 0 {
+        return 0.0;
+    }
+    let blocked_ns = busy_ns.saturating_sub(run_ns.saturating_add(runnable_ns));
+    blocked_ns as f64 / busy_ns as f64
+}
+
+/// What was seen of the server in a period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// How long the period really was.
+    pub period_ns: u64,
+    /// `W`: requests per second.
+    pub requests_per_s: f64,
+    /// `R`: bytes per second.
+    pub bytes_per_s: f64,
+    /// The phases, by [`Phase::index`].
+    pub phases: [PhaseLoad; PHASES],
+}
+
+impl Sample {
+    /// A period in which nothing happened, with these many threads in each phase.
+    pub fn of(period_ns: u64, threads: [u32; PHASES]) -> Sample {
+        let phases = threads.map(|threads| PhaseLoad { threads, ..PhaseLoad::default() });
+        Sample { period_ns, requests_per_s: 0.0, bytes_per_s: 0.0, phases }
+    }
+}
+
+/// Why a phase's target is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing asks for another count.
+    Steady,
+    /// Tasks wait, and there were threads left to give.
+    Grew,
+    /// Tasks wait, and another phase gave threads because none were left.
+    Took,
+    /// Another phase needed its threads more.
+    Gave,
+    /// It has more threads than the law computes for it.
+    Shrank,
+    /// The load is low: back to the initial count, or on the way.
+    Returned,
+    /// Tasks wait, but more threads would only compete for the cores.
+    HeldByCores,
+    /// Tasks wait, but all `M` threads are in use and no phase could give one.
+    HeldByTotal,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Reason; 8] = [
+        Reason::Steady,
+        Reason::Grew,
+        Reason::Took,
+        Reason::Gave,
+        Reason::Shrank,
+        Reason::Returned,
+        Reason::HeldByCores,
+        Reason::HeldByTotal,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Steady => "steady",
+            Reason::Grew => "grew",
+            Reason::Took => "took",
+            Reason::Gave => "gave",
+            Reason::Shrank => "shrank",
+            Reason::Returned => "returned",
+            Reason::HeldByCores => "held_by_cores",
+            Reason::HeldByTotal => "held_by_total",
+        }
+    }
+}
+
+/// What was decided for one phase, and from what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PhaseDecision {
+    /// What was seen.
+    pub load: PhaseLoad,
+    /// The target before this step: keta's `P_k(i)`.
+    pub before: u32,
+    /// What the law computed, before rounding and limits.
+    pub computed: f64,
+    /// The most threads that the cores can use in this phase now.
+    pub limit: u32,
+    /// The new target: keta's `P_k(i+1)`.
+    pub target: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What one step decided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// How many threads each phase should have, by [`Phase::index`].
+    pub targets: [u32; PHASES],
+    /// The load it was decided at.
+    pub load: Load,
+    /// The details, by [`Phase::index`].
+    pub phases: [PhaseDecision; PHASES],
+}
+
+/// Decides, period by period, how many threads each phase gets.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    settings: Settings,
+    monitor: Monitor,
+    targets: [u32; PHASES],
+    memories: [Memory; PHASES],
+}
+
+/// What is remembered of a phase: sums in which older periods count less and less, because one
+/// period may see few tasks, or none that ends.
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    busy_ns: f64,
+    blocked_ns: f64,
+    completions: f64,
+    arrivals_per_s: f64,
+    /// The threads that the delay law would give it if there were enough.
+    need: f64,
+    /// Periods in a row in which fewer threads would have done.
+    calm_periods: u32,
+}
+
+/// What is left of a remembered sum after each period.
+const KEEP: f64 = 0.7;
+
+/// Periods in a row in which fewer threads must have done before a phase gives some back: taking
+/// them back at the first empty list would only mean waking them again in the next period.
+const CALM_PERIODS: u32 = 5;
+
+impl Memory {
+    fn add(&mut self, load: &PhaseLoad, period_ns: f64) {
+        let busy_ns = load.busy.max(0.0) * period_ns;
+        self.busy_ns = KEEP * self.busy_ns + busy_ns;
+        self.blocked_ns = KEEP * self.blocked_ns + busy_ns * load.blocked.clamp(0.0, 1.0);
+        self.completions = KEEP * self.completions + load.completions as f64;
+        let arrivals_per_s = load.arrivals as f64 * 1e9 / period_ns;
+        self.arrivals_per_s += (1.0 - KEEP) * (arrivals_per_s - self.arrivals_per_s);
+    }
+
+    /// The most threads of this phase that `cores` can keep going.
+    fn limit(&self, cores: u32) -> f64 {
+        let blocked = if self.busy_ns > 0.0 { self.blocked_ns / self.busy_ns } else { 0.0 };
+        // Half a percent of a core less is rounding, not need for another thread.
+        (f64::from(cores) / (1.0 - blocked) - 0.005).ceil()
+    }
+
+    /// Notes whether fewer threads would have done in this period; says whether that has been so
+    /// for long enough.
+    fn calms(&mut self, fewer_would_do: bool) -> bool {
+        self.calm_periods = if fewer_would_do { self.calm_periods.saturating_add(1) } else { 0 };
+        self.calm_periods >= CALM_PERIODS
+    }
+}
+
+/// What a law asks for one phase.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    /// Before rounding and limits.
+    computed: f64,
+    /// After them.
+    wanted: u32,
+    /// The most that the cores can use.
+    limit: u32,
+    /// What becomes of the phase if nothing else happens to it.
+    reason: Reason,
+}
+
+impl Controller {
+    /// Starts with the initial counts.
+    ///
+    /// # Errors
+    /// If the settings contradict themselves.
+    pub fn new(settings: Settings) -> Result<Controller, SettingsError> {
+        settings.check()?;
+        let monitor = Monitor::new(settings.costs, settings.thresholds);
+        let targets = settings.initial;
+        Ok(Controller { settings, monitor, targets, memories: Default::default() })
+    }
+
+    /// What it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How many threads each phase should have now.
+    pub fn targets(&self) -> [u32; PHASES] {
+        self.targets
+    }
+
+    /// Takes what was seen in the period that just ended, and decides for the next one.
+    pub fn step(&mut self, sample: &Sample) -> Decision {
+        let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
+        let period_ns = sample.period_ns.max(1) as f64;
+        for (memory, phase) in self.memories.iter_mut().zip(&sample.phases) {
+            memory.add(phase, period_ns);
+        }
+        let before = self.targets;
+        let wishes = Phase::ALL.map(|phase| {
+            let mut wish = match self.settings.law {
+                Law::Queue => self.by_queue(phase, &sample.phases[phase.index()], &load),
+                Law::Delay => self.by_delay(phase, &sample.phases[phase.index()], period_ns),
+            };
+            self.bound(phase, &sample.phases[phase.index()], &mut wish);
+            wish
+        });
+        let mut reasons = wishes.map(|wish| wish.reason);
+        match self.settings.law {
+            Law::Queue => self.settle_by_queue(sample, &wishes, &mut reasons),
+            Law::Delay => self.settle_by_delay(&wishes, &mut reasons),
+        }
+        self.decision(sample, load, before, &wishes, reasons)
+    }
+
+    /// Applies to `wish` what holds for both laws.
+    fn bound(&self, phase: Phase, load: &PhaseLoad, wish: &mut Wish) {
+        let (before, initial) = (self.targets[phase.index()], self.settings.initial[phase.index()]);
+        let limit = self.memories[phase.index()].limit(self.settings.cores) as u32;
+        wish.limit = limit.clamp(initial, self.settings.most);
+        let computed = wish.computed.ceil().clamp(0.0, f64::from(self.settings.most)) as u32;
+        if computed < before {
+            // Not below the initial count, unless it is there because it gave threads away.
+            wish.wanted = computed.max(initial.min(before));
+            wish.reason = if wish.wanted < before { wish.reason } else { Reason::Steady };
+            return;
+        }
+        if computed == before || load.waiting == 0 {
+            // A phase that gave threads away gets them back without tasks waiting.
+            wish.wanted =
+                if load.waiting == 0 { initial.min(computed).max(before) } else { before };
+            wish.reason = if wish.wanted > before { Reason::Returned } else { Reason::Steady };
+            return;
+        }
+        // As many threads as tasks are enough.
+        let tasks = load.busy.max(0.0).ceil() as u32;
+        let wanted = computed.min(tasks.saturating_add(load.waiting));
+        wish.wanted = wanted.min(wish.limit).max(before);
+        wish.reason = match wish.wanted {
+            same if same == before && wanted > wish.limit => Reason::HeldByCores,
+            same if same == before => Reason::Steady,
+            _ => Reason::Grew,
+        };
+    }
+
+    /// Threads that no phase has.
+    fn free(&self) -> u32 {
+        self.settings.most.saturating_sub(self.targets.iter().sum())
+    }
+
+    /// Lowers a phase that wants fewer threads, and raises one that wants more as far as there are
+    /// free ones. Says how many it still lacks.
+    fn grant(&mut self, phase: Phase, wish: &Wish) -> u32 {
+        let free = self.free();
+        let target = &mut self.targets[phase.index()];
+        *target = wish.wanted.min(target.saturating_add(free));
+        wish.wanted.saturating_sub(*target)
+    }
+
+    fn decision(
+        &self,
+        sample: &Sample,
+        load: Load,
+        before: [u32; PHASES],
+        wishes: &[Wish; PHASES],
+        reasons: [Reason; PHASES],
+    ) -> Decision {
+        let phases = Phase::ALL.map(|phase| {
+            let index = phase.index();
+            PhaseDecision {
+                load: sample.phases[index],
+                before: before[index],
+                computed: wishes[index].computed,
+                limit: wishes[index].limit,
+                target: self.targets[index],
+                reason: reasons[index],
+            }
+        });
+        Decision { targets: self.targets, load, phases }
+    }
+}

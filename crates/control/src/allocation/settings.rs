@@ -1,0 +1,196 @@
+//! What an operator or a calibration decides about the thread allocation.
+
+use super::{PHASES, Phase};
+use crate::utilisation::{Costs, Thresholds};
+use std::fmt;
+
+/// By what the threads are allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Law {
+    /// By the length of each phase's list and the change of the request rate (keta §4.2).
+    Queue,
+    /// By the time that tasks wait in each phase's list: what keta §6 leaves as future work.
+    Delay,
+}
+
+/// The constants of the controller. Arrays are indexed by [`Phase::index`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Which law decides. Default: [`Law::Queue`].
+    pub law: Law,
+    /// How often, in milliseconds, an engine should take a sample and a step. At least 1; default 100.
+    pub period_ms: u32,
+    /// Threads of each phase at the start and at low load. At least 1 each; default 1.
+    pub initial: [u32; PHASES],
+    /// keta's `M`: threads of all phases together. At least the sum of `initial`; default 16 per core,
+    /// at most 1,024.
+    pub most: u32,
+    /// How many threads move from one phase to another in one step when all `M` are in use. At
+    /// least 1; default 2.
+    pub transfer: u32,
+    /// keta's `a_k`: threads per waiting task and step. Not negative; default 0.01, 0.02, 0.05, 0.1,
+    /// after keta's funnel: the later the phase, the heavier its tasks.
+    pub per_waiting: [f64; PHASES],
+    /// keta's `b_k`: threads per change of the request rate by 1/s. Not negative; default 0.00001,
+    /// 0.00002, 0.00005, 0.0001.
+    pub per_rate: [f64; PHASES],
+    /// The delay law: how long, in microseconds, a task may wait in a phase's list on average. At
+    /// least 1; default 1,000.
+    pub delay_us: u32,
+    /// Cores that the threads may use. At least 1.
+    pub cores: u32,
+    /// `c1` and `c2`. Default: [`Costs::uncalibrated`].
+    pub costs: Costs,
+    /// From which utilisation on the server counts as busy, and below which not any more.
+    pub thresholds: Thresholds,
+}
+
+impl Settings {
+    /// The defaults for a machine with so many cores.
+    pub fn for_cores(cores: u32) -> Settings {
+        let cores = cores.max(1);
+        Settings {
+            law: Law::Queue,
+            period_ms: 100,
+            initial: [1; PHASES],
+            most: cores.saturating_mul(16).min(1024),
+            transfer: 2,
+            per_waiting: [0.01, 0.02, 0.05, 0.1],
+            per_rate: [0.000_01, 0.000_02, 0.000_05, 0.000_1],
+            delay_us: 1_000,
+            cores,
+            costs: Costs::uncalibrated(cores),
+            thresholds: Thresholds::DEFAULT,
+        }
+    }
+
+    /// Whether the settings make sense together.
+    ///
+    /// # Errors
+    /// Names the first setting that does not.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        for phase in Phase::ALL {
+            if self.initial[phase.index()] == 0 {
+                return Err(SettingsError::NoThread { phase });
+            }
+            let factors = [self.per_waiting[phase.index()], self.per_rate[phase.index()]];
+            if factors.iter().any(|factor| !is_size(*factor)) {
+                return Err(SettingsError::Factor { phase });
+            }
+        }
+        let initial = self.initial.iter().map(|count| u64::from(*count)).sum();
+        if initial > u64::from(self.most) {
+            return Err(SettingsError::Most { initial, most: self.most });
+        }
+        let counts = [self.period_ms, self.transfer, self.delay_us, self.cores];
+        let names = ["period_ms", "transfer", "delay_us", "cores"];
+        if let Some(place) = counts.iter().position(|count| *count == 0) {
+            return Err(SettingsError::Zero { name: names[place] });
+        }
+        if !is_size(self.costs.request_s) || !is_size(self.costs.byte_s) {
+            return Err(SettingsError::Costs);
+        }
+        let Thresholds { busy, calm } = self.thresholds;
+        if !is_size(calm) || !is_size(busy) || calm >= busy {
+            return Err(SettingsError::Thresholds { busy, calm });
+        }
+        Ok(())
+    }
+}
+
+fn is_size(number: f64) -> bool {
+    number.is_finite() && number >= 0.0
+}
+
+/// Which settings contradict themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SettingsError {
+    /// A phase starts without a thread.
+    NoThread {
+        /// Which.
+        phase: Phase,
+    },
+    /// `a_k` or `b_k` is negative or no number.
+    Factor {
+        /// Of which phase.
+        phase: Phase,
+    },
+    /// The initial counts exceed `M`.
+    Most {
+        /// Their sum.
+        initial: u64,
+        /// `M`.
+        most: u32,
+    },
+    /// A count that must be at least 1 is 0.
+    Zero {
+        /// The field.
+        name: &'static str,
+    },
+    /// `c1` or `c2` is negative or no number.
+    Costs,
+    /// `calm` is not below `busy`, or one of them is negative or no number.
+    Thresholds {
+        /// The upper threshold.
+        busy: f64,
+        /// The lower one.
+        calm: f64,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::NoThread { phase } => {
+                write!(f, "phase {} needs at least one initial thread", phase.name())
+            }
+            SettingsError::Factor { phase } => {
+                write!(f, "the factors of phase {} must be numbers of at least 0", phase.name())
+            }
+            SettingsError::Most { initial, most } => {
+                write!(f, "the initial counts add up to {initial}, more than the {most} allowed")
+            }
+            SettingsError::Zero { name } => write!(f, "{name} must be at least 1"),
+            SettingsError::Costs => {
+                f.write_str("the costs of a request and a byte must be numbers of at least 0")
+            }
+            SettingsError::Thresholds { busy, calm } => {
+                write!(f, "the calm threshold {calm} must be at least 0 and below busy, {busy}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(change: impl FnOnce(&mut Settings)) -> Result<(), SettingsError> {
+        let mut settings = Settings::for_cores(2);
+        change(&mut settings);
+        settings.check()
+    }
+
+    #[test]
+    fn defaults_make_sense_on_every_machine() {
+        for cores in [0, 1, 2, 64, 10_000, u32::MAX] {
+            assert_eq!(Settings::for_cores(cores).check(), Ok(()), "{cores} cores");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let phase = Phase::Receive;
+        assert_eq!(with(|s| s.initial[1] = 0), Err(SettingsError::NoThread { phase }));
+        assert_eq!(with(|s| s.per_rate[1] = -1.0), Err(SettingsError::Factor { phase }));
+        assert_eq!(with(|s| s.per_waiting[1] = f64::NAN), Err(SettingsError::Factor { phase }));
+        let error = SettingsError::Most { initial: 2 * u64::from(u32::MAX) + 2, most: 32 };
+        assert_eq!(with(|s| s.initial = [u32::MAX, u32::MAX, 1, 1]), Err(error));
+        assert_eq!(with(|s| s.transfer = 0), Err(SettingsError::Zero { name: "transfer" }));
+        assert_eq!(with(|s| s.costs.byte_s = f64::INFINITY), Err(SettingsError::Costs));
+        let error = SettingsError::Thresholds { busy: 0.5, calm: 0.5 };
+        assert_eq!(with(|s| s.thresholds.calm = 0.5), Err(error));
+    }
+}

@@ -1,0 +1,29 @@
+//! Feedback and order as arithmetic: how many threads each phase gets, and what "busy" means.
+//!
+//! A server measures itself once per period; what it measured goes in, a decision comes out, with
+//! the inputs it was made from. Nothing here lies on a request's journey itself: an engine performs
+//! the decisions (wakes and parks threads), and the metrics show them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
+//! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
+//!
+//! It deliberately has no thread, no clock and no counter of its own: time is an argument.
+//!
+//! ```
+//! use forebay_control::allocation::{Controller, Phase, Sample, Settings};
+//!
+//! let mut controller = Controller::new(Settings::for_cores(2)).unwrap();
+//! let mut sample = Sample::of(100_000_000, controller.targets());
+//! // Twenty answers wait for a thread, and every thread of the phase hangs on a slow receiver.
+//! let send = &mut sample.phases[Phase::Send.index()];
+//! (send.waiting, send.busy, send.blocked) = (20, f64::from(send.threads), 1.0);
+//! let before = send.threads;
+//! let decision = controller.step(&sample);
+//! assert!(decision.targets[Phase::Send.index()] > before);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod allocation;
+pub mod utilisation;
