@@ -1,4 +1,5 @@
-//! Feedback and order as arithmetic: how many threads each phase gets, and what "busy" means.
+//! Feedback and order as arithmetic: how many threads each phase gets, what "busy" means,
+//! how long an idle connection is kept.
 //!
 //! A server measures itself once per period; what it measured goes in, a decision comes out, with
 //! the inputs it was made from. Nothing here lies on a request's journey itself: an engine performs
@@ -8,6 +9,8 @@
 //! |---|---|
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
+//! | [`regression`] | `c1` and `c2` from runs at saturation |
+//! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
 //!
@@ -26,4 +29,6 @@
 #![forbid(unsafe_code)]
 
 pub mod allocation;
+pub mod keep_alive;
+pub mod regression;
 pub mod utilisation;
