@@ -87,7 +87,7 @@ impl Handler for Echo {
 /// Plays the engine: receives `pieces` one after another, does jobs at once, collects what is sent.
 /// Returns it with how the connection was closed, if it was.
 fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closing>) {
-    let peer = Peer { remote: ([127, 0, 0, 1], 1).into(), local: ([127, 0, 0, 1], 80).into() };
+    let peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
     let mut handler = Echo::default();
     let mut out = Out::default();
     let metrics = Local::default();

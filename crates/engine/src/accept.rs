@@ -78,7 +78,7 @@ impl Entrance {
         watch.lap(Activity::Accept);
         match accepted {
             Ok(Accepted::Connection(socket, remote)) => {
-                self.decide(socket, Peer { remote, local: *local }, worker)
+                self.decide(socket, Peer::new(remote, *local), worker)
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {

@@ -203,7 +203,7 @@ mod tests {
         let mut lines = Lines::new();
         let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
         let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
-        let peer = Peer { remote: "127.0.0.1:4711".parse().unwrap(), local: address };
+        let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), address);
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);

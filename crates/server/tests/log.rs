@@ -23,7 +23,7 @@ fn open(path: &Path) -> Log {
 
 fn write(logger: &mut Logger, lines: u64) {
     let address = "127.0.0.1:1".parse().unwrap();
-    let peer = Peer { remote: address, local: address };
+    let peer = Peer::new(address, address);
     for number in 0..lines {
         let line = logger.line(&peer, None, 400).unwrap();
         logger.log(line, number);
@@ -90,9 +90,9 @@ fn several_lines_may_be_open_and_end_in_any_order() {
     let path = scratch.0.join("access.log");
     let log = open(&path);
     let mut logger = log.logger();
-    let peer = |port| Peer {
-        remote: format!("127.0.0.{port}:1").parse().unwrap(),
-        local: "127.0.0.1:80".parse().unwrap(),
+    let peer = |port| {
+        let remote = format!("127.0.0.{port}:1").parse().unwrap();
+        Peer::new(remote, "127.0.0.1:80".parse().unwrap())
     };
     let lines: Vec<_> = (1..=3).map(|n| logger.line(&peer(n), None, 400).unwrap()).collect();
     for (at, line) in lines.into_iter().enumerate().rev() {
@@ -183,7 +183,7 @@ fn what_cannot_be_opened_is_said_at_the_start() {
 fn off_logs_nothing() {
     let log = Log::open(&config::Log::default()).unwrap();
     let address = "127.0.0.1:1".parse().unwrap();
-    let peer = Peer { remote: address, local: address };
+    let peer = Peer::new(address, address);
     assert!(log.logger().line(&peer, None, 400).is_none());
     assert!(log.close(PATIENCE));
 }

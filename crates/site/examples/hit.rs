@@ -92,7 +92,7 @@ fn ask(
 
 fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
-    let peer = Peer { remote: address, local: address };
+    let peer = Peer::new(address, address);
     let mut done = None;
     loop {
         let date = b"Sun, 06 Nov 1994 08:49:37 GMT";

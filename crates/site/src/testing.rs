@@ -167,7 +167,7 @@ impl Client {
             panic!("not a whole head: {text}")
         };
         let address = "127.0.0.1:80".parse().unwrap();
-        let peer = Peer { remote: address, local: address };
+        let peer = Peer::new(address, address);
         let request = Request { head: &head, peer: &peer };
         let mut out = Out::default();
         let date: [u8; IMF_LEN] = date::format(784_111_777);

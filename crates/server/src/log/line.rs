@@ -78,7 +78,7 @@ pub fn combined(
     request: Option<&Request<'_>>,
     status: u16,
 ) -> usize {
-    push_address(out, peer.remote.ip());
+    push_address(out, peer.address().ip());
     out.extend_from_slice(b" - - [");
     out.extend_from_slice(&stamp.clf);
     out.extend_from_slice(b"] \"");
@@ -123,7 +123,7 @@ pub fn json(
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(&stamp.rfc3339);
     out.extend_from_slice(b"\",\"client\":\"");
-    push_address(out, peer.remote.ip());
+    push_address(out, peer.address().ip());
     out.push(b'"');
     if let Some(Request { head, .. }) = request {
         push_member(out, "method", head.method_text.as_bytes());
@@ -247,7 +247,7 @@ mod tests {
 
     /// The whole line with 512 bytes of body for a request, or for none.
     fn line(write: Write, remote: &str, request: &[u8]) -> String {
-        let peer = Peer { remote: remote.parse().unwrap(), local: "127.0.0.1:80".parse().unwrap() };
+        let peer = Peer::new(remote.parse().unwrap(), "127.0.0.1:80".parse().unwrap());
         let mut stamp = Stamp::default();
         stamp.set(NOW_MS);
         let mut room = Lines::new();
