@@ -27,6 +27,12 @@ pub(crate) enum Command {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Have the running server read its configuration file again
+    Reload {
+        /// The configuration file that the server was started with
+        #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+        config: PathBuf,
+    },
     /// Say what is wrong with a configuration file
     Check {
         /// The configuration file

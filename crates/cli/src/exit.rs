@@ -1,9 +1,11 @@
 //! What can go wrong, and the exit code of each. Codes follow sysexits.h where it has one.
 
 use forebay_server::config::Problem;
+use forebay_server::control_socket::Answer;
 use forebay_server::run::RunError;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// The exit codes, for `--help`.
 const CODES: [(u8, &str); 5] = [
@@ -19,7 +21,7 @@ const SIGNALS: [(&str, &str); 4] = [
     ("TERM, INT", "finish what is open, at most timeouts.drain; again: stop at once"),
     ("QUIT", "finish what is open, however long it takes"),
     ("USR1", "open the access log again, after it was renamed"),
-    ("HUP", "nothing: there is no reload yet"),
+    ("HUP", "read the configuration file again, as `forebay reload` does"),
 ];
 
 /// Why the command failed. Wrong usage is not among them: clap reports it and exits with 2.
@@ -29,6 +31,15 @@ pub(crate) enum Failure {
     Configuration(Vec<Problem>),
     /// The server could not start or go on.
     Run(RunError),
+    /// No server answers at its control socket.
+    Unreachable {
+        /// Where it should be.
+        socket: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The server said no.
+    Answered(Answer),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -38,7 +49,8 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Configuration(_) => 78,
-            Failure::Run(_) | Failure::Output(_) => 1,
+            Failure::Run(_) | Failure::Unreachable { .. } | Failure::Output(_) => 1,
+            Failure::Answered(answer) => answer.code,
         }
     }
 }
@@ -51,6 +63,13 @@ impl fmt::Display for Failure {
                 write!(f, "{}", lines.join("\n"))
             }
             Failure::Run(error) => write!(f, "forebay: {error}"),
+            Failure::Unreachable { socket, error } => write!(
+                f,
+                "forebay: no server answers at {}: {error}; is it running, with this configuration \
+                 file, as a user whose socket you may open?",
+                socket.display()
+            ),
+            Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
             Failure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")
             }

@@ -16,15 +16,17 @@ use args::{Args, Command, Serve};
 use clap::Parser;
 use exit::Failure;
 use forebay_server::config::{self, Access, Config, Problem};
+use forebay_server::control_socket;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match Args::parse().command {
-        Command::Serve(serve) => from_options(serve).and_then(run),
-        Command::Run { config } => load(&config).and_then(run),
+        Command::Serve(serve) => from_options(serve).and_then(|config| run(config, None)),
+        Command::Run { config } => load(&config).and_then(|read| run(read, Some(config))),
+        Command::Reload { config } => reload(&config),
         Command::Check { config, print } => check(&config, print),
         Command::Load(load) => return load::run(*load),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
@@ -38,8 +40,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config) -> Result<(), Failure> {
-    forebay_server::run::run(&config).map_err(Failure::Run)
+fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
+    forebay_server::run::run(config, file).map_err(Failure::Run)
+}
+
+/// Asks the server that runs `file` to read it again, and says what came of it.
+fn reload(file: &Path) -> Result<(), Failure> {
+    let socket = control_socket::usual_path(file);
+    match control_socket::ask(&socket, "reload") {
+        Ok(answer) if answer.code == 0 => {
+            say(answer.text.trim_end());
+            Ok(())
+        }
+        Ok(answer) => Err(Failure::Answered(answer)),
+        Err(error) => Err(Failure::Unreachable { socket, error }),
+    }
 }
 
 fn load(file: &Path) -> Result<Config, Failure> {

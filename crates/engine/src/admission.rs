@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Counts connections over all loops.
 #[derive(Debug)]
 pub struct Admission {
-    most: usize,
-    most_per_client: usize,
+    most: AtomicUsize,
+    most_per_client: AtomicUsize,
     open: AtomicUsize,
     shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
 }
@@ -29,18 +29,25 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
-    client: IpAddr,
+    /// Whom it is counted for, if clients are counted.
+    client: Option<IpAddr>,
 }
 
 impl Admission {
     /// At most `most` connections at once, `most_per_client` of them from one client.
     pub fn new(most: usize, most_per_client: usize) -> Arc<Admission> {
         Arc::new(Admission {
-            most,
-            most_per_client,
+            most: AtomicUsize::new(most),
+            most_per_client: AtomicUsize::new(most_per_client),
             open: AtomicUsize::new(0),
             shards: Default::default(),
         })
+    }
+
+    /// Other limits from now on. Connections above them stay.
+    pub fn limit(&self, most: usize, most_per_client: usize) {
+        self.most.store(most, Relaxed);
+        self.most_per_client.store(most_per_client, Relaxed);
     }
 
     /// Connections open now.
@@ -53,24 +60,22 @@ impl Admission {
     /// # Errors
     /// Which limit is in the way; nothing was counted then.
     pub fn enter(self: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
-        if self.open.fetch_add(1, Relaxed) >= self.most {
+        let (most, most_per_client) = (self.most.load(Relaxed), self.most_per_client.load(Relaxed));
+        if self.open.fetch_add(1, Relaxed) >= most {
             self.open.fetch_sub(1, Relaxed);
             return Err(Full::Total);
         }
-        if self.is_counted_per_client() {
+        let is_counted = most_per_client < most;
+        if is_counted {
             let mut clients = self.shard(client);
             let count = clients.entry(client).or_insert(0);
-            if *count >= self.most_per_client {
+            if *count >= most_per_client {
                 self.open.fetch_sub(1, Relaxed);
                 return Err(Full::Client);
             }
             *count += 1;
         }
-        Ok(Place { admission: Arc::clone(self), client })
-    }
-
-    fn is_counted_per_client(&self) -> bool {
-        self.most_per_client < self.most
+        Ok(Place { admission: Arc::clone(self), client: is_counted.then_some(client) })
     }
 
     fn shard(&self, client: IpAddr) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -86,13 +91,12 @@ impl Admission {
 impl Drop for Place {
     fn drop(&mut self) {
         self.admission.open.fetch_sub(1, Relaxed);
-        if self.admission.is_counted_per_client() {
-            let mut clients = self.admission.shard(self.client);
-            if let Some(count) = clients.get_mut(&self.client) {
-                *count -= 1;
-                if *count == 0 {
-                    clients.remove(&self.client);
-                }
+        let Some(client) = self.client else { return };
+        let mut clients = self.admission.shard(client);
+        if let Some(count) = clients.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&client);
             }
         }
     }

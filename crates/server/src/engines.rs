@@ -1,63 +1,82 @@
-//! Prepares the engine a plan names. Each loop or thread gets a handler and counters of its own; the
-//! counters are kept in a register for whoever reports them.
+//! Groups of workers: the engine of a plan on its listeners, from start to end.
+//!
+//! Each loop or thread gets a handler and counters of its own; the counters are kept in a register
+//! for whoever reports them. A group is never changed: a reload that wants another engine, other
+//! listeners or another number of workers starts a new group on the same sockets and lets the old
+//! one retire.
 
 use crate::config::Engine;
 use crate::handler::FastLane;
-use crate::listen::Listener;
-use crate::log::Log;
-use crate::plan::Plan;
+use crate::listen::Socket;
+use crate::live::Live;
+use crate::plan::GroupPlan;
 use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
-use forebay_engine::control::{Control, Ended};
+use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::settings::{Live, Settings};
+use forebay_engine::settings::{self, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
 use forebay_metrics::{Local, Totals};
-use forebay_site::{Content, Site};
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Paths a loop finds without asking the shared cache, and a thread, of which there may be many.
 const PATHS_OF_A_LOOP: usize = 4096;
 const PATHS_OF_A_THREAD: usize = 128;
 
-/// All counters of an engine: those of its loops and threads, and those of its helpers.
+/// All counters of the process: those of its loops and threads, and those of its helpers. They
+/// outlive who wrote to them, so that sums never fall; a later worker goes on with the counters of
+/// one that has ended.
 #[derive(Default)]
-pub struct Register(Mutex<Vec<Arc<Local>>>);
+pub struct Register(Mutex<Counters>);
+
+#[derive(Default)]
+struct Counters {
+    of_workers: Vec<Arc<Local>>,
+    of_helpers: Vec<Arc<[Local]>>,
+}
 
 impl Register {
-    /// New counters.
-    fn add(&self) -> Arc<Local> {
+    fn lock(&self) -> MutexGuard<'_, Counters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counters for a worker: those that nobody else holds any more, or new ones.
+    fn worker(&self) -> Arc<Local> {
+        let mut counters = self.lock();
+        // whoever else could take a reference needs the lock
+        let free = counters.of_workers.iter().find(|local| Arc::strong_count(local) == 1);
+        if let Some(free) = free {
+            return Arc::clone(free);
+        }
         let local = Arc::new(Local::default());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&local));
+        counters.of_workers.push(Arc::clone(&local));
         local
     }
 
-    /// What they add up to, with those of `helpers`.
-    pub fn totals(&self, helpers: &[Local]) -> Totals {
-        let locals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Totals::of(locals.iter().map(Arc::as_ref).chain(helpers))
+    /// Counters for so many helper threads.
+    pub fn helpers(&self, threads: usize) -> Arc<[Local]> {
+        let locals: Arc<[Local]> = (0..threads).map(|_| Local::default()).collect();
+        self.lock().of_helpers.push(Arc::clone(&locals));
+        locals
+    }
+
+    /// What they add up to.
+    pub fn totals(&self) -> Totals {
+        let counters = self.lock();
+        let helpers = counters.of_helpers.iter().flat_map(|locals| locals.iter());
+        Totals::of(counters.of_workers.iter().map(Arc::as_ref).chain(helpers))
     }
 }
 
-/// What engines are made of.
+/// What all groups share.
 #[derive(Clone)]
-pub struct Parts {
-    /// What was configured.
-    pub plan: Plan,
-    /// Timeouts and bounds.
-    pub settings: Arc<Live>,
-    /// What is served.
-    pub content: Arc<Content>,
-    /// Where it is logged.
-    pub log: Arc<Log>,
-    /// Where orders come from.
-    pub control: Arc<Control>,
+pub struct Common {
+    /// What handlers serve from.
+    pub live: Arc<Live>,
     /// The count of connections.
     pub admission: Arc<Admission>,
     /// Where the counters are kept.
@@ -65,9 +84,6 @@ pub struct Parts {
     /// Threads for jobs.
     pub helpers: Helpers<forebay_site::Job>,
 }
-
-/// A listening socket and the address it is bound to.
-type Socket = (OwnedFd, SocketAddr);
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.
 pub type Outcome = Result<Ended, String>;
@@ -104,87 +120,147 @@ impl Task {
     }
 }
 
-impl Parts {
-    /// Prepares the engine's threads for these listeners.
+/// A group that is ready to run.
+pub struct Prepared {
+    plan: GroupPlan,
+    control: Arc<Control>,
+    settings: Arc<settings::Live>,
+    tasks: Vec<Task>,
+}
+
+/// A running group.
+pub struct Group {
+    /// What it was made for.
+    pub plan: GroupPlan,
+    control: Arc<Control>,
+    settings: Arc<settings::Live>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that have not told how they ended.
+    running: usize,
+}
+
+impl Common {
+    /// Prepares the workers of a group; `hands` holds the sockets of each that accepts.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn prepare(&self, listeners: Vec<Listener>) -> io::Result<Vec<Task>> {
-        let mut entrances = by_entrance(listeners, self.plan.entrances).into_iter();
-        match self.plan.engine {
-            Engine::Event => entrances
+    pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
+        let control = Arc::new(Control::new(hands.len())?);
+        let settings = Arc::new(settings::Live::new(plan.settings.clone()));
+        let mut hands = hands.into_iter();
+        let tasks = match plan.engine {
+            Engine::Event => hands
                 .enumerate()
                 .map(|(index, listeners)| {
-                    let event_loop = self.event_loop(index, listeners)?;
+                    let metrics = self.register.worker();
+                    let event_loop = EventLoop::new(event::Parts {
+                        listeners,
+                        handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
+                        settings: Arc::clone(&settings),
+                        admission: Arc::clone(&self.admission),
+                        helpers: self.helpers.clone(),
+                        control: Arc::clone(&control),
+                        index,
+                        metrics,
+                    })?;
                     Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
                 })
-                .collect(),
+                .collect::<io::Result<_>>()?,
             Engine::Threads => {
-                let parts = self.blocking(entrances.next());
-                Ok(vec![Task::new("threads", || threads::run(parts))])
+                let parts = self.blocking(&plan, hands.next(), &settings, &control);
+                vec![Task::new("threads", || threads::run(parts))]
             }
             Engine::Pool => {
-                let parts = self.blocking(entrances.next());
-                Ok(vec![Task::new("pool", || pool::run(parts))])
+                let parts = self.blocking(&plan, hands.next(), &settings, &control);
+                vec![Task::new("pool", || pool::run(parts))]
             }
-        }
+        };
+        Ok(Prepared { plan, control, settings, tasks })
     }
 
-    fn event_loop(&self, index: usize, listeners: Vec<Socket>) -> io::Result<EventLoop<FastLane>> {
-        let metrics = self.register.add();
-        EventLoop::new(event::Parts {
-            listeners,
-            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
-            settings: Arc::clone(&self.settings),
-            admission: Arc::clone(&self.admission),
-            helpers: self.helpers.clone(),
-            control: Arc::clone(&self.control),
-            index,
-            metrics,
-        })
-    }
-
-    fn blocking(&self, entrance: Option<Vec<Socket>>) -> blocking::Parts<FastLane> {
-        let parts = self.clone();
+    fn blocking(
+        &self,
+        plan: &GroupPlan,
+        hand: Option<Vec<Socket>>,
+        settings: &Arc<settings::Live>,
+        control: &Arc<Control>,
+    ) -> blocking::Parts<FastLane> {
+        let common = self.clone();
         let make = move || {
-            let metrics = parts.register.add();
-            (parts.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD), metrics)
+            let metrics = common.register.worker();
+            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD), metrics)
         };
         blocking::Parts {
-            listeners: entrance.unwrap_or_default(),
+            listeners: hand.unwrap_or_default(),
             make: Box::new(make),
-            settings: Arc::clone(&self.settings),
+            settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
-            control: Arc::clone(&self.control),
-            threads: self.plan.workers,
+            control: Arc::clone(control),
+            threads: plan.workers,
         }
     }
 
     fn handler(&self, metrics: Arc<Local>, paths: usize) -> FastLane {
-        let now = worker::read_clocks();
-        let site = Site::new(Arc::clone(&self.content), metrics, now, paths);
-        FastLane::new(site, self.log.logger())
+        FastLane::new(Arc::clone(&self.live), metrics, paths, worker::read_clocks())
     }
 }
 
-/// Each entrance's sockets, with the addresses they are bound to.
-fn by_entrance(listeners: Vec<Listener>, entrances: usize) -> Vec<Vec<Socket>> {
-    let mut by_entrance: Vec<Vec<_>> = (0..entrances).map(|_| Vec::new()).collect();
-    for Listener { address, sockets } in listeners {
-        for (sockets_of_one, socket) in by_entrance.iter_mut().zip(sockets) {
-            sockets_of_one.push((socket, address));
+impl Prepared {
+    /// Starts all threads; each tells `tell` how it has ended. If one cannot be had, those that run
+    /// already retire.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn start(self, tell: impl Fn(Outcome) + Clone + Send + 'static) -> io::Result<Group> {
+        let Prepared { plan, control, settings, tasks } = self;
+        let mut threads = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            match task.spawn(tell.clone()) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    control.give(Order::Retire);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Group { plan, control, settings, running: threads.len(), threads })
+    }
+}
+
+impl Group {
+    /// Gives all its workers an order.
+    pub fn give(&self, order: Order) {
+        self.control.give(order);
+    }
+
+    /// Timeouts and bounds from now on.
+    pub fn set(&mut self, settings: Settings) {
+        self.plan.settings = settings.clone();
+        self.settings.set(settings);
+    }
+
+    /// One of its threads has told how it ended. Says whether it was the last.
+    pub fn thread_ended(&mut self) -> bool {
+        self.running = self.running.saturating_sub(1);
+        self.running == 0
+    }
+
+    /// Waits for threads that have told how they ended.
+    pub fn join(self) {
+        for thread in self.threads {
+            // a panic was told
+            let _ = thread.join();
         }
     }
-    by_entrance
 }
 
-/// Prepares to serve a handler of its own on one loop, apart from the engine: the admin listener.
+/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener.
 ///
 /// # Errors
 /// Lack of descriptors.
 pub fn prepare_apart<H>(
     name: &str,
-    listener: Listener,
+    listeners: Vec<Socket>,
     handler: H,
     control: Arc<Control>,
 ) -> io::Result<Task>
@@ -196,8 +272,8 @@ where
 {
     let event_loop = EventLoop::new(event::Parts {
         handler,
-        listeners: by_entrance(vec![listener], 1).remove(0),
-        settings: Arc::new(Live::new(Settings { sample: 0, ..Settings::default() })),
+        listeners,
+        settings: Arc::new(settings::Live::new(Settings { sample: 0, ..Settings::default() })),
         admission: Admission::new(256, 256),
         helpers: Helpers::new(Arc::new([]), 0),
         control,

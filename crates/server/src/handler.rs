@@ -1,20 +1,51 @@
 //! The handler of the fast lane: static content, and the access log of what was answered.
 
+use crate::live::Live;
 use crate::log::{Line, Logger};
-use forebay_conn::{Handler, Job, Now, Outcome, Peer, Piece, Reply, Request};
+use forebay_conn::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Reply, Request, Verdict};
+use forebay_metrics::Local;
 use forebay_site::Site;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-/// What one loop serves.
+/// What one loop or thread serves.
 pub struct FastLane {
+    live: Arc<Live>,
+    /// Which arrangement `site` and `logger` belong to.
+    generation: u64,
     site: Site,
     logger: Logger,
+    metrics: Arc<Local>,
+    /// Paths the site finds without asking the shared cache.
+    paths: usize,
+    now: Now,
 }
 
 impl FastLane {
-    /// Serves `site` and logs to `logger`.
-    pub fn new(site: Site, logger: Logger) -> FastLane {
-        FastLane { site, logger }
+    /// Serves the arrangement in force. The loop's own table has room for about `paths` paths.
+    pub fn new(live: Arc<Live>, metrics: Arc<Local>, paths: usize, now: Now) -> FastLane {
+        // before the arrangement: a newer one is then seen at the next look
+        let generation = live.generation();
+        let arrangement = live.current();
+        let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
+        let logger = arrangement.log.logger();
+        FastLane { live, generation, site, logger, metrics, paths, now }
+    }
+
+    /// Takes over the arrangement in force. Nothing that is still being sent depends on the one
+    /// before: bodies that outlive a turn are [held](Handler::hold).
+    #[cold]
+    fn take_over(&mut self) {
+        self.logger.flush();
+        *self =
+            FastLane::new(Arc::clone(&self.live), Arc::clone(&self.metrics), self.paths, self.now);
+    }
+
+    #[inline]
+    fn keep_up(&mut self) {
+        if self.live.generation() != self.generation {
+            self.take_over();
+        }
     }
 }
 
@@ -22,6 +53,12 @@ impl Handler for FastLane {
     type Body = forebay_site::Body;
     type Job = forebay_site::Job;
     type Line = Line;
+
+    #[inline]
+    fn verdict(&mut self, _: &Request<'_>) -> Verdict {
+        self.keep_up();
+        Verdict::Admit(Rank::FIRST)
+    }
 
     #[inline]
     fn process(
@@ -80,6 +117,8 @@ impl Handler for FastLane {
 
     #[inline]
     fn turn(&mut self, now: Now) {
+        self.now = now;
+        self.keep_up();
         self.site.turn(now);
         self.logger.turn(now.unix_ms);
     }

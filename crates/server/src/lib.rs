@@ -9,9 +9,12 @@
 //! | [`config`] | the table of settings; a file into a configuration, or what is wrong with it |
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`listen`] | listening sockets, one per loop and address |
-//! | [`engines`] | prepares the engine a plan names |
+//! | [`engines`] | groups of workers: an engine on its listeners |
+//! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
-//! | [`run`] | plan → running loops; signals, drain |
+//! | [`run`] | plan → running groups; signals, commands, drain |
+//! | [`reload`] | a changed file into everything that takes the place of what runs |
+//! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`log`] | the access log, off the hot path |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
@@ -30,9 +33,12 @@
 
 pub mod admin;
 pub mod config;
+pub mod control_socket;
 pub mod engines;
 pub mod handler;
 pub mod listen;
+pub mod live;
 pub mod log;
 pub mod plan;
+pub mod reload;
 pub mod run;

@@ -1,7 +1,7 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::{Config, Engine};
+use crate::config::{Config, Engine, Listen};
 use forebay_conn::Limits;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
@@ -17,17 +17,33 @@ const MOST_LINGERING: u64 = 1024;
 const POOL_THREADS: u64 = 64;
 const MOST_THREADS: u64 = 1024;
 
-/// A configuration resolved for this machine.
+/// An engine on its listeners.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct GroupPlan {
+    /// Where it accepts.
+    pub listen: Vec<Listen>,
     /// The engine.
     pub engine: Engine,
     /// Its loops, its threads, or how many threads it may have at once.
     pub workers: usize,
-    /// Listening sockets per address: one for each that accepts.
+    /// How many of them accept, each with listening sockets of its own.
     pub entrances: usize,
     /// What the engine keeps to.
     pub settings: Settings,
+}
+
+impl GroupPlan {
+    /// Whether workers made for `self` can go on for `other`, with its settings.
+    pub fn serves(&self, other: &GroupPlan) -> bool {
+        (&self.listen, self.engine, self.workers) == (&other.listen, other.engine, other.workers)
+    }
+}
+
+/// A configuration resolved for this machine.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The engines. No two share an address.
+    pub groups: Vec<GroupPlan>,
     /// What the content is.
     pub site: forebay_site::Settings,
     /// Connections at once, in all.
@@ -68,16 +84,19 @@ impl Plan {
         };
         let loops = if config.engine == Engine::Event { workers } else { 1 };
         Plan {
-            engine: config.engine,
-            workers,
-            entrances: loops,
-            settings: Settings {
-                limits: limits(config),
-                timeouts: timeouts(config),
-                lingering: (as_usize(lingering) / loops).min(most_lingering),
-                sample: config.sample.try_into().unwrap_or(u32::MAX),
-                ..Settings::default()
-            },
+            groups: vec![GroupPlan {
+                listen: config.listen.clone(),
+                engine: config.engine,
+                workers,
+                entrances: loops,
+                settings: Settings {
+                    limits: limits(config),
+                    timeouts: timeouts(config),
+                    lingering: (as_usize(lingering) / loops).min(most_lingering),
+                    sample: config.sample.try_into().unwrap_or(u32::MAX),
+                    ..Settings::default()
+                },
+            }],
             site: site(config, open_files),
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
@@ -141,7 +160,8 @@ mod tests {
     #[test]
     fn few_descriptors_still_leave_half_to_clients() {
         let plan = Plan::new(&Config::default(), 2, 100);
-        assert_eq!((plan.workers, plan.connections, plan.connections_per_client), (2, 50, 25));
+        assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
+        assert_eq!(plan.groups[0].workers, 2);
         assert_eq!(plan.site.cache.open_files, 25);
     }
 
@@ -152,6 +172,6 @@ mod tests {
         config.limits.requests_per_connection = 0;
         let plan = Plan::new(&config, 2, 20_000);
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));
-        assert_eq!(plan.settings.limits.requests, u32::MAX);
+        assert_eq!(plan.groups[0].settings.limits.requests, u32::MAX);
     }
 }

@@ -1,27 +1,31 @@
 //! A configuration in, a running server out; it returns when the server has stopped.
 //!
-//! Order at start: descriptors, sockets, content, log, loops, admin listener. At the end the same
-//! backwards. Signals arrive here, and only here.
+//! Order at start: descriptors, sockets, content, log, groups of workers, admin listener, control
+//! socket. At the end the same backwards. Signals and commands arrive here, and only here: this
+//! thread decides, one event after another.
 
 use crate::admin::{Admin, Snapshot};
 use crate::config::choice::Word;
 use crate::config::{Config, Listen};
-use crate::engines::{self, Outcome, Parts, Task};
-use crate::listen::{self, ListenError, Listener};
+use crate::control_socket::{self, Answer, Asked, ControlSocket};
+use crate::engines::{self, Common, Group, Outcome, Register, Task};
+use crate::listen::{LEAVE, ListenError, Listener, Listeners};
+use crate::live::{Arrangement, Live};
 use crate::log::{Log, LogError};
 use crate::plan::Plan;
-use crossbeam_channel::{Receiver, Sender, never, unbounded};
+use crate::reload::{self, Current, Next, ReloadError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::helpers::Helpers;
-use forebay_engine::settings::Live;
-use forebay_metrics::{Gauge, Local};
+use forebay_metrics::Gauge;
 use forebay_site::{Content, OpenError};
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::Write;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -33,6 +37,10 @@ const LOG_CLOSE: Duration = Duration::from_secs(2);
 /// send it to the process and to its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
+/// Groups that retire at the same time. Beyond that the oldest is drained: its clients are told to
+/// connect anew.
+const MOST_RETIRING: usize = 16;
+
 /// Why a server could not start, or did not end well.
 #[derive(Debug)]
 pub enum RunError {
@@ -42,6 +50,13 @@ pub enum RunError {
     Content(OpenError),
     /// The access log cannot be written.
     Log(LogError),
+    /// The control socket cannot be used.
+    ControlSocket {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The machine has no room for what a server needs: descriptors, threads, memory.
     Resources {
         /// What was wanted.
@@ -62,6 +77,14 @@ impl fmt::Display for RunError {
             RunError::Listen(error) => error.fmt(f),
             RunError::Content(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
+            RunError::ControlSocket { path, error } => {
+                write!(f, "cannot listen for commands at {}: {error}", path.display())?;
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => write!(f, "; another server has this socket"),
+                    io::ErrorKind::AlreadyExists => write!(f, "; there is a file with this name"),
+                    _ => Ok(()),
+                }
+            }
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
             RunError::LoopEnded { reason } => {
                 write!(f, "a loop has ended by itself ({reason}); the server stopped with it")
@@ -79,148 +102,400 @@ fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
-    Ended(Outcome),
+    /// A thread of the group with this number has ended.
+    Ended(u64, Outcome),
+    Asked(Asked),
+    Prepared(Result<Box<Next>, ReloadError>),
+}
+
+/// What is to be done a little later.
+enum Later {
+    /// These groups leave the listeners, which get no new connections any more.
+    Retire(Vec<u64>),
+    /// Nobody accepts from these any more.
+    Close { _listeners: Vec<Listener> },
+    /// The time for a drain is over.
+    Stop,
 }
 
 /// The parts of a running server that its main thread holds.
 struct Server {
-    control: Arc<Control>,
-    threads: Vec<JoinHandle<()>>,
+    config: Config,
+    /// Where it came from, if it can be read again.
+    file: Option<PathBuf>,
+    plan: Plan,
+    common: Common,
+    listeners: Arc<Mutex<Listeners>>,
+    /// With their numbers, oldest first, and whether they retire.
+    groups: Vec<(u64, bool, Group)>,
+    /// Groups there have been.
+    numbered: u64,
     admin: Option<(Arc<Control>, JoinHandle<()>)>,
-    admission: Arc<Admission>,
-    log: Arc<Log>,
-    drain: Duration,
+    _control_socket: Option<ControlSocket>,
+    reload: Reload,
+    later: Vec<(Instant, Later)>,
+    /// The signal that began the drain, and when.
+    draining: Option<(&'static str, Instant)>,
+    to_main: Sender<Event>,
     events: Receiver<Event>,
 }
 
-/// Serves what `config` says until a signal ends it.
+/// A reload that is being prepared, and who waits for one.
+#[derive(Default)]
+struct Reload {
+    is_under_way: bool,
+    /// Wait for the one under way.
+    waiting: Vec<Sender<Answer>>,
+    /// Came later: they want what the file says now.
+    again: Option<Vec<Sender<Answer>>>,
+}
+
+/// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
+/// read again at a reload.
 ///
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
-pub fn run(config: &Config) -> Result<(), RunError> {
+pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
     process::return_large_blocks();
     // signals wait for somebody to listen before there is anything they could interrupt
     let (to_main, events) = unbounded();
     listen_for_signals(to_main.clone()).map_err(resources("a thread for signals"))?;
-    let server = Server::start(config, to_main, events)?;
-    server.serve()
+    Server::start(config, file, to_main, events)?.serve()
 }
 
 impl Server {
     fn start(
-        config: &Config,
+        config: Config,
+        file: Option<PathBuf>,
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
-        let plan = Plan::new(config, process::usable_cores(), descriptors);
-        let listeners = listen::bind(&config.listen, plan.entrances).map_err(RunError::Listen)?;
-        let admin_listener = match config.admin.listen.0 {
-            Some(address) => {
-                let bound = listen::bind(&[Listen::At(address)], 1).map_err(RunError::Listen)?;
-                bound.into_iter().next()
-            }
-            None => None,
-        };
+        let plan = Plan::new(&config, process::usable_cores(), descriptors);
+        let mut listeners = Listeners::default();
+        let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
+        let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
         let log = Arc::new(Log::open(&config.log).map_err(RunError::Log)?);
-        let control = Control::new(plan.entrances).map_err(resources("descriptors"))?;
-        let helper_metrics: Arc<[Local]> = (0..plan.helpers).map(|_| Local::default()).collect();
-        let start_line = start_line(config, &plan, &listeners, admin_listener.as_ref());
-        let parts = Parts {
+        let register = Arc::<Register>::default();
+        let common = Common {
+            live: Arc::new(Live::new(Arrangement { content, log })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
-            helpers: Helpers::new(Arc::clone(&helper_metrics), plan.settings.sample),
-            settings: Arc::new(Live::new(plan.settings.clone())),
-            register: Arc::default(),
-            control: Arc::new(control),
-            log,
-            content,
-            plan,
+            helpers: Helpers::new(
+                register.helpers(plan.helpers),
+                config.sample.try_into().unwrap_or(u32::MAX),
+            ),
+            register,
         };
-        let admin = match admin_listener {
-            Some(listener) => Some(prepare_admin(listener, parts.clone(), helper_metrics)?),
+        let mut admin_address = None;
+        let admin = match config.admin.listen.0 {
+            Some(address) => {
+                let mut hands =
+                    listeners.take(&[Listen::At(address)], 1).map_err(RunError::Listen)?;
+                admin_address = listeners.addresses(&[Listen::At(address)]).first().copied();
+                Some(prepare_admin(hands.remove(0), address, &common, &plan)?)
+            }
             None => None,
         };
-        let tasks = parts.prepare(listeners).map_err(resources("a loop's descriptors"))?;
+        let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
+            common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
+        });
+        let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
+        let control_socket = match &file {
+            Some(file) => {
+                let path = control_socket::usual_path(file);
+                let tell = to_main.clone();
+                let opened =
+                    ControlSocket::open(&path, move |asked| drop(tell.send(Event::Asked(asked))));
+                Some(opened.map_err(|error| RunError::ControlSocket { path, error })?)
+            }
+            None => None,
+        };
+        let start_line = start_line(&plan, &config, &listeners, admin_address);
+        let mut server = Server {
+            config,
+            file,
+            plan,
+            common,
+            listeners: Arc::new(Mutex::new(listeners)),
+            groups: Vec::new(),
+            numbered: 0,
+            admin: None,
+            _control_socket: control_socket,
+            reload: Reload::default(),
+            later: Vec::new(),
+            draining: None,
+            to_main,
+            events,
+        };
         // clients are served from here on
-        let tell = move |outcome| drop(to_main.send(Event::Ended(outcome)));
-        let spawn = |task: Task| task.spawn(tell.clone()).map_err(resources("a thread"));
-        let threads = tasks.into_iter().map(spawn).collect::<Result<_, _>>()?;
-        let admin = match admin {
+        for prepared in prepared {
+            server.begin(prepared).map_err(resources("a thread"))?;
+        }
+        server.admin = match admin {
             Some((control, task)) => {
                 Some((control, task.spawn(|_| {}).map_err(resources("a thread"))?))
             }
             None => None,
         };
         let _ = writeln!(io::stderr(), "{start_line}");
-        let Parts { control, admission, log, plan, .. } = parts;
-        Ok(Server { control, threads, admin, admission, log, drain: plan.drain, events })
+        Ok(server)
     }
 
-    /// Waits for signals and for the loops to end.
-    fn serve(self) -> Result<(), RunError> {
+    /// Starts a group. Returns its number.
+    fn begin(&mut self, prepared: engines::Prepared) -> io::Result<u64> {
+        self.numbered += 1;
+        let (number, to_main) = (self.numbered, self.to_main.clone());
+        let tell = move |outcome| drop(to_main.send(Event::Ended(number, outcome)));
+        let group = prepared.start(tell)?;
+        self.groups.push((number, false, group));
+        Ok(number)
+    }
+
+    /// Waits for signals, for commands and for the groups to end.
+    fn serve(mut self) -> Result<(), RunError> {
         let mut ended = Ended::default();
-        let mut left = self.threads.len();
         let mut failure = None;
-        let mut reason = None;
-        let mut deadline = never();
-        let mut drain_began = Instant::now();
-        while left > 0 {
-            let event = crossbeam_channel::select! {
-                recv(self.events) -> event => event.ok(),
-                recv(deadline) -> _ => None,
-            };
-            match event {
-                Some(Event::Signal(SIGUSR1)) => self.log.reopen(),
-                Some(Event::Signal(SIGHUP)) => {
-                    say(format_args!("SIGHUP: there is no reload yet; nothing has changed"));
-                }
-                Some(Event::Signal(signal)) if reason.is_none() => {
-                    reason = Some(name(signal));
-                    drain_began = Instant::now();
-                    self.control.give(Order::Drain);
-                    if signal != SIGQUIT {
-                        deadline = crossbeam_channel::after(self.drain);
+        while !self.groups.is_empty() {
+            match self.next_event() {
+                Some(Event::Signal(SIGUSR1)) => self.common.live.current().log.reopen(),
+                Some(Event::Signal(SIGHUP)) => self.ask_for_reload(None),
+                Some(Event::Signal(signal)) => self.end(signal),
+                Some(Event::Asked(asked)) => self.answer(asked),
+                Some(Event::Prepared(next)) => self.finish_reload(next),
+                Some(Event::Ended(number, outcome)) => {
+                    match outcome {
+                        Ok(of_loop) => ended = ended + of_loop,
+                        Err(reason) => {
+                            failure = Some(reason);
+                            self.give_all(Order::Stop);
+                        }
                     }
-                    self.say_draining(name(signal), signal != SIGQUIT);
+                    self.thread_ended(number);
                 }
-                Some(Event::Signal(_)) if drain_began.elapsed() < SAME_SIGNAL => {}
-                Some(Event::Signal(signal)) => {
-                    say(format_args!("{} again: stopping now", name(signal)));
-                    self.control.give(Order::Stop);
-                }
-                Some(Event::Ended(Ok(of_loop))) => {
-                    ended = ended + of_loop;
-                    left -= 1;
-                }
-                Some(Event::Ended(Err(reason))) => {
-                    failure = Some(reason);
-                    left -= 1;
-                    self.control.give(Order::Stop);
-                }
-                None => {
-                    let open = self.admission.open();
-                    say(format_args!(
-                        "{:?} of draining are over, connections still open: {open}: \
-                         stopping now",
-                        self.drain
-                    ));
-                    deadline = never();
-                    self.control.give(Order::Stop);
-                }
+                None => {}
             }
         }
-        self.finish(reason.unwrap_or("failure"), ended);
+        let reason = self.draining.map_or("failure", |(signal, _)| signal);
+        self.finish(reason, ended);
         match failure {
             Some(reason) => Err(RunError::LoopEnded { reason }),
             None => Ok(()),
         }
     }
 
+    /// The next event, or `None` when something that was put off has been done.
+    fn next_event(&mut self) -> Option<Event> {
+        let due = self.later.iter().map(|(due, _)| *due).min();
+        let Some(due) = due else { return self.events.recv().ok() };
+        match self.events.recv_deadline(due) {
+            Ok(event) => return Some(event),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.later).into_iter().partition(|l| l.0 <= now);
+        self.later = later;
+        for (_, later) in due {
+            match later {
+                Later::Retire(numbers) => self.retire(&numbers),
+                Later::Close { .. } => {}
+                Later::Stop => {
+                    let open = self.common.admission.open();
+                    say(format_args!(
+                        "{:?} of draining are over, connections still open: {open}: stopping now",
+                        self.plan.drain
+                    ));
+                    self.give_all(Order::Stop);
+                }
+            }
+        }
+        None
+    }
+
+    /// Drains at the first signal, stops at the second.
+    fn end(&mut self, signal: i32) {
+        match self.draining {
+            None => {
+                self.draining = Some((name(signal), Instant::now()));
+                self.give_all(Order::Drain);
+                let is_bounded = signal != SIGQUIT;
+                if is_bounded {
+                    self.later.push((Instant::now() + self.plan.drain, Later::Stop));
+                }
+                self.say_draining(name(signal), is_bounded);
+            }
+            Some((_, began)) if began.elapsed() < SAME_SIGNAL => {}
+            Some(_) => {
+                say(format_args!("{} again: stopping now", name(signal)));
+                self.give_all(Order::Stop);
+            }
+        }
+    }
+
+    fn give_all(&self, order: Order) {
+        self.groups.iter().for_each(|(_, _, group)| group.give(order));
+    }
+
+    fn answer(&mut self, asked: Asked) {
+        let Asked { command, reply } = asked;
+        match command.as_str() {
+            "reload" => self.ask_for_reload(Some(reply)),
+            other => {
+                let text = format!("no command is called {other:?}\n");
+                let _ = reply.send(Answer { code: 2, text });
+            }
+        }
+    }
+
+    /// Begins a reload, or notes that one more is wanted.
+    fn ask_for_reload(&mut self, reply: Option<Sender<Answer>>) {
+        if self.reload.is_under_way {
+            self.reload.again.get_or_insert_default().extend(reply);
+            return;
+        }
+        self.reload.waiting.extend(reply);
+        let refused = match &self.file {
+            _ if self.draining.is_some() => ReloadError::Stopping,
+            None => ReloadError::NoFile,
+            Some(file) => {
+                let (file, current) = (file.clone(), self.current());
+                let to_main = self.to_main.clone();
+                let prepare = move || {
+                    let next = reload::prepare(&file, &current).map(Box::new);
+                    let _ = to_main.send(Event::Prepared(next));
+                };
+                let thread = std::thread::Builder::new().name("reload".to_owned());
+                match thread.spawn(prepare) {
+                    Ok(_) => {
+                        self.reload.is_under_way = true;
+                        return;
+                    }
+                    Err(error) => ReloadError::Resources(error),
+                }
+            }
+        };
+        self.finish_reload(Err(refused));
+    }
+
+    fn current(&self) -> Current {
+        let arrangement = self.common.live.current();
+        let groups = self.groups.iter().filter(|(_, is_retiring, _)| !is_retiring);
+        Current {
+            config: self.config.clone(),
+            plan: self.plan.clone(),
+            content: Arc::clone(&arrangement.content),
+            log: Arc::clone(&arrangement.log),
+            common: self.common.clone(),
+            groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
+            listeners: Arc::clone(&self.listeners),
+        }
+    }
+
+    /// Puts what was prepared in force, tells everybody who waits, and begins again if somebody
+    /// asked meanwhile.
+    fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
+        self.reload.is_under_way = false;
+        let result = match next {
+            Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
+            Ok(next) => self.put_in_force(*next),
+            Err(error) => Err(error),
+        };
+        let generation = self.common.live.generation();
+        let answer = match result {
+            Ok(()) => Answer { code: 0, text: format!("reloaded: generation {generation}\n") },
+            Err(error) => Answer {
+                code: error.code(),
+                text: format!("{error}\nnothing has changed: generation {generation}\n"),
+            },
+        };
+        answer.text.lines().for_each(|line| say(format_args!("reload: {line}")));
+        for reply in self.reload.waiting.drain(..) {
+            // who asked may be gone
+            let _ = reply.send(answer.clone());
+        }
+        if let Some(waiting) = self.reload.again.take() {
+            self.reload.waiting = waiting;
+            self.ask_for_reload(None);
+        }
+    }
+
+    fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
+        let Next { config, plan, content, log, common, kept, begun } = next;
+        let known = self.numbered;
+        for prepared in begun {
+            if let Err(error) = self.begin(prepared) {
+                let begun: Vec<_> = (known + 1..=self.numbered).collect();
+                self.retire(&begun);
+                return Err(ReloadError::Resources(error));
+            }
+        }
+        self.common = common;
+        let before = self.common.live.replace(Arrangement { content, log });
+        if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
+            before.content.retire();
+        }
+        self.common.admission.limit(plan.connections, plan.connections_per_client);
+        for (number, plan) in &kept {
+            let group = self.groups.iter_mut().find(|(known, ..)| known == number);
+            group.into_iter().for_each(|(_, _, group)| group.set(plan.settings.clone()));
+        }
+        let stays = |number: u64| number > known || kept.iter().any(|(kept, _)| *kept == number);
+        let leaving: Vec<u64> = self
+            .groups
+            .iter()
+            .filter(|(number, is_retiring, _)| !is_retiring && !stays(*number))
+            .map(|(number, ..)| *number)
+            .collect();
+        self.leave(leaving, &plan, &config);
+        (self.plan, self.config) = (plan, config);
+        Ok(())
+    }
+
+    /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
+    /// until what was on its way has arrived.
+    fn leave(&mut self, groups: Vec<u64>, plan: &Plan, config: &Config) {
+        let admin = config.admin.listen.0.map(Listen::At);
+        let wanted: Vec<Listen> =
+            plan.groups.iter().flat_map(|group| group.listen.clone()).chain(admin).collect();
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = listeners.leave(&wanted);
+        drop(listeners);
+        if left.is_empty() {
+            return self.retire(&groups);
+        }
+        let at = Instant::now() + LEAVE;
+        self.later.push((at, Later::Retire(groups)));
+        self.later.push((at + LEAVE, Later::Close { _listeners: left }));
+    }
+
+    fn retire(&mut self, numbers: &[u64]) {
+        for (number, is_retiring, group) in &mut self.groups {
+            if numbers.contains(number) {
+                *is_retiring = true;
+                group.give(Order::Retire);
+            }
+        }
+        let retiring = self.groups.iter().filter(|(_, is_retiring, _)| *is_retiring);
+        let most = retiring.clone().count().saturating_sub(MOST_RETIRING);
+        retiring.take(most).for_each(|(_, _, group)| group.give(Order::Drain));
+    }
+
+    fn thread_ended(&mut self, number: u64) {
+        let at = self
+            .groups
+            .iter_mut()
+            .position(|(known, _, group)| *known == number && group.thread_ended());
+        if let Some(at) = at {
+            self.groups.remove(at).2.join();
+        }
+    }
+
     fn say_draining(&self, signal: &str, bounded: bool) {
-        let open = self.admission.open();
-        let bound = if bounded { format!("at most {:?}", self.drain) } else { "no limit".into() };
+        let open = self.common.admission.open();
+        let bound =
+            if bounded { format!("at most {:?}", self.plan.drain) } else { "no limit".into() };
         say(format_args!(
             "{signal}: draining, connections open: {open}, {bound}; again to stop now"
         ));
@@ -228,15 +503,12 @@ impl Server {
 
     /// Ends what serves no clients, and says how it went.
     fn finish(self, reason: &str, ended: Ended) {
-        for thread in self.threads {
-            let _ = thread.join();
-        }
         if let Some((control, thread)) = self.admin {
             control.give(Order::Stop);
             let _ = thread.join();
         }
         let began = Instant::now();
-        if !self.log.close(LOG_CLOSE) {
+        if !self.common.live.current().log.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
@@ -249,16 +521,17 @@ impl Server {
 }
 
 fn prepare_admin(
-    listener: Listener,
-    parts: Parts,
-    helper_metrics: Arc<[Local]>,
+    hand: Vec<crate::listen::Socket>,
+    address: std::net::SocketAddr,
+    common: &Common,
+    plan: &Plan,
 ) -> Result<(Arc<Control>, Task), RunError> {
     let control = Arc::new(Control::new(1).map_err(resources("descriptors"))?);
     let started_ms = clock::coarse_ms();
-    let address = listener.address;
-    let source = Arc::new(move || snapshot(&parts, &helper_metrics, started_ms));
+    let (common, plan) = (common.clone(), plan.clone());
+    let source = Arc::new(move || snapshot(&common, &plan, started_ms));
     let handler = Admin::new(source, address);
-    let task = engines::prepare_apart("admin", listener, handler, Arc::clone(&control));
+    let task = engines::prepare_apart("admin", hand, handler, Arc::clone(&control));
     Ok((control, task.map_err(resources("the admin listener's descriptors"))?))
 }
 
@@ -285,49 +558,50 @@ fn name(signal: i32) -> &'static str {
 
 /// The first line: what is served, where, how.
 fn start_line(
-    config: &Config,
     plan: &Plan,
-    listeners: &[Listener],
-    admin: Option<&Listener>,
+    config: &Config,
+    listeners: &Listeners,
+    admin: Option<std::net::SocketAddr>,
 ) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let root = config.root.display();
-    let addresses: Vec<_> =
-        listeners.iter().map(|listener| format!("http://{}", listener.address)).collect();
-    let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.address));
-    format!(
-        "forebay {version}: serving {root} on {} (engine {}, workers {}{admin})",
-        addresses.join(" "),
-        plan.engine.word(),
-        plan.workers
-    )
+    let groups = plan.groups.iter().map(|group| {
+        let addresses = listeners.addresses(&group.listen);
+        let addresses: Vec<_> = addresses.iter().map(|at| format!("http://{at}")).collect();
+        let (engine, workers) = (group.engine.word(), group.workers);
+        format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
+    });
+    let groups = groups.collect::<Vec<_>>().join(" and ");
+    let admin = admin.map_or(String::new(), |admin| format!(", admin on {admin}"));
+    format!("forebay {version}: serving {root} on {groups}{admin}")
 }
 
 /// Everything the admin listener can report.
-fn snapshot(parts: &Parts, helper_metrics: &[Local], started_ms: u64) -> Snapshot {
-    let content = parts.content.figures();
+fn snapshot(common: &Common, plan: &Plan, started_ms: u64) -> Snapshot {
+    let arrangement = common.live.current();
+    let content = arrangement.content.figures();
     Snapshot {
-        totals: parts.register.totals(helper_metrics),
+        totals: common.register.totals(),
         gauges: vec![
-            (Gauge::Connections, parts.admission.open() as u64),
+            (Gauge::Connections, common.admission.open() as u64),
             (Gauge::CacheBytes, content.bytes),
             (Gauge::CacheEntries, content.entries),
             (Gauge::CacheEvictions, content.evictions),
             (Gauge::CacheInvalidations, content.invalidations),
             (Gauge::WatchedDirectories, content.watched_directories),
-            (Gauge::Helpers, parts.helpers.threads() as u64),
-            (Gauge::LogDropped, parts.log.dropped()),
+            (Gauge::Helpers, common.helpers.threads() as u64),
+            (Gauge::LogDropped, arrangement.log.dropped()),
             (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
         ],
         info: vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("engine", parts.plan.engine.word().to_owned()),
-            ("workers", parts.plan.workers.to_string()),
+            ("engine", plan.groups[0].engine.word().to_owned()),
+            ("workers", plan.groups[0].workers.to_string()),
         ],
     }
 }
 
 /// Tells the operator; standard error may be closed, which is no reason to stop.
-fn say(what: fmt::Arguments<'_>) {
+pub(crate) fn say(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "forebay: {what}");
 }

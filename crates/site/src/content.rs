@@ -102,6 +102,14 @@ impl Content {
         }
     }
 
+    /// Another content has taken its place: lets go of everything cached, although somebody may hold
+    /// this for a while. What is asked for nevertheless is made anew each time.
+    pub fn retire(&self) {
+        for (site, place) in (0..).zip(&self.places) {
+            self.flush(site, &place.current());
+        }
+    }
+
     fn start_watching(self: &Arc<Content>) -> Result<(), OpenError> {
         self.look_at_roots();
         let content = Arc::downgrade(self);

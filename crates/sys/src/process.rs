@@ -35,6 +35,11 @@ pub fn reserve_descriptor() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/null", flags, Mode::empty())?)
 }
 
+/// The effective user id.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// How many threads can run at once: the cores this process may use, cut by the quota of its
 /// cgroup; at least 1.
 pub fn usable_cores() -> usize {

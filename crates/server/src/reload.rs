@@ -1,0 +1,154 @@
+//! From a changed configuration file to everything that takes the place of what runs, or the reason
+//! why nothing changes.
+//!
+//! [`prepare`] may block (files, name lookups, slow disks) and runs on a thread of its own. It
+//! touches nothing that serves clients. What it returns is put in force by [`run`](crate::run) in
+//! one go.
+
+use crate::config::{self, Config, Problem};
+use crate::engines::{Common, Prepared};
+use crate::listen::{ListenError, Listeners};
+use crate::log::{Log, LogError};
+use crate::plan::{GroupPlan, Plan};
+use crate::run::say;
+use forebay_engine::helpers::Helpers;
+use forebay_site::{Content, OpenError};
+use forebay_sys::process;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
+
+/// What runs now, as far as a reload can keep it.
+pub struct Current {
+    /// The configuration in force.
+    pub config: Config,
+    /// What it came to.
+    pub plan: Plan,
+    /// What is served.
+    pub content: Arc<Content>,
+    /// Where it is logged.
+    pub log: Arc<Log>,
+    /// What the groups share.
+    pub common: Common,
+    /// The groups that do not retire: their numbers and what they were made for.
+    pub groups: Vec<(u64, GroupPlan)>,
+    /// The listening sockets.
+    pub listeners: Arc<Mutex<Listeners>>,
+}
+
+/// Everything a new configuration needs, ready to be put in force.
+pub struct Next {
+    /// The new configuration.
+    pub config: Config,
+    /// What it comes to.
+    pub plan: Plan,
+    /// What is served; the same object if nothing about it changes.
+    pub content: Arc<Content>,
+    /// Where it is logged; the same object if nothing about it changes.
+    pub log: Arc<Log>,
+    /// Threads for jobs, and new ones if their number changes.
+    pub common: Common,
+    /// Groups that go on with other settings.
+    pub kept: Vec<(u64, GroupPlan)>,
+    /// Groups that begin.
+    pub begun: Vec<Prepared>,
+}
+
+/// Why a reload changes nothing.
+#[derive(Debug)]
+pub enum ReloadError {
+    /// The configuration is wrong, everything listed.
+    Configuration(Vec<Problem>),
+    /// Something can be decided at the start only.
+    Restart {
+        /// The setting.
+        key: &'static str,
+    },
+    /// An address cannot be listened on.
+    Listen(ListenError),
+    /// The content cannot be served.
+    Content(OpenError),
+    /// The access log cannot be written.
+    Log(LogError),
+    /// The machine has no room: descriptors, threads, memory.
+    Resources(io::Error),
+    /// There is no file to read again.
+    NoFile,
+    /// The server is about to stop.
+    Stopping,
+}
+
+impl ReloadError {
+    /// The exit code of a command that meets it.
+    pub fn code(&self) -> u8 {
+        match self {
+            ReloadError::Configuration(_) => 78,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for ReloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReloadError::Configuration(problems) => {
+                let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
+            ReloadError::Restart { key } => {
+                write!(f, "{key} cannot change while the server runs: restart it")
+            }
+            ReloadError::Listen(error) => error.fmt(f),
+            ReloadError::Content(error) => error.fmt(f),
+            ReloadError::Log(error) => error.fmt(f),
+            ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
+            ReloadError::NoFile => {
+                f.write_str("this server was started without a configuration file")
+            }
+            ReloadError::Stopping => f.write_str("the server is about to stop"),
+        }
+    }
+}
+
+impl std::error::Error for ReloadError {}
+
+/// Reads `file` and prepares what it says. Until the result is put in force, everything goes on as
+/// before; if it is dropped, nothing has happened.
+///
+/// # Errors
+/// What is in the way.
+pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
+    let config = config::load(file).map_err(ReloadError::Configuration)?;
+    let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
+    let plan = Plan::new(&config, process::usable_cores(), descriptors);
+    let content = if plan.site == current.plan.site {
+        Arc::clone(&current.content)
+    } else {
+        let notice = |notice| say(format_args!("{notice}"));
+        Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
+    };
+    let log = if config.log == current.config.log {
+        Arc::clone(&current.log)
+    } else {
+        Arc::new(Log::open(&config.log).map_err(ReloadError::Log)?)
+    };
+    let mut common = current.common.clone();
+    let same_helpers = plan.helpers == current.plan.helpers;
+    if !same_helpers {
+        let locals = common.register.helpers(plan.helpers);
+        common.helpers = Helpers::new(locals, config.sample.try_into().unwrap_or(u32::MAX));
+    }
+    let (mut kept, mut begun) = (Vec::new(), Vec::new());
+    let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+    for group in &plan.groups {
+        let runs = current.groups.iter().find(|(_, runs)| same_helpers && runs.serves(group));
+        if let Some((number, _)) = runs {
+            kept.push((*number, group.clone()));
+            continue;
+        }
+        let hands = listeners.take(&group.listen, group.entrances).map_err(ReloadError::Listen)?;
+        begun.push(common.prepare(group.clone(), hands).map_err(ReloadError::Resources)?);
+    }
+    drop(listeners);
+    Ok(Next { config, plan, content, log, common, kept, begun })
+}
