@@ -38,6 +38,8 @@ pub enum Step<J> {
     Send,
     /// Have this done, then advance with the result in [`Context::done`].
     Process(J),
+    /// A request is to be answered: [`Conn::advance`]. Only [`Conn::advance_to_answer`] says so.
+    Answer,
     /// Nothing until the job is done.
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
@@ -124,8 +126,8 @@ enum State {
     Head,
     /// The parked request's body is being discarded.
     Body(Skipper),
-    /// The parked request's job is to be started.
-    Job,
+    /// The parked request's job is to be started, or, if it has none, it is to be answered.
+    Parked,
     /// The parked request's job is running.
     Waiting,
     /// The parked request is somebody else's.
@@ -167,23 +169,43 @@ impl<H: Handler> Conn<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Step<H::Job> {
+        self.go::<true, S>(cx, input)
+    }
+
+    /// As [`advance`](Conn::advance), but an admitted request is put aside and not answered: where
+    /// the process stage is somebody else's.
+    pub fn advance_to_answer<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
+        self.go::<false, S>(cx, input)
+    }
+
+    #[inline]
+    fn go<const ANSWERS: bool, S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
         loop {
             if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
                 return Step::Send;
             }
             let blocked = match &mut self.state {
-                State::Head => self.receive(cx, input),
-                State::Body(_) => self.discard(cx, input),
+                State::Head => self.receive::<ANSWERS, S>(cx, input),
+                State::Body(_) => self.discard::<ANSWERS, S>(cx, input),
                 State::Waiting if cx.done.is_some() => self.answer_parked(cx, input),
                 State::Waiting => Some(Step::Wait),
                 // what was answered before goes out before anything that may take long
                 _ if !cx.out.is_empty() => Some(Step::Send),
-                State::Job => match self.job.take() {
+                State::Parked => match self.job.take() {
                     Some(job) => {
                         self.state = State::Waiting;
                         Some(Step::Process(job))
                     }
-                    None => Some(Step::Close(Closing::Reset)),
+                    None if ANSWERS => self.answer_parked(cx, input),
+                    None => Some(Step::Answer),
                 },
                 State::HandOver => Some(Step::HandOver),
                 State::Last(closing) => Some(Step::Close(*closing)),
@@ -200,7 +222,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// The receive stage: finds the next head and has it answered.
-    fn receive<S: Stopwatch>(
+    fn receive<const ANSWERS: bool, S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
@@ -223,7 +245,7 @@ impl<H: Handler> Conn<H> {
             Ok(Parsed::Partial) => None,
             Ok(Parsed::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
-                self.complete(cx, &head, input);
+                self.complete::<ANSWERS, S>(cx, &head, input);
                 Some(head.len)
             }
             Err(error) => {
@@ -241,7 +263,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// A whole head is there: discard the body that follows it, or answer.
-    fn complete<S: Stopwatch>(
+    fn complete<const ANSWERS: bool, S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         head: &Head<'_>,
@@ -255,6 +277,11 @@ impl<H: Handler> Conn<H> {
             Verdict::Reset => return self.state = State::Last(Closing::Reset),
         }
         if head.framing == Framing::None {
+            if !ANSWERS {
+                self.park(bytes);
+                self.state = State::Parked;
+                return;
+            }
             let answer = self.answer(cx, head);
             let unread = input.len() > head.len;
             return self.proceed(answer, bytes, unread);
@@ -276,7 +303,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// Skips the parked request's body; then the request is answered.
-    fn discard<S: Stopwatch>(
+    fn discard<const ANSWERS: bool, S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
@@ -286,7 +313,14 @@ impl<H: Handler> Conn<H> {
             Ok(skipped) => {
                 let done = skipper.is_done();
                 input.consume(skipped);
-                if done { self.answer_parked(cx, input) } else { Some(Step::Receive) }
+                if !done {
+                    return Some(Step::Receive);
+                }
+                if ANSWERS {
+                    return self.answer_parked(cx, input);
+                }
+                self.state = State::Parked;
+                None
             }
             Err(error) => {
                 let is_head = is_head(&self.parked);
@@ -370,7 +404,7 @@ impl<H: Handler> Conn<H> {
             Answer::Job(job) => {
                 self.park(head);
                 self.job = Some(job);
-                State::Job
+                State::Parked
             }
             Answer::HandOver => {
                 self.park(head);
@@ -488,7 +522,7 @@ impl<H: Handler> Conn<H> {
             }
             State::Head => Await::Head,
             State::Body(_) => Await::Body,
-            State::Job | State::Waiting | State::HandOver => Await::Job,
+            State::Parked | State::Waiting | State::HandOver => Await::Job,
             State::Last(_) => Await::Send,
         }
     }

@@ -84,9 +84,16 @@ impl Handler for Echo {
     fn hand_over(&mut self, _: OwnedFd, _: Vec<u8>, _: &Peer) {}
 }
 
-/// Plays the engine: receives `pieces` one after another, does jobs at once, collects what is sent.
-/// Returns it with how the connection was closed, if it was.
+/// Plays the engine, with all stages in one turn and with a turn for each: both must come to the
+/// same. Returns what was sent, with how the connection was closed, if it was.
 fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closing>) {
+    let together = turns(pieces, limits, budget, false);
+    assert_eq!(turns(pieces, limits, 1, true), together, "left: a turn for each stage");
+    together
+}
+
+/// Receives `pieces` one after another, does jobs at once, collects what is sent.
+fn turns(pieces: &[&[u8]], limits: Limits, budget: u32, apart: bool) -> (String, Option<Closing>) {
     let peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
     let mut handler = Echo::default();
     let mut out = Out::default();
@@ -97,6 +104,7 @@ fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closin
     let mut sent = String::new();
     let mut arriving = pieces.iter();
     let mut done = None;
+    let mut answers = !apart;
     'turns: for _ in 0..100_000 {
         let mut cx = Context {
             handler: &mut handler,
@@ -112,7 +120,12 @@ fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closin
         };
         conn.resume(&mut input);
         loop {
-            match conn.advance(&mut cx, &mut input) {
+            let step = if answers {
+                conn.advance(&mut cx, &mut input)
+            } else {
+                conn.advance_to_answer(&mut cx, &mut input)
+            };
+            match step {
                 Step::Receive => match arriving.next() {
                     Some(piece) => {
                         input.room()[..piece.len()].copy_from_slice(piece);
@@ -124,6 +137,17 @@ fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closin
                     sent.push_str(std::str::from_utf8(&cx.out.bytes).unwrap());
                     cx.out.clear();
                     conn.sent(cx.handler);
+                    if apart {
+                        answers = false;
+                        conn.suspend(&mut input);
+                        continue 'turns;
+                    }
+                }
+                Step::Answer => {
+                    assert!(apart && !answers, "it was to be answered at once");
+                    answers = true;
+                    conn.suspend(&mut input);
+                    continue 'turns;
                 }
                 Step::Process(Work) => {
                     assert!(cx.out.is_empty(), "an answer waits for the next one's job");

@@ -4,17 +4,15 @@
 //! lane run one after another, so that a file whose read hangs holds one thread.
 
 use crate::control::Control;
+use crate::lanes::{Entry, Lanes};
 use crate::watch::Watch;
 use forebay_conn::Job;
+use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Jobs of one lane that may wait. Their connections may be gone long before a file that hangs lets
-/// go of them.
-const MOST_WAITING: usize = 16 * 1024;
 
 /// A thread ends after this long without work.
 const IDLE: Duration = Duration::from_secs(10);
@@ -39,7 +37,8 @@ impl<D> Mailbox<D> {
         std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn post(&self, token: u64, result: Option<D>) {
+    /// Puts a result in; the loop is woken.
+    pub fn post(&self, token: u64, result: Option<D>) {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         results.push((token, result));
         if results.len() == 1 {
@@ -69,8 +68,7 @@ struct Shared<J: Job> {
 
 struct State<J: Job> {
     ready: VecDeque<Task<J>>,
-    /// Lanes with a job in `ready` or running, and what waits behind it.
-    lanes: HashMap<u64, VecDeque<Task<J>>>,
+    lanes: Lanes<Task<J>>,
     idle: usize,
     threads: usize,
     /// Which of `metrics` no thread uses.
@@ -89,7 +87,7 @@ impl<J: Job> Helpers<J> {
     pub fn new(metrics: Arc<[Local]>, sample: u32) -> Helpers<J> {
         let state = State {
             ready: VecDeque::new(),
-            lanes: HashMap::new(),
+            lanes: Lanes::default(),
             idle: 0,
             threads: 0,
             free: (0..metrics.len()).collect(),
@@ -102,23 +100,29 @@ impl<J: Job> Helpers<J> {
     pub fn threads(&self) -> usize {
         self.shared.lock().threads
     }
+}
 
+/// Threads that do the jobs of loops.
+pub trait Crew<J: Job> {
     /// Has `job` done; its result comes to `mailbox` with `token`. `false` if too many jobs of its
-    /// lane are waiting; then it is not done.
+    /// lane are waiting; then it is not done. `phase` is what the request needs it for:
+    /// [`Phase::Process`] to be answered, [`Phase::Send`] to have more of its answer in memory.
     #[must_use]
-    pub fn submit(&self, job: J, token: u64, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
+    fn submit(&self, job: J, phase: Phase, token: u64, mailbox: &Arc<Mailbox<J::Done>>) -> bool;
+}
+
+impl<J: Job> Crew<J> for Helpers<J> {
+    fn submit(&self, job: J, _: Phase, token: u64, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
         let task = Task { lane: job.lane(), job, token, mailbox: Arc::clone(mailbox) };
         let mut state = self.shared.lock();
-        if let Some(waiting) = state.lanes.get_mut(&task.lane) {
-            let has_room = waiting.len() < MOST_WAITING;
-            if has_room {
-                waiting.push_back(task);
+        match state.lanes.enter(task.lane, task) {
+            Entry::Full => return false,
+            Entry::Waits => {}
+            Entry::Free(task) => {
+                state.ready.push_back(task);
+                self.shared.wake_or_spawn(&mut state, &self.shared);
             }
-            return has_room;
         }
-        state.lanes.insert(task.lane, VecDeque::new());
-        state.ready.push_back(task);
-        self.shared.wake_or_spawn(&mut state, &self.shared);
         true
     }
 }
@@ -180,10 +184,9 @@ impl<J: Job> Shared<J> {
     /// A job of this lane has ended: the next one may run.
     fn finish(&self, lane: u64) {
         let mut state = self.lock();
-        match state.lanes.get_mut(&lane).and_then(VecDeque::pop_front) {
+        if let Some(task) = state.lanes.leave(lane) {
             // this thread comes for it itself
-            Some(task) => state.ready.push_back(task),
-            None => drop(state.lanes.remove(&lane)),
+            state.ready.push_back(task);
         }
     }
 }
@@ -224,7 +227,7 @@ mod tests {
     }
 
     fn give(helpers: &Helpers<Call>, call: Call, token: u64, mailbox: &Arc<Mailbox<u64>>) {
-        assert!(helpers.submit(call, token, mailbox));
+        assert!(helpers.submit(call, Phase::Process, token, mailbox));
     }
 
     #[test]

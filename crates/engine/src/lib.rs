@@ -15,6 +15,7 @@
 //! | [`accept`] | who is let in, and what happens when nobody can be |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
+//! | [`lanes`] | jobs of one file one after another |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
@@ -29,6 +30,7 @@ pub mod blocking;
 pub mod control;
 pub mod event;
 pub mod helpers;
+pub mod lanes;
 pub mod pool;
 pub mod send;
 pub mod settings;

@@ -73,7 +73,7 @@ pub fn serve<H: Handler>(
                     break closing;
                 }
             }
-            Fate::Yields => wait.pass(),
+            Fate::Yields | Fate::Next(_) => wait.pass(),
             Fate::Job(job) => {
                 worker.count(Counter::Jobs);
                 done = wait.job(job, worker);

@@ -9,6 +9,7 @@ use crate::watch::Watch;
 use forebay_conn::{
     Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Reply, Step,
 };
+use forebay_control::allocation::Phase;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::clock;
@@ -46,6 +47,8 @@ pub enum Fate<J> {
     Waits,
     /// It can go on, after its neighbours.
     Yields,
+    /// It goes to another phase; only [`Worker::phase`] says so.
+    Next(Phase),
     /// It waits for this job.
     Job(J),
     /// It goes to [`Handler::hand_over`].
@@ -200,24 +203,44 @@ impl<H: Handler> Worker<H> {
         served: &mut Served<H>,
         done: Option<<H::Job as Job>::Done>,
     ) -> Fate<H::Job> {
-        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done))) {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, None))) {
             Ok(fate) => fate,
-            Err(_) => {
-                self.count(Counter::Panics);
-                self.out.clear();
-                self.input.clear();
-                served.pending = None;
-                Fate::Closes(Closing::Reset)
-            }
+            Err(_) => self.panicked(served),
         }
     }
 
-    #[inline]
+    /// As [`turn`](Worker::turn), of one request and with the steps of one phase only: receive and
+    /// parse, answer, or send. Where the next step is another phase's, the turn ends.
+    pub fn phase(
+        &mut self,
+        phase: Phase,
+        served: &mut Served<H>,
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Fate<H::Job> {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, Some(phase)))) {
+            Ok(fate) => fate,
+            Err(_) => self.panicked(served),
+        }
+    }
+
+    #[cold]
+    fn panicked(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+        self.count(Counter::Panics);
+        self.out.clear();
+        self.input.clear();
+        served.pending = None;
+        Fate::Closes(Closing::Reset)
+    }
+
+    /// All steps, or those of the phase `only`. Inlined, so that a whole turn does not ask which.
+    #[inline(always)]
     fn take_turn(
         &mut self,
         served: &mut Served<H>,
         done: Option<<H::Job as Job>::Done>,
+        only: Option<Phase>,
     ) -> Fate<H::Job> {
+        let is_elsewhere = |phase| only.is_some_and(|only| only != phase);
         let sampled = self.is_sampled();
         let mut watch = Watch::new(&self.metrics, sampled);
         let input = &mut self.input;
@@ -228,7 +251,12 @@ impl<H: Handler> Worker<H> {
             limits: &self.settings.limits,
             date: &self.date,
             draining: self.draining,
-            budget: self.settings.turn_requests,
+            budget: match only {
+                None => self.settings.turn_requests,
+                // what follows in a pipeline is received again
+                Some(Phase::Send) => 0,
+                Some(_) => 1,
+            },
             done,
             metrics: &self.metrics,
             watch: &mut watch,
@@ -241,8 +269,13 @@ impl<H: Handler> Worker<H> {
         }
         let mut budget = self.settings.turn_bytes;
         let fate = loop {
-            let step =
-                if cx.out.is_empty() { served.conn.advance(&mut cx, input) } else { Step::Send };
+            let step = if !cx.out.is_empty() {
+                Step::Send
+            } else if is_elsewhere(Phase::Process) {
+                served.conn.advance_to_answer(&mut cx, input)
+            } else {
+                served.conn.advance(&mut cx, input)
+            };
             match step {
                 Step::Receive if !served.readable => {
                     let idle = input.is_empty() && served.conn.awaits() == Await::Idle;
@@ -252,6 +285,7 @@ impl<H: Handler> Worker<H> {
                         Fate::Waits
                     };
                 }
+                Step::Receive if is_elsewhere(Phase::Receive) => break Fate::Next(Phase::Receive),
                 Step::Receive => {
                     let room = input.room();
                     let most = room.len();
@@ -269,6 +303,7 @@ impl<H: Handler> Worker<H> {
                         Received::Broken => break Fate::Closes(Closing::Reset),
                     }
                 }
+                Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (progress, tally) = send::send(
                         served.socket.as_fd(),
@@ -299,7 +334,9 @@ impl<H: Handler> Worker<H> {
                     }
                 }
                 Step::Process(job) => break Fate::Job(job),
+                Step::Answer => break Fate::Next(Phase::Process),
                 Step::Wait => break Fate::Waits,
+                Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
                 Step::HandOver => break Fate::HandOver,
                 // More may have arrived while the answer was on its way.

@@ -4,10 +4,11 @@ use super::connection::Connection;
 use super::{EventLoop, FIRST_LISTENER, token};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::admission::Place;
+use crate::helpers::Crew;
 use crate::worker::Served;
 use forebay_conn::Handler;
 
-impl<H: Handler> EventLoop<H> {
+impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Accepts a batch from listener `index`. Returns whether more may be waiting.
     pub(super) fn accept(&mut self, index: usize) -> bool {
         for _ in 0..BATCH {

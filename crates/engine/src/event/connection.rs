@@ -2,10 +2,12 @@
 
 use super::EventLoop;
 use crate::admission::Place;
+use crate::helpers::Crew;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::{Fate, Served};
 use forebay_conn::{Await, Closing, Handler, Job};
+use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
 use forebay_sys::socket;
@@ -64,7 +66,7 @@ impl<H: Handler> Connection<H> {
     }
 }
 
-impl<H: Handler> EventLoop<H> {
+impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// The kernel reports a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: Ready) {
@@ -111,14 +113,16 @@ impl<H: Handler> EventLoop<H> {
         connection.state = State::Serving;
         match self.worker.turn(&mut connection.served, done) {
             Fate::Waits => {}
-            Fate::Yields => {
+            Fate::Yields | Fate::Next(_) => {
                 connection.state = State::Yielded;
                 self.yielded.push_back(token);
             }
             Fate::Job(job) => {
                 connection.state = State::InJob;
                 self.worker.count(Counter::Jobs);
-                if !self.helpers.submit(job, token, &self.mailbox) {
+                let is_under_way = connection.served.pending.is_some();
+                let phase = if is_under_way { Phase::Send } else { Phase::Process };
+                if !self.helpers.submit(job, phase, token, &self.mailbox) {
                     let closing = self.worker.expire(&mut connection.served, Await::Job);
                     return self.end(token, closing);
                 }

@@ -15,7 +15,7 @@ mod connection;
 use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
-use crate::helpers::{Helpers, Mailbox};
+use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::settings::Live;
 use crate::timer::Wheel;
 use crate::worker::Worker;
@@ -40,7 +40,7 @@ const BELL: u64 = u64::MAX;
 const FIRST_LISTENER: u64 = u64::MAX - 1024;
 
 /// Everything a loop is made of.
-pub struct Parts<H: Handler> {
+pub struct Parts<H: Handler, C> {
     /// Listening sockets and the addresses they are bound to. They are this loop's alone or shared;
     /// both work.
     pub listeners: Vec<(OwnedFd, SocketAddr)>,
@@ -50,8 +50,8 @@ pub struct Parts<H: Handler> {
     pub settings: Arc<Live>,
     /// The count of connections, shared by all loops.
     pub admission: Arc<Admission>,
-    /// The helper threads, shared by all loops.
-    pub helpers: Helpers<H::Job>,
+    /// The threads for jobs, shared by all loops.
+    pub helpers: C,
     /// Where orders come from.
     pub control: Arc<Control>,
     /// Which of the control's bells is this loop's.
@@ -60,8 +60,8 @@ pub struct Parts<H: Handler> {
     pub metrics: Arc<Local>,
 }
 
-/// One loop.
-pub struct EventLoop<H: Handler> {
+/// One loop, with a crew for its jobs.
+pub struct EventLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     epoll: Epoll,
     entrance: Entrance,
     /// Listeners that rest, and until when.
@@ -76,17 +76,17 @@ pub struct EventLoop<H: Handler> {
     ended: Ended,
     worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
-    helpers: Helpers<H::Job>,
+    helpers: C,
     control: Arc<Control>,
     index: usize,
 }
 
-impl<H: Handler> EventLoop<H> {
+impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Makes a loop; it serves nothing until [`run`](EventLoop::run).
     ///
     /// # Errors
     /// Lack of descriptors or memory.
-    pub fn new(parts: Parts<H>) -> io::Result<EventLoop<H>> {
+    pub fn new(parts: Parts<H, C>) -> io::Result<EventLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let entrance = Entrance::new(parts.listeners, parts.admission)?;
