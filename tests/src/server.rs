@@ -149,6 +149,44 @@ impl Server {
         &self.folder
     }
 
+    /// Its configuration file, if it was started with one.
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("forebay.toml")
+    }
+
+    /// Replaces its configuration file by one with another root, engine and so on.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn configure(&self, options: &Options) {
+        self.configure_with(&configuration(options, self.addr));
+    }
+
+    /// Replaces its configuration file by this text, in one step.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn configure_with(&self, text: &str) {
+        let new = self.folder.join("forebay.toml.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.file()).unwrap();
+    }
+
+    /// Has it read its configuration file again, as an operator does. Returns the exit code and what
+    /// the command said.
+    ///
+    /// # Panics
+    /// If the command cannot be run.
+    pub fn reload(&self) -> (Option<i32>, String) {
+        let output = Command::new(binary())
+            .arg("reload")
+            .arg("-c")
+            .arg(self.file())
+            .output()
+            .expect("cannot run forebay reload");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// What it has written to standard error so far: what an operator should know.
     pub fn stderr(&self) -> String {
         self.stderr.text()

@@ -5,7 +5,7 @@
 //! touches nothing that serves clients. What it returns is put in force by [`run`](crate::run) in
 //! one go.
 
-use crate::config::{self, Config, Problem};
+use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
 use crate::log::{Log, LogError};
@@ -139,16 +139,38 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         common.helpers = Helpers::new(locals, config.sample.try_into().unwrap_or(u32::MAX));
     }
     let (mut kept, mut begun) = (Vec::new(), Vec::new());
-    let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     for group in &plan.groups {
         let runs = current.groups.iter().find(|(_, runs)| same_helpers && runs.serves(group));
-        if let Some((number, _)) = runs {
-            kept.push((*number, group.clone()));
-            continue;
+        match runs {
+            Some((number, _)) => kept.push((*number, group.clone())),
+            None => begun.push(group.clone()),
         }
-        let hands = listeners.take(&group.listen, group.entrances).map_err(ReloadError::Listen)?;
-        begun.push(common.prepare(group.clone(), hands).map_err(ReloadError::Resources)?);
     }
-    drop(listeners);
+    let begun = begin(begun, &common, current)?;
     Ok(Next { config, plan, content, log, common, kept, begun })
+}
+
+/// Sockets and workers for new groups.
+fn begin(
+    plans: Vec<GroupPlan>,
+    common: &Common,
+    current: &Current,
+) -> Result<Vec<Prepared>, ReloadError> {
+    let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = plans.into_iter().map(|plan| {
+        let hands = listeners.take(&plan.listen, plan.entrances).map_err(ReloadError::Listen)?;
+        common.prepare(plan, hands).map_err(ReloadError::Resources)
+    });
+    let begun: Result<Vec<_>, _> = begun.collect();
+    if begun.is_err() {
+        // clients would wait in the queues of these for ever
+        listeners.undo(&wanted(&current.plan, &current.config));
+    }
+    begun
+}
+
+/// Every address that is listened on.
+pub fn wanted(plan: &Plan, config: &Config) -> Vec<Listen> {
+    let admin = config.admin.listen.0.map(Listen::At);
+    plan.groups.iter().flat_map(|group| group.listen.clone()).chain(admin).collect()
 }

@@ -9,7 +9,7 @@ use crate::config::choice::Word;
 use crate::config::{Config, Listen};
 use crate::control_socket::{self, Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome, Register, Task};
-use crate::listen::{LEAVE, ListenError, Listener, Listeners};
+use crate::listen::{ARRIVAL, ListenError, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::log::{Log, LogError};
 use crate::plan::Plan;
@@ -25,7 +25,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -110,10 +110,10 @@ enum Event {
 
 /// What is to be done a little later.
 enum Later {
-    /// These groups leave the listeners, which get no new connections any more.
+    /// These groups leave the listeners, some of which get no new connections any more.
     Retire(Vec<u64>),
-    /// Nobody accepts from these any more.
-    Close { _listeners: Vec<Listener> },
+    /// Nobody accepts any more from those that were left.
+    Close,
     /// The time for a drain is over.
     Stop,
 }
@@ -300,7 +300,7 @@ impl Server {
         for (_, later) in due {
             match later {
                 Later::Retire(numbers) => self.retire(&numbers),
-                Later::Close { .. } => {}
+                Later::Close => self.listeners().close(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(
@@ -456,18 +456,16 @@ impl Server {
     /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
     /// until what was on its way has arrived.
     fn leave(&mut self, groups: Vec<u64>, plan: &Plan, config: &Config) {
-        let admin = config.admin.listen.0.map(Listen::At);
-        let wanted: Vec<Listen> =
-            plan.groups.iter().flat_map(|group| group.listen.clone()).chain(admin).collect();
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = listeners.leave(&wanted);
-        drop(listeners);
-        if left.is_empty() {
+        if !self.listeners().leave(&reload::wanted(plan, config)) {
             return self.retire(&groups);
         }
-        let at = Instant::now() + LEAVE;
+        let at = Instant::now() + ARRIVAL;
         self.later.push((at, Later::Retire(groups)));
-        self.later.push((at + LEAVE, Later::Close { _listeners: left }));
+        self.later.push((at + ARRIVAL, Later::Close));
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn retire(&mut self, numbers: &[u64]) {

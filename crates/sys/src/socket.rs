@@ -37,17 +37,81 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
     }
     // Accepted sockets inherit it, which saves a call for each of them.
     sockopt::set_tcp_nodelay(&socket, true)?;
-    defer_accept(socket.as_fd())?;
+    defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     net::bind(&socket, &address)?;
     net::listen(&socket, options.backlog)?;
     Ok(socket)
 }
 
+/// See `defer_accept`.
+const DEFER_SECONDS: libc::c_int = 1;
+
+/// Has the kernel ignore new connections to a listening socket, while those whose handshake has
+/// begun still come into its queue: what is in the queue of a socket that is closed is lost.
+///
+/// Clients without an answer try again for minutes and reach whoever listens by then. The filter
+/// looks at the flags of each segment; accepted connections inherit it, and it never concerns them.
+///
+/// # Errors
+/// What the kernel says; without memory, above all.
+pub fn ignore_new(listener: impl AsFd) -> io::Result<()> {
+    // a client that is connected but has sent nothing is reported now
+    defer_accept(listener.as_fd(), 0)?;
+    let (load, mask) = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_ALU | libc::BPF_AND);
+    let (test, leave) = (libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
+    // byte 13 of a TCP header: SYN is 0x02, ACK is 0x10
+    let program = [
+        (load, 0, 0, 13),
+        (mask, 0, 0, 0x12),
+        (test, 0, 1, 0x02),
+        (leave, 0, 0, 0),
+        (leave, 0, 0, u32::MAX),
+    ];
+    let mut program =
+        program.map(|(code, jt, jf, k)| libc::sock_filter { code: code as u16, jt, jf, k });
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the option is a sock_fprog, which lives across the call together with the program it
+    // points to; the kernel copies both. The descriptor is borrowed.
+    let outcome = unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes back [`ignore_new`].
+///
+/// # Errors
+/// What the kernel says.
+pub fn welcome_new(listener: impl AsFd) -> io::Result<()> {
+    let nothing: libc::c_int = 0;
+    // SAFETY: the kernel reads one int, which lives across the call. The descriptor is borrowed.
+    let outcome = unsafe {
+        libc::setsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_FILTER,
+            (&raw const nothing).cast(),
+            size_of_val(&nothing) as libc::socklen_t,
+        )
+    };
+    let error = io::Error::last_os_error();
+    // without a filter there is nothing to take back
+    if outcome != 0 && error.raw_os_error() != Some(libc::ENOENT) {
+        return Err(error);
+    }
+    defer_accept(listener.as_fd(), DEFER_SECONDS)
+}
+
 /// Reports a connection only when its first bytes have come, or after about a second without any
 /// (tcp(7)). So the first look at it finds its request, and clients that send nothing cost the
 /// kernel a few hundred bytes and us nothing.
-fn defer_accept(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let seconds: libc::c_int = 1;
+fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> {
     // SAFETY: the option is one int, which lives across the call; the descriptor is borrowed.
     let outcome = unsafe {
         libc::setsockopt(
