@@ -136,16 +136,17 @@ fn timeouts(config: &Config) -> Timeouts {
 }
 
 fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
-    let mut site = forebay_site::Settings::new(&config.root);
+    let mut settings = forebay_site::Settings::new(&config.root);
+    let site = &mut settings.sites[0];
     site.index.clone_from(&config.index);
-    site.server_header = config.server_header;
     site.cache_control.clone_from(&config.cache_control.0);
     site.precompressed = config.precompressed;
-    site.cache.bytes = config.cache.bytes.0;
-    site.cache.file_bytes = config.cache.file_bytes.0;
-    site.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
-    site.cache.check_interval = config.cache.check_interval;
-    site
+    settings.server_header = config.server_header;
+    settings.cache.bytes = config.cache.bytes.0;
+    settings.cache.file_bytes = config.cache.file_bytes.0;
+    settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
+    settings.cache.check_interval = config.cache.check_interval;
+    settings
 }
 
 fn as_usize(number: u64) -> usize {

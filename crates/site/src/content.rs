@@ -62,8 +62,10 @@ impl Content {
         settings: Settings,
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
-        let root = |error| OpenError::Root { root: settings.root.clone(), error };
-        let place = Place::open(&settings.root).map_err(root)?;
+        let site = settings.sites.first().cloned().unwrap_or_default();
+        let path = site.root.unwrap_or_default();
+        let root = |error| OpenError::Root { root: path.clone(), error };
+        let place = Place::open(&path).map_err(root)?;
         let found = file::find_beneath(place.current().directory.as_fd(), b"");
         found.map_err(|error| match file::failure(&error) {
             Failure::Denied => root(error),
@@ -77,7 +79,7 @@ impl Content {
             None => (None, None),
         };
         let content = Arc::new(Content {
-            pages: Pages::new(settings.server_header, settings.cache_control.as_deref()),
+            pages: Pages::new(settings.server_header, site.cache_control.as_deref()),
             places: vec![place],
             store,
             watcher,

@@ -15,7 +15,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`settings`] | what a person may decide, and what the operator should know |
+//! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
 //! | `site`, `answer`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
@@ -51,6 +51,7 @@ mod job;
 mod load;
 mod pages;
 mod root;
+pub mod rules;
 pub mod settings;
 mod site;
 mod store;
@@ -63,5 +64,5 @@ mod watch;
 pub use body::Body;
 pub use content::{Content, Figures};
 pub use job::{Done, Job};
-pub use settings::{Notice, OpenError, Settings};
+pub use settings::{Notice, OpenError, Settings, SiteSettings};
 pub use site::Site;

@@ -102,7 +102,7 @@ fn look(content: &Content, claim: &mut Claim<'_>, path: &[u8], watch: &mut dyn S
         let outcome = look_at(claim, path, watch);
         return outcome.map_or_else(Seen::none, |stamp| see(content, claim, path, stamp, watch));
     }
-    for index in &content.settings.index {
+    for index in &content.settings.sites[0].index {
         let path = [path, index.as_bytes()].concat();
         match look_at(claim, &path, watch) {
             Ok(stamp) => return see(content, claim, &path, stamp, watch),
@@ -148,7 +148,7 @@ fn see(
     watch: &mut dyn Stopwatch,
 ) -> Seen {
     let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
-    if content.settings.precompressed {
+    if content.settings.sites[0].precompressed {
         for coding in [Coding::Br, Coding::Zstd, Coding::Gzip] {
             let path = [path, coding.suffix().as_bytes()].concat();
             if let Ok(stamp) = look_at(claim, &path, watch) {

@@ -1,43 +1,106 @@
 //! What a person may decide about static content, and what the content has to say in return.
 
+use crate::rules::{
+    Access, Auth, ErrorPage, HeaderRule, Host, Redirect, Rewrite, SiteName, TryFiles, Work,
+};
+use forebay_http::coding::Coding;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where content comes from and how it is kept.
+/// Which sites there are, and how their content is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The directory whose files are served. Relative to the working directory at start.
-    pub root: PathBuf,
-    /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
-    pub index: Vec<String>,
-    /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
-    /// Default: no.
-    pub hidden: bool,
+    /// The sites. A request goes to the one that has its host, else to the one without hosts, of
+    /// which there is at most one. Order has no meaning otherwise.
+    pub sites: Vec<SiteSettings>,
     /// Whether answers carry `Server: Forebay`. Default: yes.
     pub server_header: bool,
-    /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
-    /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
-    pub cache_control: Option<String>,
-    /// Whether `NAME.br`, `NAME.zst` and `NAME.gz` beside a file are sent to clients that prefer
-    /// them. Default: yes.
-    pub precompressed: bool,
     /// What is kept between requests.
     pub cache: Cache,
 }
 
 impl Settings {
-    /// The defaults for a directory.
+    /// One site for all hosts, with the defaults for a directory.
     pub fn new(root: impl Into<PathBuf>) -> Settings {
-        Settings {
-            root: root.into(),
+        let sites = vec![SiteSettings::new(root)];
+        Settings { sites, server_header: true, cache: Cache::default() }
+    }
+}
+
+/// What one site is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteSettings {
+    /// What it is called in logs, metrics and messages.
+    pub name: SiteName,
+    /// The hosts it answers for; without any it is the site of all hosts that no other has.
+    pub hosts: Vec<Host>,
+    /// The directory whose files are served. Relative to the working directory at start. Without
+    /// one, whatever no rule answers is missing.
+    pub root: Option<PathBuf>,
+    /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
+    pub index: Vec<String>,
+    /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
+    /// Default: no.
+    pub hidden: bool,
+    /// Whether `NAME.br`, `NAME.zst` and `NAME.gz` beside a file are sent to clients that prefer
+    /// them. Default: yes.
+    pub precompressed: bool,
+    /// Codings into which compressible files are turned when they are asked for; the first that a
+    /// client likes best. Default: br, zstd, gzip.
+    pub compress: Vec<Coding>,
+    /// Whether a directory without an index is answered with a list of its files. Default: no.
+    pub listing: bool,
+    /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
+    /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
+    pub cache_control: Option<String>,
+    /// Where files are looked for. Default: at the path itself.
+    pub try_files: TryFiles,
+    /// Files that stand for errors, one for each status at most.
+    pub errors: Vec<ErrorPage>,
+    /// The first that fits decides.
+    pub redirects: Vec<Redirect>,
+    /// The first that fits decides.
+    pub rewrites: Vec<Rewrite>,
+    /// All that fit, in order.
+    pub headers: Vec<HeaderRule>,
+    /// The first that fits decides.
+    pub auth: Vec<Auth>,
+    /// All that fit must admit a client.
+    pub access: Vec<Access>,
+    /// The first that fits decides.
+    pub work: Vec<Work>,
+}
+
+impl SiteSettings {
+    /// The defaults for a directory, for all hosts.
+    pub fn new(root: impl Into<PathBuf>) -> SiteSettings {
+        SiteSettings { root: Some(root.into()), ..SiteSettings::default() }
+    }
+}
+
+impl Default for SiteSettings {
+    /// The defaults, without a directory.
+    fn default() -> SiteSettings {
+        SiteSettings {
+            name: SiteName::of(&[]),
+            hosts: Vec::new(),
+            root: None,
             index: vec!["index.html".to_owned()],
             hidden: false,
-            server_header: true,
-            cache_control: Some("no-cache".to_owned()),
             precompressed: true,
-            cache: Cache::default(),
+            compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
+            listing: false,
+            cache_control: Some("no-cache".to_owned()),
+            try_files: TryFiles::default(),
+            errors: Vec::new(),
+            redirects: Vec::new(),
+            rewrites: Vec::new(),
+            headers: Vec::new(),
+            auth: Vec::new(),
+            access: Vec::new(),
+            work: Vec::new(),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Site {
             return Outcome::Replied;
         }
         let is_too_long = self.path.split(|&b| b == b'/').any(|name| name.len() > MOST_NAME_BYTES);
-        if is_too_long || !self.content.settings.hidden && path::is_hidden(&self.path) {
+        if is_too_long || !self.content.settings.sites[0].hidden && path::is_hidden(&self.path) {
             self.content.pages.missing(reply);
             return Outcome::Replied;
         }

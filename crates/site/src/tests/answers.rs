@@ -89,7 +89,7 @@ fn the_first_index_that_exists_answers() {
     let folder = Folder::new();
     folder.write("home.htm", "second");
     let mut settings = Settings::new(folder.path());
-    settings.index = vec!["index.html".into(), "home.htm".into()];
+    settings.sites[0].index = vec!["index.html".into(), "home.htm".into()];
     let mut client = Client::with(settings);
     assert_eq!(client.get("/").text(), "second");
     folder.write("index.html", "first");
@@ -146,7 +146,7 @@ fn without_precompressed_siblings_are_not_looked_for() {
     folder.write("a", "plain");
     folder.write("a.gz", "gzip");
     let mut settings = Settings::new(folder.path());
-    settings.precompressed = false;
+    settings.sites[0].precompressed = false;
     settings.server_header = false;
     let mut client = Client::with(settings);
     let answered = client.get_with("/a", "Accept-Encoding: gzip\r\n");

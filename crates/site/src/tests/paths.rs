@@ -75,7 +75,7 @@ fn hidden_files_are_shown_only_when_asked_for() {
     }
     assert_eq!(client.get("/.well-known/security.txt").text(), "security");
     let mut settings = Settings::new(folder.path());
-    settings.hidden = true;
+    settings.sites[0].hidden = true;
     let mut client = Client::with(settings);
     assert_eq!(client.get("/.git/config").text(), "config");
     assert_eq!(client.get("/.git").status, 301);

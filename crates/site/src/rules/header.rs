@@ -1,0 +1,331 @@
+//! Rules for the fields of answers.
+
+use super::{Pattern, place};
+use std::fmt;
+
+/// The name of a field, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldName(Box<str>);
+
+impl FieldName {
+    /// Reads a token (RFC 9110 §5.1).
+    ///
+    /// # Errors
+    /// [`HeaderError`] for anything else.
+    pub fn parse(text: &str) -> Result<FieldName, HeaderError> {
+        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        match text.char_indices().find(|(_, c)| !is_token(*c)) {
+            _ if text.is_empty() => Err(HeaderError::EmptyName),
+            None => Ok(FieldName(text.into())),
+            Some((at, character)) => Err(HeaderError::Name { character, at: place(text, at) }),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Names do not differ by case.
+    pub fn is(&self, name: &str) -> bool {
+        self.0.eq_ignore_ascii_case(name)
+    }
+}
+
+impl fmt::Display for FieldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldValue(Box<str>);
+
+impl FieldValue {
+    /// Reads visible characters of ASCII with blanks between them (RFC 9110 §5.5).
+    ///
+    /// # Errors
+    /// [`HeaderError`] for anything else.
+    pub fn parse(text: &str) -> Result<FieldValue, HeaderError> {
+        let is_good = |c: char| c.is_ascii_graphic() || c == ' ' || c == '\t';
+        if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_good(*c)) {
+            return Err(HeaderError::Value { character, at: place(text, at) });
+        }
+        if text.trim() != text || text.is_empty() {
+            return Err(HeaderError::Blank);
+        }
+        Ok(FieldValue(text.into()))
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which media types: `text/css`, `image/*`, `*/*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediaPattern(Box<str>);
+
+impl MediaPattern {
+    /// Reads a type, a slash and a subtype; each may be a star.
+    ///
+    /// # Errors
+    /// [`HeaderError`] for anything else.
+    pub fn parse(text: &str) -> Result<MediaPattern, HeaderError> {
+        let is_name = |name: &str| FieldName::parse(name).is_ok();
+        match text.split_once('/') {
+            Some(("*", "*")) => {}
+            Some((first, second)) if is_name(first) && is_name(second) && first != "*" => {}
+            _ => return Err(HeaderError::MediaType),
+        }
+        Ok(MediaPattern(text.into()))
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the value of a `Content-Type` is among them, whatever its parameters.
+    pub fn matches(&self, content_type: &str) -> bool {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match self.0.strip_suffix("/*") {
+            Some("*") => true,
+            Some(first) => {
+                let kind = media_type.split('/').next().unwrap_or_default();
+                kind.eq_ignore_ascii_case(first)
+            }
+            None => media_type.eq_ignore_ascii_case(&self.0),
+        }
+    }
+}
+
+impl fmt::Display for MediaPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Fields that say how an answer is framed, coded or identified. Only the server knows them.
+const OWN: [&str; 14] = [
+    "Allow",
+    "Connection",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-Range",
+    "Date",
+    "Keep-Alive",
+    "Location",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+    "WWW-Authenticate",
+    "Accept-Ranges",
+];
+/// Fields that may be left out, but not invented.
+const NOT_SET: [&str; 2] = ["ETag", "Last-Modified"];
+/// Fields that may be changed, but not left out.
+const NOT_REMOVED: [&str; 2] = ["Content-Type", "Vary"];
+
+/// Sets and removes fields of answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderRule {
+    path: Option<Pattern>,
+    media_type: Option<MediaPattern>,
+    set: Box<[(FieldName, FieldValue)]>,
+    remove: Box<[FieldName]>,
+}
+
+impl HeaderRule {
+    /// For answers to paths that fit `path` and with a type that fits `media_type`; each `None`
+    /// is for all. `remove` comes before `set`. A set field replaces one of the same name, but
+    /// `Vary` is added to.
+    ///
+    /// # Errors
+    /// [`HeaderError`] if there is nothing to do, or a field is not the operator's to change.
+    pub fn new(
+        path: Option<Pattern>,
+        media_type: Option<MediaPattern>,
+        set: Vec<(FieldName, FieldValue)>,
+        remove: Vec<FieldName>,
+    ) -> Result<HeaderRule, HeaderError> {
+        if set.is_empty() && remove.is_empty() {
+            return Err(HeaderError::Nothing);
+        }
+        let is_among = |name: &FieldName, lists: [&[&str]; 2]| {
+            lists.iter().any(|list| list.iter().any(|own| name.is(own)))
+        };
+        if let Some((name, _)) = set.iter().find(|(name, _)| is_among(name, [&OWN, &NOT_SET])) {
+            return Err(HeaderError::Own { name: name.to_string() });
+        }
+        if let Some(name) = remove.iter().find(|name| is_among(name, [&OWN, &NOT_REMOVED])) {
+            return Err(HeaderError::Own { name: name.to_string() });
+        }
+        for (at, (name, _)) in set.iter().enumerate() {
+            if set[..at].iter().any(|(before, _)| before.is(name.as_str())) {
+                return Err(HeaderError::Twice { name: name.to_string() });
+            }
+        }
+        Ok(HeaderRule { path, media_type, set: set.into(), remove: remove.into() })
+    }
+
+    /// Which paths.
+    pub fn path(&self) -> Option<&Pattern> {
+        self.path.as_ref()
+    }
+
+    /// Which types.
+    pub fn media_type(&self) -> Option<&MediaPattern> {
+        self.media_type.as_ref()
+    }
+
+    /// The fields it sets.
+    pub fn set(&self) -> &[(FieldName, FieldValue)] {
+        &self.set
+    }
+
+    /// The fields it removes.
+    pub fn remove(&self) -> &[FieldName] {
+        &self.remove
+    }
+}
+
+/// Why there is no such header rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// A field without a name.
+    EmptyName,
+    /// A character that is in no name of a field.
+    Name {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A character that is in no value.
+    Value {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A value is empty, or begins or ends with a blank.
+    Blank,
+    /// Not a media type.
+    MediaType,
+    /// The rule does nothing.
+    Nothing,
+    /// A field that only the server can fill or leave out.
+    Own {
+        /// Its name.
+        name: String,
+    },
+    /// A field is set twice in one rule.
+    Twice {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeaderError::EmptyName => f.write_str("a field needs a name"),
+            HeaderError::Name { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be in the name of a field")
+            }
+            HeaderError::Value { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be in the value of a field")
+            }
+            HeaderError::Blank => {
+                f.write_str("the value of a field is not empty and has no blanks around it")
+            }
+            HeaderError::MediaType => f.write_str("a type is written text/css, image/* or */*"),
+            HeaderError::Nothing => f.write_str("the rule neither sets nor removes a field"),
+            HeaderError::Own { name } => {
+                write!(f, "{name} is decided by the server and cannot be changed by a rule")
+            }
+            HeaderError::Twice { name } => write!(f, "{name} is set twice"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(set: &[(&str, &str)], remove: &[&str]) -> Result<HeaderRule, String> {
+        let name = |text: &str| FieldName::parse(text).unwrap();
+        let set = set.iter().map(|(at, value)| (name(at), FieldValue::parse(value).unwrap()));
+        let remove = remove.iter().map(|at| name(at)).collect();
+        HeaderRule::new(None, None, set.collect(), remove).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn some_fields_belong_to_the_server() {
+        let own =
+            |name: &str| format!("{name} is decided by the server and cannot be changed by a rule");
+        assert!(
+            rule(&[("X-A", "b"), ("Vary", "Origin"), ("Content-Type", "a/b")], &["Server"]).is_ok()
+        );
+        assert!(rule(&[], &["etag", "last-modified"]).is_ok());
+        assert_eq!(rule(&[("content-length", "1")], &[]), Err(own("content-length")));
+        assert_eq!(rule(&[("ETag", "1")], &[]), Err(own("ETag")));
+        assert_eq!(rule(&[], &["vary"]), Err(own("vary")));
+        assert_eq!(rule(&[], &["Date"]), Err(own("Date")));
+        assert_eq!(rule(&[("A", "1"), ("a", "2")], &[]), Err("a is set twice".to_owned()));
+        assert_eq!(rule(&[], &[]), Err("the rule neither sets nor removes a field".to_owned()));
+    }
+
+    #[test]
+    fn names_and_values_are_checked() {
+        for (text, expected) in [
+            ("", "a field needs a name"),
+            ("X A", "' ' at character 2 cannot be in the name of a field"),
+            ("X:", "':' at character 2 cannot be in the name of a field"),
+        ] {
+            assert_eq!(FieldName::parse(text).unwrap_err().to_string(), expected);
+        }
+        for (text, expected) in [
+            ("", "the value of a field is not empty and has no blanks around it"),
+            (" a", "the value of a field is not empty and has no blanks around it"),
+            ("a\r\nB: c", "'\\r' at character 2 cannot be in the value of a field"),
+            ("é", "'é' at character 1 cannot be in the value of a field"),
+        ] {
+            assert_eq!(FieldValue::parse(text).unwrap_err().to_string(), expected);
+        }
+        assert_eq!(
+            FieldValue::parse("max-age=60, public").unwrap().to_string(),
+            "max-age=60, public"
+        );
+    }
+
+    #[test]
+    fn types_match_without_parameters() {
+        for (pattern, content_type, expected) in [
+            ("text/css", "text/css; charset=utf-8", true),
+            ("Text/CSS", "text/css", true),
+            ("text/css", "text/html", false),
+            ("image/*", "image/svg+xml", true),
+            ("image/*", "text/css", false),
+            ("*/*", "text/css", true),
+        ] {
+            let pattern = MediaPattern::parse(pattern).unwrap();
+            assert_eq!(pattern.matches(content_type), expected, "{pattern} {content_type}");
+        }
+        for text in ["", "image", "image/", "/png", "*/png", "a/b/c", "a b/c"] {
+            assert_eq!(MediaPattern::parse(text), Err(HeaderError::MediaType), "{text}");
+        }
+    }
+}

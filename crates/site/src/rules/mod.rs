@@ -1,0 +1,29 @@
+//! The rules a site is made of, each parsed from what a person wrote.
+//!
+//! Every type here keeps the text it was made from and shows it again, so that a configuration can
+//! be printed as it was written. An error says what is wrong and at which character.
+
+mod guard;
+mod header;
+mod host;
+mod network;
+mod page;
+mod pattern;
+mod redirect;
+mod template;
+mod try_files;
+
+pub use guard::{Access, Auth, AuthError, PasswordHash, Realm, Scheme, User, Work};
+pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
+pub use host::{Host, HostError, SiteName};
+pub use network::{Network, NetworkError};
+pub use page::{ErrorPage, ErrorPageError};
+pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
+pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub use template::{Part, Template, TemplateError};
+pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
+
+/// The place of a byte in a text, as a person counts it: characters, the first is 1.
+fn place(text: &str, at: usize) -> usize {
+    text.char_indices().take_while(|(start, _)| *start < at).count() + 1
+}

@@ -1,0 +1,199 @@
+//! Sets of addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A set of addresses: `10.0.0.0/8`, `::1`, `all`, or `unix` for clients without an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    text: Box<str>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    All,
+    Unix,
+    /// The address as bits from the left, and how many of them count.
+    V4(u32, u32),
+    V6(u128, u32),
+}
+
+impl Network {
+    /// Reads an address, an address with the length of its prefix, `all` or `unix`.
+    ///
+    /// # Errors
+    /// [`NetworkError`] for anything else, and for bits behind the prefix.
+    pub fn parse(text: &str) -> Result<Network, NetworkError> {
+        let kind = match text {
+            "all" => Kind::All,
+            "unix" => Kind::Unix,
+            text => parse_prefix(text)?,
+        };
+        Ok(Network { text: text.into(), kind })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is `unix`.
+    pub fn is_unix(&self) -> bool {
+        self.kind == Kind::Unix
+    }
+
+    /// Whether the address is in it. An IPv4 address in IPv6's form counts as IPv4; `0.0.0.0` is
+    /// what a client on a Unix socket has, and only `all` and `unix` hold it.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let is_unix = address == IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        match (self.kind, address) {
+            (Kind::All, _) => true,
+            (Kind::Unix, _) => is_unix,
+            (Kind::V4(bits, len), IpAddr::V4(address)) if !is_unix => {
+                let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+                address.to_bits() & mask == bits
+            }
+            (Kind::V6(bits, len), IpAddr::V6(address)) => {
+                let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+                address.to_bits() & mask == bits
+            }
+            (Kind::V4(..) | Kind::V6(..), _) => false,
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn parse_prefix(text: &str) -> Result<Kind, NetworkError> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(len)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| NetworkError::Address)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let len = match len {
+        None => most,
+        Some(digits) => {
+            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let len = digits.parse().ok().filter(|len| *len <= most && is_digits);
+            len.ok_or(NetworkError::Length { most })?
+        }
+    };
+    let (kind, meant) = match address {
+        IpAddr::V4(address) => {
+            let bits = address.to_bits() & u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            (Kind::V4(bits, len), IpAddr::V4(bits.into()))
+        }
+        IpAddr::V6(address) => {
+            let bits = address.to_bits() & u128::MAX.checked_shl(128 - len).unwrap_or(0);
+            (Kind::V6(bits, len), IpAddr::V6(bits.into()))
+        }
+    };
+    if meant != address {
+        return Err(NetworkError::Bits { meant, len });
+    }
+    Ok(kind)
+}
+
+/// Why a text is not a set of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkError {
+    /// Not an address.
+    Address,
+    /// Not the length of a prefix.
+    Length {
+        /// The longest.
+        most: u32,
+    },
+    /// The address has bits behind the prefix.
+    Bits {
+        /// The address without them.
+        meant: IpAddr,
+        /// The length of the prefix.
+        len: u32,
+    },
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetworkError::Address => f.write_str(
+                "an address, a network like 10.0.0.0/8 or fd00::/8, \"all\" or \"unix\" is expected",
+            ),
+            NetworkError::Length { most } => {
+                write!(f, "behind / stands how many bits count, from 0 to {most}")
+            }
+            NetworkError::Bits { meant, len } => {
+                write!(f, "the address has bits behind the first {len}; is {meant}/{len} meant?")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_are_in_networks() {
+        for (network, address, expected) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("0.0.0.0/0", "8.8.8.8", true),
+            ("0.0.0.0/0", "::1", false),
+            ("0.0.0.0/0", "0.0.0.0", false),
+            ("::/0", "::1", true),
+            ("::/0", "8.8.8.8", false),
+            ("fd00::/8", "fd12::1", true),
+            ("all", "8.8.8.8", true),
+            ("all", "0.0.0.0", true),
+            ("unix", "0.0.0.0", true),
+            ("unix", "127.0.0.1", false),
+        ] {
+            let network = Network::parse(network).unwrap();
+            assert_eq!(network.contains(address.parse().unwrap()), expected, "{network} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, expected) in [
+            ("10.0.0.1/8", "the address has bits behind the first 8; is 10.0.0.0/8 meant?"),
+            ("fd00::1/16", "the address has bits behind the first 16; is fd00::/16 meant?"),
+            ("10.0.0.0/33", "behind / stands how many bits count, from 0 to 32"),
+            ("::/+8", "behind / stands how many bits count, from 0 to 128"),
+            (
+                "localhost",
+                "an address, a network like 10.0.0.0/8 or fd00::/8, \"all\" or \"unix\" is expected",
+            ),
+        ] {
+            assert_eq!(Network::parse(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_network_holds_its_own_addresses(bits: u32, len in 0u32..=32, other: u32) {
+            let mask = u32::MAX.checked_shl(32 - len).unwrap_or(0);
+            let text = format!("{}/{len}", Ipv4Addr::from(bits & mask));
+            let network = Network::parse(&text).unwrap();
+            prop_assert_eq!(network.to_string(), text);
+            prop_assume!(bits != 0 && other != 0);
+            prop_assert!(network.contains(IpAddr::V4(bits.into())));
+            let shares = other & mask == bits & mask;
+            prop_assert_eq!(network.contains(IpAddr::V4(other.into())), shares);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Texts with variables: `/new/$1`, `https://$host$path`.
+
+use super::place;
+use std::fmt;
+
+/// A text in which `$1` to `$9`, `$path`, `$query` and `$host` stand for what a request has there.
+/// `$$` is a dollar sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: Box<str>,
+    parts: Box<[Part]>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// These characters.
+    Text(Box<str>),
+    /// What the rule's pattern captured, from 1.
+    Capture(u8),
+    /// The path.
+    Path,
+    /// The query with its question mark, or nothing.
+    Query,
+    /// The host without a port.
+    Host,
+}
+
+impl Part {
+    /// How it is written.
+    fn name(&self) -> String {
+        match self {
+            Part::Text(text) => text.replace('$', "$$"),
+            Part::Capture(number) => format!("${number}"),
+            Part::Path => "$path".to_owned(),
+            Part::Query => "$query".to_owned(),
+            Part::Host => "$host".to_owned(),
+        }
+    }
+}
+
+/// The variables with a name.
+const NAMED: [(&str, Part); 3] =
+    [("path", Part::Path), ("query", Part::Query), ("host", Part::Host)];
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// [`TemplateError`] for an unknown variable or a control character.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        if let Some((at, character)) = text.char_indices().find(|(_, c)| c.is_control()) {
+            return Err(TemplateError::Character { character, at: place(text, at) });
+        }
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.find('$') {
+            plain.push_str(&rest[..dollar]);
+            let at = text.len() - rest.len() + dollar;
+            let (part, len) =
+                variable(&rest[dollar + 1..]).ok_or_else(|| TemplateError::unknown(text, at))?;
+            rest = &rest[dollar + 1 + len..];
+            match part {
+                Part::Text(text) => plain.push_str(&text),
+                part => {
+                    push_text(&mut parts, &mut plain);
+                    parts.push(part);
+                }
+            }
+        }
+        plain.push_str(rest);
+        push_text(&mut parts, &mut plain);
+        Ok(Template { text: text.into(), parts: parts.into() })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Its pieces in order; no two texts follow one another.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The first piece that is not among those which are known where the template is used, or a
+    /// capture above `captures`.
+    pub(super) fn stranger(&self, captures: usize, known: &[Part]) -> Option<String> {
+        let is_known = |part: &Part| match part {
+            Part::Text(_) => true,
+            Part::Capture(number) => usize::from(*number) <= captures,
+            part => known.contains(part),
+        };
+        self.parts.iter().find(|part| !is_known(part)).map(Part::name)
+    }
+
+    /// Whether it begins with a slash, whatever the variables hold.
+    pub(super) fn begins_with_slash(&self) -> bool {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text.starts_with('/'),
+            first => first == Some(&Part::Path),
+        }
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The variable at the start of `text`, which follows a dollar sign, and its length.
+fn variable(text: &str) -> Option<(Part, usize)> {
+    match text.as_bytes().first()? {
+        b'$' => Some((Part::Text("$".into()), 1)),
+        digit @ b'1'..=b'9' => Some((Part::Capture(digit - b'0'), 1)),
+        _ => {
+            let end = text.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(text.len());
+            let (_, part) = NAMED.iter().find(|(name, _)| *name == &text[..end])?;
+            Some((part.clone(), end))
+        }
+    }
+}
+
+fn push_text(parts: &mut Vec<Part>, plain: &mut String) {
+    if !plain.is_empty() {
+        parts.push(Part::Text(std::mem::take(plain).into()));
+    }
+}
+
+/// Why a text is not a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateError {
+    /// What follows the dollar sign is no variable.
+    Unknown {
+        /// The dollar sign and the name behind it.
+        name: String,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A control character.
+    Character {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+}
+
+impl TemplateError {
+    fn unknown(text: &str, at: usize) -> TemplateError {
+        let rest = &text[at..];
+        let end =
+            rest[1..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(rest.len(), |e| e + 1);
+        TemplateError::Unknown { name: rest[..end].to_owned(), at: place(text, at) }
+    }
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TemplateError::Unknown { name, at } => write!(
+                f,
+                "{name} at character {at} is not a variable; there are $1 to $9, $path, $query and \
+                 $host, and $$ is a dollar sign"
+            ),
+            TemplateError::Character { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be sent")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn variables_are_told_from_text() {
+        let template = Template::parse("https://$host/new/$10$query$$5").unwrap();
+        let text = |text: &str| Part::Text(text.into());
+        let expected = [
+            text("https://"),
+            Part::Host,
+            text("/new/"),
+            Part::Capture(1),
+            text("0"),
+            Part::Query,
+            text("$5"),
+        ];
+        assert_eq!(template.parts(), expected);
+        assert_eq!(template.to_string(), "https://$host/new/$10$query$$5");
+        assert_eq!(Template::parse("").unwrap().parts(), []);
+        assert_eq!(Template::parse("$path.html").unwrap().parts(), [Part::Path, text(".html")]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let known = "there are $1 to $9, $path, $query and $host, and $$ is a dollar sign";
+        for (text, expected) in [
+            ("/a$0", format!("$0 at character 3 is not a variable; {known}")),
+            ("ü$uri/", format!("$uri at character 2 is not a variable; {known}")),
+            ("/$", format!("$ at character 2 is not a variable; {known}")),
+            ("/$paths", format!("$paths at character 2 is not a variable; {known}")),
+            ("/a\r\n", "'\\r' at character 3 cannot be sent".to_owned()),
+        ] {
+            assert_eq!(Template::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_are_the_text(text in "[a-z/$1-9]{0,12}") {
+            let Ok(template) = Template::parse(&text) else { return Ok(()) };
+            let written: String = template.parts().iter().map(Part::name).collect();
+            prop_assert_eq!(written, text);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Where a file is looked for, one place after another.
+
+use super::{Part, Template, TemplateError};
+use std::fmt;
+
+/// One place where a file may be, or the status if it is nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Candidate {
+    /// This path of the site, in which `$path` is the path asked for. A directory, with its index
+    /// or listing, if it ends in a slash; else a file.
+    Path(Template),
+    /// The answer is an error with this status.
+    Status(u16),
+}
+
+impl Candidate {
+    /// Reads `$path.html`, `/index.html` or `=404`.
+    ///
+    /// # Errors
+    /// [`CandidateError`] for what is not a path of the site.
+    pub fn parse(text: &str) -> Result<Candidate, CandidateError> {
+        if let Some(digits) = text.strip_prefix('=') {
+            let status = digits.parse().ok().filter(|status| (400..600).contains(status));
+            return status.map(Candidate::Status).ok_or(CandidateError::Status);
+        }
+        let template = Template::parse(text).map_err(CandidateError::Template)?;
+        if let Some(name) = template.stranger(0, &[Part::Path]) {
+            return Err(CandidateError::Variable { name });
+        }
+        if !template.begins_with_slash() {
+            return Err(CandidateError::Start);
+        }
+        Ok(Candidate::Path(template))
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Candidate::Path(template) => template.fmt(f),
+            Candidate::Status(status) => write!(f, "={status}"),
+        }
+    }
+}
+
+/// Why a text is not a place to look for a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CandidateError {
+    /// Not a status of an error.
+    Status,
+    /// It is not a template.
+    Template(TemplateError),
+    /// A variable that means nothing here.
+    Variable {
+        /// The variable.
+        name: String,
+    },
+    /// It does not begin with a slash or `$path`.
+    Start,
+}
+
+impl fmt::Display for CandidateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CandidateError::Status => f.write_str("behind = stands a status from 400 to 599"),
+            CandidateError::Template(error) => error.fmt(f),
+            CandidateError::Variable { name } => {
+                write!(f, "{name} cannot be used here; only $path can")
+            }
+            CandidateError::Start => f.write_str("a file to try begins with / or $path"),
+        }
+    }
+}
+
+impl std::error::Error for CandidateError {}
+
+/// The places where a file is looked for, in order. Without any, only the path itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TryFiles(Box<[Candidate]>);
+
+impl TryFiles {
+    /// In this order.
+    ///
+    /// # Errors
+    /// [`TryFilesError`] if something follows a status, which is never reached.
+    pub fn new(candidates: Vec<Candidate>) -> Result<TryFiles, TryFilesError> {
+        let is_status = |candidate: &Candidate| matches!(candidate, Candidate::Status(_));
+        match candidates.iter().position(is_status) {
+            Some(at) if at + 1 < candidates.len() => Err(TryFilesError { number: at + 1 }),
+            _ => Ok(TryFiles(candidates.into())),
+        }
+    }
+
+    /// Reads several at once, for tests and examples.
+    ///
+    /// # Errors
+    /// The first item that is wrong; the order is not checked.
+    pub fn parse(items: &[&str]) -> Result<TryFiles, CandidateError> {
+        Ok(TryFiles(items.iter().map(|item| Candidate::parse(item)).collect::<Result<_, _>>()?))
+    }
+
+    /// The places in order.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.0
+    }
+}
+
+/// Something follows a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TryFilesError {
+    /// Which item is the status; the first is 1.
+    pub number: usize,
+}
+
+impl fmt::Display for TryFilesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "item {} is a status, so nothing after it is ever tried", self.number)
+    }
+}
+
+impl std::error::Error for TryFilesError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_candidate_is_a_path_or_a_status() {
+        for text in ["$path", "$path.html", "$path/", "/index.html", "=404", "/a$path"] {
+            assert_eq!(Candidate::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Candidate::parse("=410").unwrap(), Candidate::Status(410));
+        for (text, expected) in [
+            ("=200", "behind = stands a status from 400 to 599"),
+            ("=", "behind = stands a status from 400 to 599"),
+            ("index.html", "a file to try begins with / or $path"),
+            ("", "a file to try begins with / or $path"),
+            ("/$1", "$1 cannot be used here; only $path can"),
+            ("$path$query", "$query cannot be used here; only $path can"),
+        ] {
+            assert_eq!(Candidate::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+        assert!(matches!(Candidate::parse("$uri"), Err(CandidateError::Template(_))));
+    }
+
+    #[test]
+    fn nothing_follows_a_status() {
+        let list = |items: [&str; 2]| items.map(|item| Candidate::parse(item).unwrap()).to_vec();
+        assert!(TryFiles::new(list(["$path", "=404"])).is_ok());
+        assert_eq!(TryFiles::new(list(["=404", "$path"])), Err(TryFilesError { number: 1 }));
+        assert!(TryFiles::new(Vec::new()).unwrap().candidates().is_empty());
+    }
+}
