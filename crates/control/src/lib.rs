@@ -1,15 +1,16 @@
 //! Feedback and order as arithmetic: how many threads each phase gets, what "busy" means,
-//! how long an idle connection is kept.
+//! how long an idle connection is kept, and in which order waiting work is done.
 //!
 //! A server measures itself once per period; what it measured goes in, a decision comes out, with
-//! the inputs it was made from. Nothing here lies on a request's journey itself: an engine performs
-//! the decisions (wakes and parks threads), and the metrics show them.
+//! the inputs it was made from. An engine performs the decisions (wakes and parks threads), and the
+//! metrics show them. Only [`ranked`] lies on a request's journey: where work waits, it waits there.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
 //! | [`regression`] | `c1` and `c2` from runs at saturation |
+//! | [`ranked`] | waiting work by rank, with floors, fair between clients |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
@@ -30,5 +31,6 @@
 
 pub mod allocation;
 pub mod keep_alive;
+pub mod ranked;
 pub mod regression;
 pub mod utilisation;

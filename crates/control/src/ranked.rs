@@ -1,0 +1,268 @@
+//! The order of waiting work, for every engine.
+//!
+//! Work waits with a rank (0 is first) and a client. [`Ranked::pop`] hands it out
+//!
+//! - by strict rank order, but a rank that has waited without its share of worker time goes first
+//!   (see *Floors*);
+//! - inside a rank by turns: each client that has work waiting gets as many entries in a row as its
+//!   weight says, then the next client;
+//! - first come, first served inside a client.
+//!
+//! # Floors
+//!
+//! `V` is the worker time reported so far, by all ranks together. A rank with the share `s` of
+//! worker time is *due* at `F`, in units of `V`:
+//!
+//! - it begins to wait: `F = max(F, V + m/s)`, where `m` is its mean service time;
+//! - it is due (`V ≥ F`) and goes before a higher rank, for a service time `L`: `F += L/s`, at most to
+//!   `V + L/s`. Until `L` is known, `m` stands for it, so that several workers do not all take the
+//!   same rank;
+//! - it is served because no higher rank waits: `F += L/s`, but at most to `V + m/s`. What was left over
+//!   by others is not held against it.
+//!
+//! Among several that are due, the one with the lowest `F` goes first. (The tags are those of
+//! virtual-clock and fair queueing; charging after the fact is deficit round robin's idea.)
+//!
+//! **The bound.** With `W` workers, `n` ranks that have a share, and no service longer than `L`, an entry
+//! that is the `j`-th to be served of its rank, counted from when it is pushed, is handed out within
+//!
+//! ```text
+//! j·L / (W·s) + (n + 1)·L
+//! ```
+//!
+//! Why: `F ≤ V + L/s` always, and each service before it adds at most `L/s`. `V` grows by `W` per unit of
+//! time while work waits, reported up to `L` late. Once due, up to `n − 1` other ranks may be due
+//! earlier, and the workers are at most `L` from their next `pop`. A rank without a share waits for as
+//! long as the ranks before it have work: voigt's figure 7.
+//!
+//! # Cost
+//!
+//! Entries lie in one table and are linked. While a rank has work of one client only, or not more
+//! than one entry of any client, first come first served *is* by turns, and nothing else is kept.
+//! Otherwise clients are hashed to [`BUCKETS`] queues, whatever their number (stochastic fairness
+//! queueing, McKenney 1990): two that fall together share a turn. The hash has a seed, so nobody can
+//! choose whom to fall together with.
+
+mod floor;
+mod lane;
+mod nodes;
+#[cfg(test)]
+mod tests;
+
+use floor::Floors;
+use lane::Lane;
+use nodes::Nodes;
+use std::fmt;
+use std::net::IpAddr;
+
+pub use lane::BUCKETS;
+
+/// The most ranks there can be.
+pub const MOST_RANKS: usize = 64;
+
+/// Waiting work in the order in which it is to be done.
+#[derive(Debug)]
+pub struct Ranked<T> {
+    nodes: Nodes<T>,
+    lanes: Box<[Lane]>,
+    floors: Floors,
+    /// Bit `r` is set while rank `r` has work.
+    waiting: u64,
+    most: usize,
+    multiplier: u64,
+}
+
+/// Names one entry from [`Ranked::push`] until it is popped or removed; afterwards it names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Goes with an entry that was popped, and back to [`Ranked::ran`] when its work has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "worker time that is not reported counts for nothing"]
+pub struct Turn {
+    rank: u8,
+    by_floor: bool,
+    /// What was charged in advance.
+    charged_ns: u64,
+}
+
+impl Turn {
+    /// The rank of the entry.
+    pub fn rank(&self) -> u8 {
+        self.rank
+    }
+
+    /// Whether it went before a higher rank because its own was due.
+    pub fn by_floor(&self) -> bool {
+        self.by_floor
+    }
+}
+
+/// Why there is no such order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RankedError {
+    /// No rank, or more than [`MOST_RANKS`].
+    Ranks {
+        /// How many.
+        ranks: usize,
+    },
+    /// A share is not between 0 and 1.
+    Share {
+        /// Of which rank.
+        rank: usize,
+        /// The share.
+        share: f64,
+    },
+    /// The shares add up to more than 1.
+    Sum {
+        /// Their sum.
+        sum: f64,
+    },
+}
+
+impl fmt::Display for RankedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RankedError::Ranks { ranks } => {
+                write!(f, "there must be 1 to {MOST_RANKS} ranks, not {ranks}")
+            }
+            RankedError::Share { rank, share } => {
+                write!(f, "the share {share} of rank {rank} must lie between 0 and 1")
+            }
+            RankedError::Sum { sum } => write!(f, "the shares add up to {sum}, more than 1"),
+        }
+    }
+}
+
+impl std::error::Error for RankedError {}
+
+/// A client as [`Ranked::push`] wants it: an IPv4 address or an IPv6 /64.
+pub fn client_key(ip: IpAddr) -> u64 {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => u64::from(u32::from(ip)),
+        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
+    }
+}
+
+impl<T> Ranked<T> {
+    /// One rank for each of `shares`, which say how much of the worker time a rank gets while it has
+    /// work, whatever the ranks before it want: 0 to 1 each, together at most 1. At most `most` entries
+    /// wait at once. `seed` should be secret.
+    ///
+    /// # Errors
+    /// If there is no such order.
+    pub fn new(shares: &[f64], most: usize, seed: u64) -> Result<Ranked<T>, RankedError> {
+        if shares.is_empty() || shares.len() > MOST_RANKS {
+            return Err(RankedError::Ranks { ranks: shares.len() });
+        }
+        if let Some(rank) = shares.iter().position(|share| !(0.0..=1.0).contains(share)) {
+            return Err(RankedError::Share { rank, share: shares[rank] });
+        }
+        let sum = shares.iter().sum();
+        // Three shares of a third add up to a little more than one.
+        if sum > 1.0 + 1e-9 {
+            return Err(RankedError::Sum { sum });
+        }
+        Ok(Ranked::with(shares, most, seed))
+    }
+
+    /// A single rank: only the clients take turns.
+    pub fn single(most: usize, seed: u64) -> Ranked<T> {
+        Ranked::with(&[0.0], most, seed)
+    }
+
+    fn with(shares: &[f64], most: usize, seed: u64) -> Ranked<T> {
+        Ranked {
+            nodes: Nodes::new(),
+            lanes: shares.iter().map(|_| Lane::new()).collect(),
+            floors: Floors::new(shares),
+            waiting: 0,
+            most: most.min(nodes::MOST),
+            multiplier: seed | 1,
+        }
+    }
+
+    /// Adds an entry. A `rank` beyond the last counts as the last; `client` as by [`client_key`];
+    /// `weight` entries of a client are popped in a row when its turn comes (0 counts as 1; among the
+    /// entries that wait, the weight given last holds).
+    ///
+    /// # Errors
+    /// Gives the item back if too many are waiting.
+    #[inline]
+    pub fn push(&mut self, rank: u8, client: u64, weight: u8, item: T) -> Result<Key, T> {
+        if self.nodes.len() >= self.most {
+            return Err(item);
+        }
+        let rank = usize::from(rank).min(self.lanes.len() - 1);
+        if self.waiting & (1 << rank) == 0 {
+            self.waiting |= 1 << rank;
+            self.floors.begins_to_wait(rank);
+        }
+        let hash = client.wrapping_mul(self.multiplier);
+        let index = self.nodes.put(item, rank as u8, lane::bucket(hash), weight.max(1));
+        self.lanes[rank].push(&mut self.nodes, index, hash);
+        Ok(Key { index, generation: self.nodes.generation(index) })
+    }
+
+    /// Takes the entry that is to be done next. Its work counts from [`ran`](Ranked::ran) on.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(T, Turn)> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let first = self.waiting.trailing_zeros() as usize;
+        let others = self.waiting & (self.waiting - 1);
+        let due = if others == 0 { None } else { self.floors.due(others) };
+        let rank = due.unwrap_or(first);
+        let index = self.lanes[rank].pop(&mut self.nodes)?;
+        if self.lanes[rank].is_empty() {
+            self.waiting &= !(1 << rank);
+        }
+        let charged_ns = if due.is_some() { self.floors.charge(rank) } else { 0 };
+        let turn = Turn { rank: rank as u8, by_floor: due.is_some(), charged_ns };
+        Some((self.nodes.free(index)?, turn))
+    }
+
+    /// The work of an entry has ended and took `ns` nanoseconds of a worker; 0 if it was not done.
+    #[inline]
+    pub fn ran(&mut self, turn: Turn, ns: u64) {
+        if self.lanes.len() > 1 {
+            self.floors.ran(turn, ns);
+        }
+    }
+
+    /// Takes an entry out of its turn: its client has gone, or it has waited too long. `None` if it
+    /// was popped or removed before.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        let rank = self.nodes.find(key.index, key.generation)?;
+        self.lanes[rank].remove(&mut self.nodes, key.index);
+        if self.lanes[rank].is_empty() {
+            self.waiting &= !(1 << rank);
+            self.floors.gave_up(rank);
+        }
+        self.nodes.free(key.index)
+    }
+
+    /// Entries that wait.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Entries that wait, by rank.
+    pub fn waiting(&self) -> impl Iterator<Item = usize> {
+        self.lanes.iter().map(Lane::len)
+    }
+
+    /// Worker time reported, by rank, in nanoseconds. A single rank keeps no account.
+    pub fn worked_ns(&self) -> impl Iterator<Item = u64> {
+        self.floors.worked_ns()
+    }
+}

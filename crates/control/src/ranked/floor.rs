@@ -1,0 +1,120 @@
+//! The account of worker time: which rank is due although a higher one waits.
+//!
+//! The rules and the bound that follows from them are in [`ranked`](super).
+
+use super::Turn;
+
+/// The account of all ranks.
+#[derive(Debug)]
+pub(super) struct Floors {
+    /// `V`: worker time reported so far.
+    total_ns: u64,
+    ranks: Box<[Floor]>,
+}
+
+#[derive(Debug)]
+struct Floor {
+    /// `1/s`; infinite for a rank without a share.
+    stretch: f64,
+    /// `F`: due once the total has come this far.
+    due_ns: u64,
+    /// `m`: a moving average of its service times.
+    mean_ns: u64,
+    worked_ns: u64,
+    /// It has no work because what waited was removed, not because it was served.
+    gave_up: bool,
+}
+
+/// A service time counts in the mean with one part in so many.
+const MEAN_OVER: u64 = 8;
+
+impl Floor {
+    /// How much the total must grow for this rank to be owed `ns`. The largest number for a rank
+    /// without a share, even for 0 ns.
+    fn stretched(&self, ns: u64) -> u64 {
+        if self.stretch.is_infinite() { u64::MAX } else { (ns as f64 * self.stretch) as u64 }
+    }
+}
+
+impl Floors {
+    pub(super) fn new(shares: &[f64]) -> Floors {
+        let floor = |share: &f64| Floor {
+            stretch: 1.0 / share,
+            due_ns: if *share > 0.0 { 0 } else { u64::MAX },
+            mean_ns: 0,
+            worked_ns: 0,
+            gave_up: false,
+        };
+        Floors { total_ns: 0, ranks: shares.iter().map(floor).collect() }
+    }
+
+    /// The rank has work again.
+    #[inline]
+    pub(super) fn begins_to_wait(&mut self, rank: usize) {
+        if self.ranks.len() == 1 {
+            return;
+        }
+        let floor = &mut self.ranks[rank];
+        // One that waited in vain is due when it would have been, but has saved nothing up.
+        let wait_ns = if floor.gave_up { 0 } else { floor.stretched(floor.mean_ns) };
+        floor.gave_up = false;
+        floor.due_ns = floor.due_ns.max(self.total_ns.saturating_add(wait_ns));
+    }
+
+    /// What waited in this rank was removed.
+    pub(super) fn gave_up(&mut self, rank: usize) {
+        self.ranks[rank].gave_up = true;
+    }
+
+    /// Which of the ranks in this set has been due for longest.
+    pub(super) fn due(&self, mut set: u64) -> Option<usize> {
+        let mut found = None;
+        let mut lowest_ns = self.total_ns;
+        while set != 0 {
+            let rank = set.trailing_zeros() as usize;
+            set &= set - 1;
+            let due_ns = self.ranks[rank].due_ns;
+            // Among equals the higher rank.
+            if due_ns < lowest_ns || due_ns == lowest_ns && found.is_none() {
+                (found, lowest_ns) = (Some(rank), due_ns);
+            }
+        }
+        found
+    }
+
+    /// The rank is served because it is due: charges what that is likely to take.
+    pub(super) fn charge(&mut self, rank: usize) -> u64 {
+        let floor = &mut self.ranks[rank];
+        floor.due_ns = floor.due_ns.saturating_add(floor.stretched(floor.mean_ns));
+        floor.mean_ns
+    }
+
+    /// Work has ended: its time counts for everybody, and as the service of its rank.
+    pub(super) fn ran(&mut self, turn: Turn, ns: u64) {
+        self.total_ns = self.total_ns.saturating_add(ns);
+        let total_ns = self.total_ns;
+        let floor = &mut self.ranks[usize::from(turn.rank)];
+        floor.worked_ns = floor.worked_ns.saturating_add(ns);
+        if ns > 0 {
+            let mean_ns = if floor.mean_ns == 0 { ns } else { floor.mean_ns };
+            let older_ns = mean_ns.saturating_mul(MEAN_OVER - 1);
+            floor.mean_ns = older_ns.saturating_add(ns).div_ceil(MEAN_OVER);
+        }
+        if floor.stretch.is_infinite() {
+            return;
+        }
+        if turn.by_floor {
+            let uncharged_ns = floor.due_ns.saturating_sub(floor.stretched(turn.charged_ns));
+            let charged_ns = uncharged_ns.saturating_add(floor.stretched(ns));
+            floor.due_ns = charged_ns.min(total_ns.saturating_add(floor.stretched(ns)));
+        } else {
+            let charged_ns = floor.due_ns.saturating_add(floor.stretched(ns));
+            let most_ns = total_ns.saturating_add(floor.stretched(floor.mean_ns));
+            floor.due_ns = floor.due_ns.max(charged_ns.min(most_ns));
+        }
+    }
+
+    pub(super) fn worked_ns(&self) -> impl Iterator<Item = u64> {
+        self.ranks.iter().map(|floor| floor.worked_ns)
+    }
+}

@@ -1,0 +1,212 @@
+//! The entries of one rank: the clients take turns.
+
+use super::nodes::{List, Nodes};
+use std::collections::VecDeque;
+
+/// How many queues the clients of a rank are spread over, once they need queues.
+pub const BUCKETS: usize = 1024;
+
+/// The bucket of a client, by the upper bits of its hash, which depend on all bits of the client.
+pub(super) fn bucket(hash: u64) -> u16 {
+    (hash >> (64 - BUCKETS.trailing_zeros())) as u16
+}
+
+/// The entries of one rank.
+#[derive(Debug)]
+pub(super) struct Lane {
+    len: usize,
+    /// All entries, in the order they came, while that is by turns.
+    plain: List,
+    /// Which clients are in `plain`.
+    clients: Clients,
+    /// Made when first needed, kept for the next time.
+    turns: Option<Box<Turns>>,
+    /// Whether the entries are in `turns`, not in `plain`.
+    by_turns: bool,
+}
+
+/// What is known of the clients in a plain list.
+#[derive(Debug)]
+enum Clients {
+    /// All entries are of this one, by its hash.
+    One(u64),
+    /// At most one entry each; a bit is set for each bucket they fall into, coarsely.
+    Distinct([u64; 4]),
+}
+
+fn bit(hash: u64) -> (usize, u64) {
+    ((hash >> 62) as usize, 1 << ((hash >> 56) & 63))
+}
+
+/// Clients in their queues, and whose turn it is.
+#[derive(Debug)]
+struct Turns {
+    buckets: Box<[Bucket]>,
+    /// Buckets with entries, the one whose turn it is first. One that was emptied by removals may
+    /// still be here; each is here once.
+    round: VecDeque<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    list: List,
+    /// Entries to pop before it is the next one's turn; 0 when its turn has not begun.
+    left: u8,
+    weight: u8,
+    in_round: bool,
+}
+
+impl Lane {
+    pub(super) fn new() -> Lane {
+        let (plain, clients) = (List::EMPTY, Clients::One(0));
+        Lane { len: 0, plain, clients, turns: None, by_turns: false }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
+    pub(super) fn push<T>(&mut self, nodes: &mut Nodes<T>, index: u32, hash: u64) {
+        self.len += 1;
+        if self.len == 1 {
+            self.start_again();
+            self.clients = Clients::One(hash);
+        }
+        if !self.by_turns {
+            if self.clients.stay_in_order(hash, self.len) {
+                return nodes.append(&mut self.plain, index);
+            }
+            self.take_turns(nodes);
+        }
+        if let Some(turns) = &mut self.turns {
+            turns.push(nodes, index);
+        }
+    }
+
+    #[inline]
+    pub(super) fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<u32> {
+        let index = if self.by_turns {
+            self.turns.as_mut()?.pop(nodes)?
+        } else {
+            let index = self.plain.head()?;
+            nodes.unlink(&mut self.plain, index);
+            index
+        };
+        self.len -= 1;
+        Some(index)
+    }
+
+    /// Takes an entry out that is in this lane.
+    pub(super) fn remove<T>(&mut self, nodes: &mut Nodes<T>, index: u32) {
+        self.len -= 1;
+        match &mut self.turns {
+            Some(turns) if self.by_turns => {
+                let bucket = &mut turns.buckets[usize::from(nodes.bucket(index))];
+                nodes.unlink(&mut bucket.list, index);
+            }
+            _ => nodes.unlink(&mut self.plain, index),
+        }
+    }
+
+    /// Back to the plain list. The lane is empty, though removals may have left buckets in the round.
+    fn start_again(&mut self) {
+        if !self.by_turns {
+            return;
+        }
+        self.by_turns = false;
+        if let Some(turns) = &mut self.turns {
+            for bucket in turns.round.drain(..) {
+                turns.buckets[usize::from(bucket)].leave();
+            }
+        }
+    }
+
+    /// Spreads what is in the plain list over the clients' queues.
+    #[cold]
+    fn take_turns<T>(&mut self, nodes: &mut Nodes<T>) {
+        self.by_turns = true;
+        let turns = self.turns.get_or_insert_with(|| Box::new(Turns::new()));
+        while let Some(index) = self.plain.head() {
+            nodes.unlink(&mut self.plain, index);
+            turns.push(nodes, index);
+        }
+    }
+}
+
+impl Clients {
+    /// Whether one more entry, of this client, may go to the end of the plain list, which then has
+    /// `len` entries.
+    #[inline]
+    fn stay_in_order(&mut self, hash: u64, len: usize) -> bool {
+        if let Clients::One(one) = self {
+            if *one == hash {
+                return true;
+            }
+            if len > 2 {
+                return false;
+            }
+            let (word, mask) = bit(*one);
+            let mut seen = [0; 4];
+            seen[word] = mask;
+            *self = Clients::Distinct(seen);
+        }
+        let Clients::Distinct(seen) = self else { return true };
+        let (word, mask) = bit(hash);
+        let is_new = seen[word] & mask == 0;
+        seen[word] |= mask;
+        is_new
+    }
+}
+
+impl Turns {
+    fn new() -> Turns {
+        let bucket = Bucket { list: List::EMPTY, left: 0, weight: 1, in_round: false };
+        Turns { buckets: vec![bucket; BUCKETS].into(), round: VecDeque::new() }
+    }
+
+    fn push<T>(&mut self, nodes: &mut Nodes<T>, index: u32) {
+        let number = nodes.bucket(index);
+        let bucket = &mut self.buckets[usize::from(number)];
+        bucket.weight = nodes.weight(index);
+        nodes.append(&mut bucket.list, index);
+        if !bucket.in_round {
+            bucket.in_round = true;
+            self.round.push_back(number);
+        }
+    }
+
+    fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<u32> {
+        loop {
+            let number = *self.round.front()?;
+            let bucket = &mut self.buckets[usize::from(number)];
+            let Some(index) = bucket.list.head() else {
+                bucket.leave();
+                self.round.pop_front();
+                continue;
+            };
+            nodes.unlink(&mut bucket.list, index);
+            if bucket.left == 0 {
+                bucket.left = bucket.weight;
+            }
+            bucket.left -= 1;
+            if bucket.list.head().is_none() {
+                bucket.leave();
+                self.round.pop_front();
+            } else if bucket.left == 0 {
+                self.round.rotate_left(1);
+            }
+            return Some(index);
+        }
+    }
+}
+
+impl Bucket {
+    fn leave(&mut self) {
+        (self.in_round, self.left) = (false, 0);
+    }
+}
