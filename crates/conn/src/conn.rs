@@ -2,11 +2,13 @@
 
 use crate::handler::{Handler, Job, Outcome, Peer, Request, Verdict};
 use crate::input::Input;
+use crate::proxy;
 use crate::reply::{Out, Reply};
 use forebay_http::date::IMF_LEN;
 use forebay_http::framing::{Framing, Skipper};
 use forebay_http::head::{self, Head, Lines, Method, Parsed};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+use std::net::SocketAddr;
 
 /// Bounds on what one connection may ask for.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,9 @@ pub enum Step<J> {
     Process(J),
     /// A request is to be answered: [`Conn::advance`]. Only [`Conn::advance_to_answer`] says so.
     Answer,
+    /// A proxy has spoken for its client: put the address into the [`Peer`], if there is one, decide
+    /// about that client, and advance.
+    Stated(Option<SocketAddr>),
     /// Nothing until the job is done.
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
@@ -67,7 +72,7 @@ pub enum Closing {
 pub enum Await {
     /// The first byte of the next request.
     Idle,
-    /// The rest of a head; also the first byte on a new connection.
+    /// The rest of a head; also the first byte on a new connection, and a PROXY header.
     Head,
     /// The rest of a request body.
     Body,
@@ -122,6 +127,8 @@ pub struct Conn<H: Handler> {
 
 #[derive(Debug)]
 enum State {
+    /// What a proxy must say before the first head, or nothing yet.
+    Proxy,
     /// A head, or nothing yet.
     Head,
     /// The parked request's body is being discarded.
@@ -163,6 +170,11 @@ impl<H: Handler> Default for Conn<H> {
 }
 
 impl<H: Handler> Conn<H> {
+    /// A connection on which a proxy first states its client (PROXY protocol, version 1 or 2).
+    pub fn behind_proxy() -> Self {
+        Conn { state: State::Proxy, ..Conn::default() }
+    }
+
     /// Goes as far as the input allows and says what is needed to go on.
     pub fn advance<S: Stopwatch>(
         &mut self,
@@ -193,6 +205,7 @@ impl<H: Handler> Conn<H> {
                 return Step::Send;
             }
             let blocked = match &mut self.state {
+                State::Proxy => self.receive_proxy_header(cx, input),
                 State::Head => self.receive::<ANSWERS, S>(cx, input),
                 State::Body(_) => self.discard::<ANSWERS, S>(cx, input),
                 State::Waiting if cx.done.is_some() => self.answer_parked(cx, input),
@@ -217,6 +230,28 @@ impl<H: Handler> Conn<H> {
                 }
                 Some(Step::Receive) if self.input_ended => return Step::Close(Closing::Now),
                 Some(step) => return step,
+            }
+        }
+    }
+
+    /// Before the receive stage: finds out whom a proxy speaks for.
+    fn receive_proxy_header<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        match proxy::parse(input.bytes()) {
+            Ok(proxy::Parsed::Partial) => Some(Step::Receive),
+            Ok(proxy::Parsed::Complete { client, len }) => {
+                input.consume(len);
+                self.state = State::Head;
+                Some(Step::Stated(client))
+            }
+            // whoever speaks here is a proxy that is set up differently; no answer would reach
+            // anybody who could read it
+            Err(_) => {
+                cx.metrics.add(Counter::RefusedProxyHeader, 1);
+                Some(Step::Close(Closing::Reset))
             }
         }
     }
@@ -501,6 +536,7 @@ impl<H: Handler> Conn<H> {
     ) -> Step<H::Job> {
         let is_head = is_head(if self.parked.is_empty() { input.bytes() } else { &self.parked });
         match self.awaits() {
+            _ if matches!(self.state, State::Proxy) => self.state = State::Last(Closing::Now),
             Await::Head if !self.held.is_empty() || !input.is_empty() => {
                 self.refuse(cx, is_head, None, 408, "the request took too long to arrive");
             }
@@ -520,7 +556,7 @@ impl<H: Handler> Conn<H> {
             State::Head if self.held.is_empty() && self.searched == 0 && self.served > 0 => {
                 Await::Idle
             }
-            State::Head => Await::Head,
+            State::Head | State::Proxy => Await::Head,
             State::Body(_) => Await::Body,
             State::Parked | State::Waiting | State::HandOver => Await::Job,
             State::Last(_) => Await::Send,

@@ -19,7 +19,13 @@ pub trait Handler {
     /// A log line that waits for its number of bytes.
     type Line;
 
-    /// Whether a new connection is admitted. Asked once, right after accept.
+    /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
+    fn trusts(&self, _peer: &Peer) -> bool {
+        false
+    }
+
+    /// Whether a new connection is admitted. Asked once: right after accept or, where a proxy states
+    /// its client, when it has done so.
     fn admit(&mut self, _peer: &Peer) -> Verdict {
         Verdict::Admit(Rank::FIRST)
     }

@@ -14,6 +14,7 @@
 //! | [`conn`] | [`Conn`]: the four stages and what is remembered between two events |
 //! | [`handler`] | the traits an engine is given: [`Handler`], [`Job`], what a [`Verdict`] may say |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
+//! | [`proxy`] | what a proxy states about its client before the first head |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
 //!
 //! It deliberately has no socket, no clock and no thread: time and system calls are the engine's.
@@ -22,6 +23,7 @@
 pub mod conn;
 pub mod handler;
 pub mod input;
+pub mod proxy;
 pub mod reply;
 
 pub use conn::{Await, Closing, Conn, Context, Limits, Step};

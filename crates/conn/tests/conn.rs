@@ -44,6 +44,9 @@ impl Handler for Echo {
         }
         reply.head(200, b"HTTP/1.1 200 OK\r\n");
         reply.copy(path);
+        if path == b"/who" {
+            reply.copy(request.peer.address().to_string().as_bytes());
+        }
         reply.copy(done.unwrap_or("").as_bytes());
         reply.copy(b"\n");
         Outcome::Replied
@@ -87,20 +90,34 @@ impl Handler for Echo {
 /// Plays the engine, with all stages in one turn and with a turn for each: both must come to the
 /// same. Returns what was sent, with how the connection was closed, if it was.
 fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closing>) {
-    let together = turns(pieces, limits, budget, false);
-    assert_eq!(turns(pieces, limits, 1, true), together, "left: a turn for each stage");
+    play_on(Conn::default, pieces, limits, budget)
+}
+
+fn play_on(
+    conn: fn() -> Conn<Echo>,
+    pieces: &[&[u8]],
+    limits: Limits,
+    budget: u32,
+) -> (String, Option<Closing>) {
+    let together = turns(conn(), pieces, limits, budget, false);
+    assert_eq!(turns(conn(), pieces, limits, 1, true), together, "left: a turn for each stage");
     together
 }
 
 /// Receives `pieces` one after another, does jobs at once, collects what is sent.
-fn turns(pieces: &[&[u8]], limits: Limits, budget: u32, apart: bool) -> (String, Option<Closing>) {
-    let peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
+fn turns(
+    mut conn: Conn<Echo>,
+    pieces: &[&[u8]],
+    limits: Limits,
+    budget: u32,
+    apart: bool,
+) -> (String, Option<Closing>) {
+    let mut peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
     let mut handler = Echo::default();
     let mut out = Out::default();
     let metrics = Local::default();
     let mut watch = Off;
     let mut input = Input::with_capacity(64 * 1024);
-    let mut conn = Conn::<Echo>::default();
     let mut sent = String::new();
     let mut arriving = pieces.iter();
     let mut done = None;
@@ -152,6 +169,11 @@ fn turns(pieces: &[&[u8]], limits: Limits, budget: u32, apart: bool) -> (String,
                 Step::Process(Work) => {
                     assert!(cx.out.is_empty(), "an answer waits for the next one's job");
                     done = Some("done");
+                    conn.suspend(&mut input);
+                    continue 'turns;
+                }
+                Step::Stated(address) => {
+                    peer.stated = address;
                     conn.suspend(&mut input);
                     continue 'turns;
                 }
@@ -234,6 +256,39 @@ fn http10_is_closed_unless_it_asks_not_to_be() {
     let (sent, closing) = whole(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert!(sent.contains("Connection: keep-alive"));
     assert_eq!(closing, None);
+}
+
+const STATED: &str = "PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n\
+    GET /who HTTP/1.1\r\nHost: h\r\n\r\n";
+
+fn behind_proxy(pieces: &[&[u8]]) -> (String, Option<Closing>) {
+    play_on(Conn::behind_proxy, pieces, Limits::default(), 1000)
+}
+
+#[test]
+fn a_request_has_the_address_that_the_proxy_stated() {
+    let (sent, closing) = behind_proxy(&[STATED.as_bytes()]);
+    assert_eq!((bodies(&sent), closing), (vec!["/who192.0.2.7:4711"], None));
+    let single: Vec<&[u8]> = STATED.as_bytes().chunks(1).collect();
+    assert_eq!(behind_proxy(&single).0, sent);
+    let unknown = STATED.replace("TCP4 192.0.2.7 192.0.2.1 4711 80", "UNKNOWN");
+    let (sent, _) = behind_proxy(&[unknown.as_bytes()]);
+    assert_eq!(bodies(&sent), ["/who127.0.0.1:1"]);
+}
+
+#[test]
+fn who_does_not_state_a_client_is_reset() {
+    for request in ["GET /who HTTP/1.1\r\nHost: h\r\n\r\n", "PROXY TCP4 ::1 ::1 1 1\r\n"] {
+        let (sent, closing) = behind_proxy(&[request.as_bytes()]);
+        assert_eq!((sent.as_str(), closing), ("", Some(Closing::Reset)), "{request}");
+    }
+    // it is said once
+    let (sent, closing) = behind_proxy(&[STATED.as_bytes(), STATED.as_bytes()]);
+    assert!(sent.contains("/who192.0.2.7:4711") && sent.contains("HTTP/1.1 400"), "{sent}");
+    assert_eq!(closing, Some(Closing::Linger));
+    // where it is not expected it is a malformed request
+    let (sent, _) = whole(STATED.as_bytes());
+    assert!(sent.starts_with("HTTP/1.1 400"), "{sent}");
 }
 
 proptest! {

@@ -2,6 +2,7 @@
 //! serves it on http://127.0.0.1:8081 until it is killed.
 
 use forebay_conn::{Handler, Job, Outcome, Peer, Piece, Reply, Request};
+use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::Control;
 use forebay_engine::event::{EventLoop, Parts};
@@ -94,7 +95,7 @@ fn main() -> std::io::Result<()> {
     let socket = listen(address, ListenOptions { backlog: 1024, reuse_port: false })?;
     println!("http://{address}");
     let parts = Parts {
-        listeners: vec![(socket, address)],
+        listeners: vec![Listener::new(socket, address)],
         handler: Fixed(head.into_bytes(), body),
         settings: Arc::default(),
         admission: Admission::new(10_000, 10_000),

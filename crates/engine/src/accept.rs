@@ -1,10 +1,10 @@
 //! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
 
-use crate::admission::{Admission, Full, Place};
+use crate::admission::{Admission, Full};
 use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
 use crate::worker::{Served, Worker};
-use forebay_conn::{Closing, Handler, Peer, Verdict};
+use forebay_conn::{Closing, Conn, Handler, Peer, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::process;
 use forebay_sys::socket::{self, Accepted};
@@ -20,18 +20,38 @@ pub const DRAIN_BATCHES: usize = 128;
 /// How long a listener rests when there is no descriptor for its connections.
 pub const PAUSE_MS: u64 = 100;
 
+/// A listening socket, and what is known of those who come through it.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The address it is bound to; [`Peer::UNIX`] for a Unix socket.
+    pub local: SocketAddr,
+    /// Only trusted proxies may come, and each first states its client by the PROXY protocol.
+    pub proxy_protocol: bool,
+    /// Other loops accept from the same socket: only one of them is to be woken per connection.
+    pub shared: bool,
+}
+
+impl Listener {
+    /// One that clients come to directly, and no other loop.
+    pub fn new(socket: OwnedFd, local: SocketAddr) -> Listener {
+        Listener { socket, local, proxy_protocol: false, shared: false }
+    }
+}
+
 /// Listening sockets, and a descriptor held back so that a client can be told that there are no
 /// more.
 pub struct Entrance {
-    listeners: Vec<(OwnedFd, SocketAddr)>,
+    listeners: Vec<Listener>,
     reserve: Option<OwnedFd>,
     admission: Arc<Admission>,
 }
 
 /// Who stood at the entrance.
 pub enum Arrival<H: Handler> {
-    /// A connection to serve, and its place in the count.
-    Served(Served<H>, Place),
+    /// A connection to serve.
+    Served(Served<H>),
     /// A connection that was told no; it is to be closed like this.
     Refused(Served<H>, Closing),
     /// A connection that is gone already.
@@ -43,25 +63,22 @@ pub enum Arrival<H: Handler> {
 }
 
 impl Entrance {
-    /// Through these sockets, each with the address it is bound to.
+    /// Through these sockets.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(
-        listeners: Vec<(OwnedFd, SocketAddr)>,
-        admission: Arc<Admission>,
-    ) -> io::Result<Entrance> {
+    pub fn new(listeners: Vec<Listener>, admission: Arc<Admission>) -> io::Result<Entrance> {
         Ok(Entrance { listeners, reserve: Some(process::reserve_descriptor()?), admission })
     }
 
     /// The listening sockets.
-    pub fn listeners(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.listeners.iter().map(|(socket, _)| socket.as_fd())
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
-    /// The listening socket with this number.
-    pub fn listener(&self, index: usize) -> Option<BorrowedFd<'_>> {
-        self.listeners.get(index).map(|(socket, _)| socket.as_fd())
+    /// The listener with this number.
+    pub fn listener(&self, index: usize) -> Option<&Listener> {
+        self.listeners.get(index)
     }
 
     /// Closes all listening sockets.
@@ -72,13 +89,15 @@ impl Entrance {
     /// Accepts the next connection of listener `index` and decides about it.
     pub fn next<H: Handler>(&mut self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
         let sampled = worker.is_sampled();
-        let Some((listener, local)) = self.listeners.get(index) else { return Arrival::Nobody };
+        let Some(listener) = self.listeners.get(index) else { return Arrival::Nobody };
         let mut watch = Watch::new(&worker.metrics, sampled);
-        let accepted = socket::accept(listener.as_fd());
+        let accepted = socket::accept(listener.socket.as_fd());
         watch.lap(Activity::Accept);
         match accepted {
             Ok(Accepted::Connection(socket, remote)) => {
-                self.decide(socket, Peer::new(remote, *local), worker)
+                worker.count(Counter::Accepted);
+                let served = Served::new(socket, Peer::new(remote, listener.local));
+                self.decide(served, listener.proxy_protocol, worker)
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {
@@ -99,33 +118,36 @@ impl Entrance {
 
     fn decide<H: Handler>(
         &self,
-        socket: OwnedFd,
-        peer: Peer,
+        mut served: Served<H>,
+        proxy_protocol: bool,
         worker: &mut Worker<H>,
     ) -> Arrival<H> {
-        worker.count(Counter::Accepted);
-        let served = Served::new(socket, peer);
-        let place = match self.admission.enter(peer.client()) {
-            Ok(place) => place,
+        let is_proxy = worker.handler.trusts(&served.peer);
+        if proxy_protocol && !is_proxy {
+            worker.count(Counter::RefusedProxy);
+            return Arrival::Refused(served, Closing::Reset);
+        }
+        let place = if is_proxy {
+            self.admission.enter_as_proxy()
+        } else {
+            self.admission.enter(served.peer.client())
+        };
+        served.place = match place {
+            Ok(place) => Some(place),
             Err(full) => {
-                worker.count(match full {
-                    Full::Total => Counter::RefusedTotal,
-                    Full::Client => Counter::RefusedClient,
-                });
-                worker.refuse(served.socket.as_fd(), 503, "too many connections");
-                return Arrival::Refused(served, Closing::Linger);
+                let closing = say_full(&served, full, worker);
+                return Arrival::Refused(served, closing);
             }
         };
-        match worker.handler.admit(&peer) {
-            Verdict::Admit(_) => Arrival::Served(served, place),
-            Verdict::Refuse(status) => {
-                worker.count(Counter::RefusedVerdict);
-                worker.refuse(served.socket.as_fd(), status, "refused by policy");
-                Arrival::Refused(served, Closing::Linger)
-            }
-            Verdict::Reset => {
-                worker.count(Counter::RefusedVerdict);
-                Arrival::Refused(served, Closing::Reset)
+        if proxy_protocol {
+            served.conn = Conn::behind_proxy();
+            return Arrival::Served(served);
+        }
+        match judge(&served, worker) {
+            None => Arrival::Served(served),
+            Some(closing) => {
+                served.place = None;
+                Arrival::Refused(served, closing)
             }
         }
     }
@@ -135,8 +157,8 @@ impl Entrance {
     fn turn_away<H: Handler>(&mut self, index: usize, worker: &mut Worker<H>) {
         for _ in 0..BATCH {
             drop(self.reserve.take());
-            let Some((listener, _)) = self.listeners.get(index) else { break };
-            let more = match socket::accept(listener.as_fd()) {
+            let Some(listener) = self.listeners.get(index) else { break };
+            let more = match socket::accept(listener.socket.as_fd()) {
                 Ok(Accepted::Connection(socket, _)) => {
                     worker.count(Counter::Accepted);
                     worker.count(Counter::RefusedDescriptors);
@@ -162,4 +184,47 @@ impl Entrance {
             self.reserve = process::reserve_descriptor().ok();
         }
     }
+}
+
+/// Somebody behind a proxy is known now: charges the connection to that client. Says how it is to
+/// be closed if it may not go on.
+pub(crate) fn meet<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
+    let client = served.peer.client();
+    let charged = match &mut served.place {
+        // a proxy that speaks for itself is nobody's client
+        Some(place) if served.peer.stated.is_some() => place.charge(client),
+        _ => Ok(()),
+    };
+    let closing = match charged {
+        Ok(()) => judge(served, worker),
+        Err(full) => Some(say_full(served, full, worker)),
+    };
+    if closing.is_some() {
+        served.place = None;
+    }
+    closing
+}
+
+/// Asks the handler about a connection, and says no to it if that is the answer.
+fn judge<H: Handler>(served: &Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
+    let closing = match worker.handler.admit(&served.peer) {
+        Verdict::Admit(_) => return None,
+        Verdict::Refuse(status) => {
+            worker.refuse(served.socket.as_fd(), status, "refused by policy");
+            Closing::Linger
+        }
+        Verdict::Reset => Closing::Reset,
+    };
+    worker.count(Counter::RefusedVerdict);
+    Some(closing)
+}
+
+/// Says no to a connection because a limit is reached.
+fn say_full<H: Handler>(served: &Served<H>, full: Full, worker: &mut Worker<H>) -> Closing {
+    worker.count(match full {
+        Full::Total => Counter::RefusedTotal,
+        Full::Client => Counter::RefusedClient,
+    });
+    worker.refuse(served.socket.as_fd(), 503, "too many connections");
+    Closing::Linger
 }

@@ -29,7 +29,7 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
-    /// Whom it is counted for, if clients are counted.
+    /// Whom it is counted for: nobody if it is a proxy's, or clients are not counted.
     client: Option<IpAddr>,
 }
 
@@ -60,22 +60,22 @@ impl Admission {
     /// # Errors
     /// Which limit is in the way; nothing was counted then.
     pub fn enter(self: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
-        let (most, most_per_client) = (self.most.load(Relaxed), self.most_per_client.load(Relaxed));
-        if self.open.fetch_add(1, Relaxed) >= most {
+        let mut place = self.enter_as_proxy()?;
+        place.charge(client)?;
+        Ok(place)
+    }
+
+    /// Counts one more connection, of a proxy: it brings the requests of many clients, or will state
+    /// its client, who is then [`charge`](Place::charge)d.
+    ///
+    /// # Errors
+    /// The limit on all connections.
+    pub fn enter_as_proxy(self: &Arc<Self>) -> Result<Place, Full> {
+        if self.open.fetch_add(1, Relaxed) >= self.most.load(Relaxed) {
             self.open.fetch_sub(1, Relaxed);
             return Err(Full::Total);
         }
-        let is_counted = most_per_client < most;
-        if is_counted {
-            let mut clients = self.shard(client);
-            let count = clients.entry(client).or_insert(0);
-            if *count >= most_per_client {
-                self.open.fetch_sub(1, Relaxed);
-                return Err(Full::Client);
-            }
-            *count += 1;
-        }
-        Ok(Place { admission: Arc::clone(self), client: is_counted.then_some(client) })
+        Ok(Place { admission: Arc::clone(self), client: None })
     }
 
     fn shard(&self, client: IpAddr) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -88,17 +88,45 @@ impl Admission {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.admission.open.fetch_sub(1, Relaxed);
-        let Some(client) = self.client else { return };
-        let mut clients = self.admission.shard(client);
-        if let Some(count) = clients.get_mut(&client) {
-            *count -= 1;
-            if *count == 0 {
-                clients.remove(&client);
+impl Place {
+    /// From now on it is a place of `client`, and of nobody else.
+    ///
+    /// # Errors
+    /// The limit on this client's connections; the place is nobody's then.
+    pub fn charge(&mut self, client: IpAddr) -> Result<(), Full> {
+        self.discharge();
+        let Admission { most, most_per_client, .. } = &*self.admission;
+        let (most, most_per_client) = (most.load(Relaxed), most_per_client.load(Relaxed));
+        if most_per_client < most {
+            let mut clients = self.admission.shard(client);
+            let count = clients.entry(client).or_insert(0);
+            if *count >= most_per_client {
+                return Err(Full::Client);
+            }
+            *count += 1;
+            drop(clients);
+            self.client = Some(client);
+        }
+        Ok(())
+    }
+
+    fn discharge(&mut self) {
+        if let Some(client) = self.client.take() {
+            let mut clients = self.admission.shard(client);
+            if let Some(count) = clients.get_mut(&client) {
+                *count -= 1;
+                if *count == 0 {
+                    clients.remove(&client);
+                }
             }
         }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.discharge();
+        self.admission.open.fetch_sub(1, Relaxed);
     }
 }
 
@@ -117,6 +145,24 @@ mod tests {
         assert_eq!(admission.enter(b).unwrap_err(), Full::Total);
         assert_eq!(admission.open(), 3);
         drop((first, second, third));
+        assert_eq!(admission.open(), 0);
+        assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn a_proxy_is_counted_for_whom_it_speaks() {
+        let admission = Admission::new(4, 1);
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut places: Vec<_> = (0..3).map(|_| admission.enter_as_proxy().unwrap()).collect();
+        places[0].charge(a).unwrap();
+        assert_eq!(places[1].charge(a).unwrap_err(), Full::Client);
+        places[1].charge(b).unwrap();
+        // one who speaks for another gives the first one's place back
+        places[0].charge(IpAddr::from([10, 0, 0, 3])).unwrap();
+        places[2].charge(a).unwrap();
+        assert_eq!(admission.enter(a).unwrap_err(), Full::Client);
+        assert_eq!(admission.open(), 3);
+        drop(places);
         assert_eq!(admission.open(), 0);
         assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
     }

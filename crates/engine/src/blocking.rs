@@ -1,5 +1,6 @@
 //! What the engines with a thread per connection share: waiting in poll, and the stock of workers.
 
+use crate::accept::Listener;
 use crate::admission::Admission;
 use crate::control::{Control, Order};
 use crate::settings::Live;
@@ -9,8 +10,7 @@ use crate::worker::Worker;
 use forebay_conn::{Handler, Job};
 use forebay_metrics::Local;
 use forebay_sys::poll::{self, Interest, Readiness};
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,8 +79,8 @@ pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
 /// Everything an engine with a thread per connection is made of.
 pub struct Parts<H: Handler> {
-    /// Listening sockets and the addresses they are bound to.
-    pub listeners: Vec<(OwnedFd, SocketAddr)>,
+    /// Where connections come from.
+    pub listeners: Vec<Listener>,
     /// Makes the handlers.
     pub make: Make<H>,
     /// Timeouts and bounds.

@@ -10,7 +10,6 @@
 //!   all have answered an order to stop.
 
 use crate::accept::{Arrival, Entrance, PAUSE_MS};
-use crate::admission::Place;
 use crate::blocking::{Blocking, Parts, Stock};
 use crate::control::{Control, Ended, Order};
 use crate::straight;
@@ -34,7 +33,7 @@ struct Pool<H: Handler> {
 
 /// A connection somebody came with, or how it is to be closed.
 enum Task<H: Handler> {
-    Serve(Served<H>, Place),
+    Serve(Served<H>),
     Close(Served<H>, Closing),
 }
 
@@ -74,9 +73,8 @@ impl<H: Handler> Pool<H> {
         let mut ended = Ended::default();
         while let Some(task) = self.next(&mut worker) {
             match task {
-                Task::Serve(served, place) => {
+                Task::Serve(served) => {
                     ended = ended + straight::serve(&mut worker, served, &mut wait, &self.control);
-                    drop(place);
                 }
                 Task::Close(served, closing) => {
                     straight::close(&mut worker, served, closing, &mut wait);
@@ -95,7 +93,7 @@ impl<H: Handler> Pool<H> {
             if order == Order::Stop {
                 return None;
             }
-            let mut fds: Vec<_> = entrance.listeners().collect();
+            let mut fds: Vec<_> = entrance.sockets().collect();
             let listeners = fds.len();
             // in a drain only what is queued is taken
             let wait_ms = if order == Order::Run { SLEEP_MS } else { 0 };
@@ -108,7 +106,7 @@ impl<H: Handler> Pool<H> {
                 .map(|at| (at + *first) % listeners)
                 .find(|&at| ready.get(at).is_some_and(|&ready| ready));
             match index.map(|index| entrance.next(index, worker)) {
-                Some(Arrival::Served(served, place)) => return Some(Task::Serve(served, place)),
+                Some(Arrival::Served(served)) => return Some(Task::Serve(served)),
                 Some(Arrival::Refused(served, closing)) => {
                     return Some(Task::Close(served, closing));
                 }

@@ -11,7 +11,6 @@
 //!   when all have answered an order to stop.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
-use crate::admission::Place;
 use crate::blocking::{Blocking, Parts, Stock};
 use crate::control::{Control, Ended, Order};
 use crate::straight;
@@ -62,7 +61,7 @@ where
     });
     let mut worker = crew.stock.take();
     while control.order() == Order::Run {
-        let mut fds: Vec<_> = entrance.listeners().collect();
+        let mut fds: Vec<_> = entrance.sockets().collect();
         fds.push(control.stronger_than(Order::Run).as_fd());
         let ready = poll::wait_readable(&fds, SLEEP_MS)?;
         worker.read_clocks();
@@ -71,7 +70,7 @@ where
         }
         worker.end_turn();
     }
-    for index in 0..entrance.listeners().count() {
+    for index in 0..entrance.sockets().count() {
         // bounded: clients that come back at once would keep it busy for ever
         for _ in 0..DRAIN_BATCHES {
             if !crew.accept(&mut entrance, index, &mut worker, parts.threads) {
@@ -105,8 +104,8 @@ where
                 return false;
             }
             match entrance.next(index, worker) {
-                Arrival::Served(served, place) => self.spawn(served, Some(place), None),
-                Arrival::Refused(served, closing) => self.spawn(served, None, Some(closing)),
+                Arrival::Served(served) => self.spawn(served, None),
+                Arrival::Refused(served, closing) => self.spawn(served, Some(closing)),
                 Arrival::Gone => {}
                 Arrival::Nobody => return false,
                 Arrival::Exhausted => {
@@ -129,7 +128,7 @@ where
     }
 
     /// Serves, or closes, a connection on a thread of its own.
-    fn spawn(self: &Arc<Self>, served: Served<H>, place: Option<Place>, refused: Option<Closing>) {
+    fn spawn(self: &Arc<Self>, served: Served<H>, refused: Option<Closing>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).threads += 1;
         let crew = Arc::clone(self);
         let serve = move || {
@@ -142,7 +141,6 @@ where
                     Ended::default()
                 }
             };
-            drop(place);
             crew.stock.give_back(worker);
             crew.count_end(ended);
         };

@@ -3,6 +3,8 @@
 //! In: a connection that can go on, and perhaps the result of its job. Out: a [`Fate`], which the
 //! engine carries out in its own way: wait for readiness, block, park, queue.
 
+use crate::accept;
+use crate::admission::Place;
 use crate::send::{self, Progress};
 use crate::settings::{Live, Settings};
 use crate::watch::Watch;
@@ -14,6 +16,7 @@ use forebay_http::date::{self, IMF_LEN};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::clock;
 use forebay_sys::socket::{self, Received, Sent};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +35,8 @@ pub struct Served<H: Handler> {
     pub readable: bool,
     /// The client has shut down writing, so a short receive is not the last.
     pub ended: bool,
+    /// Its place in the count, given back at its end; `None` if it was refused.
+    pub place: Option<Place>,
     /// The answer under way was not taken at once.
     lags: bool,
     /// Bytes given to the kernel since the send window began …
@@ -67,6 +72,7 @@ impl<H: Handler> Served<H> {
             pending: None,
             readable: true,
             ended: false,
+            place: None,
             lags: false,
             window_bytes: 0,
             window_queued: 0,
@@ -268,6 +274,7 @@ impl<H: Handler> Worker<H> {
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
+        let mut stated = None;
         let fate = loop {
             let step = if !cx.out.is_empty() {
                 Step::Send
@@ -335,6 +342,10 @@ impl<H: Handler> Worker<H> {
                 }
                 Step::Process(job) => break Fate::Job(job),
                 Step::Answer => break Fate::Next(Phase::Process),
+                Step::Stated(address) => {
+                    stated = Some(address);
+                    break only.map_or(Fate::Yields, |_| Fate::Next(Phase::Receive));
+                }
                 Step::Wait => break Fate::Waits,
                 Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
@@ -356,7 +367,18 @@ impl<H: Handler> Worker<H> {
         if !matches!(fate, Fate::HandOver) {
             served.conn.suspend(input);
         }
-        fate
+        match stated {
+            None => fate,
+            Some(address) => self.meet(served, address).map_or(fate, Fate::Closes),
+        }
+    }
+
+    /// A proxy has stated its client, or none. Says how the connection is closed if that client is
+    /// not let in.
+    #[cold]
+    fn meet(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
+        served.peer.stated = address;
+        accept::meet(served, self)
     }
 
     /// The time for what was `awaited` is over: a last word where one helps. Returns how to close.

@@ -4,6 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_conn::*;
+use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
@@ -27,6 +28,7 @@ type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
 struct Paths {
     away: Away,
     lines: Sender<(u16, u64)>,
+    trusts: bool,
 }
 
 struct Work(String);
@@ -51,6 +53,17 @@ impl Handler for Paths {
     type Job = Work;
     type Line = u16;
 
+    fn trusts(&self, _: &Peer) -> bool {
+        self.trusts
+    }
+
+    fn admit(&mut self, peer: &Peer) -> Verdict {
+        match peer.address().ip().to_string().as_str() {
+            "192.0.2.66" => Verdict::Refuse(403),
+            _ => Verdict::Admit(Rank::FIRST),
+        }
+    }
+
     fn verdict(&mut self, request: &Request<'_>) -> Verdict {
         match request.head.path {
             b"/refuse" => Verdict::Refuse(429),
@@ -70,6 +83,7 @@ impl Handler for Paths {
             ("/away", _) => return Outcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
             ("/job" | "/jobpanic", None) => return Outcome::Job(Work(path)),
+            ("/who", None) => request.peer.address().to_string(),
             (_, Some(done)) => done,
             ("/big", None) => {
                 reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
@@ -143,14 +157,37 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
         listen("127.0.0.1:0".parse().unwrap(), ListenOptions { backlog: 64, reuse_port: false })
             .unwrap();
     let address = local_address(&socket).unwrap();
-    let keeper = socket.try_clone().unwrap();
-    let listeners = vec![(socket, address)];
+    start_at(engine, Listener::new(socket, address), Proxies::default(), change)
+}
+
+/// What is believed of proxies.
+#[derive(Clone, Copy)]
+struct Proxies {
+    trusted: bool,
+    per_client: usize,
+}
+
+impl Default for Proxies {
+    fn default() -> Proxies {
+        Proxies { trusted: false, per_client: 100 }
+    }
+}
+
+fn start_at(
+    engine: &str,
+    listener: Listener,
+    proxies: Proxies,
+    change: impl FnOnce(&mut Settings),
+) -> Running {
+    let address = listener.local;
+    let keeper = listener.socket.try_clone().unwrap();
+    let listeners = vec![listener];
     let mut settings = Settings::default();
     change(&mut settings);
     let settings = Arc::new(Live::new(settings));
     let control = Arc::new(Control::new(1).unwrap());
     let locals = Arc::new(Mutex::new(Vec::new()));
-    let admission = Admission::new(100, 100);
+    let admission = Admission::new(100, proxies.per_client);
     let (sender, lines) = channel();
     let away: Arc<Mutex<_>> = Arc::default();
     let make = {
@@ -158,7 +195,8 @@ fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
         move || {
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
-            (Paths { away: Arc::clone(&away), lines: sender.clone() }, local)
+            let (away, lines) = (Arc::clone(&away), sender.clone());
+            (Paths { away, lines, trusts: proxies.trusted }, local)
         }
     };
     let live = Arc::clone(&settings);
@@ -474,6 +512,119 @@ fn new_settings_hold_from_the_next_request() {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("Connection: close"), "{answer}");
+        server.stop();
+    });
+}
+
+/// An engine whose clients come through proxies that state them.
+fn behind(engine: &str, proxies: Proxies) -> Running {
+    let options = ListenOptions { backlog: 64, reuse_port: false };
+    let socket = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let address = local_address(&socket).unwrap();
+    let listener = Listener { proxy_protocol: true, ..Listener::new(socket, address) };
+    start_at(engine, listener, proxies, |settings| settings.timeouts.head_ms = 300)
+}
+
+const TRUSTED: Proxies = Proxies { trusted: true, per_client: 2 };
+
+fn stated(client: &str, path: &str) -> String {
+    format!("PROXY TCP4 {client} 192.0.2.1 4711 80\r\n{}", get(path))
+}
+
+#[test]
+fn who_comes_through_a_proxy_is_who_it_says() {
+    on_each(|engine| {
+        let server = behind(engine, TRUSTED);
+        let answer = server.exchange(&stated("192.0.2.7", "/who"));
+        assert!(answer.ends_with("\r\n\r\n192.0.2.7:4711"), "{answer}");
+        // byte by byte, and the request after a pause
+        let mut stream = server.connect();
+        for byte in stated("192.0.2.8", "").split_inclusive("\r\n").next().unwrap().bytes() {
+            stream.write_all(&[byte]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        stream.write_all(get("/who").as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("\r\n\r\n192.0.2.8:4711"), "{answer}");
+        let answer = server.exchange(&stated("192.0.2.66", "/who"));
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+        assert_eq!(server.get(Counter::RefusedVerdict), 1);
+        server.stop();
+    });
+}
+
+#[test]
+fn clients_behind_a_proxy_are_counted_each_for_itself() {
+    on_each(|engine| {
+        let server = behind(engine, TRUSTED);
+        let open = |client: &str| {
+            let mut stream = server.connect();
+            stream.write_all(stated(client, "/x").as_bytes()).unwrap();
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).unwrap();
+            (stream, String::from_utf8(first.to_vec()).unwrap())
+        };
+        let all: Vec<_> = ["192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.2", "192.0.2.3"]
+            .into_iter()
+            .map(open)
+            .inspect(|(_, status)| assert_eq!(status, "HTTP/1.1 200"))
+            .collect();
+        assert_eq!(open("192.0.2.1").1, "HTTP/1.1 503");
+        assert_eq!(server.get(Counter::RefusedClient), 1);
+        // the proxy's own checks are nobody's connections
+        let checks: Vec<_> = (0..5)
+            .map(|_| {
+                let mut stream = server.connect();
+                stream.write_all(b"PROXY UNKNOWN\r\n").unwrap();
+                stream.write_all(get("/x").as_bytes()).unwrap();
+                stream.read_exact(&mut [0; 12]).unwrap();
+                stream
+            })
+            .collect();
+        drop((all, checks));
+        server.stop();
+    });
+}
+
+#[test]
+fn who_is_no_trusted_proxy_is_reset() {
+    on_each(|engine| {
+        let server = behind(engine, Proxies { trusted: false, per_client: 2 });
+        assert_eq!(server.exchange(&stated("192.0.2.7", "/who")), "");
+        assert_eq!(server.get(Counter::RefusedProxy), 1);
+        server.stop();
+
+        let server = behind(engine, TRUSTED);
+        assert_eq!(server.exchange(&get("/who")), "");
+        assert_eq!(server.get(Counter::RefusedProxyHeader), 1);
+        // one that says nothing, and one that stops in the middle
+        let mut silent = server.connect();
+        assert_eq!(silent.read(&mut [0; 9]).unwrap(), 0);
+        let mut slow = server.connect();
+        slow.write_all(b"PROXY TCP4 ").unwrap();
+        let _ = slow.read(&mut [0; 9]);
+        assert_eq!(server.get(Counter::TimeoutHead), 2);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_trusted_proxy_may_have_more_connections_than_a_client() {
+    on_each(|engine| {
+        let options = ListenOptions { backlog: 64, reuse_port: false };
+        let socket = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let address = local_address(&socket).unwrap();
+        let server = start_at(engine, Listener::new(socket, address), TRUSTED, |_| {});
+        let open: Vec<_> = (0..5).map(|_| server.connect()).collect();
+        for mut stream in &open {
+            stream.write_all(get("/x").as_bytes()).unwrap();
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+        }
+        drop(open);
         server.stop();
     });
 }

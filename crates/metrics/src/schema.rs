@@ -37,6 +37,8 @@ schema! {
         RefusedTotal = "forebay_connections_refused_total" "reason=\"limit\"", "Connections refused at once, by reason.";
         RefusedClient = "forebay_connections_refused_total" "reason=\"client_limit\"", "Connections refused at once, by reason.";
         RefusedDescriptors = "forebay_connections_refused_total" "reason=\"descriptors\"", "Connections refused at once, by reason.";
+        RefusedProxy = "forebay_connections_refused_total" "reason=\"untrusted_proxy\"", "Connections refused at once, by reason.";
+        RefusedProxyHeader = "forebay_connections_refused_total" "reason=\"proxy_header\"", "Connections refused at once, by reason.";
         RefusedVerdict = "forebay_connections_refused_total" "reason=\"policy\"", "Connections refused at once, by reason.";
         TimeoutHead = "forebay_timeouts_total" "kind=\"head\"", "Connections closed because something took too long, by what was awaited.";
         TimeoutBody = "forebay_timeouts_total" "kind=\"body\"", "Connections closed because something took too long, by what was awaited.";

@@ -26,8 +26,8 @@ struct Listener {
     left: Option<Instant>,
 }
 
-/// A socket to accept with, and the address it is bound to.
-pub type Socket = (OwnedFd, SocketAddr);
+/// A socket to accept with, and what the engine must know of it.
+pub type Socket = forebay_engine::accept::Listener;
 
 /// All listening sockets of the process.
 #[derive(Debug, Default)]
@@ -109,7 +109,8 @@ impl Listener {
             self.sockets.push(listen(self.address, true)?);
         }
         for (turn, socket) in self.sockets.iter().enumerate() {
-            hands[turn % hands.len()].push((socket.try_clone()?, self.address));
+            let copy = socket.try_clone()?;
+            hands[turn % hands.len()].push(Socket::new(copy, self.address));
         }
         Ok(())
     }
@@ -225,7 +226,7 @@ mod tests {
         TcpStream::connect_timeout(&address, brief).expect_err("a new connection was taken");
         // silent clients are reported too, when the kernel asks them again
         sleep(ARRIVAL);
-        let accepted = || socket::accept(hands[0][0].0.as_fd()).unwrap();
+        let accepted = || socket::accept(hands[0][0].socket.as_fd()).unwrap();
         let arrived = std::iter::from_fn(|| match accepted() {
             socket::Accepted::Connection(socket, _) => Some(socket),
             _ => None,

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// How a listening socket is made.
@@ -125,10 +125,14 @@ fn defer_accept(socket: BorrowedFd<'_>, seconds: libc::c_int) -> io::Result<()> 
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What stands for the address of a Unix socket's end.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// What an accept brought.
 #[derive(Debug)]
 pub enum Accepted {
-    /// A connection.
+    /// A connection, and where it comes from; `0.0.0.0:0` if from a Unix socket, which has no address
+    /// and port.
     Connection(OwnedFd, SocketAddr),
     /// Nobody waits.
     None,
@@ -146,11 +150,11 @@ pub enum Accepted {
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match net::acceptfrom_with(listener, flags) {
-        Ok((socket, Some(address))) => match SocketAddr::try_from(address) {
-            Ok(address) => Ok(Accepted::Connection(socket, address)),
-            Err(_) => Ok(Accepted::Failed),
+        Ok((socket, address)) => match address.map(SocketAddr::try_from) {
+            Some(Ok(address)) => Ok(Accepted::Connection(socket, address)),
+            // clients of Unix sockets have no name unless they take one
+            Some(Err(_)) | None => Ok(Accepted::Connection(socket, NO_ADDRESS)),
         },
-        Ok((_, None)) => Ok(Accepted::Failed),
         Err(Errno::AGAIN) => Ok(Accepted::None),
         Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Ok(Accepted::Exhausted),
         Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => {

@@ -2,23 +2,24 @@
 
 use super::connection::Connection;
 use super::{EventLoop, FIRST_LISTENER, token};
-use crate::accept::{Arrival, BATCH, PAUSE_MS};
-use crate::admission::Place;
+use crate::accept::{Arrival, BATCH, Listener, PAUSE_MS};
 use crate::helpers::Crew;
 use crate::worker::Served;
 use forebay_conn::Handler;
+use forebay_sys::epoll::Epoll;
+use std::io;
 
 impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Accepts a batch from listener `index`. Returns whether more may be waiting.
     pub(super) fn accept(&mut self, index: usize) -> bool {
         for _ in 0..BATCH {
             match self.entrance.next(index, &mut self.worker) {
-                Arrival::Served(served, place) => {
-                    let token = self.insert(served, Some(place));
+                Arrival::Served(served) => {
+                    let token = self.insert(served);
                     self.take_turn(token, None);
                 }
                 Arrival::Refused(served, closing) => {
-                    let token = self.insert(served, None);
+                    let token = self.insert(served);
                     self.end(token, closing);
                 }
                 Arrival::Gone => {}
@@ -33,17 +34,17 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     }
 
     /// Adds a connection to those this loop serves.
-    fn insert(&mut self, served: Served<H>, place: Option<Place>) -> u64 {
+    fn insert(&mut self, served: Served<H>) -> u64 {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.connections.vacant_entry();
         let token = token(self.generation, entry.key());
-        entry.insert(Connection::new(served, token, place));
+        entry.insert(Connection::new(served, token));
         token
     }
 
     fn pause(&mut self, index: usize) {
         if let Some(listener) = self.entrance.listener(index)
-            && self.epoll.remove(listener).is_ok()
+            && self.epoll.remove(&listener.socket).is_ok()
         {
             self.paused.push((index, self.worker.now_ms() + PAUSE_MS));
         }
@@ -58,8 +59,12 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 return true;
             }
             entrance.take_reserve();
-            let token = FIRST_LISTENER + index as u64;
-            entrance.listener(index).is_some_and(|fd| epoll.add_reader(fd, token).is_err())
+            entrance.listener(index).is_some_and(|it| watch(epoll, index, it).is_err())
         });
     }
+}
+
+/// Has the loop woken when somebody comes to listener `index`.
+pub(super) fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
+    epoll.add_reader(&listener.socket, FIRST_LISTENER + index as u64)
 }

@@ -1,7 +1,6 @@
 //! One connection of a loop: when it has a turn, its deadline, its end.
 
 use super::EventLoop;
-use crate::admission::Place;
 use crate::helpers::Crew;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
@@ -25,8 +24,6 @@ pub(super) struct Connection<H: Handler> {
     timer_ms: u64,
     /// What the deadline is for, and how many requests had been answered when it was set.
     awaited: Option<(Await, u32)>,
-    /// Gives the place in the count back.
-    _place: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +38,7 @@ enum State {
 }
 
 impl<H: Handler> Connection<H> {
-    pub(super) fn new(served: Served<H>, token: u64, place: Option<Place>) -> Self {
+    pub(super) fn new(served: Served<H>, token: u64) -> Self {
         Connection {
             served,
             token,
@@ -50,7 +47,6 @@ impl<H: Handler> Connection<H> {
             deadline_ms: 0,
             timer_ms: 0,
             awaited: None,
-            _place: place,
         }
     }
 

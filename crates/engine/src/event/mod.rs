@@ -12,7 +12,7 @@
 mod accept;
 mod connection;
 
-use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::accept::{DRAIN_BATCHES, Entrance, Listener, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::helpers::{Crew, Helpers, Mailbox};
@@ -26,8 +26,6 @@ use forebay_sys::epoll::{Epoll, Events, Ready};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
@@ -41,9 +39,8 @@ const FIRST_LISTENER: u64 = u64::MAX - 1024;
 
 /// Everything a loop is made of.
 pub struct Parts<H: Handler, C> {
-    /// Listening sockets and the addresses they are bound to. They are this loop's alone or shared;
-    /// both work.
-    pub listeners: Vec<(OwnedFd, SocketAddr)>,
+    /// Where connections come from.
+    pub listeners: Vec<Listener>,
     /// Knows the answers.
     pub handler: H,
     /// Timeouts and bounds.
@@ -90,8 +87,9 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let entrance = Entrance::new(parts.listeners, parts.admission)?;
-        for (token, listener) in (FIRST_LISTENER..).zip(entrance.listeners()) {
-            epoll.add_reader(listener, token)?;
+        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
+        for (index, listener) in listeners {
+            accept::watch(&epoll, index, listener)?;
         }
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         Ok(EventLoop {
@@ -170,10 +168,10 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 
     /// Takes what the listeners have queued, and closes them.
     fn leave_listeners(&mut self) {
-        for index in 0..self.entrance.listeners().count() {
+        for index in 0..self.entrance.sockets().count() {
             // out of epoll while it is still open: others may share the socket and keep it open
             if let Some(listener) = self.entrance.listener(index) {
-                let _ = self.epoll.remove(listener);
+                let _ = self.epoll.remove(&listener.socket);
             }
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES {
