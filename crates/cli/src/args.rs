@@ -2,8 +2,7 @@
 //! configuration file is.
 
 use clap::{Parser, Subcommand};
-use forebay_server::config::table::Setting;
-use forebay_server::config::{Config, Wrong};
+use forebay_server::config::{Draft, Wrong};
 use std::path::PathBuf;
 
 /// A web server that stays fast, fair and up when more arrives than it can serve.
@@ -81,8 +80,7 @@ impl Given {
     /// Checks `text` against the row of the table; clap reports what is wrong as wrong usage.
     fn new(key: &'static str, text: &str) -> Result<Given, String> {
         let given = Given { key, text: text.to_owned() };
-        let mut scratch = Config { listen: Vec::new(), ..Config::default() };
-        given.apply(&mut scratch).map_err(|wrong| wrong.to_string())?;
+        given.apply(&mut Draft::new()).map_err(|wrong| wrong.to_string())?;
         Ok(given)
     }
 
@@ -95,11 +93,8 @@ impl Given {
     ///
     /// # Errors
     /// What is wrong with the text, or that the list has it already.
-    pub(crate) fn apply(&self, config: &mut Config) -> Result<(), Wrong> {
-        match Setting::find(self.key) {
-            Some(setting) => setting.set(config, &self.text),
-            None => Err(Wrong::Unknown { near: None }),
-        }
+    pub(crate) fn apply(&self, draft: &mut Draft) -> Result<(), Wrong> {
+        draft.set(self.key, &self.text)
     }
 }
 

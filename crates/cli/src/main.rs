@@ -15,7 +15,7 @@ mod load;
 use args::{Args, Command, Serve};
 use clap::Parser;
 use exit::Failure;
-use forebay_server::config::{self, Access, Config, Problem};
+use forebay_server::config::{self, Access, Config, Draft, Problem};
 use forebay_server::control_socket;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -72,21 +72,21 @@ fn check(file: &Path, print: bool) -> Result<(), Failure> {
 
 /// The defaults, and what the options of `serve` say.
 fn from_options(serve: Serve) -> Result<Config, Failure> {
-    let mut config = Config { root: serve.dir, ..Config::default() };
-    if !serve.listen.is_empty() {
-        config.listen.clear();
-    }
+    let mut draft = Draft::new();
+    draft.site.root = Some(serve.dir);
     let options = serve.listen.iter().chain(&serve.engine).chain(&serve.workers);
     for option in options.chain(&serve.admin) {
         let wrong = |wrong| Failure::Configuration(vec![problem(option.key(), wrong)]);
-        option.apply(&mut config).map_err(wrong)?;
+        option.apply(&mut draft).map_err(wrong)?;
     }
     if serve.no_log {
-        config.log.access = Access::Off;
+        draft.site.log.access = Access::Off;
     }
-    let problems: Vec<_> =
-        config.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong)).collect();
-    if problems.is_empty() { Ok(config) } else { Err(Failure::Configuration(problems)) }
+    let between = draft.problems(&|_| None);
+    let between = between.into_iter().map(|(at, wrong)| problem(&at.shown, wrong));
+    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
+    let problems: Vec<_> = between.chain(missing).collect();
+    if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
 }
 
 fn problem(key: &str, wrong: config::Wrong) -> Problem {

@@ -1,70 +1,149 @@
 //! The configuration: what may be set, what it is set to, and what is wrong with a file.
 //!
-//! There is one table of settings ([`SETTINGS`](table::SETTINGS)). Parsing, defaults, range checks
-//! and `forebay check --print` all come from it; to add a setting, add a field to [`Config`] and a
-//! row to the table.
+//! Each kind of section has one table of settings. Parsing, defaults, range checks, `forebay check
+//! --print`, the manual and the commented sample all come from it; to add a setting, add a field to
+//! the type of its section and a row to the table beside it.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`table`] | the settings: key, type, range, default, meaning |
+//! | [`table`] | what a table is: settings, defaults, lists of sections |
+//! | [`process`] | the settings of the process |
+//! | [`listener`], [`site`] | those of a listener and of a site |
 //! | [`value`] | what every type of setting can do, and the plain ones |
-//! | [`address`], [`choice`] | the types that are addresses, and those that are words |
+//! | [`address`], [`choice`], [`names`] | the types that are addresses, words, names |
 //! | [`units`] | durations, sizes and rates as people write them |
-//! | [`read`] | a TOML text into a [`Config`], or everything that is wrong with it |
+//! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
+//! | [`draft`] | what a file says, before sites and listeners inherit |
+//! | [`check`] | what must hold between settings, and between them and the disk |
+//! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
 pub mod address;
+pub mod check;
 pub mod choice;
+pub mod draft;
+pub mod listener;
+pub mod names;
+pub mod print;
 pub mod problem;
+pub mod process;
 pub mod read;
+pub mod site;
 pub mod table;
 pub mod units;
 pub mod value;
 
 pub use address::{Listen, Loopback};
-pub use choice::{Access, Engine, FieldValue, LogFormat};
+pub use choice::{Access, ControlSocket, Engine, FieldValue, Landlock, LogFormat};
+pub use draft::Draft;
+pub use listener::Listener;
+pub use names::{Account, Host, SiteName};
 pub use problem::{Problem, Wrong};
-pub use read::{load, parse};
+pub use site::Site;
 pub use units::{Rate, Size};
 pub use value::Count;
 
-use std::io;
+use read::Reader;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use table::Preset;
 
-/// Everything that can be configured, typed. What each field means, its range and its default
-/// stand in [`table::SETTINGS`] under the same path.
+/// Most bytes of a configuration file.
+const LONGEST: u64 = 1024 * 1024;
+
+/// Reads and checks the configuration at `path`, the files and directories it names included.
+///
+/// # Errors
+/// Everything that is wrong with it; at least one problem.
+pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
+    let file = path.display().to_string();
+    let whole =
+        |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut bytes))
+        .map_err(|error| whole(None, Wrong::Unreadable(error)))?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(whole(None, Wrong::TooLong { limit: LONGEST }));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|error| {
+        // the part up to the bad byte is UTF-8
+        let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
+        whole(Some(read::place(good, good.len())), Wrong::NotUtf8)
+    })?;
+    let mut reader = Reader::new(text, &file);
+    let draft = checked(&mut reader, &file)?;
+    for (path, wrong) in draft.missing_files() {
+        reader.note_at(&path, wrong);
+    }
+    if reader.is_content() { Ok(draft.resolve()) } else { Err(reader.problems()) }
+}
+
+/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
+/// is where relative paths begin. Touches no file.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
+/// first place where it is not.
+pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
+    checked(&mut Reader::new(text, file), file).map(Draft::resolve)
+}
+
+/// What the reader's text says, if it holds together.
+fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
+    let mut draft = reader.draft();
+    if reader.is_toml() {
+        let mut wrong = draft.problems(&|exact| reader.place(exact));
+        // what is there but wrong is not missing
+        wrong.retain(|(path, wrong)| {
+            !matches!(wrong, Wrong::Missing { .. }) || !reader.says(&path.exact)
+        });
+        wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    }
+    if !reader.is_content() {
+        return Err(reader.problems());
+    }
+    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
+    Ok(draft)
+}
+
+impl Config {
+    /// The log of the first site, which all sites use until each has its own.
+    pub fn log(&self) -> &Log {
+        const OFF: &Log = &Log { access: Access::Off, format: LogFormat::Combined };
+        self.sites.first().map_or(OFF, |site| &site.log)
+    }
+}
+
+/// Everything that can be configured, typed and resolved. What each field means, its range and its
+/// default stand in the tables under the same key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// `listen`
-    pub listen: Vec<Listen>,
-    /// `engine`
-    pub engine: Engine,
-    /// `workers`; `auto` is one per usable core
-    pub workers: Count,
-    /// `root`
-    pub root: PathBuf,
-    /// `index`
-    pub index: Vec<String>,
+    /// Where connections are accepted, and by what; at least one.
+    pub listeners: Vec<Listener>,
+    /// What is served; at least one, and at most one without hosts.
+    pub sites: Vec<Site>,
     /// `server_header`
     pub server_header: bool,
-    /// `cache_control`
-    pub cache_control: FieldValue,
-    /// `precompressed`
-    pub precompressed: bool,
     /// `sample`: every so many requests one is timed; 0 is never
     pub sample: u64,
+    /// `user`
+    pub user: Option<Account>,
+    /// `group`
+    pub group: Option<Account>,
     /// `timeouts.*`
     pub timeouts: Timeouts,
     /// `limits.*`
     pub limits: Limits,
     /// `cache.*`
     pub cache: Cache,
-    /// `log.*`
-    pub log: Log,
     /// `admin.*`
     pub admin: Admin,
+    /// `control.*`
+    pub control: Control,
+    /// `sandbox.*`
+    pub sandbox: Sandbox,
     /// `helpers.*`
     pub helpers: Helpers,
 }
@@ -143,87 +222,25 @@ pub struct Helpers {
     pub threads: u64,
 }
 
+/// The socket that commands come by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Control {
+    /// `control.socket`
+    pub socket: ControlSocket,
+}
+
+/// What the kernel keeps the server from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sandbox {
+    /// `sandbox.landlock`
+    pub landlock: Landlock,
+    /// `sandbox.read`
+    pub read: Vec<PathBuf>,
+}
+
 impl Default for Config {
-    /// Every setting at the default of its row. `root` has none and is empty.
+    /// Every setting at its default, with the default listener and one site. That has no root.
     fn default() -> Config {
-        let mut config = Config {
-            listen: Vec::new(),
-            engine: Engine::default(),
-            workers: Count::Auto,
-            root: PathBuf::new(),
-            index: Vec::new(),
-            server_header: false,
-            cache_control: FieldValue::default(),
-            precompressed: false,
-            sample: 0,
-            timeouts: Timeouts::default(),
-            limits: Limits::default(),
-            cache: Cache::default(),
-            log: Log::default(),
-            admin: Admin::default(),
-            helpers: Helpers::default(),
-        };
-        for setting in table::SETTINGS {
-            if let Preset::Value(default) = setting.preset {
-                // a test sets every default, so that no row can hold one that is not accepted
-                let accepted = setting.set(&mut config, default);
-                debug_assert!(accepted.is_ok(), "{}", setting.key);
-            }
-        }
-        config
-    }
-}
-
-impl Config {
-    /// All settings as TOML that [`parse`] reads back to the same configuration, each under a
-    /// comment that says what it means.
-    pub fn to_toml(&self) -> String {
-        let mut config = self.clone();
-        let mut text = String::new();
-        let mut section = "";
-        for setting in table::SETTINGS {
-            text.push_str(if text.is_empty() { "" } else { "\n" });
-            if setting.section() != section {
-                section = setting.section();
-                text.push_str(&format!("[{section}]\n"));
-            }
-            let value = (setting.at)(&mut config).show();
-            text.push_str(&format!("{}\n{} = {value}\n", setting.comment(), setting.name()));
-        }
-        text
-    }
-
-    /// Makes relative paths relative to `directory`.
-    fn rebase(&mut self, directory: &Path) {
-        // taking a path apart leaves out each "." within it
-        let join = |path: &Path| directory.join(path).components().collect();
-        if !self.root.as_os_str().is_empty() {
-            self.root = join(&self.root);
-        }
-        if let Access::File(path) = &mut self.log.access {
-            *path = join(path);
-        }
-    }
-
-    /// What the file system lacks for this configuration: the setting's key and what is wrong.
-    pub fn missing_files(&self) -> Vec<(&'static str, Wrong)> {
-        let mut directories = vec![("root", self.root.as_path())];
-        if let Access::File(path) = &self.log.access {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            directories.push(("log.access", parent.unwrap_or(Path::new("."))));
-        }
-        let wrong = directories.into_iter().filter_map(|(key, path)| {
-            let error = check_directory(path).err()?;
-            Some((key, Wrong::NoDirectory { path: path.to_owned(), error }))
-        });
-        wrong.collect()
-    }
-}
-
-fn check_directory(path: &Path) -> io::Result<()> {
-    if std::fs::metadata(path)?.is_dir() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::NotADirectory.into())
+        Draft::new().resolve()
     }
 }

@@ -53,11 +53,10 @@ impl Listeners {
         let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
         for listen in wanted {
             if !self.open.iter().any(|listener| listener.wanted == *listen) {
-                self.open.extend(bind(*listen, loops)?);
+                self.open.extend(bind(listen, loops)?);
             }
             for listener in self.open.iter_mut().filter(|listener| listener.wanted == *listen) {
-                let address = listener.address;
-                let in_the_way = |error| ListenError { address, error };
+                let in_the_way = |error| ListenError { address: listen.clone(), error };
                 listener.deal(&mut hands).map_err(in_the_way)?;
             }
         }
@@ -120,7 +119,7 @@ impl Listener {
 #[derive(Debug)]
 pub struct ListenError {
     /// The address.
-    pub address: SocketAddr,
+    pub address: Listen,
     /// What the kernel said.
     pub error: io::Error,
 }
@@ -147,10 +146,14 @@ impl std::error::Error for ListenError {
 }
 
 /// Opens `wanted`, `loops` sockets for each of its addresses.
-fn bind(wanted: Listen, loops: usize) -> Result<Vec<Listener>, ListenError> {
+fn bind(wanted: &Listen, loops: usize) -> Result<Vec<Listener>, ListenError> {
     let port = match wanted {
-        Listen::At(address) => return Ok(vec![bind_one(wanted, address, loops)?]),
-        Listen::All(port) => port,
+        Listen::At(address) => return Ok(vec![bind_one(wanted, *address, loops)?]),
+        Listen::All(port) => *port,
+        Listen::Unix(_) => {
+            let error = ErrorKind::Unsupported.into();
+            return Err(ListenError { address: wanted.clone(), error });
+        }
     };
     let v4 = bind_one(wanted, (Ipv4Addr::UNSPECIFIED, port).into(), loops)?;
     match bind_one(wanted, (Ipv6Addr::UNSPECIFIED, v4.address.port()).into(), loops) {
@@ -166,15 +169,16 @@ fn has_no_ipv6(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(97) // EAFNOSUPPORT
 }
 
-fn bind_one(wanted: Listen, address: SocketAddr, loops: usize) -> Result<Listener, ListenError> {
-    let in_the_way = |error| ListenError { address, error };
+fn bind_one(wanted: &Listen, address: SocketAddr, loops: usize) -> Result<Listener, ListenError> {
+    let in_the_way = |error| ListenError { address: Listen::At(address), error };
     // First without sharing, so that a second server on the same address is told so. Sockets that
     // share the address would let it take half of the connections unnoticed.
     let probe = listen(address, false).map_err(in_the_way)?;
     let address = socket::local_address(&probe).map_err(in_the_way)?;
     drop(probe);
     let sockets = (0..loops).map(|_| listen(address, true)).collect::<io::Result<_>>();
-    Ok(Listener { wanted, address, sockets: sockets.map_err(in_the_way)?, left: None })
+    let sockets = sockets.map_err(in_the_way)?;
+    Ok(Listener { wanted: wanted.clone(), address, sockets, left: None })
 }
 
 fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {

@@ -1,7 +1,7 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::{Config, Engine, Listen};
+use crate::config::{Config, Engine, Listen, Listener};
 use forebay_conn::Limits;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
@@ -65,44 +65,64 @@ impl Plan {
         let lingering = (descriptors / 8).min(MOST_LINGERING);
         let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
-        let auto = match config.engine {
-            Engine::Event => cores as u64,
-            Engine::Pool => POOL_THREADS,
-            Engine::Threads => MOST_THREADS,
-        };
-        let workers = as_usize(config.workers.or(auto)).max(1);
+        let workers: Vec<_> =
+            config.listeners.iter().map(|listener| workers(listener, cores)).collect();
+        let with_workers = || config.listeners.iter().zip(&workers);
         // half of what there is: no client alone can take everything
-        let places = match config.engine {
+        let places = with_workers().map(|(listener, workers)| match listener.engine {
             Engine::Event => connections,
-            Engine::Pool | Engine::Threads => connections.min(workers as u64),
-        };
+            Engine::Pool | Engine::Threads => connections.min(*workers as u64),
+        });
+        let places = places.fold(0, u64::saturating_add).min(connections);
         let per_client = config.limits.connections_per_client.or((places / 2).max(1));
-        // a thread that lingers serves nobody
-        let most_lingering = match config.engine {
-            Engine::Event => usize::MAX,
-            Engine::Pool | Engine::Threads => (workers / 2).max(1),
-        };
-        let loops = if config.engine == Engine::Event { workers } else { 1 };
+        let loops = with_workers().map(|(listener, workers)| entrances(listener, *workers));
+        let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
+        let groups =
+            with_workers().map(|(listener, workers)| group(config, listener, *workers, lingering));
         Plan {
-            groups: vec![GroupPlan {
-                listen: config.listen.clone(),
-                engine: config.engine,
-                workers,
-                entrances: loops,
-                settings: Settings {
-                    limits: limits(config),
-                    timeouts: timeouts(config),
-                    lingering: (as_usize(lingering) / loops).min(most_lingering),
-                    sample: config.sample.try_into().unwrap_or(u32::MAX),
-                    ..Settings::default()
-                },
-            }],
+            groups: groups.collect(),
             site: site(config, open_files),
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
             helpers: as_usize(config.helpers.threads),
             drain: config.timeouts.drain,
         }
+    }
+}
+
+/// Loops, threads, or most threads of a listener.
+fn workers(listener: &Listener, cores: usize) -> usize {
+    let auto = match listener.engine {
+        Engine::Event => cores as u64,
+        Engine::Pool => POOL_THREADS,
+        Engine::Threads => MOST_THREADS,
+    };
+    as_usize(listener.workers.or(auto)).max(1)
+}
+
+/// How many of the workers accept for themselves.
+fn entrances(listener: &Listener, workers: usize) -> usize {
+    if listener.engine == Engine::Event { workers } else { 1 }
+}
+
+fn group(config: &Config, listener: &Listener, workers: usize, lingering: usize) -> GroupPlan {
+    // a thread that lingers serves nobody
+    let most_lingering = match listener.engine {
+        Engine::Event => usize::MAX,
+        Engine::Pool | Engine::Threads => (workers / 2).max(1),
+    };
+    GroupPlan {
+        listen: listener.listen.clone(),
+        engine: listener.engine,
+        workers,
+        entrances: entrances(listener, workers),
+        settings: Settings {
+            limits: limits(config),
+            timeouts: timeouts(config),
+            lingering: lingering.min(most_lingering),
+            sample: config.sample.try_into().unwrap_or(u32::MAX),
+            ..Settings::default()
+        },
     }
 }
 
@@ -135,12 +155,15 @@ fn timeouts(config: &Config) -> Timeouts {
     }
 }
 
+/// The content. Until it knows several sites, that is the first.
 fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
-    let mut settings = forebay_site::Settings::new(&config.root);
+    let first = config.sites.first().cloned().unwrap_or_default();
+    let mut settings = forebay_site::Settings::new(first.root.unwrap_or_default());
     let site = &mut settings.sites[0];
-    site.index.clone_from(&config.index);
-    site.cache_control.clone_from(&config.cache_control.0);
-    site.precompressed = config.precompressed;
+    site.index = first.index;
+    site.hidden = first.hidden;
+    site.cache_control = first.cache_control.0;
+    site.precompressed = first.precompressed;
     settings.server_header = config.server_header;
     settings.cache.bytes = config.cache.bytes.0;
     settings.cache.file_bytes = config.cache.file_bytes.0;

@@ -127,10 +127,10 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         let notice = |notice| say(format_args!("{notice}"));
         Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
     };
-    let log = if config.log == current.config.log {
+    let log = if config.log() == current.config.log() {
         Arc::clone(&current.log)
     } else {
-        Arc::new(Log::open(&config.log).map_err(ReloadError::Log)?)
+        Arc::new(Log::open(config.log()).map_err(ReloadError::Log)?)
     };
     let mut common = current.common.clone();
     let same_helpers = plan.helpers == current.plan.helpers;

@@ -177,7 +177,7 @@ impl Server {
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
-        let log = Arc::new(Log::open(&config.log).map_err(RunError::Log)?);
+        let log = Arc::new(Log::open(config.log()).map_err(RunError::Log)?);
         let register = Arc::<Register>::default();
         let common = Common {
             live: Arc::new(Live::new(Arrangement { content, log })),
@@ -562,7 +562,8 @@ fn start_line(
     admin: Option<std::net::SocketAddr>,
 ) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let root = config.root.display();
+    let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
+    let roots = roots.map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
     let groups = plan.groups.iter().map(|group| {
         let addresses = listeners.addresses(&group.listen);
         let addresses: Vec<_> = addresses.iter().map(|at| format!("http://{at}")).collect();
@@ -571,7 +572,7 @@ fn start_line(
     });
     let groups = groups.collect::<Vec<_>>().join(" and ");
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {admin}"));
-    format!("forebay {version}: serving {root} on {groups}{admin}")
+    format!("forebay {version}: serving {roots} on {groups}{admin}")
 }
 
 /// Everything the admin listener can report.

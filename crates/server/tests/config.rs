@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::table::SETTINGS;
 use forebay_server::config::{Config, parse};
 use std::path::{Path, PathBuf};
 
@@ -53,15 +52,40 @@ fn cases() -> Vec<PathBuf> {
 
 fn outcome(input: &str) -> String {
     match parse(input, "etc/forebay.toml") {
-        Ok(mut config) => {
-            let mut defaults = Config::default();
-            let changed = SETTINGS.iter().filter_map(|setting| {
-                let value = (setting.at)(&mut config).show();
-                let default = (setting.at)(&mut defaults).show();
-                (value != default).then(|| format!("{} = {value}\n", setting.key))
+        Ok(config) => {
+            let defaults = settings(&Config::default());
+            let mut changed = settings(&config);
+            // below a list that no default has, everything counts
+            let mut compare = true;
+            changed.retain(|line| {
+                if line.starts_with('[') {
+                    compare = matches!(line.as_str(), "[[site]]" | "[[listener]]");
+                    return true;
+                }
+                !(compare && defaults.contains(line))
             });
-            changed.collect()
+            changed.iter().map(|line| format!("{line}\n")).collect()
         }
         Err(problems) => problems.iter().map(|problem| format!("{problem}\n")).collect(),
     }
+}
+
+/// What a configuration is printed as, without comments, and with dots for sections that are not in
+/// a list.
+fn settings(config: &Config) -> Vec<String> {
+    let (mut list, mut section) = (String::new(), String::new());
+    let mut lines = Vec::new();
+    for line in config.to_toml().lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix("[[") {
+            list = format!("{}.", name.trim_end_matches("]]"));
+            section.clear();
+            lines.push(line.to_owned());
+        } else if let Some(name) = line.strip_prefix('[') {
+            let name = name.trim_end_matches(']');
+            section = format!("{}.", name.strip_prefix(&list).unwrap_or(name));
+        } else {
+            lines.push(format!("{section}{line}"));
+        }
+    }
+    lines
 }

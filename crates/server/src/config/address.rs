@@ -1,52 +1,56 @@
 //! Settings that are addresses: where connections are accepted.
 
 use super::problem::Wrong;
-use super::value::{Form, Value, number, quote, show_list, wrong};
+use super::value::{Form, Value, Written, number, quote, wrong};
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Where connections are accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// At this address. `[::]` is all IPv6 addresses and no IPv4.
     At(SocketAddr),
     /// At this port of all addresses: IPv4, and IPv6 if the machine has it.
     All(u16),
+    /// At a Unix socket with this path.
+    Unix(PathBuf),
 }
 
 /// Where the admin listener is, if it is on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loopback(pub Option<SocketAddr>);
 
-impl Value for Vec<Listen> {
-    fn form(&self) -> Form {
-        Form::List
-    }
-    fn expected(&self) -> &'static str {
-        "an address and port such as \"127.0.0.1:8080\", \"[::]:80\" or \":8080\""
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        let all = text.strip_prefix(':').and_then(number).and_then(|port| port.try_into().ok());
-        let item = match (all, text.parse()) {
-            (Some(port), _) => Listen::All(port),
-            (None, Ok(address)) => Listen::At(address),
-            (None, Err(_)) => return Err(wrong(self, text)),
-        };
-        // port 0 is another port each time
-        if self.contains(&item) && !matches!(item, Listen::All(0)) {
-            return Err(Wrong::Repeated { found: text.to_owned() });
+impl Written for Listen {
+    const EXPECTED: &'static str =
+        "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"";
+    const MAY_BE_EMPTY: bool = false;
+
+    fn read(text: &str) -> Result<Listen, Wrong> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            // 108 bytes with a NUL at the end: unix(7)
+            return match path {
+                "" | "/" => Err(Listen::misread(text)),
+                _ if path.len() > 107 || path.contains('\0') => Err(Listen::misread(text)),
+                _ => Ok(Listen::Unix(PathBuf::from(path))),
+            };
         }
-        self.push(item);
-        Ok(())
+        let all = text.strip_prefix(':').and_then(number).and_then(|port| port.try_into().ok());
+        match (all, text.parse()) {
+            (Some(port), _) => Ok(Listen::All(port)),
+            (None, Ok(address)) => Ok(Listen::At(address)),
+            (None, Err(_)) => Err(Listen::misread(text)),
+        }
     }
-    fn show(&self) -> String {
-        show_list(self.iter().map(Listen::to_string))
+    fn text(&self) -> String {
+        self.to_string()
     }
-    fn guess(&self, text: &str) -> Option<String> {
+    fn guess(text: &str) -> Option<String> {
         let port = |text: &str| text.parse::<u16>().is_ok();
         let (host, end) = text.rsplit_once(':').unwrap_or((text, ""));
         match host {
             _ if port(text) => Some(format!(":{text}")),
+            _ if text.starts_with('/') => Some(format!("unix:{text}")),
             "*" if port(end) => Some(format!(":{end}")),
             "localhost" if port(end) => Some(format!("127.0.0.1:{end}")),
             _ if text.parse::<std::net::Ipv4Addr>().is_ok() => Some(format!("{text}:80")),
@@ -54,8 +58,9 @@ impl Value for Vec<Listen> {
             _ => None,
         }
     }
-    fn clear(&mut self) {
-        Vec::clear(self);
+    /// Port 0 is another port each time.
+    fn may_repeat(&self) -> bool {
+        matches!(self, Listen::All(0))
     }
 }
 
@@ -64,6 +69,7 @@ impl fmt::Display for Listen {
         match self {
             Listen::At(address) => write!(f, "{address}"),
             Listen::All(port) => write!(f, ":{port}"),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }

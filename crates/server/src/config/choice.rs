@@ -122,6 +122,71 @@ impl Value for Access {
     }
 }
 
+/// Whether the kernel confines the server (Landlock).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Landlock {
+    /// If the kernel can.
+    #[default]
+    Auto,
+    /// The server does not start where the kernel cannot.
+    On,
+    /// It does not.
+    Off,
+}
+
+impl Word for Landlock {
+    const EXPECTED: &'static str = "\"auto\", \"on\" or \"off\"";
+    const WORDS: &'static [&'static str] = &["auto", "on", "off"];
+    const MEANINGS: &'static [Landlock] = &[Landlock::Auto, Landlock::On, Landlock::Off];
+}
+
+/// Where commands such as `forebay reload` find the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// At the usual place for the user and the configuration file.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// At this path.
+    At(PathBuf),
+}
+
+impl Value for ControlSocket {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "\"auto\", \"off\", or the path of a socket"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = match text {
+            "auto" => ControlSocket::Auto,
+            "off" => ControlSocket::Off,
+            // a bare word is a slip, and 108 bytes with a NUL at the end are the most: unix(7)
+            path if !path.contains('/') || path.len() > 107 || path.contains('\0') => {
+                return Err(wrong(self, text));
+            }
+            path => ControlSocket::At(PathBuf::from(path)),
+        };
+        Ok(())
+    }
+    fn show(&self) -> String {
+        match self {
+            ControlSocket::Auto => quote("auto"),
+            ControlSocket::Off => quote("off"),
+            ControlSocket::At(path) => quote(&path.to_string_lossy()),
+        }
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        match text {
+            "none" | "false" | "no" | "OFF" | "Off" => Some("off".to_owned()),
+            "true" | "on" | "yes" => Some("auto".to_owned()),
+            _ => None,
+        }
+    }
+}
+
 /// The value of a response field, if it is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldValue(pub Option<String>);

@@ -77,7 +77,55 @@ pub enum Wrong {
     /// A setting without a default is not set.
     Missing {
         /// A line that would set it.
-        example: &'static str,
+        example: String,
+    },
+    /// The text is not what it should be, and its reader says why.
+    Unfit {
+        /// What is there.
+        found: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something belongs to one only, and another has it.
+    Taken {
+        /// What it is.
+        found: String,
+        /// Who has it.
+        by: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// A second site without hosts.
+    SecondDefault {
+        /// The name of the first.
+        first: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// Two addresses have an address in common.
+    Overlap {
+        /// This one.
+        found: String,
+        /// The other.
+        other: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// What only a `[[site]]` may have stands at the top level beside such sites.
+    BelongsToSite,
+    /// A log would be written over a file that belongs to something else.
+    LogInTheWay {
+        /// Its path.
+        path: PathBuf,
+        /// What is there.
+        what: &'static str,
+    },
+    /// A file the configuration names cannot be read.
+    NoFile {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
     },
     /// A directory the configuration names cannot be used.
     NoDirectory {
@@ -132,11 +180,41 @@ impl fmt::Display for Wrong {
                  \"127.0.0.1:9090\" is allowed"
             ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
+            Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
+            Wrong::Taken { found, by, place } => {
+                write!(f, "{found} is taken by {by}")?;
+                at(f, *place)
+            }
+            Wrong::SecondDefault { first, place } => {
+                write!(
+                    f,
+                    "a site without hosts is the default site, and the site {first:?} is that \
+                     already"
+                )?;
+                at(f, *place)?;
+                write!(f, "; give one of them hosts")
+            }
+            Wrong::Overlap { found, other, place } => {
+                write!(f, "{found:?} overlaps with {other:?}")?;
+                at(f, *place)
+            }
+            Wrong::BelongsToSite => {
+                write!(f, "cannot be inherited, set it in the [[site]] that it is for")
+            }
+            Wrong::LogInTheWay { path, what } => {
+                write!(f, "{path:?} cannot be a log, it is {what}")
+            }
+            Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }
         }
     }
+}
+
+/// Where the other one stands.
+fn at(f: &mut fmt::Formatter<'_>, place: Option<(usize, usize)>) -> fmt::Result {
+    place.iter().try_for_each(|(line, column)| write!(f, ", see {line}:{column}"))
 }
 
 fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {

@@ -1,99 +1,378 @@
-//! A TOML text into a [`Config`], or everything that is wrong with it.
+//! A TOML text into a [`Draft`], or everything that is wrong with it.
+//!
+//! The reader walks the text once and asks the tables of the sections what may be there. It
+//! remembers where everything stood, so that what is checked later can be told with its place.
 
-use super::Config;
-use super::problem::{Problem, Wrong, nearest};
-use super::table::{Preset, SETTINGS, Setting};
-use super::value::{Form, quote, suggest};
-use std::fs::File;
-use std::io::Read;
+use super::draft::{self, Draft};
+use super::problem::{Problem, Wrong};
+use super::table::{Items, Preset, Section, Setting, in_range};
+use super::value::{Form, Value, quote, suggest};
+use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
-use toml_edit::{Document, Item, Key, Table, TableLike, Value};
+use toml_edit::{Document, Item, Key, Table, TableLike, Value as Toml};
 
-/// Most bytes of a configuration file.
-const LONGEST: u64 = 1024 * 1024;
+/// Where something is in a configuration: once as people are told, and once with the numbers of the
+/// list items, so that each place has one of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Path {
+    /// Such as `site.redirect.to`.
+    pub shown: String,
+    /// Such as `site[1].redirect[0].to`.
+    pub exact: String,
+}
 
-/// Reads and checks the configuration at `path`, the directories it names included.
-///
-/// # Errors
-/// Everything that is wrong with it; at least one problem.
-pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
-    let file = path.display().to_string();
-    let whole =
-        |wrong| vec![Problem { file: file.clone(), place: None, key: String::new(), wrong }];
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut bytes))
-        .map_err(|error| whole(Wrong::Unreadable(error)))?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(whole(Wrong::TooLong { limit: LONGEST }));
-    }
-    let text = match std::str::from_utf8(&bytes) {
-        Ok(text) => text,
-        Err(error) => {
-            // the part up to the bad byte is UTF-8
-            let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
-            let place = Some(place(good, good.len()));
-            return Err(vec![Problem { file, place, key: String::new(), wrong: Wrong::NotUtf8 }]);
+impl Path {
+    /// What stands at `name` within it; a name in a subsection has a dot.
+    pub fn child(&self, name: &str) -> Path {
+        let dot = if self.exact.is_empty() { "" } else { "." };
+        Path {
+            shown: format!("{}{dot}{name}", self.shown),
+            exact: format!("{}{dot}{name}", self.exact),
         }
-    };
-    let config = parse(text, &file)?;
-    let problems: Vec<_> = config
-        .missing_files()
-        .into_iter()
-        .map(|(key, wrong)| Problem {
-            file: file.clone(),
-            place: position(text, key),
-            key: key.to_owned(),
+    }
+
+    /// The item at `index` of the list it is.
+    pub fn item(&self, index: usize) -> Path {
+        Path { shown: self.shown.clone(), exact: format!("{}[{index}]", self.exact) }
+    }
+
+    fn key(&self, key: &Key) -> Path {
+        self.child(&printable(key))
+    }
+}
+
+/// Where everything stood in a text, by [`Path::exact`].
+pub type Places = HashMap<String, Range<usize>>;
+
+/// Reads a text; notes what is wrong.
+pub struct Reader<'t> {
+    text: &'t str,
+    file: &'t str,
+    places: Places,
+    problems: Vec<Problem>,
+    is_toml: bool,
+}
+
+impl<'t> Reader<'t> {
+    /// For a text; `file` is its name for messages.
+    pub fn new(text: &'t str, file: &'t str) -> Reader<'t> {
+        Reader { text, file, places: Places::new(), problems: Vec::new(), is_toml: true }
+    }
+
+    /// Reads the whole text. Of a text that is not TOML only the first place where it is not is
+    /// noted.
+    pub fn draft(&mut self) -> Draft {
+        let mut draft = Draft::new();
+        match Document::parse(self.text) {
+            Ok(document) => self.top(&mut draft, document.as_table()),
+            Err(error) => {
+                self.is_toml = false;
+                let span = error.span().unwrap_or(0..0);
+                let message = error.message().replace('\n', ", ").replace(char::is_control, " ");
+                self.note("", span, Wrong::Syntax(message));
+            }
+        }
+        draft
+    }
+
+    /// Everything noted so far, in the order of the text.
+    pub fn problems(&mut self) -> Vec<Problem> {
+        self.problems.sort_by_key(|problem| problem.place);
+        std::mem::take(&mut self.problems)
+    }
+
+    /// Whether the text could be taken apart at all.
+    pub fn is_toml(&self) -> bool {
+        self.is_toml
+    }
+
+    /// Whether nothing was noted.
+    pub fn is_content(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// Notes what is wrong at a place that was read, or else at the section it is missing in.
+    pub fn note_at(&mut self, path: &Path, wrong: Wrong) {
+        let span = self.span(&path.exact).unwrap_or(0..0);
+        self.note(&path.shown, span, wrong);
+    }
+
+    /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
+    pub fn place(&self, exact: &str) -> Option<(usize, usize)> {
+        self.span(exact).map(|span| place(self.text, span.start))
+    }
+
+    /// Whether the text says something about a setting, be it wrong; if only by what is inherited.
+    pub fn says(&self, exact: &str) -> bool {
+        self.own_or_inherited(exact).is_some()
+    }
+
+    fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
+        let inherited = || {
+            let (section, rest) = exact.split_once("].")?;
+            let inherits = ["site[", "listener["].iter().any(|list| section.starts_with(list));
+            if inherits { self.places.get(rest) } else { None }
+        };
+        self.places.get(exact).or_else(inherited).cloned()
+    }
+
+    /// Where something stands, or else the section that it is missing in.
+    fn span(&self, exact: &str) -> Option<Range<usize>> {
+        let section = || self.span(exact.rsplit_once('.')?.0);
+        self.own_or_inherited(exact).or_else(section)
+    }
+
+    fn note(&mut self, shown: &str, span: Range<usize>, wrong: Wrong) {
+        self.problems.push(Problem {
+            file: self.file.to_owned(),
+            place: Some(place(self.text, span.start)),
+            key: shown.to_owned(),
             wrong,
-        })
-        .collect();
-    if problems.is_empty() { Ok(config) } else { Err(problems) }
-}
+        });
+    }
 
-/// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
-/// is where relative paths begin. Touches no file.
-///
-/// # Errors
-/// Everything that is wrong with it, in the order of the text. Of a text that is not TOML, the
-/// first place where it is not.
-pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
-    let mut reader = Reader { text, file, config: Config::default(), problems: Vec::new() };
-    match Document::parse(text) {
-        Ok(document) => {
-            reader.section("", document.as_table());
-            reader.required(document.as_table());
+    /// The top level: three kinds of section at once, and the lists of two of them. Listeners and
+    /// sites come last, when everything they inherit has been read.
+    fn top(&mut self, draft: &mut Draft, table: &Table) {
+        let root = Path::default();
+        for (name, item) in table.iter() {
+            let Some(key) = table.key(name) else { continue };
+            let known = matches!(name, "listener" | "site")
+                || self.entry(&mut draft.process, "", &root, key, item)
+                || self.entry(&mut draft.listener, "", &root, key, item)
+                || self.entry(&mut draft.site, "", &root, key, item);
+            if !known {
+                self.unknown(&root, key, item);
+            }
         }
-        Err(error) => {
-            let span = error.span().unwrap_or(0..0);
-            let message = error.message().replace('\n', ", ").replace(char::is_control, " ");
-            reader.note("", span, Wrong::Syntax(message));
+        if let Some((key, item)) = table.get_key_value("listener") {
+            self.sections(&root.child("listener"), key, item, |reader, path, table| {
+                let mut listener = draft.listener.heir();
+                reader.fill(&mut listener, path, table);
+                draft.listeners.push(listener);
+            });
+        }
+        if let Some((key, item)) = table.get_key_value("site") {
+            self.sections(&root.child("site"), key, item, |reader, path, table| {
+                let mut site = draft.site.heir();
+                reader.fill(&mut site, path, table);
+                draft.sites.push(site);
+            });
         }
     }
-    let Reader { mut config, mut problems, .. } = reader;
-    if problems.is_empty() {
-        config.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
-        return Ok(config);
+
+    /// Calls `each` for the sections of a list, however it is written.
+    fn sections(
+        &mut self,
+        path: &Path,
+        key: &Key,
+        item: &Item,
+        mut each: impl FnMut(&mut Self, &Path, &dyn TableLike),
+    ) {
+        let mut one = |reader: &mut Self, index, span: Option<Range<usize>>, table| {
+            let path = path.item(index);
+            let span = span.or(key.span()).unwrap_or(0..0);
+            reader.places.insert(path.exact.clone(), span);
+            each(reader, &path, table);
+        };
+        match item {
+            Item::ArrayOfTables(tables) => {
+                for (index, table) in tables.iter().enumerate() {
+                    one(self, index, table.span(), table);
+                }
+            }
+            Item::Value(Toml::Array(values)) if values.iter().all(Toml::is_inline_table) => {
+                let tables = values.iter().filter_map(Toml::as_inline_table);
+                for (index, table) in tables.enumerate() {
+                    one(self, index, table.span(), table);
+                }
+            }
+            _ => {
+                let near = item.is_table_like().then(|| format!("[[{}]]", path.shown));
+                let expected = "a list of sections";
+                let span = key.span().or(item.span()).unwrap_or(0..0);
+                self.note(&path.shown, span, Wrong::Form { expected, found: describe(item), near });
+            }
+        }
     }
-    problems.sort_by_key(|problem| problem.place);
-    Err(problems)
+
+    /// A section of a list, or nothing if something in it is wrong.
+    pub fn whole<T: Section>(&mut self, path: &Path, table: &dyn TableLike) -> Option<T> {
+        let before = self.problems.len();
+        let mut section = T::preset();
+        self.fill(&mut section, path, table);
+        for setting in T::SETTINGS {
+            if setting.preset == Preset::Required && table.get(setting.key).is_none() {
+                let example = format!("{} = {}", setting.key, setting.example);
+                self.note_at(&path.child(setting.key), Wrong::Missing { example });
+            }
+        }
+        (self.problems.len() == before).then_some(section)
+    }
+
+    /// Reads all keys of a table into a section.
+    fn fill<T: Section>(&mut self, section: &mut T, path: &Path, table: &dyn TableLike) {
+        self.table(section, "", path, table);
+    }
+
+    fn table<T: Section>(
+        &mut self,
+        section: &mut T,
+        subsection: &str,
+        path: &Path,
+        table: &dyn TableLike,
+    ) {
+        for (name, item) in table.iter() {
+            let Some(key) = table.key(name) else { continue };
+            if !self.entry(section, subsection, path, key, item) {
+                self.unknown(path, key, item);
+            }
+        }
+    }
+
+    /// Reads one key into a section that may have it. Says whether it has.
+    fn entry<T: Section>(
+        &mut self,
+        section: &mut T,
+        subsection: &str,
+        parent: &Path,
+        key: &Key,
+        item: &Item,
+    ) -> bool {
+        let path = parent.key(key);
+        let name = match subsection {
+            "" => key.get().to_owned(),
+            _ => format!("{subsection}.{}", key.get()),
+        };
+        let at = key.span().or(item.span()).unwrap_or(0..0);
+        if let Some(setting) = T::SETTINGS.iter().find(|setting| setting.key == name) {
+            self.places.insert(path.exact.clone(), item.span().unwrap_or(at.clone()));
+            self.setting(setting, section, item, &path, at);
+        } else if let Some(list) = T::LISTS.iter().find(|list| list.name == name) {
+            let items: &mut dyn Items = (list.at)(section);
+            self.sections(&path, key, item, |reader, path, table| items.read(reader, path, table));
+        } else if !T::SETTINGS.iter().any(|setting| setting.subsection() == name) {
+            return false;
+        } else if let Some(inner) = item.as_table_like() {
+            self.places.insert(path.exact.clone(), at);
+            self.table(section, &name, &path, inner);
+        } else {
+            let found = describe(item);
+            let expected = "a section with settings of its own";
+            self.note(&path.shown, at, Wrong::Form { expected, found, near: None });
+        }
+        true
+    }
+
+    fn unknown(&mut self, parent: &Path, key: &Key, item: &Item) {
+        let at = key.span().or(item.span()).unwrap_or(0..0);
+        let near = draft::similar(&parent.shown, key.get());
+        self.note(&parent.key(key).shown, at, Wrong::Unknown { near });
+    }
+
+    fn setting<T>(
+        &mut self,
+        setting: &Setting<T>,
+        section: &mut T,
+        item: &Item,
+        path: &Path,
+        key: Range<usize>,
+    ) {
+        let value = (setting.at)(section);
+        let span = item.span().unwrap_or(key);
+        let form = value.form();
+        let set = |value: &mut dyn Value, text: &str| {
+            in_range(value, setting.range, text)?;
+            value.set(text)
+        };
+        let result = match (form, item.as_value()) {
+            (Form::List, Some(Toml::Array(items))) => {
+                return self.list(value, items, path, span);
+            }
+            (Form::Text | Form::NumberOrAuto, Some(Toml::String(text))) => set(value, text.value()),
+            (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
+                match (setting.range, *number.value()) {
+                    (Some((least, most)), number @ ..0) => {
+                        Err(Wrong::Range { found: number.to_string(), least, most })
+                    }
+                    (_, number) => set(value, &number.to_string()),
+                }
+            }
+            (Form::Switch, Some(Toml::Boolean(switch))) => set(value, &switch.value().to_string()),
+            (Form::Table, _) if let Some(table) = item.as_table_like() => {
+                return self.names(value, table, path);
+            }
+            _ => Err(misfit(value, item)),
+        };
+        if let Err(wrong) = result {
+            self.note(&path.shown, span, wrong);
+        }
+    }
+
+    fn list(
+        &mut self,
+        value: &mut dyn Value,
+        items: &toml_edit::Array,
+        path: &Path,
+        span: Range<usize>,
+    ) {
+        value.clear();
+        if items.is_empty() && !value.may_be_empty() {
+            return self.note(&path.shown, span, Wrong::Empty);
+        }
+        for (index, item) in items.iter().enumerate() {
+            let at = item.span().unwrap_or(span.clone());
+            self.places.insert(path.item(index).exact, at.clone());
+            let result = match item {
+                Toml::String(text) => value.set(text.value()),
+                other => Err(misfit(value, &Item::Value(other.clone()))),
+            };
+            if let Err(wrong) = result {
+                self.note(&path.shown, at, wrong);
+            }
+        }
+    }
+
+    /// A table whose keys are not settings but names.
+    fn names(&mut self, value: &mut dyn Value, table: &dyn TableLike, path: &Path) {
+        for (name, item) in table.iter() {
+            let Some(key) = table.key(name) else { continue };
+            let path = path.key(key);
+            let at = item.span().or(key.span()).unwrap_or(0..0);
+            self.places.insert(path.exact.clone(), at.clone());
+            let result = match item.as_str() {
+                Some(text) => value.put(name, text),
+                None => Err(misfit(value, item)),
+            };
+            if let Err(wrong) = result {
+                self.note(&path.shown, at, wrong);
+            }
+        }
+    }
 }
 
-/// Where the value of the setting `key` stands in `text`.
-fn position(text: &str, key: &str) -> Option<(usize, usize)> {
-    let document = Document::parse(text).ok()?;
-    let span = find(document.as_table(), key)?.span()?;
-    Some(place(text, span.start))
-}
-
-fn find<'t>(table: &'t Table, key: &str) -> Option<&'t Item> {
-    let mut parts = key.split('.');
-    let first = table.get(parts.next()?)?;
-    parts.try_fold(first, |item, part| item.as_table_like()?.get(part))
+/// The value is not of the TOML type the setting has.
+fn misfit(value: &dyn Value, item: &Item) -> Wrong {
+    let found = describe(item);
+    let text = match item.as_value() {
+        Some(Toml::Integer(number)) => number.value().to_string(),
+        Some(Toml::Boolean(switch)) => switch.value().to_string(),
+        Some(Toml::String(text)) => text.value().clone(),
+        _ => String::new(),
+    };
+    let (expected, near) = match value.form() {
+        Form::List if item.is_str() => ("a list", Some(format!("[{found}]"))),
+        Form::Number | Form::NumberOrAuto => {
+            let number = value.amount(&text).map(|number| number.to_string());
+            (value.expected(), number)
+        }
+        _ => (value.expected(), suggest(value, &text)),
+    };
+    Wrong::Form { expected, found, near }
 }
 
 /// Line and column of a byte offset, both from 1, the column in characters.
-fn place(text: &str, offset: usize) -> (usize, usize) {
+pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -104,145 +383,12 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
     (line, before[line_start..].chars().count() + 1)
 }
 
-struct Reader<'t> {
-    text: &'t str,
-    file: &'t str,
-    config: Config,
-    problems: Vec<Problem>,
-}
-
-impl Reader<'_> {
-    fn note(&mut self, key: &str, span: Range<usize>, wrong: Wrong) {
-        self.problems.push(Problem {
-            file: self.file.to_owned(),
-            place: Some(place(self.text, span.start)),
-            key: key.to_owned(),
-            wrong,
-        });
-    }
-
-    /// Reads all keys of a table; `section` is its path, empty for the file itself.
-    fn section(&mut self, section: &str, table: &dyn TableLike) {
-        for (name, item) in table.iter() {
-            let Some(key) = table.key(name) else { continue };
-            let path = join(section, key);
-            let at = key.span().or(item.span()).unwrap_or(0..0);
-            let known_section = SETTINGS.iter().any(|setting| setting.section() == path);
-            if let Some(setting) = Setting::find(&path) {
-                self.setting(setting, item, at);
-            } else if !known_section {
-                self.note(&path, at, Wrong::Unknown { near: similar(section, name) });
-            } else if let Some(inner) = item.as_table_like() {
-                self.section(&path, inner);
-            } else {
-                let found = describe(item);
-                let expected = "a section with settings of its own";
-                self.note(&path, at, Wrong::Form { expected, found, near: None });
-            }
-        }
-    }
-
-    fn setting(&mut self, setting: &'static Setting, item: &Item, key: Range<usize>) {
-        let span = item.span().unwrap_or(key);
-        let form = (setting.at)(&mut self.config).form();
-        let result = match (form, item.as_value()) {
-            (Form::List, Some(Value::Array(items))) => {
-                return self.list(setting, items, span);
-            }
-            (Form::Text, Some(Value::String(text))) => setting.set(&mut self.config, text.value()),
-            (Form::NumberOrAuto, Some(Value::String(text))) => {
-                setting.set(&mut self.config, text.value())
-            }
-            (Form::Number | Form::NumberOrAuto, Some(Value::Integer(number))) => {
-                self.number(setting, *number.value())
-            }
-            (Form::Switch, Some(Value::Boolean(switch))) => {
-                setting.set(&mut self.config, if *switch.value() { "true" } else { "false" })
-            }
-            _ => Err(self.misfit(setting, item)),
-        };
-        if let Err(wrong) = result {
-            self.note(setting.key, span, wrong);
-        }
-    }
-
-    fn number(&mut self, setting: &Setting, number: i64) -> Result<(), Wrong> {
-        match setting.range {
-            Some((least, most)) if number < 0 => {
-                Err(Wrong::Range { found: number.to_string(), least, most })
-            }
-            _ => setting.set(&mut self.config, &number.to_string()),
-        }
-    }
-
-    fn list(&mut self, setting: &'static Setting, items: &toml_edit::Array, span: Range<usize>) {
-        (setting.at)(&mut self.config).clear();
-        if items.is_empty() {
-            return self.note(setting.key, span, Wrong::Empty);
-        }
-        for item in items {
-            let at = item.span().unwrap_or(span.clone());
-            let result = match item {
-                Value::String(text) => setting.set(&mut self.config, text.value()),
-                other => Err(self.misfit(setting, &Item::Value(other.clone()))),
-            };
-            if let Err(wrong) = result {
-                self.note(setting.key, at, wrong);
-            }
-        }
-    }
-
-    /// The value is not of the TOML type the setting has.
-    fn misfit(&mut self, setting: &Setting, item: &Item) -> Wrong {
-        let value = (setting.at)(&mut self.config);
-        let found = describe(item);
-        let text = match item.as_value() {
-            Some(Value::Integer(number)) => number.value().to_string(),
-            Some(Value::Boolean(switch)) => switch.value().to_string(),
-            Some(Value::String(text)) => text.value().clone(),
-            _ => String::new(),
-        };
-        let (expected, near) = match value.form() {
-            Form::List if item.is_str() => ("a list", Some(format!("[{found}]"))),
-            Form::Number | Form::NumberOrAuto => {
-                let number = value.amount(&text).map(|number| number.to_string());
-                (value.expected(), number)
-            }
-            _ => (value.expected(), suggest(value, &text)),
-        };
-        Wrong::Form { expected, found, near }
-    }
-
-    fn required(&mut self, table: &Table) {
-        for setting in SETTINGS {
-            if let Preset::Required(example) = setting.preset
-                && find(table, setting.key).is_none()
-            {
-                self.note(setting.key, 0..0, Wrong::Missing { example });
-            }
-        }
-    }
-}
-
-/// The path of a key. A name that cannot be a setting's is quoted, so that it cannot spoil a
-/// message.
-fn join(section: &str, key: &Key) -> String {
+/// A key for messages. A name that cannot be a setting's is quoted, so that it cannot spoil one.
+fn printable(key: &Key) -> String {
     let name = key.get();
     let bare = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-    let name = if bare { name.to_owned() } else { quote(name) };
-    if section.is_empty() { name } else { format!("{section}.{name}") }
-}
-
-/// The setting or section that was probably meant: one of the same section, else one elsewhere.
-fn similar(section: &str, name: &str) -> Option<String> {
-    let top = SETTINGS.iter().map(|s| s.section()).filter(|s| section.is_empty() && !s.is_empty());
-    let here = SETTINGS.iter().filter(|s| s.section() == section).map(Setting::name);
-    if let Some(near) = nearest(name, here.chain(top)) {
-        return Some(near.to_owned());
-    }
-    let near = nearest(name, SETTINGS.iter().map(Setting::name))?;
-    SETTINGS.iter().find(|setting| setting.name() == near).map(|setting| setting.key.to_owned())
+    if bare { name.to_owned() } else { quote(name) }
 }
 
 /// What stands in the file, in words.
@@ -254,12 +400,12 @@ fn describe(item: &Item) -> String {
         Item::None => return "nothing".to_owned(),
     };
     match value {
-        Value::String(text) => quote(text.value()),
-        Value::Integer(number) => format!("the number {}", number.value()),
-        Value::Float(number) => format!("the number {}", number.value()),
-        Value::Boolean(switch) => switch.value().to_string(),
-        Value::Datetime(_) => "a date or time".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::InlineTable(_) => "a section".to_owned(),
+        Toml::String(text) => quote(text.value()),
+        Toml::Integer(number) => format!("the number {}", number.value()),
+        Toml::Float(number) => format!("the number {}", number.value()),
+        Toml::Boolean(switch) => switch.value().to_string(),
+        Toml::Datetime(_) => "a date or time".to_owned(),
+        Toml::Array(_) => "a list".to_owned(),
+        Toml::InlineTable(_) => "a section".to_owned(),
     }
 }

@@ -8,7 +8,7 @@ use super::units::{self, Rate, Size};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A place in [`Config`](super::Config) that a setting is stored in.
+/// A place in a section that a setting is stored in.
 pub trait Value {
     /// The TOML type it is written as.
     fn form(&self) -> Form;
@@ -31,6 +31,102 @@ pub trait Value {
     }
     /// Removes the items of a list.
     fn clear(&mut self) {}
+    /// Whether a list may have no items.
+    fn may_be_empty(&self) -> bool {
+        false
+    }
+    /// Whether there is a value.
+    fn is_set(&self) -> bool {
+        true
+    }
+    /// Stores what `text` says under `name`, in a value that is a table.
+    ///
+    /// # Errors
+    /// What is wrong with name or text; then nothing is stored.
+    fn put(&mut self, _name: &str, text: &str) -> Result<(), Wrong> {
+        self.set(text)
+    }
+}
+
+/// A type that is read from a text and remembers it. An [`Option`] of it is a setting that may have
+/// no value, a [`Vec`] one that is a list.
+pub trait Written: PartialEq + Sized + 'static {
+    /// What belongs there, with an example.
+    const EXPECTED: &'static str;
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    fn read(text: &str) -> Result<Self, Wrong>;
+    /// What [`read`](Written::read) makes the same of.
+    fn text(&self) -> String;
+    /// What was probably meant by a wrong text.
+    fn guess(_text: &str) -> Option<String> {
+        None
+    }
+    /// Whether it may be in a list twice.
+    fn may_repeat(&self) -> bool {
+        false
+    }
+    /// Whether a list of it may have no items.
+    const MAY_BE_EMPTY: bool = true;
+
+    /// The text is none of these.
+    fn misread(text: &str) -> Wrong {
+        let near = Self::guess(text).map(|near| quote(&near));
+        Wrong::Form { expected: Self::EXPECTED, found: quote(text), near }
+    }
+}
+
+impl<W: Written> Value for Option<W> {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        W::EXPECTED
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = Some(W::read(text)?);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.as_ref().map_or(String::new(), |value| quote(&value.text()))
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        W::guess(text)
+    }
+    fn is_set(&self) -> bool {
+        self.is_some()
+    }
+}
+
+impl<W: Written> Value for Vec<W> {
+    fn form(&self) -> Form {
+        Form::List
+    }
+    fn expected(&self) -> &'static str {
+        W::EXPECTED
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let item = W::read(text)?;
+        if self.contains(&item) && !item.may_repeat() {
+            return Err(Wrong::Repeated { found: text.to_owned() });
+        }
+        self.push(item);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_list(self.iter().map(W::text))
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        W::guess(text)
+    }
+    fn clear(&mut self) {
+        Vec::clear(self);
+    }
+    fn may_be_empty(&self) -> bool {
+        W::MAY_BE_EMPTY
+    }
 }
 
 /// The TOML type of a setting.
@@ -46,6 +142,8 @@ pub enum Form {
     Switch,
     /// An array of strings.
     List,
+    /// A table with strings as values.
+    Table,
 }
 
 /// A number, or left to Forebay.
@@ -210,48 +308,32 @@ impl Value for Rate {
     }
 }
 
-impl Value for PathBuf {
-    fn form(&self) -> Form {
-        Form::Text
-    }
-    fn expected(&self) -> &'static str {
-        "a path such as \"/srv/www\""
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+/// Paths of files and directories.
+impl Written for PathBuf {
+    const EXPECTED: &'static str = "a path such as \"/srv/www\"";
+    fn read(text: &str) -> Result<PathBuf, Wrong> {
         if text.is_empty() || text.contains('\0') {
-            return Err(wrong(self, text));
+            return Err(PathBuf::misread(text));
         }
-        *self = PathBuf::from(text);
-        Ok(())
+        Ok(PathBuf::from(text))
     }
-    fn show(&self) -> String {
-        quote(&self.to_string_lossy())
+    fn text(&self) -> String {
+        self.to_string_lossy().into_owned()
     }
 }
 
 /// File names.
-impl Value for Vec<String> {
-    fn form(&self) -> Form {
-        Form::List
-    }
-    fn expected(&self) -> &'static str {
-        "a file name without a slash such as \"index.html\""
-    }
-    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+impl Written for String {
+    const EXPECTED: &'static str = "a file name without a slash such as \"index.html\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<String, Wrong> {
         if matches!(text, "" | "." | "..") || text.contains(['/', '\0']) {
-            return Err(wrong(self, text));
+            return Err(String::misread(text));
         }
-        if self.iter().any(|item| item == text) {
-            return Err(Wrong::Repeated { found: text.to_owned() });
-        }
-        self.push(text.to_owned());
-        Ok(())
+        Ok(text.to_owned())
     }
-    fn show(&self) -> String {
-        show_list(self.iter().cloned())
-    }
-    fn clear(&mut self) {
-        Vec::clear(self);
+    fn text(&self) -> String {
+        self.clone()
     }
 }
 
@@ -265,7 +347,7 @@ pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
     let near = value.guess(text)?;
     match value.form() {
         Form::Switch | Form::Number => Some(near),
-        Form::Text | Form::List | Form::NumberOrAuto => Some(quote(&near)),
+        Form::Text | Form::List | Form::NumberOrAuto | Form::Table => Some(quote(&near)),
     }
 }
 

@@ -1,0 +1,141 @@
+//! A configuration before its parts are put together: what the top level says, and the listeners
+//! and sites that inherit from it.
+
+use super::listener::DEFAULT_LISTEN;
+use super::problem::{Wrong, nearest};
+use super::read::Path;
+use super::table::{Row, Section, Setting, rows};
+use super::value::Written;
+use super::{Config, Listen, Listener, Site};
+
+/// What a file or a command line says.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The settings of the process.
+    pub process: Config,
+    /// What the top level says about a listener: one of its own if it names an address, and the
+    /// defaults of the others.
+    pub listener: Listener,
+    /// What the top level says about a site: the only one, or the defaults of the others.
+    pub site: Site,
+    /// The `[[listener]]`s.
+    pub listeners: Vec<Listener>,
+    /// The `[[site]]`s.
+    pub sites: Vec<Site>,
+}
+
+impl Default for Draft {
+    fn default() -> Draft {
+        Draft::new()
+    }
+}
+
+impl Draft {
+    /// Nothing said: the defaults.
+    pub fn new() -> Draft {
+        Draft {
+            process: Config::preset(),
+            listener: Listener::preset(),
+            site: Site::preset(),
+            listeners: Vec::new(),
+            sites: Vec::new(),
+        }
+    }
+
+    /// Sets the top level's `key` to what `text` says. A list takes it as one more item.
+    ///
+    /// # Errors
+    /// What is wrong with key or text; then nothing is set.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), Wrong> {
+        fn set<T: Section>(section: &mut T, key: &str, text: &str) -> Option<Result<(), Wrong>> {
+            let find = |setting: &&Setting<T>| setting.key == key;
+            T::SETTINGS.iter().find(find).map(|setting| setting.set(section, text))
+        }
+        set(&mut self.process, key, text)
+            .or_else(|| set(&mut self.listener, key, text))
+            .or_else(|| set(&mut self.site, key, text))
+            .unwrap_or(Err(Wrong::Unknown { near: similar("", key) }))
+    }
+
+    /// The listeners there will be, and where they stand.
+    pub(super) fn all_listeners(&self) -> Vec<(Path, &Listener)> {
+        let own = (Path::default(), &self.listener);
+        let own = (!self.listener.listen.is_empty()).then_some(own);
+        own.into_iter().chain(numbered("listener", &self.listeners)).collect()
+    }
+
+    /// The sites there will be, and where they stand.
+    pub(super) fn all_sites(&self) -> Vec<(Path, &Site)> {
+        if self.sites.is_empty() {
+            return vec![(Path::default(), &self.site)];
+        }
+        numbered("site", &self.sites).collect()
+    }
+
+    /// The configuration it comes to, if nothing is wrong with it ([`Draft::problems`]).
+    pub fn resolve(self) -> Config {
+        let Draft { process, listener, site, listeners, sites } = self;
+        let mut config = process;
+        if !listener.listen.is_empty() {
+            config.listeners.push(listener);
+        } else if listeners.is_empty() {
+            let listen = Listen::read(DEFAULT_LISTEN).into_iter().collect();
+            config.listeners.push(Listener { listen, ..listener });
+        }
+        config.listeners.extend(listeners);
+        if sites.is_empty() {
+            config.sites.push(site);
+        } else {
+            config.sites.extend(sites.into_iter().map(|own| own.inherit(&site)));
+        }
+        config
+    }
+}
+
+fn numbered<'s, T>(name: &str, sections: &'s [T]) -> impl Iterator<Item = (Path, &'s T)> {
+    let path = Path::default().child(name);
+    sections.iter().enumerate().map(move |(index, section)| (path.item(index), section))
+}
+
+/// All keys there can be, each below the section it stands in.
+fn vocabulary() -> Vec<String> {
+    fn add(keys: &mut Vec<String>, section: &str, rows: &[Row]) {
+        let dot = if section.is_empty() { "" } else { "." };
+        keys.extend(rows.iter().map(|row| format!("{section}{dot}{}", row.key)));
+    }
+    let (listener, site) = (rows::<Listener>(), rows::<Site>());
+    let mut keys = Vec::new();
+    add(&mut keys, "", &rows::<Config>());
+    add(&mut keys, "", &listener);
+    add(&mut keys, "", &site);
+    add(&mut keys, "listener", &listener);
+    add(&mut keys, "site", &site);
+    let mut blank = Site::blank();
+    for list in Site::LISTS {
+        let rows = (list.at)(&mut blank).rows();
+        add(&mut keys, list.name, &rows);
+        add(&mut keys, &format!("site.{}", list.name), &rows);
+    }
+    keys
+}
+
+/// The setting or section that was probably meant by `name` in `section`: one of the same section,
+/// else one elsewhere.
+pub(super) fn similar(section: &str, name: &str) -> Option<String> {
+    let keys = vocabulary();
+    // what begins below the section: names of settings and of sections within it
+    let here = keys.iter().filter_map(|key| {
+        let rest = match section {
+            "" => Some(key.as_str()),
+            _ => key.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')),
+        };
+        rest.map(|rest| rest.split('.').next().unwrap_or(rest))
+    });
+    if let Some(near) = nearest(name, here) {
+        return Some(near.to_owned());
+    }
+    let last = |key: &'_ String| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let names: Vec<String> = keys.iter().map(last).collect();
+    let near = nearest(name, names.iter().map(String::as_str))?;
+    keys.iter().find(|key| key.rsplit('.').next() == Some(near)).cloned()
+}

@@ -1,0 +1,85 @@
+//! The settings of a listener: addresses, and what serves those who connect to them.
+
+use super::table::{Preset, Section, Setting};
+use super::{Count, Engine, Listen};
+
+/// Addresses that are served in the same way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    /// `listen`
+    pub listen: Vec<Listen>,
+    /// `engine`
+    pub engine: Engine,
+    /// `workers`; `auto` depends on the engine
+    pub workers: Count,
+    /// `proxy_protocol`
+    pub proxy_protocol: bool,
+}
+
+/// Where connections are accepted if nothing says where.
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+
+impl Listener {
+    /// What a `[[listener]]` has if it says nothing itself: all but the addresses.
+    pub(super) fn heir(&self) -> Listener {
+        Listener { listen: Vec::new(), ..self.clone() }
+    }
+}
+
+impl Default for Listener {
+    /// Every setting at its default; there is no address.
+    fn default() -> Listener {
+        Listener::preset()
+    }
+}
+
+impl Section for Listener {
+    const SETTINGS: &'static [Setting<Listener>] = SETTINGS;
+
+    fn blank() -> Listener {
+        Listener {
+            listen: Vec::new(),
+            engine: Engine::default(),
+            workers: Count::Auto,
+            proxy_protocol: false,
+        }
+    }
+}
+
+const SETTINGS: &[Setting<Listener>] = &[
+    Setting {
+        key: "listen",
+        preset: Preset::Unset("127.0.0.1:8080 if there is no listener at all"),
+        range: None,
+        meaning: "Addresses connections are accepted at; \":8080\" is port 8080 of all addresses. \
+                  \"unix:\" and a path is a Unix socket.",
+        example: "[\"0.0.0.0:80\", \"[::]:80\"]",
+        at: |l| &mut l.listen,
+    },
+    Setting {
+        key: "engine",
+        preset: Preset::Value("event"),
+        range: None,
+        meaning: "What performs the steps of the request path: event, pool or threads.",
+        example: "\"pool\"",
+        at: |l| &mut l.engine,
+    },
+    Setting {
+        key: "workers",
+        preset: Preset::Value("auto"),
+        range: Some(("1", "65536")),
+        meaning: "Loops (event: auto is one per core) or most threads (pool: auto is 64, threads: \
+                  1024).",
+        example: "4",
+        at: |l| &mut l.workers,
+    },
+    Setting {
+        key: "proxy_protocol",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether connections begin with the PROXY protocol, version 1 or 2. Only proxies in \
+                  trusted_proxies may connect then.",
+        example: "true",
+        at: |l| &mut l.proxy_protocol,
+    },
+];
