@@ -96,6 +96,9 @@ pub struct Context<'c, H: Handler, S> {
     pub date: &'c [u8; IMF_LEN],
     /// The server is about to stop: every answer is the connection's last.
     pub draining: bool,
+    /// Seconds an idle connection is kept, for those who are told (`Keep-Alive: timeout=`); 0 tells
+    /// nobody.
+    pub announce_s: u32,
     /// Requests that may still be answered in this turn.
     pub budget: u32,
     /// The result of the job the connection waited for.
@@ -122,6 +125,8 @@ pub struct Conn<H: Handler> {
     line: Option<H::Line>,
     body_sent_bytes: u64,
     served: u32,
+    /// Seconds the client was told that the connection is kept.
+    announced_s: u32,
     input_ended: bool,
 }
 
@@ -164,6 +169,7 @@ impl<H: Handler> Default for Conn<H> {
             line: None,
             body_sent_bytes: 0,
             served: 0,
+            announced_s: 0,
             input_ended: false,
         }
     }
@@ -396,6 +402,7 @@ impl<H: Handler> Conn<H> {
         let request = Request { head, peer: cx.peer };
         let mut reply = Reply::new(cx.out, cx.date, self.keeps_alive(head, cx));
         reply.answers(head);
+        reply.timeout_s = cx.announce_s;
         match cx.handler.process(&request, cx.done.take(), &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
@@ -404,6 +411,7 @@ impl<H: Handler> Conn<H> {
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         self.written(cx, Some(&request), status, bytes);
+        self.announced_s = cx.announce_s;
         if keep_alive { Answer::Next } else { Answer::Last }
     }
 
@@ -561,6 +569,12 @@ impl<H: Handler> Conn<H> {
             State::Parked | State::Waiting | State::HandOver => Await::Job,
             State::Last(_) => Await::Send,
         }
+    }
+
+    /// Seconds the client was told that the connection is kept, with the last answer; 0 if it was
+    /// told nothing.
+    pub fn announced_s(&self) -> u32 {
+        self.announced_s
     }
 
     /// How many requests were answered.

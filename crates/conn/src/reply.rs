@@ -2,6 +2,7 @@
 
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
+use std::io::Write;
 
 /// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
 /// connection in turn.
@@ -58,6 +59,9 @@ pub struct Reply<'o, B> {
     pub(crate) date: &'o [u8; IMF_LEN],
     /// What the connection does after this answer; the handler may turn it to `false`.
     pub keep_alive: bool,
+    /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
+    /// announces nothing.
+    pub(crate) timeout_s: u32,
     pub(crate) http10: bool,
     /// The request was HEAD: bodies given to this pen are not written.
     pub(crate) head_only: bool,
@@ -68,7 +72,16 @@ pub struct Reply<'o, B> {
 impl<'o, B> Reply<'o, B> {
     /// A pen for one answer. `date` is now, as the Date field writes it.
     pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
-        Reply { out, date, keep_alive, http10: false, head_only: false, status: 0, body_bytes: 0 }
+        Reply {
+            out,
+            date,
+            keep_alive,
+            timeout_s: 0,
+            http10: false,
+            head_only: false,
+            status: 0,
+            body_bytes: 0,
+        }
     }
 
     /// What is written answers this request.
@@ -87,11 +100,24 @@ impl<'o, B> Reply<'o, B> {
         bytes.extend_from_slice(head);
         bytes.extend_from_slice(b"Date: ");
         bytes.extend_from_slice(self.date);
+        if self.keep_alive && self.timeout_s > 0 {
+            return self.announce();
+        }
         bytes.extend_from_slice(match (self.keep_alive, self.http10) {
             (true, false) => b"\r\n\r\n",
             (true, true) => b"\r\nConnection: keep-alive\r\n\r\n",
             (false, _) => b"\r\nConnection: close\r\n\r\n",
         });
+    }
+
+    /// Ends a head with the time the connection is kept. The field is for this connection only, so
+    /// Connection names it (RFC 9110 §7.6.1).
+    fn announce(&mut self) {
+        let seconds = self.timeout_s;
+        let fields =
+            format_args!("\r\nConnection: keep-alive\r\nKeep-Alive: timeout={seconds}\r\n\r\n");
+        // writing into a vector does not fail
+        let _ = self.out.bytes.write_fmt(fields);
     }
 
     /// Adds a short body by copying it; nothing if the request was HEAD.

@@ -129,6 +129,7 @@ fn turns(
             peer: &peer,
             limits: &limits,
             date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+            announce_s: 0,
             draining: false,
             budget,
             done: done.take(),

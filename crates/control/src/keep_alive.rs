@@ -1,9 +1,9 @@
 //! How long an idle connection is kept, by the load (duke §III).
 //!
-//! "For light loads, the timeout stays at a constant configurable value. But, as the load increases
-//! beyond a threshold, the timeout is reduced linearly." duke §VII.D says why: while a client that
-//! wants one object only holds its thread, nobody else is served by it. duke reduces without an end;
-//! here the reduction ends at a floor, reached at full load. What "load" is, the engine decides.
+//! At light load the time is constant; beyond a threshold it falls linearly. duke §VII.D says why:
+//! while a client that wants one object only holds its thread, nobody else is served by it. In duke
+//! the time falls without an end;
+//! here it ends at a floor, reached at full load. What load is, the engine decides (ADR 0010).
 
 use std::fmt;
 

@@ -71,6 +71,11 @@ impl Entrance {
         Ok(Entrance { listeners, reserve: Some(process::reserve_descriptor()?), admission })
     }
 
+    /// The share of all connections there may be that are open.
+    pub fn load(&self) -> f64 {
+        self.admission.load()
+    }
+
     /// The listening sockets.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listeners.iter().map(|listener| listener.socket.as_fd())

@@ -55,6 +55,11 @@ impl Admission {
         self.open.load(Relaxed)
     }
 
+    /// The share of the places that are taken.
+    pub fn load(&self) -> f64 {
+        self.open() as f64 / self.most.load(Relaxed).max(1) as f64
+    }
+
     /// Counts one more connection of `client`.
     ///
     /// # Errors

@@ -20,6 +20,8 @@ pub struct Blocking<'c> {
     control: &'c Control,
     lingering: &'c AtomicUsize,
     most_lingering: usize,
+    busy: &'c AtomicUsize,
+    threads: usize,
 }
 
 impl<'c> Blocking<'c> {
@@ -27,7 +29,8 @@ impl<'c> Blocking<'c> {
     /// others of `stock`.
     pub fn new<H: Handler>(control: &'c Control, stock: &'c Stock<H>) -> Blocking<'c> {
         let most_lingering = stock.settings.get().lingering;
-        Blocking { control, lingering: &stock.lingering, most_lingering }
+        let (lingering, busy, threads) = (&stock.lingering, &stock.busy, stock.threads);
+        Blocking { control, lingering, most_lingering, busy, threads }
     }
 }
 
@@ -59,6 +62,10 @@ impl<H: Handler> Wait<H> for Blocking<'_> {
 
     fn pass(&mut self) {
         std::thread::yield_now();
+    }
+
+    fn load(&self) -> f64 {
+        self.busy.load(Relaxed) as f64 / self.threads as f64
     }
 
     fn begin_linger(&mut self) -> bool {
@@ -100,12 +107,28 @@ pub struct Stock<H: Handler> {
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
     lingering: AtomicUsize,
+    /// Threads that have a connection, of how many.
+    busy: AtomicUsize,
+    threads: usize,
 }
 
 impl<H: Handler> Stock<H> {
-    /// An empty stock.
-    pub fn new(make: Make<H>, settings: Arc<Live>) -> Stock<H> {
-        Stock { make, settings, idle: Mutex::new(Vec::new()), lingering: AtomicUsize::new(0) }
+    /// An empty stock for so many threads.
+    pub fn new(make: Make<H>, settings: Arc<Live>, threads: usize) -> Stock<H> {
+        Stock {
+            make,
+            settings,
+            idle: Mutex::new(Vec::new()),
+            lingering: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            threads: threads.max(1),
+        }
+    }
+
+    /// A thread has a connection until the result is dropped.
+    pub fn occupy(&self) -> Occupied<'_> {
+        self.busy.fetch_add(1, Relaxed);
+        Occupied(&self.busy)
     }
 
     /// A worker, for one thread.
@@ -125,5 +148,14 @@ impl<H: Handler> Stock<H> {
     /// The thread needs it no longer.
     pub fn give_back(&self, worker: Worker<H>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}
+
+/// A thread that has a connection.
+pub struct Occupied<'s>(&'s AtomicUsize);
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }

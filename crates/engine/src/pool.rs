@@ -49,7 +49,7 @@ where
     H::Job: Send,
 {
     let pool = Pool {
-        stock: Stock::new(parts.make, parts.settings),
+        stock: Stock::new(parts.make, parts.settings, parts.threads),
         control: parts.control,
         entrance: Mutex::new((Entrance::new(parts.listeners, parts.admission)?, 0)),
     };
@@ -72,6 +72,7 @@ impl<H: Handler> Pool<H> {
         let mut wait = Blocking::new(&self.control, &self.stock);
         let mut ended = Ended::default();
         while let Some(task) = self.next(&mut worker) {
+            let _occupied = self.stock.occupy();
             match task {
                 Task::Serve(served) => {
                     ended = ended + straight::serve(&mut worker, served, &mut wait, &self.control);

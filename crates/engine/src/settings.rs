@@ -1,6 +1,7 @@
 //! Timeouts and bounds that every engine keeps.
 
 use forebay_conn::{Await, Limits};
+use forebay_control::keep_alive::KeepAlive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +12,10 @@ pub struct Settings {
     pub limits: Limits,
     /// How long is waited for what.
     pub timeouts: Timeouts,
+    /// How long an idle connection is kept by the load; `None` for [`Timeouts::idle_ms`] always.
+    pub keep_alive: Option<KeepAlive>,
+    /// Whether clients are told how long (`Keep-Alive: timeout=`). What they were told is kept.
+    pub announce: bool,
     /// Connections of one loop that may linger at a time (see [`LINGER_MS`]); beyond that they are
     /// closed at once.
     pub lingering: usize,
@@ -27,6 +32,8 @@ impl Default for Settings {
         Settings {
             limits: Limits::default(),
             timeouts: Timeouts::default(),
+            keep_alive: None,
+            announce: false,
             lingering: 1024,
             sample: 512,
             turn_requests: 64,
@@ -74,7 +81,7 @@ pub struct Timeouts {
     pub head_ms: u64,
     /// From the end of the head to the end of the body.
     pub body_ms: u64,
-    /// From an answer to the next request.
+    /// From an answer to the next request, unless [`Settings::keep_alive`] says less.
     pub idle_ms: u64,
     /// For a job of a helper thread.
     pub job_ms: u64,

@@ -31,6 +31,9 @@ pub trait Wait<H: Handler> {
     /// Until others had their turn.
     fn pass(&mut self);
 
+    /// The share of what there is for connections that is in use, between 0 and 1.
+    fn load(&self) -> f64;
+
     /// Whether one more connection may linger; if so, [`end_linger`](Wait::end_linger) follows.
     fn begin_linger(&mut self) -> bool;
 
@@ -63,6 +66,7 @@ pub fn serve<H: Handler>(
         }
         worker.draining = order >= Order::Drain;
         worker.read_clocks();
+        worker.observe(|| wait.load());
         let fate = worker.turn(&mut served, done.take());
         worker.end_turn();
         match fate {
@@ -110,8 +114,7 @@ fn wait_for_client<H: Handler>(
     let what = served.awaits();
     let awaited = Some((what, served.conn.served()));
     if deadline.awaited != awaited {
-        *deadline =
-            Deadline { awaited, at_ms: worker.now_ms() + worker.settings.timeouts.of(what) };
+        *deadline = Deadline { awaited, at_ms: worker.now_ms() + worker.time_ms(served, what) };
         if what == Await::Send {
             served.begin_window();
         }

@@ -54,7 +54,7 @@ where
     let mut entrance = Entrance::new(parts.listeners, parts.admission)?;
     let control = Arc::clone(&parts.control);
     let crew = Arc::new(Crew {
-        stock: Stock::new(parts.make, parts.settings),
+        stock: Stock::new(parts.make, parts.settings, parts.threads),
         control: Arc::clone(&control),
         state: Mutex::default(),
         ended: Condvar::new(),
@@ -134,6 +134,7 @@ where
         let serve = move || {
             let mut worker = crew.stock.take();
             let mut wait = Blocking::new(&crew.control, &crew.stock);
+            let _occupied = crew.stock.occupy();
             let ended = match refused {
                 None => straight::serve(&mut worker, served, &mut wait, &crew.control),
                 Some(closing) => {

@@ -113,6 +113,8 @@ pub struct Worker<H: Handler> {
     pub metrics: Arc<Local>,
     /// Every answer is its connection's last.
     pub draining: bool,
+    /// How long a connection that becomes idle now is kept.
+    idle_ms: u64,
     now: Now,
     date: [u8; IMF_LEN],
     turns: u32,
@@ -141,6 +143,7 @@ impl<H: Handler> Worker<H> {
             handler,
             metrics,
             draining: false,
+            idle_ms: settings.timeouts.idle_ms,
             now,
             date: date::format(now.unix_ms / 1000),
             turns: 0,
@@ -179,6 +182,25 @@ impl<H: Handler> Worker<H> {
         let wanted = input_bytes(&self.settings);
         if wanted > self.input.capacity() {
             self.input = Input::with_capacity(wanted);
+        }
+    }
+
+    /// Takes note of the load, between 0 and 1: the share of what there is for connections that is
+    /// in use. It decides how long those that become idle from now on are kept.
+    #[inline]
+    pub fn observe(&mut self, load: impl FnOnce() -> f64) {
+        self.idle_ms = match &self.settings.keep_alive {
+            None => self.settings.timeouts.idle_ms,
+            Some(law) => u64::from(law.timeout_ms(load())),
+        };
+    }
+
+    /// How long the connection may wait for this, in milliseconds.
+    #[inline]
+    pub fn time_ms(&self, served: &Served<H>, awaited: Await) -> u64 {
+        match awaited {
+            Await::Idle => self.idle_ms.max(u64::from(served.conn.announced_s()) * 1000),
+            awaited => self.settings.timeouts.of(awaited),
         }
     }
 
@@ -257,6 +279,7 @@ impl<H: Handler> Worker<H> {
             limits: &self.settings.limits,
             date: &self.date,
             draining: self.draining,
+            announce_s: if self.settings.announce { (self.idle_ms / 1000) as u32 } else { 0 },
             budget: match only {
                 None => self.settings.turn_requests,
                 // what follows in a pipeline is received again
@@ -401,6 +424,7 @@ impl<H: Handler> Worker<H> {
             limits: &self.settings.limits,
             date: &self.date,
             draining: true,
+            announce_s: 0,
             budget: 1,
             done: None,
             metrics: &self.metrics,

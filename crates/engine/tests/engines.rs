@@ -5,6 +5,7 @@
 
 use forebay_conn::*;
 use forebay_engine::accept::Listener;
+use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
@@ -625,6 +626,39 @@ fn a_trusted_proxy_may_have_more_connections_than_a_client() {
             assert_eq!(&first, b"HTTP/1.1 200");
         }
         drop(open);
+#[test]
+fn under_load_idle_connections_are_kept_less_long_but_as_long_as_announced() {
+    on_each(|engine| {
+        let server = start(engine, |settings| {
+            settings.timeouts.idle_ms = 60_000;
+            let law = KeepAlive::new(Shape::Exponential, 60_000, 50, 0.1);
+            settings.keep_alive = Some(law.unwrap());
+            settings.announce = true;
+        });
+        let ask = |stream: &mut TcpStream| {
+            stream.write_all(get("/x").as_bytes()).unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"/x") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            String::from_utf8(head).unwrap()
+        };
+        let mut first = server.connect();
+        let answer = ask(&mut first);
+        assert!(
+            answer.contains("Connection: keep-alive\r\nKeep-Alive: timeout=60\r\n"),
+            "{answer}"
+        );
+        let mut crowd: Vec<_> = (0..97).map(|_| server.connect()).collect();
+        let answers: Vec<_> = crowd.iter_mut().map(ask).collect();
+        let last = answers.last().unwrap();
+        assert!(!last.contains("timeout=60"), "{last}");
+        // those that came last are closed first, long before a minute is over
+        assert_eq!(crowd.last_mut().unwrap().read(&mut [0; 9]).unwrap(), 0);
+        assert!(ask(&mut first).ends_with("/x"), "closed although it was told otherwise");
+        drop((first, crowd));
         server.stop();
     });
 }

@@ -154,7 +154,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             if awaited.0 == Await::Send {
                 connection.served.begin_window();
             }
-            let time_ms = self.worker.settings.timeouts.of(awaited.0);
+            let time_ms = self.worker.time_ms(&connection.served, awaited.0);
             connection.deadline_ms = self.worker.now_ms() + time_ms;
         }
         self.schedule(key);

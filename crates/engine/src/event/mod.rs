@@ -120,6 +120,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         loop {
             self.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
+            self.worker.observe(|| self.entrance.load());
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
