@@ -4,8 +4,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_conn::*;
-use forebay_engine::accept::Listener;
 use forebay_control::keep_alive::{KeepAlive, Shape};
+use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
@@ -626,6 +626,10 @@ fn a_trusted_proxy_may_have_more_connections_than_a_client() {
             assert_eq!(&first, b"HTTP/1.1 200");
         }
         drop(open);
+        server.stop();
+    });
+}
+
 #[test]
 fn under_load_idle_connections_are_kept_less_long_but_as_long_as_announced() {
     on_each(|engine| {
