@@ -101,7 +101,14 @@ fn parse_v1(bytes: &[u8]) -> Result<Parsed, ProxyError> {
         Some("UNKNOWN") => None,
         _ => return Err(ProxyError::Malformed),
     };
-    Ok(Parsed::Complete { client, len: end + 1 })
+    Ok(complete(client, end + 1))
+}
+
+/// A whole header. An address that is none, `0.0.0.0` or `::`, is not believed: it stands for
+/// clients of Unix sockets.
+fn complete(client: Option<SocketAddr>, len: usize) -> Parsed {
+    let client = client.filter(|client| !client.ip().to_canonical().is_unspecified());
+    Parsed::Complete { client, len }
 }
 
 /// The first of two addresses, with the first of two ports.
@@ -153,7 +160,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
         // LOCAL, whose family does not count; datagrams; Unix sockets; what is not known yet
         _ => None,
     };
-    Ok(Parsed::Complete { client, len })
+    Ok(complete(client, len))
 }
 
 #[cfg(test)]
@@ -195,6 +202,8 @@ mod tests {
     fn who_speaks_for_nobody_changes_nothing() {
         assert_eq!(client(b"PROXY UNKNOWN\r\n"), None);
         assert_eq!(client(b"PROXY UNKNOWN ffff::1 ::2 1 2\r\n"), None);
+        assert_eq!(client(b"PROXY TCP4 0.0.0.0 192.0.2.1 4711 80\r\n"), None);
+        assert_eq!(client(b"PROXY TCP6 ::ffff:0.0.0.0 ::1 4711 80\r\n"), None);
         for (command, family, rest) in [
             (0x20, 0x00, &[][..]),
             // health checks of some proxies name a family and give no address

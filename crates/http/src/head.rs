@@ -100,9 +100,10 @@ pub enum Name {
     Referer,
     Cookie,
     Authorization,
+    XForwardedFor,
 }
 
-const NAMES: [(Name, &str); 19] = [
+const NAMES: [(Name, &str); 20] = [
     (Name::Host, "host"),
     (Name::Connection, "connection"),
     (Name::KeepAlive, "keep-alive"),
@@ -122,6 +123,7 @@ const NAMES: [(Name, &str); 19] = [
     (Name::Referer, "referer"),
     (Name::Cookie, "cookie"),
     (Name::Authorization, "authorization"),
+    (Name::XForwardedFor, "x-forwarded-for"),
 ];
 
 impl Name {
@@ -141,7 +143,7 @@ impl Name {
             10 => &[Name::Connection, Name::UserAgent, Name::KeepAlive],
             13 => &[Name::IfNoneMatch, Name::Authorization],
             14 => &[Name::ContentLength],
-            15 => &[Name::AcceptEncoding],
+            15 => &[Name::AcceptEncoding, Name::XForwardedFor],
             17 => &[Name::IfModifiedSince, Name::TransferEncoding],
             19 => &[Name::IfUnmodifiedSince],
             _ => &[],
@@ -315,7 +317,7 @@ impl<'h> Head<'h> {
     }
 
     /// The values of all lines of the field, in order.
-    pub fn values(&self, name: Name) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    pub fn values(&self, name: Name) -> impl DoubleEndedIterator<Item = &'h [u8]> + use<'h> {
         let lines = if self.has(name) { self.lines } else { &[] };
         lines
             .iter()

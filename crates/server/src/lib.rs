@@ -11,6 +11,7 @@
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
+//! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
@@ -32,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod client;
 pub mod config;
 pub mod control_socket;
 pub mod engines;
