@@ -31,6 +31,9 @@ pub(crate) enum Command {
         /// The configuration file that the server was started with
         #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
         config: PathBuf,
+        /// The server's control socket [default: what control.socket in the file says]
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
     },
     /// Say what is wrong with a configuration file
     Check {

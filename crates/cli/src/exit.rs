@@ -31,6 +31,11 @@ pub(crate) enum Failure {
     Configuration(Vec<Problem>),
     /// The server could not start or go on.
     Run(RunError),
+    /// The server has no control socket.
+    NoSocket {
+        /// Its configuration file.
+        file: PathBuf,
+    },
     /// No server answers at its control socket.
     Unreachable {
         /// Where it should be.
@@ -49,7 +54,10 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Configuration(_) => 78,
-            Failure::Run(_) | Failure::Unreachable { .. } | Failure::Output(_) => 1,
+            Failure::Run(_)
+            | Failure::NoSocket { .. }
+            | Failure::Unreachable { .. }
+            | Failure::Output(_) => 1,
             Failure::Answered(answer) => answer.code,
         }
     }
@@ -68,6 +76,11 @@ impl fmt::Display for Failure {
                 "forebay: no server answers at {}: {error}; is it running, with this configuration \
                  file, as a user whose socket you may open?",
                 socket.display()
+            ),
+            Failure::NoSocket { file } => write!(
+                f,
+                "forebay: control.socket is \"off\" in {}; send SIGHUP to the server instead",
+                file.display()
             ),
             Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
             Failure::Output(error) => {

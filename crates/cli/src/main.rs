@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Serve(serve) => from_options(serve).and_then(|config| run(config, None)),
         Command::Run { config } => load(&config).and_then(|read| run(read, Some(config))),
-        Command::Reload { config } => reload(&config),
+        Command::Reload { config, socket } => reload(&config, socket),
         Command::Check { config, print } => check(&config, print),
         Command::Load(load) => return load::run(*load),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
@@ -45,15 +45,23 @@ fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
 }
 
 /// Asks the server that runs `file` to read it again, and says what came of it.
-fn reload(file: &Path) -> Result<(), Failure> {
-    let socket = control_socket::usual_path(file);
-    match control_socket::ask(&socket, "reload") {
-        Ok(answer) if answer.code == 0 => {
+fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), Failure> {
+    let (setting, problems) = match config::load(file) {
+        Ok(config) => (config.control.socket, None),
+        // the server is to tell about the mistake, if it can be found
+        Err(problems) => (config::control_socket_of(file), Some(problems)),
+    };
+    let Some(socket) = socket.or_else(|| control_socket::path(&setting, file)) else {
+        return Err(Failure::NoSocket { file: file.to_owned() });
+    };
+    match (control_socket::ask(&socket, "reload"), problems) {
+        (Ok(answer), _) if answer.code == 0 => {
             say(answer.text.trim_end());
             Ok(())
         }
-        Ok(answer) => Err(Failure::Answered(answer)),
-        Err(error) => Err(Failure::Unreachable { socket, error }),
+        (Ok(answer), _) => Err(Failure::Answered(answer)),
+        (Err(_), Some(problems)) => Err(Failure::Configuration(problems)),
+        (Err(error), None) => Err(Failure::Unreachable { socket, error }),
     }
 }
 

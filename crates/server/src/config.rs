@@ -34,7 +34,7 @@ pub mod units;
 pub mod value;
 
 pub use address::{Listen, Loopback};
-pub use choice::{Access, ControlSocket, Engine, FieldValue, Landlock, LogFormat};
+pub use choice::{Access, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat};
 pub use draft::Draft;
 pub use listener::Listener;
 pub use names::{Account, Host, SiteName};
@@ -78,6 +78,22 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
         reader.note_at(&path, wrong);
     }
     if reader.is_content() { Ok(draft.resolve()) } else { Err(reader.problems()) }
+}
+
+/// What `control.socket` says in a file that may be wrong everywhere else.
+pub fn control_socket_of(path: &Path) -> ControlSocket {
+    let said = || {
+        let text = std::fs::read_to_string(path).ok()?;
+        let document = toml_edit::Document::parse(text).ok()?;
+        let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
+        let mut setting = ControlSocket::Auto;
+        value::Value::set(&mut setting, &socket).ok()?;
+        if let ControlSocket::At(at) = &mut setting {
+            *at = path.parent().unwrap_or(Path::new("")).join(&at);
+        }
+        Some(setting)
+    };
+    said().unwrap_or_default()
 }
 
 /// Reads a configuration from `text`. `file` is its name for messages, and the directory it names
@@ -134,6 +150,8 @@ pub struct Config {
     pub group: Option<Account>,
     /// `timeouts.*`
     pub timeouts: Timeouts,
+    /// `keep_alive.*`
+    pub keep_alive: KeepAlive,
     /// `limits.*`
     pub limits: Limits,
     /// `cache.*`
@@ -163,6 +181,19 @@ pub struct Timeouts {
     pub send_window: Duration,
     /// `timeouts.drain`
     pub drain: Duration,
+}
+
+/// How long idle connections are kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeepAlive {
+    /// `keep_alive.law`
+    pub law: KeepAliveLaw,
+    /// `keep_alive.threshold`, in percent of load
+    pub threshold: u64,
+    /// `keep_alive.floor`
+    pub floor: Duration,
+    /// `keep_alive.announce`
+    pub announce: bool,
 }
 
 /// How much a client may ask for.

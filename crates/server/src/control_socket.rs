@@ -5,6 +5,7 @@
 //! for people until the end. The socket is a Unix socket of mode 0600: who may open it may control
 //! the server.
 
+use crate::config;
 use crossbeam_channel::{Sender, bounded};
 use foldhash::fast::FixedState;
 use forebay_sys::process;
@@ -18,11 +19,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Where the control socket of the server that runs `file` is, unless that says otherwise:
+/// Where the control socket of the server that runs `file` is, if it has one. `auto` is in
 /// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
 /// the directory for temporary files. The name comes from the file's path, so that several servers
 /// have several sockets.
-pub fn usual_path(file: &Path) -> PathBuf {
+pub fn path(setting: &config::ControlSocket, file: &Path) -> Option<PathBuf> {
+    match setting {
+        config::ControlSocket::Off => return None,
+        config::ControlSocket::At(path) => return Some(path.clone()),
+        config::ControlSocket::Auto => {}
+    }
     let absolute = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     let hash = FixedState::default().hash_one(absolute.as_os_str());
     let user = process::user();
@@ -31,7 +37,7 @@ pub fn usual_path(file: &Path) -> PathBuf {
         Some(directory) => PathBuf::from(directory).join("forebay"),
         None => std::env::temp_dir().join(format!("forebay-{user}")),
     };
-    directory.join(format!("{hash:016x}.sock"))
+    Some(directory.join(format!("{hash:016x}.sock")))
 }
 
 /// Longest request, in bytes.

@@ -1,8 +1,9 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::{Config, Engine, Listen, Listener};
+use crate::config::{Config, Engine, KeepAliveLaw, Listen, Listener};
 use forebay_conn::Limits;
+use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use std::time::Duration;
@@ -121,6 +122,8 @@ fn group(config: &Config, listener: &Listener, workers: usize, lingering: usize)
             timeouts: timeouts(config),
             lingering: lingering.min(most_lingering),
             sample: config.sample.try_into().unwrap_or(u32::MAX),
+            keep_alive: keep_alive(config),
+            announce: config.keep_alive.announce,
             ..Settings::default()
         },
     }
@@ -153,6 +156,20 @@ fn timeouts(config: &Config) -> Timeouts {
         send_window_ms: ms(config.timeouts.send_window),
         send_bytes_per_s: config.limits.send_rate.0,
     }
+}
+
+/// `None` if the time does not shrink. A floor above the full time is no floor.
+fn keep_alive(config: &Config) -> Option<KeepAlive> {
+    let shape = match config.keep_alive.law {
+        KeepAliveLaw::Linear => Shape::Linear,
+        KeepAliveLaw::Exponential => Shape::Exponential,
+        KeepAliveLaw::Constant => return None,
+    };
+    let ms = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    let full_ms = ms(config.timeouts.idle);
+    let floor_ms = ms(config.keep_alive.floor).min(full_ms);
+    let threshold = config.keep_alive.threshold as f64 / 100.0;
+    KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
 /// The content. Until it knows several sites, that is the first.

@@ -202,9 +202,10 @@ impl Server {
             common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
         });
         let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-        let control_socket = match &file {
-            Some(file) => {
-                let path = control_socket::usual_path(file);
+        let control_path =
+            file.as_ref().and_then(|file| control_socket::path(&config.control.socket, file));
+        let control_socket = match control_path {
+            Some(path) => {
                 let tell = to_main.clone();
                 let opened =
                     ControlSocket::open(&path, move |asked| drop(tell.send(Event::Asked(asked))));

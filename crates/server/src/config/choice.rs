@@ -46,6 +46,25 @@ impl Word for Engine {
     const MEANINGS: &'static [Engine] = &[Engine::Threads, Engine::Pool, Engine::Event];
 }
 
+/// How the time of idle connections shrinks under load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepAliveLaw {
+    /// By the same time for each step of load.
+    #[default]
+    Linear,
+    /// By the same factor for each step of load.
+    Exponential,
+    /// Not at all.
+    Constant,
+}
+
+impl Word for KeepAliveLaw {
+    const EXPECTED: &'static str = "\"linear\", \"exponential\" or \"constant\"";
+    const WORDS: &'static [&'static str] = &["linear", "exponential", "constant"];
+    const MEANINGS: &'static [KeepAliveLaw] =
+        &[KeepAliveLaw::Linear, KeepAliveLaw::Exponential, KeepAliveLaw::Constant];
+}
+
 /// How a line of the access log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

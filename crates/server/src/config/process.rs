@@ -1,7 +1,7 @@
 //! The settings of the process: those that are not a listener's or a site's.
 
 use super::table::{Preset, Section, Setting};
-use super::{Admin, Cache, Config, Control, Helpers, Limits, Sandbox, Timeouts};
+use super::{Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Sandbox, Timeouts};
 
 impl Section for Config {
     const SETTINGS: &'static [Setting<Config>] = SETTINGS;
@@ -15,6 +15,7 @@ impl Section for Config {
             user: None,
             group: None,
             timeouts: Timeouts::default(),
+            keep_alive: KeepAlive::default(),
             limits: Limits::default(),
             cache: Cache::default(),
             admin: Admin::default(),
@@ -105,6 +106,38 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "How long open requests may take after the server was told to stop.",
         example: "\"10s\"",
         at: |c| &mut c.timeouts.drain,
+    },
+    Setting {
+        key: "keep_alive.law",
+        preset: Preset::Value("linear"),
+        range: None,
+        meaning: "How timeouts.idle shrinks under load: linear, exponential, or constant for not at all.",
+        example: "\"constant\"",
+        at: |c| &mut c.keep_alive.law,
+    },
+    Setting {
+        key: "keep_alive.threshold",
+        preset: Preset::Value("50"),
+        range: Some(("0", "100")),
+        meaning: "The load, in percent of limits.connections or of the threads, from which on it shrinks.",
+        example: "25",
+        at: |c| &mut c.keep_alive.threshold,
+    },
+    Setting {
+        key: "keep_alive.floor",
+        preset: Preset::Value("1s"),
+        range: Some(("0s", "1d")),
+        meaning: "What is left of timeouts.idle at full load.",
+        example: "\"100ms\"",
+        at: |c| &mut c.keep_alive.floor,
+    },
+    Setting {
+        key: "keep_alive.announce",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether clients are told how long they are kept (Keep-Alive: timeout=); that is kept then.",
+        example: "true",
+        at: |c| &mut c.keep_alive.announce,
     },
     Setting {
         key: "limits.head_bytes",
