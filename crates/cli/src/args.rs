@@ -46,6 +46,9 @@ pub(crate) enum Command {
     },
     /// Make load for a server, and measure what it does with it
     Load(Box<crate::load::Load>),
+    /// Print the hash of a password, for [[site.auth]] or its file of users; the password is asked
+    /// for on the terminal, or read as one line from a pipe
+    HashPassword(crate::hash_password::HashPassword),
     /// Print the version
     Version,
 }

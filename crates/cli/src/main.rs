@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`args`] | commands and options |
 //! | [`exit`] | what can go wrong, and the exit code of each |
+//! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
 #![forbid(unsafe_code)]
 
 mod args;
 mod exit;
+mod hash_password;
 mod load;
 
 use args::{Args, Command, Serve};
@@ -29,6 +31,9 @@ fn main() -> ExitCode {
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Check { config, print } => check(&config, print),
         Command::Load(load) => return load::run(*load),
+        Command::HashPassword(options) => {
+            hash_password::run(&options).and_then(|hash| print_out(&hash))
+        }
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {
