@@ -11,11 +11,18 @@
 //! - No phase grows past what the cores can use: `cores / (1 − blocked)` threads, where `blocked` is
 //!   the share of their busy time in which its threads waited for something that is not a core. One
 //!   that only computes ends at `cores`, one that is blocked nine tenths of its time at ten times that.
+//!   One that has more, because its work was of another kind before, gives them back.
 //! - At low load every phase without waiting tasks returns to its initial count.
+//! - A phase gives threads back after half a second in which fewer would have done; twice as long, up to
+//!   16 s, each time it soon needed them again.
+//!
+//! The laws are tried out in `simulation.rs`.
 
 mod delay;
 mod queue;
 mod settings;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;
 
@@ -200,7 +207,7 @@ pub struct Controller {
 
 /// What is remembered of a phase: sums in which older periods count less and less, because one
 /// period may see few tasks, or none that ends.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Memory {
     busy_ns: f64,
     blocked_ns: f64,
@@ -208,25 +215,57 @@ struct Memory {
     arrivals_per_s: f64,
     /// The threads that the delay law would give it if there were enough.
     need: f64,
-    /// Periods in a row in which fewer threads would have done.
-    calm_periods: u32,
+    /// Threads with a task, as a moving average.
+    busy: f64,
+    /// How long fewer threads would have done.
+    calm_ns: u64,
+    /// How long is enough to give threads back.
+    patience_ns: u64,
+    /// How long ago it last gave some back.
+    since_less_ns: u64,
+    /// How long it has had more threads than the cores can use.
+    crowded_ns: u64,
+    /// The length of the last period.
+    period_ns: u64,
 }
 
-/// What is left of a remembered sum after each period.
-const KEEP: f64 = 0.7;
+/// After this long, a remembered sum has fallen to 1/e.
+const MEMORY_NS: f64 = 300e6;
 
-/// Periods in a row in which fewer threads must have done before a phase gives some back: taking
-/// them back at the first empty list would only mean waking them again in the next period.
-const CALM_PERIODS: u32 = 5;
+/// How long fewer threads must have done before a phase gives some back: taking them back at the
+/// first empty list would only mean waking them again in the next period. A phase that soon needs again
+/// what it gave waits twice as long the next time, so that it does not oscillate.
+const PATIENCE_NS: u64 = 500_000_000;
+
+/// The longest wait.
+const MOST_PATIENCE_NS: u64 = 32 * PATIENCE_NS;
 
 impl Memory {
-    fn add(&mut self, load: &PhaseLoad, period_ns: f64) {
-        let busy_ns = load.busy.max(0.0) * period_ns;
-        self.busy_ns = KEEP * self.busy_ns + busy_ns;
-        self.blocked_ns = KEEP * self.blocked_ns + busy_ns * load.blocked.clamp(0.0, 1.0);
-        self.completions = KEEP * self.completions + load.completions as f64;
+    const NEW: Memory = Memory {
+        busy_ns: 0.0,
+        blocked_ns: 0.0,
+        completions: 0.0,
+        arrivals_per_s: 0.0,
+        need: 0.0,
+        busy: 0.0,
+        calm_ns: 0,
+        patience_ns: PATIENCE_NS,
+        since_less_ns: u64::MAX,
+        crowded_ns: 0,
+        period_ns: 0,
+    };
+
+    fn add(&mut self, load: &PhaseLoad, period_ns: u64) {
+        self.period_ns = period_ns;
+        let period_ns = period_ns as f64;
+        let keep = (-period_ns / MEMORY_NS).exp();
+        let busy = load.busy.max(0.0);
+        self.busy_ns = keep * self.busy_ns + busy * period_ns;
+        self.blocked_ns = keep * self.blocked_ns + busy * period_ns * load.blocked.clamp(0.0, 1.0);
+        self.completions = keep * self.completions + load.completions as f64;
         let arrivals_per_s = load.arrivals as f64 * 1e9 / period_ns;
-        self.arrivals_per_s += (1.0 - KEEP) * (arrivals_per_s - self.arrivals_per_s);
+        self.arrivals_per_s += (1.0 - keep) * (arrivals_per_s - self.arrivals_per_s);
+        self.busy += (1.0 - keep) * (busy - self.busy);
     }
 
     /// The most threads of this phase that `cores` can keep going.
@@ -239,8 +278,29 @@ impl Memory {
     /// Notes whether fewer threads would have done in this period; says whether that has been so
     /// for long enough.
     fn calms(&mut self, fewer_would_do: bool) -> bool {
-        self.calm_periods = if fewer_would_do { self.calm_periods.saturating_add(1) } else { 0 };
-        self.calm_periods >= CALM_PERIODS
+        let calm_ns = self.calm_ns.saturating_add(self.period_ns);
+        self.calm_ns = if fewer_would_do { calm_ns } else { 0 };
+        self.calm_ns >= self.patience_ns
+    }
+
+    /// Notes whether it has more threads than the cores can use; says whether that has been so for
+    /// long enough.
+    fn is_crowded(&mut self, too_many: bool) -> bool {
+        let crowded_ns = self.crowded_ns.saturating_add(self.period_ns);
+        self.crowded_ns = if too_many { crowded_ns } else { 0 };
+        self.crowded_ns >= PATIENCE_NS
+    }
+
+    /// Notes how the count changed.
+    fn changed(&mut self, before: u32, target: u32) {
+        self.since_less_ns = self.since_less_ns.saturating_add(self.period_ns);
+        if target < before {
+            self.since_less_ns = 0;
+        } else if target > before {
+            let was_rash = self.since_less_ns < 8 * self.patience_ns;
+            let longer_ns = MOST_PATIENCE_NS.min(2 * self.patience_ns);
+            self.patience_ns = if was_rash { longer_ns } else { PATIENCE_NS };
+        }
     }
 }
 
@@ -266,7 +326,7 @@ impl Controller {
         settings.check()?;
         let monitor = Monitor::new(settings.costs, settings.thresholds);
         let targets = settings.initial;
-        Ok(Controller { settings, monitor, targets, memories: Default::default() })
+        Ok(Controller { settings, monitor, targets, memories: [Memory::NEW; PHASES] })
     }
 
     /// What it was made with.
@@ -282,7 +342,7 @@ impl Controller {
     /// Takes what was seen in the period that just ended, and decides for the next one.
     pub fn step(&mut self, sample: &Sample) -> Decision {
         let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
-        let period_ns = sample.period_ns.max(1) as f64;
+        let period_ns = sample.period_ns.max(1);
         for (memory, phase) in self.memories.iter_mut().zip(&sample.phases) {
             memory.add(phase, period_ns);
         }
@@ -290,7 +350,7 @@ impl Controller {
         let wishes = Phase::ALL.map(|phase| {
             let mut wish = match self.settings.law {
                 Law::Queue => self.by_queue(phase, &sample.phases[phase.index()], &load),
-                Law::Delay => self.by_delay(phase, &sample.phases[phase.index()], period_ns),
+                Law::Delay => self.by_delay(phase, &sample.phases[phase.index()]),
             };
             self.bound(phase, &sample.phases[phase.index()], &mut wish);
             wish
@@ -300,26 +360,34 @@ impl Controller {
             Law::Queue => self.settle_by_queue(sample, &wishes, &mut reasons),
             Law::Delay => self.settle_by_delay(&wishes, &mut reasons),
         }
+        for (index, memory) in self.memories.iter_mut().enumerate() {
+            memory.changed(before[index], self.targets[index]);
+        }
         self.decision(sample, load, before, &wishes, reasons)
     }
 
     /// Applies to `wish` what holds for both laws.
-    fn bound(&self, phase: Phase, load: &PhaseLoad, wish: &mut Wish) {
+    fn bound(&mut self, phase: Phase, load: &PhaseLoad, wish: &mut Wish) {
         let (before, initial) = (self.targets[phase.index()], self.settings.initial[phase.index()]);
-        let limit = self.memories[phase.index()].limit(self.settings.cores) as u32;
+        let memory = &mut self.memories[phase.index()];
+        let limit = memory.limit(self.settings.cores) as u32;
         wish.limit = limit.clamp(initial, self.settings.most);
-        let computed = wish.computed.ceil().clamp(0.0, f64::from(self.settings.most)) as u32;
-        if computed < before {
-            // Not below the initial count, unless it is there because it gave threads away.
-            wish.wanted = computed.max(initial.min(before));
-            wish.reason = if wish.wanted < before { wish.reason } else { Reason::Steady };
+        let mut computed = wish.computed.ceil().clamp(0.0, f64::from(self.settings.most)) as u32;
+        if memory.is_crowded(before > wish.limit) {
+            computed = computed.min(wish.limit);
+            wish.reason = Reason::Shrank;
+        }
+        if computed < before && before > initial {
+            wish.wanted = computed.max(initial);
             return;
         }
-        if computed == before || load.waiting == 0 {
-            // A phase that gave threads away gets them back without tasks waiting.
-            wish.wanted =
-                if load.waiting == 0 { initial.min(computed).max(before) } else { before };
-            wish.reason = if wish.wanted > before { Reason::Returned } else { Reason::Steady };
+        wish.wanted = before;
+        if computed <= before || load.waiting == 0 {
+            wish.reason = Reason::Steady;
+            if before < initial && load.waiting == 0 {
+                // It gave threads away, and gets them back as soon as there are free ones.
+                (wish.wanted, wish.reason) = (initial, Reason::Returned);
+            }
             return;
         }
         // As many threads as tasks are enough.

@@ -43,9 +43,9 @@ impl Thresholds {
     pub const DEFAULT: Thresholds = Thresholds { busy: 0.5, calm: 0.3 };
 }
 
-/// How much the newest period counts in the moving averages. Half: a step is seen for seven eighths
-/// after three periods, and one odd period does not switch the state.
-const NEWEST: f64 = 0.5;
+/// How much the newest period counts in the moving averages. A quarter: a step is seen for two
+/// thirds after four periods, and one odd period does not switch the state.
+const NEWEST: f64 = 0.25;
 
 /// Follows the load period by period.
 #[derive(Clone, Debug)]
@@ -82,7 +82,9 @@ impl Monitor {
         let weight = if self.has_begun { NEWEST } else { 1.0 };
         self.has_begun = true;
         let before = self.now;
-        let average = |old: f64, new: f64| old + weight * (new - old);
+        // What is no number would stay in the averages for ever.
+        let average =
+            |old: f64, new: f64| old + weight * (if new.is_finite() { new } else { old } - old);
         let requests_per_s = average(before.requests_per_s, requests_per_s);
         let bytes_per_s = average(before.bytes_per_s, bytes_per_s);
         let utilisation = self.costs.utilisation(requests_per_s, bytes_per_s);
@@ -135,8 +137,16 @@ mod tests {
         for _ in 0..20 {
             assert!(monitor.step(350.0, 0.0).is_busy);
         }
-        monitor.step(0.0, 0.0);
+        // One empty period takes 350 to 262, below three tenths of 1,000.
         assert!(!monitor.step(0.0, 0.0).is_busy);
+    }
+
+    #[test]
+    fn what_is_no_number_changes_nothing() {
+        let mut monitor = Monitor::new(Costs::uncalibrated(2), Thresholds::DEFAULT);
+        let before = monitor.step(1_000.0, 1e6);
+        let after = monitor.step(f64::NAN, f64::INFINITY);
+        assert_eq!(after, Load { change_per_s: 0.0, ..before });
     }
 
     #[test]

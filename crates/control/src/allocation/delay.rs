@@ -11,17 +11,17 @@
 //!   drain the list within one period: that is what makes the law quick after a step.
 //! - If tasks still wait longer than the target, the model is wrong for this load: one more thread.
 //!
-//! A phase gives threads back slowly: after several periods in which it wanted fewer, and then at
+//! A phase gives threads back slowly: after it has wanted fewer for half a second, and then at
 //! most `transfer` at once. When all `M` threads are in use, a thread moves between phases if that raises
 //! the lowest of the ratios of threads to need: a pipeline is as fast as its slowest phase.
 
 use super::{Controller, PHASES, Phase, PhaseLoad, Reason, Wish};
 
 impl Controller {
-    pub(super) fn by_delay(&mut self, phase: Phase, load: &PhaseLoad, period_ns: f64) -> Wish {
+    pub(super) fn by_delay(&mut self, phase: Phase, load: &PhaseLoad) -> Wish {
         let index = phase.index();
         let before = self.targets[index];
-        let period_s = period_ns / 1e9;
+        let period_s = self.memories[index].period_ns as f64 / 1e9;
         let target_s = f64::from(self.settings.delay_us) / 1e6;
         let service_s = self.memories[index].service_s();
         let rate = self.memories[index].arrivals_per_s.max(load.arrivals as f64 / period_s);

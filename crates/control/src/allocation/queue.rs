@@ -24,10 +24,12 @@ impl Controller {
         let mut reason = Reason::Shrank;
         let is_calm = self.memories[index].calms(seen.waiting == 0 && !load.is_busy);
         if is_calm {
-            // Low load: back to the initial count, from above and from below. A thread that has a
-            // task stays.
-            let occupied = seen.busy.max(0.0).min(f64::from(before));
-            computed = f64::from(initial).max(occupied);
+            // Low load: back to the initial count, but not under the tasks that threads have, nor
+            // under twice the standard deviation more of them that random arrivals bring.
+            let busy = self.memories[index].busy;
+            let occupied = busy + 2.0 * busy.sqrt();
+            let fewest = f64::from(before.saturating_sub(self.settings.transfer));
+            computed = f64::from(initial).max(occupied).max(fewest);
             reason = Reason::Returned;
         }
         Wish { computed, wanted: 0, limit: 0, reason }

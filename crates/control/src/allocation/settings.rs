@@ -18,7 +18,7 @@ pub enum Law {
 pub struct Settings {
     /// Which law decides. Default: [`Law::Queue`].
     pub law: Law,
-    /// How often, in milliseconds, an engine should take a sample and a step. At least 1; default 100.
+    /// How often, in milliseconds, an engine should take a sample and a step. At least 1; default 20.
     pub period_ms: u32,
     /// Threads of each phase at the start and at low load. At least 1 each; default 1.
     pub initial: [u32; PHASES],
@@ -51,7 +51,7 @@ impl Settings {
         let cores = cores.max(1);
         Settings {
             law: Law::Queue,
-            period_ms: 100,
+            period_ms: 20,
             initial: [1; PHASES],
             most: cores.saturating_mul(16).min(1024),
             transfer: 2,
