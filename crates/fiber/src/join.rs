@@ -1,0 +1,258 @@
+//! Handles: a fiber's result, and waking it.
+
+use crate::remote::{Message, Remote};
+use crate::scheduler::{Id, State, Ticket, with_running};
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Why a fiber has no result.
+pub enum JoinError {
+    /// It panicked; this is what with.
+    Panicked(Box<dyn Any + Send>),
+    /// It was ended before it had come to its result, or could not be started.
+    Dropped,
+}
+
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked(payload) => {
+                let text = payload.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+                write!(f, "the fiber panicked: {}", text.unwrap_or("no message"))
+            }
+            JoinError::Dropped => f.write_str("the fiber was ended before it had a result"),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// Whoever waits for a result on a fiber.
+struct Waiter {
+    ticket: Ticket,
+    remote: Arc<Remote>,
+}
+
+enum Outcome<T> {
+    Open(Option<Waiter>),
+    Ended(Result<T, JoinError>),
+    Taken,
+}
+
+/// The place where a result is left and fetched.
+pub(crate) struct Packet<T> {
+    /// The fiber; until it is created, one of the two below.
+    id: AtomicU64,
+    outcome: Mutex<Outcome<T>>,
+    ended: Condvar,
+}
+
+/// Not yet created, and not yet unparked or unparked already.
+const UNKNOWN: u64 = u64::MAX;
+const UNKNOWN_UNPARKED: u64 = u64::MAX - 1;
+
+impl<T> Packet<T> {
+    pub(crate) fn new() -> Arc<Packet<T>> {
+        Arc::new(Packet {
+            id: AtomicU64::new(UNKNOWN),
+            outcome: Mutex::new(Outcome::Open(None)),
+            ended: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn promise(packet: &Arc<Packet<T>>) -> Promise<T> {
+        Promise { packet: Arc::clone(packet) }
+    }
+
+    /// Says who the fiber is. Returns whether it has been unparked already.
+    pub(crate) fn set_id(&self, id: Id) -> bool {
+        self.id.swap(id.0, Ordering::AcqRel) == UNKNOWN_UNPARKED
+    }
+
+    fn id(&self) -> Id {
+        Id(self.id.load(Ordering::Acquire))
+    }
+
+    /// Who is to be unparked; `None` if that will happen when the fiber is created.
+    fn id_to_unpark(&self) -> Option<Id> {
+        match self.id.compare_exchange(
+            UNKNOWN,
+            UNKNOWN_UNPARKED,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) | Err(UNKNOWN_UNPARKED) => None,
+            Err(id) => Some(Id(id)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outcome<T>> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_ended(&self) -> bool {
+        !matches!(*self.lock(), Outcome::Open(_))
+    }
+
+    /// Waits for the result: a fiber lets others run meanwhile, a thread sleeps.
+    pub(crate) fn wait(&self) -> Result<T, JoinError> {
+        loop {
+            let mut outcome = self.lock();
+            if !matches!(*outcome, Outcome::Open(_)) {
+                return match std::mem::replace(&mut *outcome, Outcome::Taken) {
+                    Outcome::Ended(result) => result,
+                    Outcome::Open(_) | Outcome::Taken => Err(JoinError::Dropped),
+                };
+            }
+            // a fiber that unwinds cannot wait
+            if std::thread::panicking() {
+                return Err(JoinError::Dropped);
+            }
+            let begun = with_running(|core, entry| {
+                let remote = Arc::clone(&core.remote);
+                *outcome = Outcome::Open(Some(Waiter { ticket: entry.begin_wait(), remote }));
+            });
+            if begun.is_some() {
+                drop(outcome);
+                with_running(|_, entry| entry.suspend());
+            } else {
+                drop(self.ended.wait(outcome));
+            }
+        }
+    }
+}
+
+/// The side that leaves the result.
+pub(crate) struct Promise<T> {
+    packet: Arc<Packet<T>>,
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn keep(self, result: Result<T, Box<dyn Any + Send>>) {
+        self.end(match result {
+            Ok(result) => Ok(result),
+            Err(payload) if is_unwound_by_force() => {
+                drop(payload);
+                Err(JoinError::Dropped)
+            }
+            Err(payload) => Err(JoinError::Panicked(payload)),
+        });
+    }
+
+    fn end(&self, result: Result<T, JoinError>) {
+        let mut outcome = self.packet.lock();
+        let Outcome::Open(waiter) = &mut *outcome else { return };
+        let waiter = waiter.take();
+        *outcome = Outcome::Ended(result);
+        self.packet.ended.notify_all();
+        drop(outcome);
+        let Some(Waiter { ticket, remote }) = waiter else { return };
+        let woken = with_running(|core, _| {
+            let here = Arc::ptr_eq(&core.remote, &remote);
+            if here {
+                core.wake(ticket);
+            }
+            here
+        });
+        if woken != Some(true) {
+            remote.post(Message::Wake(ticket));
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        // does nothing if it was kept
+        self.end(Err(JoinError::Dropped));
+    }
+}
+
+/// Whether the running fiber is being ended with its scheduler.
+fn is_unwound_by_force() -> bool {
+    with_running(|core, _| core.is_ending()).unwrap_or(false)
+}
+
+/// A fiber whose end can be waited for. Dropping the handle lets it run on by itself.
+pub struct Fiber<T> {
+    packet: Arc<Packet<T>>,
+    remote: Arc<Remote>,
+}
+
+impl<T> Fiber<T> {
+    pub(crate) fn new(packet: Arc<Packet<T>>, remote: Arc<Remote>) -> Fiber<T> {
+        Fiber { packet, remote }
+    }
+
+    /// Waits for its end and takes its result. A fiber that calls this lets others run meanwhile;
+    /// outside of fibers the thread sleeps, which must not be the one that runs it.
+    ///
+    /// # Errors
+    /// Why there is no result.
+    pub fn join(self) -> Result<T, JoinError> {
+        self.packet.wait()
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.packet.has_ended()
+    }
+
+    /// What it is doing; `None` if that is another thread's to know. Asked by a fiber of the same
+    /// scheduler.
+    pub fn state(&self) -> Option<State> {
+        with_running(|core, _| {
+            let here = Arc::ptr_eq(&core.remote, &self.remote);
+            here.then(|| core.state(self.packet.id()))
+        })
+        .flatten()
+    }
+
+    /// Ends its [`park`](crate::park), or its next one at once; resumes it if it was created
+    /// suspended. Any thread may call this.
+    pub fn unpark(&self) {
+        if let Some(id) = self.packet.id_to_unpark() {
+            unpark(id, &self.remote);
+        }
+    }
+}
+
+/// Wakes one fiber, from any thread.
+#[derive(Clone)]
+pub struct Unparker {
+    id: Id,
+    remote: Arc<Remote>,
+}
+
+impl Unparker {
+    pub(crate) fn new(id: Id, remote: Arc<Remote>) -> Unparker {
+        Unparker { id, remote }
+    }
+
+    /// Ends the fiber's [`park`](crate::park), or its next one at once. If it has ended, nothing
+    /// happens.
+    pub fn unpark(&self) {
+        unpark(self.id, &self.remote);
+    }
+}
+
+fn unpark(id: Id, remote: &Arc<Remote>) {
+    let done = with_running(|core, _| {
+        let here = Arc::ptr_eq(&core.remote, remote);
+        if here {
+            core.unpark(id);
+        }
+        here
+    });
+    if done != Some(true) {
+        remote.post(Message::Unpark(id));
+    }
+}

@@ -1,0 +1,222 @@
+//! Stackful fibers for Linux: straight-line code that lets others run exactly where it waits.
+//!
+//! A fiber has a stack of its own, like a thread, but switching to another one is a function call
+//! of a few nanoseconds, and happens only where the program says so: where a wait begins (Keller
+//! and Monien, *Improving HTTP-Server Performance by Adapted Multithreading*, "emu"). The fibers of
+//! a thread share it and never leave it, so they may share data without locks.
+//!
+//! This is a library of its own; nothing in it knows of Forebay. In Forebay, the engine `fibers`
+//! serves each connection that is active with one.
+//!
+//! | to | there is |
+//! |---|---|
+//! | start | [`run`], [`Scheduler`] for one thread, [`Schedulers`] for several |
+//! | make a fiber | [`spawn`], [`create`] (suspended until it is unparked) |
+//! | wait for another | [`Fiber::join`], [`park`] and [`Fiber::unpark`], [`yield_now`] |
+//! | wait for the world | [`readable`], [`writable`], [`sleep`] |
+//! | have something done on the main thread | [`MainHandle::call`] |
+//! | clean up | [`defer`], destructors |
+//!
+//! # How it behaves
+//!
+//! * **States** (emu, figure 3): *suspended* (created, or waiting), *yielded* (ready), *executing*,
+//!   *terminated*; see [`State`]. Ready fibers run first in, first out. The kernel is asked for
+//!   news when nobody is ready, and after 256 resumed fibers.
+//! * **Stacks** come from a pool and have a guard page. A fiber that overflows its stack aborts the
+//!   process with a line that says so; see [`Options::stack_bytes`].
+//! * **Panics** end the fiber and come out of [`Fiber::join`].
+//! * **A fiber that unwinds does not wait**: in destructors that run because of a panic, or because
+//!   the scheduler is dropped, [`yield_now`], [`sleep`] and [`park`] return at once, and the
+//!   others with an error.
+//! * **A thread that blocks** (a lock, a file, a long computation) holds all its fibers up.
+//!
+//! It deliberately has no work stealing, no priorities and no channels.
+//!
+//! # Example
+//!
+//! ```
+//! let sum = forebay_fiber::run(|| {
+//!     let fibers: Vec<_> = (0..10u64)
+//!         .map(|n| {
+//!             forebay_fiber::spawn(move || {
+//!                 forebay_fiber::yield_now();
+//!                 n * n
+//!             })
+//!         })
+//!         .collect::<Result<_, _>>()?;
+//!     let mut sum = 0;
+//!     for fiber in fibers {
+//!         sum += fiber.join()?;
+//!     }
+//!     Ok::<u64, Box<dyn std::error::Error>>(sum)
+//! })
+//! .unwrap()
+//! .unwrap();
+//! assert_eq!(sum, 285);
+//! ```
+
+mod join;
+mod main_thread;
+mod overflow;
+mod poller;
+mod remote;
+mod scheduler;
+mod stack;
+mod threads;
+
+pub use join::{Fiber, JoinError, Unparker};
+pub use main_thread::{MainHandle, MainThread};
+pub use scheduler::{Id, Options, Scheduler, State};
+pub use threads::Schedulers;
+
+use poller::Direction;
+use scheduler::{Core, Entry, with_running};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Runs `f` as a fiber on a new scheduler of this thread, with every fiber it makes, until it ends.
+/// Fibers that are left then are unwound. A panic in `f` goes on here.
+///
+/// # Errors
+/// Lack of descriptors, or of memory for a stack.
+pub fn run<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<T> {
+    Scheduler::new(Options::default())?.run(f)
+}
+
+/// Calls `f` with the running fiber.
+#[track_caller]
+#[inline]
+fn running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> R {
+    #[expect(
+        clippy::expect_used,
+        reason = "documented: a mistake in the program, not in its input"
+    )]
+    with_running(f).expect("called outside of a fiber")
+}
+
+/// Makes a fiber on this scheduler, ready to run. It runs when the calling one waits.
+///
+/// # Errors
+/// Lack of memory for a stack.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn spawn<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<Fiber<T>> {
+    running(|core, _| core.spawn(f, true))
+}
+
+/// Makes a fiber on this scheduler that does not run before it is [unparked](Fiber::unpark).
+///
+/// # Errors
+/// Lack of memory for a stack.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn create<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<Fiber<T>> {
+    running(|core, _| core.spawn(f, false))
+}
+
+/// Lets every fiber that is ready run before this one goes on.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+#[inline]
+pub fn yield_now() {
+    running(|_, entry| entry.give_way());
+}
+
+/// Waits until somebody unparks this fiber; if that has happened since the last park, not at all.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn park() {
+    running(|_, entry| entry.park());
+}
+
+/// What wakes the running fiber when it parks.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn unparker() -> Unparker {
+    running(|core, entry| Unparker::new(entry.id(), Arc::clone(&core.remote)))
+}
+
+/// The running fiber.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+#[inline]
+pub fn id() -> Id {
+    running(|_, entry| entry.id())
+}
+
+/// Waits for at least this long; the kernel counts in milliseconds.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn sleep(time: Duration) {
+    running(|core, entry| {
+        // so late that nobody sees it
+        let longest = Duration::from_secs(100 * 365 * 86_400);
+        let at = Instant::now() + time.min(longest);
+        core.poller.borrow_mut().add_timer(at, entry.begin_wait());
+        entry.suspend();
+    });
+}
+
+/// Waits until `fd` can be read or has come to its end. The descriptor should be non-blocking.
+///
+/// # Errors
+/// If another fiber waits for the same (`ResourceBusy`), if the kernel cannot watch such a
+/// descriptor (a file on a disk: `PermissionDenied`), or in a fiber that unwinds (`Interrupted`).
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn readable(fd: impl AsFd) -> io::Result<()> {
+    wait_for(fd.as_fd(), Direction::Read)
+}
+
+/// Waits until `fd` can be written. The descriptor should be non-blocking.
+///
+/// # Errors
+/// As [`readable`].
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn writable(fd: impl AsFd) -> io::Result<()> {
+    wait_for(fd.as_fd(), Direction::Write)
+}
+
+#[track_caller]
+fn wait_for(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+    running(|core, entry| {
+        if std::thread::panicking() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let ticket = entry.begin_wait();
+        core.poller.borrow_mut().add_descriptor(fd, direction, ticket, core)?;
+        entry.suspend();
+        Ok(())
+    })
+}
+
+/// Has `work` done when this fiber ends, however it ends: what was deferred last comes first, and
+/// all of it before whoever joins the fiber has its result.
+///
+/// # Panics
+/// Outside of a fiber.
+#[track_caller]
+pub fn defer(work: impl FnOnce() + 'static) {
+    running(|_, entry| entry.defer(Box::new(work)));
+}

@@ -1,0 +1,186 @@
+//! What fibers wait for outside of the program: descriptors and the clock.
+
+use crate::remote::Remote;
+use crate::scheduler::{Core, Ticket};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::{Entry, HashMap};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The token of the remote's bell; descriptors have their number.
+const BELL: u64 = u64::MAX;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 256;
+
+/// Which way a descriptor is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// Who waits for a descriptor.
+#[derive(Clone, Copy, Default)]
+struct Watch {
+    read: Option<Ticket>,
+    write: Option<Ticket>,
+}
+
+impl Watch {
+    fn place(&mut self, direction: Direction) -> &mut Option<Ticket> {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
+    }
+
+    fn flags(&self) -> epoll::EventFlags {
+        // one report, then silence until somebody waits again
+        let mut flags = epoll::EventFlags::ONESHOT;
+        if self.read.is_some() {
+            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        }
+        if self.write.is_some() {
+            flags |= epoll::EventFlags::OUT;
+        }
+        flags
+    }
+}
+
+/// The kernel's side of a scheduler.
+pub(crate) struct Poller {
+    epoll: Rc<OwnedFd>,
+    remote: Arc<Remote>,
+    watches: HashMap<RawFd, Watch>,
+    timers: BinaryHeap<Reverse<(Instant, Ticket)>>,
+    events: Vec<epoll::Event>,
+}
+
+impl Poller {
+    pub(crate) fn new(remote: &Arc<Remote>) -> io::Result<Poller> {
+        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let data = epoll::EventData::new_u64(BELL);
+        epoll::add(&epoll, remote.as_fd(), data, epoll::EventFlags::IN)?;
+        Ok(Poller {
+            epoll,
+            remote: Arc::clone(remote),
+            watches: HashMap::new(),
+            timers: BinaryHeap::new(),
+            events: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    pub(crate) fn epoll(&self) -> Rc<OwnedFd> {
+        Rc::clone(&self.epoll)
+    }
+
+    /// Ends the wait `ticket` when `at` is reached.
+    pub(crate) fn add_timer(&mut self, at: Instant, ticket: Ticket) {
+        self.timers.push(Reverse((at, ticket)));
+    }
+
+    /// Ends the wait `ticket` when `fd` is ready.
+    pub(crate) fn add_descriptor(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        ticket: Ticket,
+        core: &Core,
+    ) -> io::Result<()> {
+        let number = fd.as_raw_fd();
+        let watch = self.watches.entry(number).or_default();
+        let place = watch.place(direction);
+        if place.is_some_and(|other| core.is_waiting(other)) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        *place = Some(ticket);
+        let armed = arm(&self.epoll, fd, watch.flags());
+        if armed.is_err() {
+            *watch.place(direction) = None;
+        }
+        armed
+    }
+
+    /// Waits until a wait of some fiber is over, for `most` at most, and adds those that are to
+    /// `woken`.
+    pub(crate) fn wait(
+        &mut self,
+        most: Option<Duration>,
+        woken: &mut Vec<Ticket>,
+    ) -> io::Result<()> {
+        let until_timer =
+            self.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
+        let timeout = [until_timer, most].into_iter().flatten().min().map(whole_milliseconds);
+        self.events.clear();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for at in 0..self.events.len() {
+            let event = self.events[at];
+            match event.data.u64() {
+                BELL => self.remote.silence(),
+                number => self.report(number as RawFd, event.flags, woken)?,
+            }
+        }
+        if !self.timers.is_empty() {
+            let now = Instant::now();
+            while let Some(Reverse((at, ticket))) = self.timers.peek()
+                && *at <= now
+            {
+                woken.push(*ticket);
+                self.timers.pop();
+            }
+        }
+        Ok(())
+    }
+
+    fn report(
+        &mut self,
+        number: RawFd,
+        flags: epoll::EventFlags,
+        woken: &mut Vec<Ticket>,
+    ) -> io::Result<()> {
+        let Entry::Occupied(mut watch) = self.watches.entry(number) else { return Ok(()) };
+        let both = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        let read = both | epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        if flags.intersects(read) {
+            woken.extend(watch.get_mut().read.take());
+        }
+        if flags.intersects(both | epoll::EventFlags::OUT) {
+            woken.extend(watch.get_mut().write.take());
+        }
+        let left = *watch.get();
+        if left.read.is_none() && left.write.is_none() {
+            watch.remove();
+            return Ok(());
+        }
+        // SAFETY: somebody waits for the other direction and borrows the descriptor meanwhile.
+        arm(&self.epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
+    }
+}
+
+/// Asks for one report. A descriptor that was waited for before is still known to the kernel.
+fn arm(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(fd.as_raw_fd() as u64);
+    match epoll::modify(epoll, fd, data, flags) {
+        Err(Errno::NOENT) => Ok(epoll::add(epoll, fd, data, flags)?),
+        result => Ok(result?),
+    }
+}
+
+/// Rounded up: a timer that is woken early would be asked about again and again.
+fn whole_milliseconds(time: Duration) -> Timespec {
+    let ms = time.as_nanos().div_ceil(1_000_000).min(86_400_000) as u64;
+    Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as _ }
+}

@@ -1,0 +1,150 @@
+//! Stacks: memory with a guard page below it, kept for the next fiber when one ends.
+
+use corosensei::stack::{MIN_STACK_SIZE, STACK_ALIGNMENT, StackPointer};
+use std::io;
+use std::ptr::{self, NonNull};
+
+/// `MADV_GUARD_INSTALL` (Linux 6.13): a guard that splits no mapping, so that the number of stacks
+/// is not bounded by `vm.max_map_count`.
+const GUARD_INSTALL: libc::c_int = 102;
+
+/// A stack with a guard page at its lower end.
+pub(crate) struct Stack {
+    /// The lowest address: that of the guard page.
+    lowest: NonNull<u8>,
+    bytes: usize,
+}
+
+/// The size of a page and so of a guard.
+pub(crate) fn page_bytes() -> usize {
+    rustix::param::page_size()
+}
+
+impl Stack {
+    /// A fresh stack of at least `bytes`, guard not included.
+    fn map(bytes: usize) -> io::Result<Stack> {
+        let page = page_bytes();
+        let bytes = bytes
+            .max(MIN_STACK_SIZE)
+            .checked_next_multiple_of(page)
+            .and_then(|bytes| bytes.checked_add(page))
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // MAP_STACK keeps huge pages away (Linux 6.7): a stack touches a page or two
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let lowest = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if lowest == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let lowest = NonNull::new(lowest.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let stack = Stack { lowest, bytes };
+        // SAFETY: the page belongs to the mapping above, which nobody uses yet.
+        let guarded = unsafe { libc::madvise(lowest.as_ptr().cast(), page, GUARD_INSTALL) } == 0
+            // SAFETY: as above.
+            || unsafe { libc::mprotect(lowest.as_ptr().cast(), page, libc::PROT_NONE) } == 0;
+        if guarded { Ok(stack) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// How much of it has ever been used, to the word.
+    fn used_bytes(&self) -> usize {
+        let page = page_bytes();
+        let words = (self.bytes - page) / size_of::<usize>();
+        // SAFETY: everything above the guard page is readable and, as the stack is idle, at rest;
+        // fresh memory is zero.
+        let unused = unsafe {
+            let first = self.lowest.as_ptr().add(page).cast::<usize>();
+            (0..words).take_while(|&at| first.add(at).read_volatile() == 0).count()
+        };
+        (words - unused) * size_of::<usize>()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this stack's own, and a coroutine drops it only after its code has
+        // ended.
+        unsafe { libc::munmap(self.lowest.as_ptr().cast(), self.bytes) };
+    }
+}
+
+// SAFETY: the memory is the stack's alone until it is dropped, it is larger than the minimum, and
+// its lowest page is a guard.
+unsafe impl corosensei::stack::Stack for Stack {
+    fn base(&self) -> StackPointer {
+        const { assert!(STACK_ALIGNMENT <= 4096) };
+        self.lowest.addr().saturating_add(self.bytes)
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.lowest.addr()
+    }
+}
+
+/// Where stacks come from and go to.
+pub(crate) struct Stacks {
+    idle: Vec<Stack>,
+    bytes: usize,
+    most_idle: usize,
+}
+
+impl Stacks {
+    pub(crate) fn new(bytes: usize, most_idle: usize) -> Stacks {
+        Stacks { idle: Vec::new(), bytes, most_idle }
+    }
+
+    /// The stack that was used last, which the caches know best, or a fresh one.
+    ///
+    /// # Errors
+    /// Lack of memory or of mappings (`vm.max_map_count`).
+    #[inline]
+    pub(crate) fn take(&mut self) -> io::Result<Stack> {
+        match self.idle.pop() {
+            Some(stack) => Ok(stack),
+            None => Stack::map(self.bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, stack: Stack) {
+        if self.idle.len() < self.most_idle {
+            self.idle.push(stack);
+        }
+    }
+
+    pub(crate) fn deepest_bytes(&self) -> usize {
+        self.idle.iter().map(Stack::used_bytes).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corosensei::stack::Stack as _;
+
+    #[test]
+    fn stacks_come_back_up_to_a_number() {
+        let mut stacks = Stacks::new(10_000, 2);
+        let three: Vec<_> = (0..3).map(|_| stacks.take().unwrap()).collect();
+        let bases: Vec<_> = three.iter().map(|stack| stack.base()).collect();
+        three.into_iter().for_each(|stack| stacks.put(stack));
+        assert_eq!(stacks.idle.len(), 2);
+        assert_eq!(stacks.take().unwrap().base(), bases[1]);
+    }
+
+    #[test]
+    fn the_depth_is_found() {
+        let stack = Stack::map(32 << 10).unwrap();
+        assert_eq!(stack.used_bytes(), 0);
+        let at = stack.base().get() - 5_000 / 8 * 8;
+        // SAFETY: within the stack, above its guard.
+        unsafe { (at as *mut u64).write_volatile(1) };
+        assert_eq!(stack.used_bytes(), 5_000);
+    }
+
+    #[test]
+    fn a_size_nobody_has_is_an_error() {
+        assert!(Stack::map(usize::MAX - 4096).is_err());
+        assert!(Stack::map(usize::MAX / 2).is_err());
+    }
+}
