@@ -10,7 +10,8 @@
 //! | [`process`] | the settings of the process |
 //! | [`listener`], [`site`] | those of a listener and of a site |
 //! | [`value`] | what every type of setting can do, and the plain ones |
-//! | [`address`], [`choice`], [`names`] | the types that are addresses, words, names |
+//! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
+//! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` they are made of |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
@@ -18,31 +19,34 @@
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
+pub mod account;
 pub mod address;
 pub mod check;
 pub mod choice;
 pub mod draft;
 pub mod listener;
-pub mod names;
 pub mod print;
 pub mod problem;
 pub mod process;
 pub mod read;
+pub mod rules;
 pub mod site;
 pub mod table;
 pub mod units;
 pub mod value;
+pub mod written;
 
+pub use account::Account;
 pub use address::{Listen, Loopback};
 pub use choice::{Access, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat};
 pub use draft::Draft;
 pub use listener::Listener;
-pub use names::{Account, Host, SiteName};
 pub use problem::{Problem, Wrong};
 pub use site::Site;
 pub use units::{Rate, Size};
 pub use value::Count;
 
+use forebay_site::rules::Network;
 use read::Reader;
 use std::fs::File;
 use std::io::Read;
@@ -109,19 +113,13 @@ pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
 /// What the reader's text says, if it holds together.
 fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
     let mut draft = reader.draft();
+    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
     if reader.is_toml() {
         let mut wrong = draft.problems(&|exact| reader.place(exact));
-        // what is there but wrong is not missing
-        wrong.retain(|(path, wrong)| {
-            !matches!(wrong, Wrong::Missing { .. }) || !reader.says(&path.exact)
-        });
+        wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
         wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     }
-    if !reader.is_content() {
-        return Err(reader.problems());
-    }
-    draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
-    Ok(draft)
+    if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
 }
 
 impl Config {
@@ -144,6 +142,8 @@ pub struct Config {
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never
     pub sample: u64,
+    /// `trusted_proxies`
+    pub trusted_proxies: Vec<Network>,
     /// `user`
     pub user: Option<Account>,
     /// `group`

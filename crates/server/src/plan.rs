@@ -1,7 +1,7 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::{Config, Engine, KeepAliveLaw, Listen, Listener};
+use crate::config::{Config, Engine, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::settings::{Settings, Timeouts};
@@ -172,15 +172,9 @@ fn keep_alive(config: &Config) -> Option<KeepAlive> {
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
-/// The content. Until it knows several sites, that is the first.
 fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
-    let first = config.sites.first().cloned().unwrap_or_default();
-    let mut settings = forebay_site::Settings::new(first.root.unwrap_or_default());
-    let site = &mut settings.sites[0];
-    site.index = first.index;
-    site.hidden = first.hidden;
-    site.cache_control = first.cache_control.0;
-    site.precompressed = first.precompressed;
+    let sites = config.sites.iter().map(Site::settings).collect();
+    let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
     settings.server_header = config.server_header;
     settings.cache.bytes = config.cache.bytes.0;
     settings.cache.file_bytes = config.cache.file_bytes.0;

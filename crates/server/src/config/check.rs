@@ -4,12 +4,14 @@
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::Path as At;
-use super::value::Written;
-use super::{Access, ControlSocket, Host, Listen};
-use std::collections::HashMap;
+use super::value::quote;
+use super::{Access, ControlSocket, Listen, LogFormat};
+use forebay_site::rules::SiteName;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Line and column.
 type Place = Option<(usize, usize)>;
@@ -23,39 +25,44 @@ impl Draft {
         let mut wrong = Vec::new();
         self.check_hosts(find, &mut wrong);
         self.check_addresses(find, &mut wrong);
+        self.check_proxies(&mut wrong);
         self.check_roots(&mut wrong);
+        self.check_logs(find, &mut wrong);
         wrong
     }
 
     /// No two sites answer for a host, or have a name.
     fn check_hosts(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
-        let mut hosts: HashMap<&Host, (&str, At)> = HashMap::new();
-        let mut names: HashMap<&str, At> = HashMap::new();
-        let mut default: Option<(&str, At)> = None;
+        let mut hosts: HashMap<(&str, bool), (SiteName, At)> = HashMap::new();
+        let mut names: HashMap<SiteName, At> = HashMap::new();
+        let mut default: Option<(SiteName, At)> = None;
         for (path, site) in self.all_sites() {
+            let mut is_taken = false;
             for (index, host) in site.hosts.iter().enumerate() {
                 let at = path.child("hosts").item(index);
-                if let Some((by, first)) = hosts.get(host) {
-                    let (found, by) = (format!("{:?}", host.text()), format!("the site {by:?}"));
-                    let place = find(&first.exact);
-                    wrong.push((at, Wrong::Taken { found, by, place }));
+                let key = (host.name(), host.is_wildcard());
+                if let Some((by, first)) = hosts.get(&key) {
+                    let (found, by) = (quote(host.as_str()), format!("the site \"{by}\""));
+                    wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
+                    is_taken = true;
                 } else {
-                    hosts.insert(host, (site.name(), at));
+                    hosts.insert(key, (site.name(), at));
                 }
             }
             if site.hosts.is_empty() {
-                match &default {
-                    Some((first, at)) => {
-                        let (first, place) = ((*first).to_owned(), find(&at.exact));
-                        wrong.push((path.clone(), Wrong::SecondDefault { first, place }));
-                        continue;
-                    }
-                    None => default = Some((site.name(), path.clone())),
+                if let Some((first, at)) = &default {
+                    let (first, place) = (first.to_string(), find(&at.exact));
+                    wrong.push((path.clone(), Wrong::SecondDefault { first, place }));
+                    continue;
                 }
+                default = Some((site.name(), path.clone()));
+            }
+            if is_taken && site.name.is_none() {
+                continue;
             }
             let at = path.child("name");
-            if let Some(first) = names.get(site.name()) {
-                let found = format!("the name {:?}", site.name());
+            if let Some(first) = names.get(&site.name()) {
+                let found = format!("the name \"{}\"", site.name());
                 let by = "another site".to_owned();
                 wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
             } else {
@@ -92,20 +99,65 @@ impl Draft {
                 }
             }
         }
-        let Some(admin) = self.process.admin.listen.0.map(Listen::At) else { return };
-        if let Some((other, first)) = known.iter().find(|(other, _)| overlap(&admin, other)) {
-            let (found, other) = (admin.to_string(), other.to_string());
-            let at = At::default().child("admin.listen");
-            wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+        let control = match &self.process.control.socket {
+            ControlSocket::At(path) => Some(Listen::Unix(path.clone())),
+            ControlSocket::Auto | ControlSocket::Off => None,
+        };
+        let admin = self.process.admin.listen.0.map(Listen::At);
+        for (key, listen) in [("admin.listen", admin), ("control.socket", control)] {
+            let Some(listen) = listen else { continue };
+            if let Some((other, first)) = known.iter().find(|(other, _)| overlap(&listen, other)) {
+                let (found, other) = (listen.to_string(), other.to_string());
+                let at = At::default().child(key);
+                wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+            }
+        }
+    }
+
+    /// A listener for proxies has proxies.
+    fn check_proxies(&self, wrong: &mut Vec<(At, Wrong)>) {
+        if !self.process.trusted_proxies.is_empty() {
+            return;
+        }
+        for (path, _) in self.all_listeners().iter().filter(|(_, l)| l.proxy_protocol) {
+            wrong.push((path.child("proxy_protocol"), Wrong::NoProxy));
         }
     }
 
     /// Every site has something to answer with.
     fn check_roots(&self, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.all_sites() {
-            if site.root.is_none() && !site.answers_without_root(&self.site) {
+            let has_answers = site.has_answers() || self.site.has_answers();
+            if site.root.is_none() && !has_answers {
                 let example = "root = \"/srv/www\"".to_owned();
                 wrong.push((path.child("root"), Wrong::Missing { example }));
+            }
+        }
+    }
+
+    /// No log is where clients could read it, and none is written in two ways.
+    fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+        let sites = self.all_sites();
+        let mut known: Vec<(&Path, LogFormat, At)> = Vec::new();
+        for (path, site) in &sites {
+            let Access::File(log) = &site.log.access else { continue };
+            let at = path.child("log.access");
+            let served = sites.iter().find_map(|(path, site)| {
+                let root = site.root.as_ref()?;
+                is_within(log, root).then(|| (root, path.child("root")))
+            });
+            if let Some((root, first)) = served {
+                let (path, root) = (log.clone(), root.clone());
+                wrong.push((at, Wrong::LogServed { path, root, place: find(&first.exact) }));
+                continue;
+            }
+            match known.iter().find(|(other, ..)| other == log) {
+                Some((_, format, first)) if *format != site.log.format => {
+                    let (at, place) = (path.child("log.format"), find(&first.exact));
+                    wrong.push((at, Wrong::TwoFormats { path: log.clone(), place }));
+                }
+                Some(_) => {}
+                None => known.push((log, site.log.format, at)),
             }
         }
     }
@@ -116,6 +168,7 @@ impl Draft {
         let join = |path: &mut PathBuf| *path = directory.join(&*path).components().collect();
         for site in std::iter::once(&mut self.site).chain(&mut self.sites) {
             site.root.iter_mut().for_each(join);
+            site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);
             }
@@ -136,26 +189,55 @@ impl Draft {
     /// What the disk lacks for this configuration: where it is asked for, and what is wrong.
     pub fn missing_files(&self) -> Vec<(At, Wrong)> {
         let mut wrong = Vec::new();
-        let mut directory = |at: At, path: &Path| {
-            if let Err(error) = check_directory(path) {
-                wrong.push((at, Wrong::NoDirectory { path: path.to_owned(), error }));
+        let mut sites = self.all_sites();
+        if !self.sites.is_empty() {
+            sites.insert(0, (At::default(), &self.site));
+        }
+        // what several sites inherit is told once
+        let mut told: HashSet<&Path> = HashSet::new();
+        for (path, site) in sites {
+            if let Some(root) = &site.root
+                && let Err(error) = check_directory(root)
+                && told.insert(root)
+            {
+                let root = root.clone();
+                wrong.push((path.child("root"), Wrong::NoDirectory { path: root, error }));
             }
-        };
-        for (path, site) in self.all_sites() {
-            if let Some(root) = &site.root {
-                directory(path.child("root"), root);
+            if let Access::File(file) = &site.log.access
+                && let Err((directory, error)) = check_log(file)
+                && told.insert(file)
+            {
+                let path_of_log = path.child("log.access");
+                wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
             }
-            if let Access::File(file) = &site.log.access {
-                directory(path.child("log.access"), parent(file));
+            for (index, rule) in site.auth.iter().enumerate() {
+                if let Some(file) = &rule.file
+                    && let Err(error) = File::open(file)
+                {
+                    let at = path.child("auth").item(index).child("file");
+                    wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+                }
             }
         }
         wrong
     }
 }
 
-/// The directory a file is in.
-fn parent(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Whether a file is in a directory, as far as their names tell.
+fn is_within(file: &Path, directory: &Path) -> bool {
+    let plain = |path: &'_ Path| path.strip_prefix(".").unwrap_or(path).to_owned();
+    let (file, directory) = (plain(file), plain(directory));
+    let same_start = file.is_absolute() == directory.is_absolute();
+    // where ".." leads is not known without looking
+    let is_plain = !file.components().any(|part| part == Component::ParentDir);
+    same_start && is_plain && file.starts_with(directory)
+}
+
+/// A log can be made if its directory is there.
+fn check_log(file: &Path) -> Result<(), (PathBuf, io::Error)> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    check_directory(parent).map_err(|error| (parent.to_owned(), error))
 }
 
 fn check_directory(path: &Path) -> io::Result<()> {

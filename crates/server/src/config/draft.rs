@@ -119,6 +119,24 @@ fn vocabulary() -> Vec<String> {
     keys
 }
 
+/// Where the key or section `name` belongs, if that is the top level or a section next to it.
+pub(super) fn home(name: &str) -> Option<String> {
+    fn has<T: Section>(name: &str) -> bool {
+        T::SETTINGS.iter().any(|setting| setting.key == name)
+            || T::LISTS.iter().any(|list| list.name == name)
+    }
+    let is_section = |row: &Row| row.subsection() == name;
+    match name {
+        _ if rows::<Config>().iter().any(is_section) => {
+            Some(format!("a section of its own, [{name}]"))
+        }
+        _ if has::<Config>(name) => Some("the top level, before the first section".to_owned()),
+        _ if has::<Listener>(name) => Some("[[listener]], or before the first section".to_owned()),
+        _ if has::<Site>(name) => Some("[[site]], or before the first section".to_owned()),
+        _ => None,
+    }
+}
+
 /// The setting or section that was probably meant by `name` in `section`: one of the same section,
 /// else one elsewhere.
 pub(super) fn similar(section: &str, name: &str) -> Option<String> {

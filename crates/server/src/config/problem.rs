@@ -37,6 +37,11 @@ pub enum Wrong {
         /// A setting or section whose name is alike.
         near: Option<String>,
     },
+    /// There is such a setting, but elsewhere.
+    Misplaced {
+        /// Where.
+        home: String,
+    },
     /// A value where a section belongs, or the wrong kind of value.
     Form {
         /// What belongs there.
@@ -86,6 +91,11 @@ pub enum Wrong {
         /// What is wrong with it.
         reason: String,
     },
+    /// Two settings exclude one another.
+    Both {
+        /// The other one.
+        other: &'static str,
+    },
     /// Something belongs to one only, and another has it.
     Taken {
         /// What it is.
@@ -113,12 +123,23 @@ pub enum Wrong {
     },
     /// What only a `[[site]]` may have stands at the top level beside such sites.
     BelongsToSite,
-    /// A log would be written over a file that belongs to something else.
-    LogInTheWay {
+    /// A listener for proxies, and no proxy is trusted.
+    NoProxy,
+    /// Clients could read a log.
+    LogServed {
         /// Its path.
         path: PathBuf,
-        /// What is there.
-        what: &'static str,
+        /// The root it is in.
+        root: PathBuf,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
+    /// Two formats in one file.
+    TwoFormats {
+        /// Its path.
+        path: PathBuf,
+        /// Where the other one stands: line and column.
+        place: Option<(usize, usize)>,
     },
     /// A file the configuration names cannot be read.
     NoFile {
@@ -160,6 +181,7 @@ impl fmt::Display for Wrong {
                 write!(f, "unknown key")?;
                 did_you_mean(f, near.as_deref())
             }
+            Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
                 near.iter().try_for_each(|near| write!(f, ", did you mean {near}?"))
@@ -181,6 +203,9 @@ impl fmt::Display for Wrong {
             ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
+            Wrong::Both { other } => {
+                write!(f, "cannot stand beside {other}, one of them is enough")
+            }
             Wrong::Taken { found, by, place } => {
                 write!(f, "{found} is taken by {by}")?;
                 at(f, *place)
@@ -201,8 +226,16 @@ impl fmt::Display for Wrong {
             Wrong::BelongsToSite => {
                 write!(f, "cannot be inherited, set it in the [[site]] that it is for")
             }
-            Wrong::LogInTheWay { path, what } => {
-                write!(f, "{path:?} cannot be a log, it is {what}")
+            Wrong::NoProxy => {
+                write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
+            }
+            Wrong::LogServed { path, root, place } => {
+                write!(f, "clients could read {path:?}, it is in the root {root:?}")?;
+                at(f, *place)
+            }
+            Wrong::TwoFormats { path, place } => {
+                write!(f, "{path:?} is written in another format by another site")?;
+                at(f, *place)
             }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::NoDirectory { path, error } => {

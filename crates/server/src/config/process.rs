@@ -12,6 +12,7 @@ impl Section for Config {
             sites: Vec::new(),
             server_header: false,
             sample: 0,
+            trusted_proxies: Vec::new(),
             user: None,
             group: None,
             timeouts: Timeouts::default(),
@@ -42,6 +43,15 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "One request in this many is timed, activity by activity; 0 times none.",
         example: "64",
         at: |c| &mut c.sample,
+    },
+    Setting {
+        key: "trusted_proxies",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Proxies whose word about their clients counts (PROXY protocol, X-Forwarded-For): \
+                  addresses, networks, and \"unix\" for those that connect to a Unix socket.",
+        example: "[\"10.0.0.0/8\", \"::1\", \"unix\"]",
+        at: |c| &mut c.trusted_proxies,
     },
     Setting {
         key: "user",

@@ -6,7 +6,7 @@
 use super::draft::{self, Draft};
 use super::problem::{Problem, Wrong};
 use super::table::{Items, Preset, Section, Setting, in_range};
-use super::value::{Form, Value, quote, suggest};
+use super::value::{Form, Value, bare_or_quoted, quote, suggest};
 use std::collections::HashMap;
 use std::ops::Range;
 use toml_edit::{Document, Item, Key, Table, TableLike, Value as Toml};
@@ -36,8 +36,9 @@ impl Path {
         Path { shown: self.shown.clone(), exact: format!("{}[{index}]", self.exact) }
     }
 
+    /// A name that cannot be a setting's is quoted, so that it cannot spoil a message.
     fn key(&self, key: &Key) -> Path {
-        self.child(&printable(key))
+        self.child(&bare_or_quoted(key.get()))
     }
 }
 
@@ -102,9 +103,16 @@ impl<'t> Reader<'t> {
         self.span(exact).map(|span| place(self.text, span.start))
     }
 
-    /// Whether the text says something about a setting, be it wrong; if only by what is inherited.
-    pub fn says(&self, exact: &str) -> bool {
-        self.own_or_inherited(exact).is_some()
+    /// Whether the text says something about a setting, be it wrong; or about what makes it
+    /// unnecessary.
+    pub fn has(&self, path: &Path) -> bool {
+        let says = |exact: &str| self.own_or_inherited(exact).is_some();
+        let instead = match path.exact.strip_suffix("root") {
+            Some("") => says("site") || says("redirect") || says("work"),
+            Some(site) => says(&format!("{site}redirect")) || says(&format!("{site}work")),
+            None => false,
+        };
+        instead || says(&path.exact)
     }
 
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
@@ -137,7 +145,7 @@ impl<'t> Reader<'t> {
         let root = Path::default();
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
-            let known = matches!(name, "listener" | "site")
+            let known = (matches!(name, "listener" | "site") && self.remember(&root, key, item))
                 || self.entry(&mut draft.process, "", &root, key, item)
                 || self.entry(&mut draft.listener, "", &root, key, item)
                 || self.entry(&mut draft.site, "", &root, key, item);
@@ -159,6 +167,12 @@ impl<'t> Reader<'t> {
                 draft.sites.push(site);
             });
         }
+    }
+
+    fn remember(&mut self, parent: &Path, key: &Key, item: &Item) -> bool {
+        let span = item.span().or(key.span()).unwrap_or(0..0);
+        self.places.insert(parent.key(key).exact, span);
+        true
     }
 
     /// Calls `each` for the sections of a list, however it is written.
@@ -249,6 +263,7 @@ impl<'t> Reader<'t> {
             self.places.insert(path.exact.clone(), item.span().unwrap_or(at.clone()));
             self.setting(setting, section, item, &path, at);
         } else if let Some(list) = T::LISTS.iter().find(|list| list.name == name) {
+            self.remember(parent, key, item);
             let items: &mut dyn Items = (list.at)(section);
             self.sections(&path, key, item, |reader, path, table| items.read(reader, path, table));
         } else if !T::SETTINGS.iter().any(|setting| setting.subsection() == name) {
@@ -266,8 +281,11 @@ impl<'t> Reader<'t> {
 
     fn unknown(&mut self, parent: &Path, key: &Key, item: &Item) {
         let at = key.span().or(item.span()).unwrap_or(0..0);
-        let near = draft::similar(&parent.shown, key.get());
-        self.note(&parent.key(key).shown, at, Wrong::Unknown { near });
+        let wrong = match draft::home(key.get()) {
+            Some(home) if !parent.shown.is_empty() => Wrong::Misplaced { home },
+            _ => Wrong::Unknown { near: draft::similar(&parent.shown, key.get()) },
+        };
+        self.note(&parent.key(key).shown, at, wrong);
     }
 
     fn setting<T>(
@@ -381,14 +399,6 @@ pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
     (line, before[line_start..].chars().count() + 1)
-}
-
-/// A key for messages. A name that cannot be a setting's is quoted, so that it cannot spoil one.
-fn printable(key: &Key) -> String {
-    let name = key.get();
-    let bare = !name.is_empty()
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
-    if bare { name.to_owned() } else { quote(name) }
 }
 
 /// What stands in the file, in words.

@@ -1,7 +1,13 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
 use super::table::{List, Preset, Section, Setting};
-use super::{FieldValue, Host, Log, SiteName};
+use super::written::ErrorPages;
+use super::{FieldValue, Log};
+use forebay_http::coding::Coding;
+use forebay_site::SiteSettings;
+use forebay_site::rules::{
+    Access, Auth, HeaderRule, Host, Redirect, Rewrite, SiteName, TryFiles, Work,
+};
 use std::path::PathBuf;
 
 /// A virtual host.
@@ -15,43 +21,97 @@ pub struct Site {
     pub root: Option<PathBuf>,
     /// `index`
     pub index: Vec<String>,
+    /// `try_files`
+    pub try_files: TryFiles,
     /// `hidden`
     pub hidden: bool,
     /// `listing`
     pub listing: bool,
     /// `precompressed`
     pub precompressed: bool,
+    /// `compress`
+    pub compress: Vec<Coding>,
     /// `cache_control`
     pub cache_control: FieldValue,
+    /// `errors`
+    pub errors: ErrorPages,
     /// `log.*`
     pub log: Log,
+    /// `[[redirect]]`
+    pub redirects: Vec<Redirect>,
+    /// `[[rewrite]]`
+    pub rewrites: Vec<Rewrite>,
+    /// `[[header]]`
+    pub headers: Vec<HeaderRule>,
+    /// `[[auth]]`
+    pub auth: Vec<Auth>,
+    /// `[[access]]`
+    pub access: Vec<Access>,
+    /// `[[work]]`
+    pub work: Vec<Work>,
 }
 
 impl Site {
-    /// Its name in logs, metrics and messages: the one it has, else its first host, else
+    /// Its name in logs, metrics and messages: the one it has, else one after its first host, else
     /// `default`.
-    pub fn name(&self) -> &str {
-        match (&self.name, self.hosts.first()) {
-            (Some(name), _) => name.as_str(),
-            (None, Some(host)) => host.as_str(),
-            (None, None) => "default",
-        }
+    pub fn name(&self) -> SiteName {
+        self.name.clone().unwrap_or_else(|| SiteName::of(&self.hosts))
     }
 
     /// What a `[[site]]` begins with: the settings of the top level, but neither its names nor its
     /// lists.
     pub(super) fn heir(&self) -> Site {
-        Site { name: None, hosts: Vec::new(), ..self.clone() }
+        Site {
+            name: None,
+            hosts: Vec::new(),
+            redirects: Vec::new(),
+            rewrites: Vec::new(),
+            headers: Vec::new(),
+            auth: Vec::new(),
+            access: Vec::new(),
+            work: Vec::new(),
+            ..self.clone()
+        }
     }
 
-    /// Whether it answers some requests without any file, by its own rules or by those of `top`.
-    pub(super) fn answers_without_root(&self, _top: &Site) -> bool {
-        false
-    }
-
-    /// With the rules of the top level beside its own.
-    pub(super) fn inherit(self, _top: &Site) -> Site {
+    /// With the rules of the top level: behind its own, but header rules before them, because there
+    /// the last one has the last word.
+    pub(super) fn inherit(mut self, top: &Site) -> Site {
+        self.redirects.extend_from_slice(&top.redirects);
+        self.rewrites.extend_from_slice(&top.rewrites);
+        self.headers.splice(0..0, top.headers.iter().cloned());
+        self.auth.extend_from_slice(&top.auth);
+        self.access.extend_from_slice(&top.access);
+        self.work.extend_from_slice(&top.work);
         self
+    }
+
+    /// Whether it answers some requests without any file.
+    pub(super) fn has_answers(&self) -> bool {
+        !self.redirects.is_empty() || !self.work.is_empty()
+    }
+
+    /// What the content is told of it.
+    pub fn settings(&self) -> SiteSettings {
+        SiteSettings {
+            name: self.name(),
+            hosts: self.hosts.clone(),
+            root: self.root.clone(),
+            index: self.index.clone(),
+            hidden: self.hidden,
+            precompressed: self.precompressed,
+            compress: self.compress.clone(),
+            listing: self.listing,
+            cache_control: self.cache_control.0.clone(),
+            try_files: self.try_files.clone(),
+            errors: self.errors.0.clone(),
+            redirects: self.redirects.clone(),
+            rewrites: self.rewrites.clone(),
+            headers: self.headers.clone(),
+            auth: self.auth.clone(),
+            access: self.access.clone(),
+            work: self.work.clone(),
+        }
     }
 }
 
@@ -72,16 +132,60 @@ impl Section for Site {
             hosts: Vec::new(),
             root: None,
             index: Vec::new(),
+            try_files: TryFiles::default(),
             hidden: false,
             listing: false,
             precompressed: false,
+            compress: Vec::new(),
             cache_control: FieldValue::default(),
+            errors: ErrorPages::default(),
             log: Log::default(),
+            redirects: Vec::new(),
+            rewrites: Vec::new(),
+            headers: Vec::new(),
+            auth: Vec::new(),
+            access: Vec::new(),
+            work: Vec::new(),
         }
     }
 }
 
-const LISTS: &[List<Site>] = &[];
+const LISTS: &[List<Site>] = &[
+    List {
+        name: "access",
+        meaning: "Admits clients by their address. Every rule whose path fits must admit a client; \
+                  others get 403.",
+        at: |s| &mut s.access,
+    },
+    List {
+        name: "auth",
+        meaning: "Asks for a name and a password (HTTP basic authentication). The first rule whose \
+                  path fits decides. Without TLS in front, the password can be read on the way.",
+        at: |s| &mut s.auth,
+    },
+    List {
+        name: "redirect",
+        meaning: "Sends clients to another address. The first rule whose path fits decides.",
+        at: |s| &mut s.redirects,
+    },
+    List {
+        name: "work",
+        meaning: "A handler that takes CPU time and memory, for tests and demonstrations.",
+        at: |s| &mut s.work,
+    },
+    List {
+        name: "rewrite",
+        meaning: "Answers with the file of another path; the client does not see it. The first rule \
+                  whose path fits decides, once.",
+        at: |s| &mut s.rewrites,
+    },
+    List {
+        name: "header",
+        meaning: "Changes the fields of answers, errors and redirects included. All rules that fit \
+                  apply, in order.",
+        at: |s| &mut s.headers,
+    },
+];
 
 const SETTINGS: &[Setting<Site>] = &[
     Setting {
@@ -121,6 +225,16 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.index,
     },
     Setting {
+        key: "try_files",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Paths at which a file is looked for instead, the first that exists: \"$path\" is \
+                  the path asked for, \"$path/\" the directory, \"/index.html\" a fixed file. A last \
+                  \"=404\" is a status. Empty: only the path itself.",
+        example: "[\"$path\", \"/index.html\"]",
+        at: |s| &mut s.try_files,
+    },
+    Setting {
         key: "hidden",
         preset: Preset::Value("false"),
         range: None,
@@ -147,6 +261,15 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.precompressed,
     },
     Setting {
+        key: "compress",
+        preset: Preset::Items(&["br", "zstd", "gzip"]),
+        range: None,
+        meaning: "Codings that text and other compressible files are sent in to clients that take \
+                  them, compressed when first asked for. Empty: none.",
+        example: "[\"gzip\"]",
+        at: |s| &mut s.compress,
+    },
+    Setting {
         key: "cache_control",
         preset: Preset::Value("no-cache"),
         range: None,
@@ -154,6 +277,14 @@ const SETTINGS: &[Setting<Site>] = &[
                   them.",
         example: "\"public, max-age=3600\"",
         at: |s| &mut s.cache_control,
+    },
+    Setting {
+        key: "errors",
+        preset: Preset::Unset("short pages of Forebay's own"),
+        range: None,
+        meaning: "Files of the site that stand for its errors, by status.",
+        example: "{ 404 = \"/404.html\", 500 = \"/sorry.html\" }",
+        at: |s| &mut s.errors,
     },
     Setting {
         key: "log.access",

@@ -223,3 +223,101 @@ impl Row {
         format!("{} = {}", self.name(), self.example)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Draft, Listener, Site, parse};
+    use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
+
+    /// Calls a generic function for every kind of section; lists of a site with their names.
+    macro_rules! every_kind {
+        ($check:ident) => {
+            $check::<crate::config::Config>("");
+            $check::<Listener>("");
+            $check::<Site>("");
+            $check::<<Redirect as Item>::Section>("redirect");
+            $check::<<Rewrite as Item>::Section>("rewrite");
+            $check::<<HeaderRule as Item>::Section>("header");
+            $check::<<Auth as Item>::Section>("auth");
+            $check::<<Access as Item>::Section>("access");
+            $check::<<Work as Item>::Section>("work");
+        };
+    }
+
+    #[test]
+    fn every_default_and_every_bound_is_accepted() {
+        fn check<T: Section>(_: &str) {
+            let mut section = T::preset();
+            for setting in T::SETTINGS {
+                let (least, most) = setting.range.unzip();
+                for text in [least, most].into_iter().flatten() {
+                    assert!(setting.set(&mut section, text).is_ok(), "{} = {text}", setting.key);
+                }
+                (setting.at)(&mut section).clear();
+                let items = match &setting.preset {
+                    Preset::Value(default) => std::slice::from_ref(default),
+                    Preset::Items(items) => items,
+                    Preset::Unset(_) | Preset::Required => &[],
+                };
+                for text in items {
+                    assert!(setting.set(&mut section, text).is_ok(), "{} = {text}", setting.key);
+                }
+            }
+        }
+        every_kind!(check);
+    }
+
+    #[test]
+    fn keys_are_unique_and_subsections_stand_together() {
+        fn check<T: Section>(_: &str) {
+            for (at, setting) in T::SETTINGS.iter().enumerate() {
+                let same = |other: &Setting<T>| other.key == setting.key;
+                assert_eq!(T::SETTINGS.iter().position(same), Some(at), "{}", setting.key);
+                let sub = setting.subsection();
+                let first = T::SETTINGS.iter().position(|other| other.subsection() == sub);
+                let run = &T::SETTINGS[first.unwrap()..=at];
+                assert!(run.iter().all(|other| other.subsection() == sub), "{}", setting.key);
+            }
+        }
+        every_kind!(check);
+        // what stands at the top level is told apart by name
+        let rows = [rows::<crate::config::Config>(), rows::<Listener>(), rows::<Site>()].concat();
+        for row in &rows {
+            assert_eq!(rows.iter().filter(|other| other.key == row.key).count(), 1, "{}", row.key);
+        }
+        assert!(Draft::new().set("site", "a").is_err());
+    }
+
+    #[test]
+    fn a_meaning_is_made_of_sentences() {
+        fn check<T: Section>(_: &str) {
+            for setting in T::SETTINGS {
+                assert!(setting.meaning.ends_with('.'), "{}", setting.key);
+                assert!(!setting.meaning.contains("  "), "{}", setting.key);
+            }
+        }
+        every_kind!(check);
+    }
+
+    #[test]
+    fn every_example_is_accepted() {
+        fn check<T: Section>(list: &str) {
+            for row in rows::<T>() {
+                let line = format!("{} = {}", row.key, row.example);
+                let text = match list {
+                    "" => line,
+                    // the other keys of a rule may be needed beside it, which is another test's
+                    list => format!("[[{list}]]\n{line}"),
+                };
+                let problems = parse(&text, "/etc/forebay.toml").err().unwrap_or_default();
+                let of_the_row = |key: &str| key.ends_with(row.key);
+                let wrong = problems
+                    .iter()
+                    .find(|problem| of_the_row(&problem.key) && problem.place != Some((1, 1)));
+                assert!(wrong.is_none(), "{text}: {}", wrong.unwrap());
+            }
+        }
+        every_kind!(check);
+    }
+}

@@ -372,6 +372,12 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
+/// A key of a table as TOML.
+pub(super) fn bare_or_quoted(name: &str) -> String {
+    let is_bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    if !name.is_empty() && name.bytes().all(is_bare) { name.to_owned() } else { quote(name) }
+}
+
 /// An array of strings as TOML.
 pub(super) fn show_list(items: impl Iterator<Item = String>) -> String {
     let quoted: Vec<String> = items.map(|item| quote(&item)).collect();

@@ -1,0 +1,423 @@
+//! The lists of a site: redirects, rewrites, header rules, authentication, access, work. Each is a
+//! kind of section, read with whatever it has and then checked as a whole.
+
+use super::problem::Wrong;
+use super::table::{Item, Preset, Section, Setting};
+use super::written::{Fields, Regex, Status, Users};
+use forebay_site::rules::{
+    Access, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, Network, Pattern, Realm,
+    Redirect, RedirectError, Rewrite, Template, Work,
+};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// A key, and what is wrong with it.
+type Fault = (&'static str, Wrong);
+
+fn unfit(found: impl Display, reason: impl Display) -> Wrong {
+    Wrong::Unfit { found: format!("{:?}", found.to_string()), reason: reason.to_string() }
+}
+
+fn missing(key: &'static str, example: &str) -> Fault {
+    (key, Wrong::Missing { example: format!("{key} = {example}") })
+}
+
+/// The pattern of a rule that may be written in two ways.
+fn pattern(path: Option<Pattern>, regex: Option<Regex>) -> Result<Option<Pattern>, Fault> {
+    match (path, regex) {
+        (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
+        (path, regex) => Ok(path.or(regex.map(|regex| regex.0))),
+    }
+}
+
+/// The two ways to write a pattern.
+fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
+    match pattern {
+        Some(pattern) if pattern.is_regex() => (None, Some(Regex(pattern.clone()))),
+        pattern => (pattern.cloned(), None),
+    }
+}
+
+/// A `[[redirect]]`.
+pub struct RedirectSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    to: Option<Template>,
+    status: Status,
+}
+
+impl Item for Redirect {
+    type Section = RedirectSection;
+
+    fn new(section: RedirectSection) -> Result<Redirect, Fault> {
+        let RedirectSection { path, regex, to, status } = section;
+        let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
+        let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
+        let text = to.to_string();
+        Redirect::new(pattern, to, status.0).map_err(|error| match error {
+            RedirectError::Status { status } => ("status", unfit(status, error)),
+            error => ("to", unfit(text, error)),
+        })
+    }
+
+    fn section(&self) -> RedirectSection {
+        let (path, regex) = two_ways(Some(self.pattern()));
+        RedirectSection { path, regex, to: Some(self.to().clone()), status: Status(self.status()) }
+    }
+}
+
+impl Section for RedirectSection {
+    fn blank() -> RedirectSection {
+        RedirectSection { path: None, regex: None, to: None, status: Status::default() }
+    }
+
+    const SETTINGS: &'static [Setting<RedirectSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "Which paths are redirected: \"/exact\", \"/dir/*\", \"*.ext\". A star stands \
+                      for any run of characters, and $1 to $9 are what the stars stood for.",
+            example: "\"/old/*\"",
+            at: |r| &mut r.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "The same as a regular expression; $1 to $9 are its groups.",
+            example: "'^/blog/(\\d+)$'",
+            at: |r| &mut r.regex,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query. \
+                      Without $query and ? in it, the client's query is appended.",
+            example: "\"https://$host/new/$1\"",
+            at: |r| &mut r.to,
+        },
+        Setting {
+            key: "status",
+            preset: Preset::Value("301"),
+            range: None,
+            meaning: "301 and 308 are for ever, 302, 303 and 307 for now; 307 and 308 keep the \
+                      method.",
+            example: "302",
+            at: |r| &mut r.status,
+        },
+    ];
+}
+
+/// A `[[rewrite]]`.
+pub struct RewriteSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    to: Option<Template>,
+}
+
+impl Item for Rewrite {
+    type Section = RewriteSection;
+
+    fn new(section: RewriteSection) -> Result<Rewrite, Fault> {
+        let RewriteSection { path, regex, to } = section;
+        let pattern = pattern(path, regex)?.ok_or_else(|| missing("path", "\"/old/*\""))?;
+        let to = to.ok_or_else(|| missing("to", "\"/new/$1\""))?;
+        let text = to.to_string();
+        Rewrite::new(pattern, to).map_err(|error| ("to", unfit(text, error)))
+    }
+
+    fn section(&self) -> RewriteSection {
+        let (path, regex) = two_ways(Some(self.pattern()));
+        RewriteSection { path, regex, to: Some(self.to().clone()) }
+    }
+}
+
+impl Section for RewriteSection {
+    fn blank() -> RewriteSection {
+        RewriteSection { path: None, regex: None, to: None }
+    }
+
+    const SETTINGS: &'static [Setting<RewriteSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "Which paths are rewritten, as for a redirect.",
+            example: "\"/v1/*\"",
+            at: |r| &mut r.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("none; path or regex is needed"),
+            range: None,
+            meaning: "The same as a regular expression.",
+            example: "'^/user/(\\w+)$'",
+            at: |r| &mut r.regex,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The path whose file answers instead, with $1 to $9 and $path.",
+            example: "\"/app/$1\"",
+            at: |r| &mut r.to,
+        },
+    ];
+}
+
+/// A `[[header]]`.
+pub struct HeaderSection {
+    path: Option<Pattern>,
+    regex: Option<Regex>,
+    media_type: Option<MediaPattern>,
+    set: Fields,
+    remove: Vec<FieldName>,
+}
+
+impl Item for HeaderRule {
+    type Section = HeaderSection;
+
+    fn new(section: HeaderSection) -> Result<HeaderRule, Fault> {
+        let HeaderSection { path, regex, media_type, set, remove } = section;
+        let pattern = pattern(path, regex)?;
+        let is_removed = |name: &str| remove.iter().any(|field| field.is(name));
+        HeaderRule::new(pattern, media_type, set.0, remove.clone()).map_err(|error| match &error {
+            HeaderError::Nothing => missing("set", "{ \"X-Frame-Options\" = \"DENY\" }"),
+            HeaderError::Own { name } if is_removed(name) => ("remove", unfit(name, &error)),
+            HeaderError::Own { name } | HeaderError::Twice { name } => ("set", unfit(name, &error)),
+            _ => ("set", unfit("", &error)),
+        })
+    }
+
+    fn section(&self) -> HeaderSection {
+        let (path, regex) = two_ways(self.path());
+        HeaderSection {
+            path,
+            regex,
+            media_type: self.media_type().cloned(),
+            set: Fields(self.set().to_vec()),
+            remove: self.remove().to_vec(),
+        }
+    }
+}
+
+impl Section for HeaderSection {
+    fn blank() -> HeaderSection {
+        HeaderSection {
+            path: None,
+            regex: None,
+            media_type: None,
+            set: Fields::default(),
+            remove: Vec::new(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<HeaderSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "Answers to which paths it changes.",
+            example: "\"/assets/*\"",
+            at: |h| &mut h.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "The same as a regular expression.",
+            example: "'\\.[0-9a-f]{8}\\.(js|css)$'",
+            at: |h| &mut h.regex,
+        },
+        Setting {
+            key: "type",
+            preset: Preset::Unset("every type"),
+            range: None,
+            meaning: "Answers of which media type it changes.",
+            example: "\"image/*\"",
+            at: |h| &mut h.media_type,
+        },
+        Setting {
+            key: "set",
+            preset: Preset::Unset("nothing is set"),
+            range: None,
+            meaning: "Fields to set, each instead of what the answer would have.",
+            example: "{ \"Cache-Control\" = \"public, max-age=31536000, immutable\" }",
+            at: |h| &mut h.set,
+        },
+        Setting {
+            key: "remove",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Fields to leave out.",
+            example: "[\"Server\"]",
+            at: |h| &mut h.remove,
+        },
+    ];
+}
+
+/// An `[[auth]]`.
+pub struct AuthSection {
+    path: Option<Pattern>,
+    realm: Option<Realm>,
+    users: Users,
+    file: Option<PathBuf>,
+}
+
+impl Item for Auth {
+    type Section = AuthSection;
+
+    fn new(section: AuthSection) -> Result<Auth, Fault> {
+        let AuthSection { path, realm, users, file } = section;
+        if users.0.is_empty() && file.is_none() {
+            return Err(missing("file", "\"users\", or users"));
+        }
+        let (path, realm) = (path.unwrap_or_else(Pattern::any), realm.unwrap_or_default());
+        Ok(Auth { path, realm, users: users.0, file })
+    }
+
+    fn section(&self) -> AuthSection {
+        AuthSection {
+            path: Some(self.path.clone()),
+            realm: Some(self.realm.clone()),
+            users: Users(self.users.clone()),
+            file: self.file.clone(),
+        }
+    }
+}
+
+impl Section for AuthSection {
+    fn blank() -> AuthSection {
+        AuthSection { path: None, realm: None, users: Users::default(), file: None }
+    }
+
+    const SETTINGS: &'static [Setting<AuthSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Value("*"),
+            range: None,
+            meaning: "Which paths ask for a name and a password.",
+            example: "\"/private/*\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "realm",
+            preset: Preset::Value("private"),
+            range: None,
+            meaning: "What a browser shows when it asks.",
+            example: "\"staff only\"",
+            at: |a| &mut a.realm,
+        },
+        Setting {
+            key: "users",
+            preset: Preset::Unset("nobody but those in file"),
+            range: None,
+            meaning: "Names, and hashes of their passwords (argon2id or bcrypt) as `forebay \
+                      hash-password` prints them.",
+            example: "{ alice = \"$argon2id$v=19$m=19456,t=2,p=1$mLBEpCQ5uXGsZLaBbo/gVQ$YSTYY8W1ZlA/1yDH21arf3eEKzPbctQLlbqYSG9yL2A\" }",
+            at: |a| &mut a.users,
+        },
+        Setting {
+            key: "file",
+            preset: Preset::Unset("nobody but those in users"),
+            range: None,
+            meaning: "A file with a line NAME:HASH for each user; relative to the configuration \
+                      file.",
+            example: "\"users\"",
+            at: |a| &mut a.file,
+        },
+    ];
+}
+
+/// An `[[access]]`.
+pub struct AccessSection {
+    path: Option<Pattern>,
+    allow: Vec<Network>,
+    deny: Vec<Network>,
+}
+
+impl Item for Access {
+    type Section = AccessSection;
+
+    fn new(section: AccessSection) -> Result<Access, Fault> {
+        let AccessSection { path, allow, deny } = section;
+        if allow.is_empty() && deny.is_empty() {
+            return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
+        }
+        Ok(Access { path: path.unwrap_or_else(Pattern::any), allow, deny })
+    }
+
+    fn section(&self) -> AccessSection {
+        let path = Some(self.path.clone());
+        AccessSection { path, allow: self.allow.clone(), deny: self.deny.clone() }
+    }
+}
+
+impl Section for AccessSection {
+    fn blank() -> AccessSection {
+        AccessSection { path: None, allow: Vec::new(), deny: Vec::new() }
+    }
+
+    const SETTINGS: &'static [Setting<AccessSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Value("*"),
+            range: None,
+            meaning: "Which paths are guarded.",
+            example: "\"/admin/*\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "allow",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Who is admitted, even if denied too. With no deny beside it, everybody else \
+                      gets 403.",
+            example: "[\"10.0.0.0/8\", \"::1\"]",
+            at: |a| &mut a.allow,
+        },
+        Setting {
+            key: "deny",
+            preset: Preset::Items(&[]),
+            range: None,
+            meaning: "Who gets 403, unless allowed; \"all\" is everybody.",
+            example: "[\"192.0.2.0/24\"]",
+            at: |a| &mut a.deny,
+        },
+    ];
+}
+
+/// A `[[work]]`.
+pub struct WorkSection {
+    path: Option<Pattern>,
+}
+
+impl Item for Work {
+    type Section = WorkSection;
+
+    fn new(section: WorkSection) -> Result<Work, Fault> {
+        Ok(Work { path: section.path.ok_or_else(|| missing("path", "\"/work\""))? })
+    }
+
+    fn section(&self) -> WorkSection {
+        WorkSection { path: Some(self.path.clone()) }
+    }
+}
+
+impl Section for WorkSection {
+    fn blank() -> WorkSection {
+        WorkSection { path: None }
+    }
+
+    const SETTINGS: &'static [Setting<WorkSection>] = &[Setting {
+        key: "path",
+        preset: Preset::Required,
+        range: None,
+        meaning: "Which paths take CPU time, memory and bytes as the query says (cpu, mem, out): for \
+                  tests and demonstrations, not for the internet.",
+        example: "\"/work\"",
+        at: |w| &mut w.path,
+    }];
+}

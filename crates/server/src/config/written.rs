@@ -1,0 +1,239 @@
+//! The types of a site as settings: each is read by `forebay_site`, which says what is wrong with a
+//! text.
+
+use super::problem::Wrong;
+use super::value::{Form, Value, Written, bare_or_quoted, quote};
+use forebay_http::coding::Coding;
+use forebay_site::rules::{
+    Candidate, ErrorPage, FieldName, FieldValue, Host, MediaPattern, Network, Pattern, Realm,
+    Redirect, SiteName, Template, TryFiles, User,
+};
+use std::fmt::Display;
+
+/// What a reader said about a text.
+fn unfit(text: &str, reason: impl Display) -> Wrong {
+    Wrong::Unfit { found: quote(text), reason: reason.to_string() }
+}
+
+/// Implements [`Written`] for a type that has `parse` and `Display`.
+macro_rules! written {
+    ($type:ty, $expected:literal) => {
+        impl Written for $type {
+            const EXPECTED: &'static str = $expected;
+            fn read(text: &str) -> Result<$type, Wrong> {
+                <$type>::parse(text).map_err(|error| unfit(text, error))
+            }
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        }
+    };
+}
+
+written!(Host, "a host such as \"shop.example\" or \"*.shop.example\"");
+written!(
+    Network,
+    "an address such as \"::1\", a network such as \"10.0.0.0/8\", \"unix\" or \"all\""
+);
+written!(Pattern, "a path such as \"/exact\", \"/dir/*\" or \"*.ext\"");
+written!(Template, "a text such as \"https://$host/new/$1\"");
+written!(MediaPattern, "a media type such as \"text/css\" or \"image/*\"");
+written!(FieldName, "the name of a field such as \"Server\"");
+written!(Realm, "a text in ASCII without quotes such as \"private\"");
+
+impl Written for SiteName {
+    const EXPECTED: &'static str = "a name of lower-case letters, digits, \".\", \"-\" and \"_\"";
+    fn read(text: &str) -> Result<SiteName, Wrong> {
+        SiteName::parse(text).map_err(|_| SiteName::misread(text))
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        let guess = text.trim().to_lowercase().replace([' ', '/'], "-");
+        SiteName::parse(&guess).is_ok().then_some(guess)
+    }
+}
+
+/// A pattern that is a regular expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regex(pub Pattern);
+
+impl Written for Regex {
+    const EXPECTED: &'static str = "a regular expression such as '^/blog/(\\d+)$'";
+    fn read(text: &str) -> Result<Regex, Wrong> {
+        Pattern::regex(text).map(Regex).map_err(|error| unfit(text, error))
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Written for Coding {
+    const EXPECTED: &'static str = "a content coding: \"br\", \"zstd\" or \"gzip\"";
+    fn read(text: &str) -> Result<Coding, Wrong> {
+        const CHOICES: &[&str] = &["br", "zstd", "gzip"];
+        let is_choice = |coding: &Coding| CHOICES.contains(&text) && coding.as_str() == text;
+        let wrong = || Wrong::Choice { found: text.to_owned(), choices: CHOICES };
+        Coding::ALL.into_iter().find(is_choice).ok_or_else(wrong)
+    }
+    fn text(&self) -> String {
+        self.as_str().to_owned()
+    }
+}
+
+impl Value for TryFiles {
+    fn form(&self) -> Form {
+        Form::List
+    }
+    fn expected(&self) -> &'static str {
+        "a path such as \"$path.html\" or \"/index.html\", and last perhaps a status such as \"=404\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let candidate = Candidate::parse(text).map_err(|error| unfit(text, error))?;
+        if self.candidates().contains(&candidate) {
+            return Err(Wrong::Repeated { found: text.to_owned() });
+        }
+        let mut candidates = self.candidates().to_vec();
+        candidates.push(candidate);
+        *self = TryFiles::new(candidates).map_err(|error| unfit(text, error))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        super::value::show_list(self.candidates().iter().map(Candidate::to_string))
+    }
+    fn clear(&mut self) {
+        *self = TryFiles::default();
+    }
+    fn may_be_empty(&self) -> bool {
+        true
+    }
+}
+
+/// A table as TOML, in one line.
+fn show_table<'t>(lines: impl Iterator<Item = (String, &'t str)>) -> String {
+    let pair =
+        |(name, text): (String, &str)| format!("{} = {}", bare_or_quoted(&name), quote(text));
+    let pairs: Vec<String> = lines.map(pair).collect();
+    if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
+}
+
+/// The files of a site that stand for its errors, by status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorPages(pub Vec<ErrorPage>);
+
+impl Value for ErrorPages {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "statuses with paths of the site such as { 404 = \"/404.html\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    /// One that is inherited is replaced.
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let found = if ErrorPage::parse(name, "/a").is_err() { name } else { text };
+        let page = ErrorPage::parse(name, text).map_err(|error| unfit(found, error))?;
+        match self.0.binary_search_by_key(&page.status(), ErrorPage::status) {
+            Ok(at) => self.0[at] = page,
+            Err(at) => self.0.insert(at, page),
+        }
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|page| (page.status().to_string(), page.path())))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// The fields a header rule sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields(pub Vec<(FieldName, FieldValue)>);
+
+impl Value for Fields {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "fields with values such as { \"X-Frame-Options\" = \"DENY\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let field = FieldName::parse(name).map_err(|error| unfit(name, error))?;
+        let value = FieldValue::parse(text).map_err(|error| unfit(text, error))?;
+        self.0.push((field, value));
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|(name, value)| (name.to_string(), value.as_str())))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// Who may come in, with the hashes of their passwords.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users(pub Vec<User>);
+
+impl Value for Users {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "names with password hashes such as { alice = \"$argon2id$…\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    /// The text is not repeated in a message: it may be a password.
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let user = User::parse(name, text).map_err(|error| unfit(name, error))?;
+        self.0.push(user);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|user| (user.name().to_owned(), user.hash().as_str())))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// The status of a redirect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub u16);
+
+impl Default for Status {
+    fn default() -> Status {
+        Status(Redirect::DEFAULT_STATUS)
+    }
+}
+
+impl Value for Status {
+    fn form(&self) -> Form {
+        Form::Number
+    }
+    fn expected(&self) -> &'static str {
+        "a status of a redirect: 301, 302, 303, 307 or 308"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let status = text.parse().ok().filter(|status| matches!(status, 301..=303 | 307 | 308));
+        let wrong = || Wrong::Form {
+            expected: self.expected(),
+            found: format!("the number {text}"),
+            near: None,
+        };
+        *self = Status(status.ok_or_else(wrong)?);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
