@@ -11,7 +11,7 @@ use forebay_sys::socket::{self, Accepted};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Connections accepted at a time before those that are open have their turn.
 pub const BATCH: usize = 64;
@@ -44,7 +44,7 @@ impl Listener {
 /// more.
 pub struct Entrance {
     listeners: Vec<Listener>,
-    reserve: Option<OwnedFd>,
+    reserve: Mutex<Option<OwnedFd>>,
     admission: Arc<Admission>,
 }
 
@@ -68,7 +68,8 @@ impl Entrance {
     /// # Errors
     /// Lack of descriptors.
     pub fn new(listeners: Vec<Listener>, admission: Arc<Admission>) -> io::Result<Entrance> {
-        Ok(Entrance { listeners, reserve: Some(process::reserve_descriptor()?), admission })
+        let reserve = Mutex::new(Some(process::reserve_descriptor()?));
+        Ok(Entrance { listeners, reserve, admission })
     }
 
     /// The share of all connections there may be that are open.
@@ -92,7 +93,7 @@ impl Entrance {
     }
 
     /// Accepts the next connection of listener `index` and decides about it.
-    pub fn next<H: Handler>(&mut self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
+    pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
         let sampled = worker.is_sampled();
         let Some(listener) = self.listeners.get(index) else { return Arrival::Nobody };
         let mut watch = Watch::new(&worker.metrics, sampled);
@@ -159,9 +160,10 @@ impl Entrance {
 
     /// No descriptor is left: the reserve lets each waiting client be told so. The listener should
     /// rest afterwards instead of reporting the same connection again and again.
-    fn turn_away<H: Handler>(&mut self, index: usize, worker: &mut Worker<H>) {
+    fn turn_away<H: Handler>(&self, index: usize, worker: &mut Worker<H>) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..BATCH {
-            drop(self.reserve.take());
+            drop(reserve.take());
             let Some(listener) = self.listeners.get(index) else { break };
             let more = match socket::accept(listener.socket.as_fd()) {
                 Ok(Accepted::Connection(socket, _)) => {
@@ -176,7 +178,7 @@ impl Entrance {
                 Ok(Accepted::Failed) => true,
                 _ => false,
             };
-            self.take_reserve();
+            *reserve = process::reserve_descriptor().ok();
             if !more {
                 break;
             }
@@ -184,9 +186,10 @@ impl Entrance {
     }
 
     /// Holds a descriptor back again if none is.
-    pub fn take_reserve(&mut self) {
-        if self.reserve.is_none() {
-            self.reserve = process::reserve_descriptor().ok();
+    pub fn take_reserve(&self) {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserve.is_none() {
+            *reserve = process::reserve_descriptor().ok();
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | [`pool`] | a fixed number of threads, each accepts under a mutex |
 //! | [`straight`], [`blocking`] | what these two share: one driver, and how it waits |
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
+//! | [`pipeline`] | four phases with a list and threads each, fused while nothing waits |
 //! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
@@ -31,6 +32,7 @@ pub mod control;
 pub mod event;
 pub mod helpers;
 pub mod lanes;
+pub mod pipeline;
 pub mod pool;
 pub mod send;
 pub mod settings;
@@ -41,4 +43,4 @@ pub mod watch;
 pub mod worker;
 
 /// The names of all engines, as the configuration, metrics and figures spell them.
-pub const NAMES: &[&str] = &["threads", "pool", "event"];
+pub const NAMES: &[&str] = &["threads", "pool", "event", "pipeline"];

@@ -42,7 +42,8 @@ pub trait Wait<H: Handler> {
 }
 
 /// What the connection is given time for.
-struct Deadline {
+#[derive(Default)]
+pub(crate) struct Deadline {
     /// What is awaited, and how many requests had been answered when the time began.
     awaited: Option<(Await, u32)>,
     at_ms: u64,
@@ -56,7 +57,7 @@ pub fn serve<H: Handler>(
     control: &Control,
 ) -> Ended {
     let mut ended = Ended::default();
-    let mut deadline = Deadline { awaited: None, at_ms: 0 };
+    let mut deadline = Deadline::default();
     let mut done = None;
     let closing = loop {
         let order = control.order();
@@ -104,7 +105,7 @@ pub fn serve<H: Handler>(
 }
 
 /// Waits for what the connection needs of its client; `Some` if that did not come in time.
-fn wait_for_client<H: Handler>(
+pub(crate) fn wait_for_client<H: Handler>(
     worker: &mut Worker<H>,
     served: &mut Served<H>,
     deadline: &mut Deadline,

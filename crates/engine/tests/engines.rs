@@ -4,12 +4,14 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_conn::*;
+use forebay_control::allocation;
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
+use forebay_engine::pipeline::{self, Fuse, Pipeline};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::{Counter, Local, Stopwatch};
@@ -46,6 +48,9 @@ impl Job for Work {
         0
     }
 }
+
+/// The pipeline in which every boundary is a list.
+const NEVER_FUSED: &str = "pipeline, never fused";
 
 const BIG: usize = 40 << 20;
 
@@ -241,6 +246,28 @@ fn start_at(
             })
             .unwrap()
         }),
+        "pipeline" | NEVER_FUSED => {
+            let pipeline = Pipeline::new(pipeline::Parts {
+                entrances: vec![listeners],
+                make: Box::new(make),
+                count: Box::new(Arc::default),
+                settings,
+                admission: counted,
+                control: ordered,
+                pipeline: pipeline::Settings {
+                    fuse: if engine == NEVER_FUSED { Fuse::Never } else { Fuse::Auto },
+                    is_fixed: false,
+                    allocation: allocation::Settings {
+                        period_ms: 10,
+                        ..allocation::Settings::for_cores(2)
+                    },
+                    connections: 100,
+                },
+                board: Arc::default(),
+            })
+            .unwrap();
+            std::thread::spawn(move || pipeline.run().unwrap())
+        }
         other => panic!("no engine is called {other}"),
     };
     Running { address, control, locals, admission, away, lines, thread, settings: live, keeper }
@@ -248,7 +275,7 @@ fn start_at(
 
 /// Runs a test on every engine.
 fn on_each(test: impl Fn(&str)) {
-    for engine in forebay_engine::NAMES {
+    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
         eprintln!("engine {engine}");
         test(engine);
     }
@@ -284,6 +311,11 @@ impl Running {
         assert_eq!(accepted, closed, "a connection was not counted at its end");
         ended
     }
+}
+
+#[test]
+fn a_descriptor_is_small() {
+    assert!(pipeline::descriptor_bytes::<Paths>() <= 1024);
 }
 
 fn get(path: &str) -> String {

@@ -66,6 +66,37 @@ schema! {
         WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
         Helpers = "forebay_helper_threads" "", "Helper threads alive.";
         LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
+        AcceptThreads = "forebay_pipeline_threads" "phase=\"accept\"", "Threads a phase of the pipeline may use now.";
+        ReceiveThreads = "forebay_pipeline_threads" "phase=\"receive\"", "Threads a phase of the pipeline may use now.";
+        ProcessThreads = "forebay_pipeline_threads" "phase=\"process\"", "Threads a phase of the pipeline may use now.";
+        SendThreads = "forebay_pipeline_threads" "phase=\"send\"", "Threads a phase of the pipeline may use now.";
+        AcceptWaiting = "forebay_pipeline_waiting_tasks" "phase=\"accept\"", "Tasks in a phase's list.";
+        ReceiveWaiting = "forebay_pipeline_waiting_tasks" "phase=\"receive\"", "Tasks in a phase's list.";
+        ProcessWaiting = "forebay_pipeline_waiting_tasks" "phase=\"process\"", "Tasks in a phase's list.";
+        SendWaiting = "forebay_pipeline_waiting_tasks" "phase=\"send\"", "Tasks in a phase's list.";
+        AcceptDelay = "forebay_pipeline_queue_delay_microseconds" "phase=\"accept\"", "Mean time tasks taken in the last period had waited in a phase's list.";
+        ReceiveDelay = "forebay_pipeline_queue_delay_microseconds" "phase=\"receive\"", "Mean time tasks taken in the last period had waited in a phase's list.";
+        ProcessDelay = "forebay_pipeline_queue_delay_microseconds" "phase=\"process\"", "Mean time tasks taken in the last period had waited in a phase's list.";
+        SendDelay = "forebay_pipeline_queue_delay_microseconds" "phase=\"send\"", "Mean time tasks taken in the last period had waited in a phase's list.";
+        AcceptBusy = "forebay_pipeline_busy_threads_percent" "phase=\"accept\"", "Threads of a phase with a task, mean over the last period; 100 is one thread.";
+        ReceiveBusy = "forebay_pipeline_busy_threads_percent" "phase=\"receive\"", "Threads of a phase with a task, mean over the last period; 100 is one thread.";
+        ProcessBusy = "forebay_pipeline_busy_threads_percent" "phase=\"process\"", "Threads of a phase with a task, mean over the last period; 100 is one thread.";
+        SendBusy = "forebay_pipeline_busy_threads_percent" "phase=\"send\"", "Threads of a phase with a task, mean over the last period; 100 is one thread.";
+        AcceptBlocked = "forebay_pipeline_blocked_percent" "phase=\"accept\"", "Share of that time in which they waited for something that is not a core.";
+        ReceiveBlocked = "forebay_pipeline_blocked_percent" "phase=\"receive\"", "Share of that time in which they waited for something that is not a core.";
+        ProcessBlocked = "forebay_pipeline_blocked_percent" "phase=\"process\"", "Share of that time in which they waited for something that is not a core.";
+        SendBlocked = "forebay_pipeline_blocked_percent" "phase=\"send\"", "Share of that time in which they waited for something that is not a core.";
+        AcceptTasks = "forebay_pipeline_tasks_total" "phase=\"accept\"", "Tasks a phase's threads have finished.";
+        ReceiveTasks = "forebay_pipeline_tasks_total" "phase=\"receive\"", "Tasks a phase's threads have finished.";
+        ProcessTasks = "forebay_pipeline_tasks_total" "phase=\"process\"", "Tasks a phase's threads have finished.";
+        SendTasks = "forebay_pipeline_tasks_total" "phase=\"send\"", "Tasks a phase's threads have finished.";
+        PipelineRequests = "forebay_pipeline_requests_per_second" "", "W: requests per second, as the pipeline's controller sees them.";
+        PipelineBytes = "forebay_pipeline_bytes_per_second" "", "R: bytes per second, as the pipeline's controller sees them.";
+        PipelineUtilisation = "forebay_pipeline_utilisation_percent" "", "U = c1 W + c2 R; 100 is a server used fully.";
+        PipelineGrown = "forebay_pipeline_threads_moved_total" "how=\"grown\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
+        PipelineReturned = "forebay_pipeline_threads_moved_total" "how=\"returned\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
+        PipelineTransferred = "forebay_pipeline_threads_moved_total" "how=\"transferred\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
+        PipelineHeld = "forebay_pipeline_growth_held_total" "", "Times a phase had tasks waiting and got no thread, for lack of cores or of threads.";
         UptimeSeconds = "forebay_uptime_seconds" "", "Seconds since the start.";
     }
 }

@@ -8,6 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
+/// For reading, once.
+const ONCE: epoll::EventFlags =
+    epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ONESHOT);
+
 /// What happened on one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
@@ -81,6 +85,32 @@ impl Epoll {
     /// As [`add_connection`](Epoll::add_connection).
     pub fn add_reader(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+
+    /// Watches a descriptor for reading until it is reported once; then
+    /// [`watch_again`](Epoll::watch_again). So a set can serve several threads.
+    ///
+    /// # Errors
+    /// As [`add_connection`](Epoll::add_connection).
+    pub fn add_once(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), ONCE)?)
+    }
+
+    /// Has a descriptor reported once more, at once if there is something to read already.
+    ///
+    /// # Errors
+    /// When it was not added.
+    pub fn watch_again(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), ONCE)?)
+    }
+
+    /// Has a descriptor not reported until [`watch_again`](Epoll::watch_again).
+    ///
+    /// # Errors
+    /// When it was not added.
+    pub fn ignore(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        let nothing = epoll::EventFlags::ONESHOT;
+        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), nothing)?)
     }
 
     /// Stops watching. A closed descriptor is removed by itself.
@@ -194,6 +224,24 @@ mod tests {
         assert!(events.is_empty() && took_ns >= 30_000_000);
         // it sleeps
         assert!(clock::thread_cpu_ns() - cpu_ns < took_ns);
+    }
+
+    #[test]
+    fn once_is_once_until_it_is_watched_again() {
+        let (epoll, bell) = (Epoll::new().unwrap(), Bell::new().unwrap());
+        let mut events = Events::with_capacity(4);
+        let mut is_reported = || {
+            epoll.wait(&mut events, 0).unwrap();
+            !events.is_empty()
+        };
+        epoll.add_once(&bell, 7).unwrap();
+        bell.ring();
+        assert!(is_reported() && !is_reported());
+        epoll.watch_again(&bell, 7).unwrap();
+        assert!(is_reported() && !is_reported());
+        epoll.watch_again(&bell, 7).unwrap();
+        epoll.ignore(&bell, 7).unwrap();
+        assert!(!is_reported());
     }
 
     #[test]

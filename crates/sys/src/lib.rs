@@ -12,6 +12,7 @@
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
+//! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`process`] | descriptor limits, affinity, timers |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
@@ -22,5 +23,6 @@ pub mod epoll;
 pub mod file;
 pub mod poll;
 pub mod process;
+pub mod schedule;
 pub mod socket;
 pub mod watch;

@@ -228,6 +228,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     }
 }
 
+/// Bytes of a connection in its loop's slab.
+pub(crate) const fn descriptor_bytes<H: Handler>() -> usize {
+    size_of::<Connection<H>>()
+}
+
 /// A connection's token: generation above, place below. Never as large as the listeners'.
 fn token(generation: u32, key: usize) -> u64 {
     u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)

@@ -1,0 +1,151 @@
+//! The controller's thread: takes a sample of all phases each period, has the law of
+//! [`forebay_control::allocation`] decide, and begins, wakes and parks threads accordingly.
+
+use super::board::Board;
+use super::list::Figures;
+use super::lists::Lists;
+use super::{Counters, Fuse, Settings, Spawn};
+use forebay_conn::Job;
+use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
+use forebay_control::utilisation::Monitor;
+use forebay_sys::clock;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Decides how many threads each phase has.
+pub(super) struct Controller {
+    allocation: allocation::Controller,
+    monitor: Monitor,
+    is_fixed: bool,
+    /// The first phase whose threads it may change.
+    first: Phase,
+    counters: Arc<Counters>,
+    board: Arc<Board>,
+}
+
+/// Holds the controller until the pipeline has ended.
+#[derive(Default)]
+pub(super) struct Hold {
+    released: Mutex<bool>,
+    release: Condvar,
+}
+
+impl Hold {
+    /// The controller may end.
+    pub(super) fn release(&self) {
+        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.release.notify_all();
+    }
+
+    /// Waits so long; `false` when released.
+    fn wait(&self, period: Duration) -> bool {
+        let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.release.wait_timeout_while(released, period, |released| !*released);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Everything counted at one time.
+struct Reading {
+    at_ns: u64,
+    requests: u64,
+    bytes: u64,
+    phases: [Figures; PHASES],
+}
+
+impl Controller {
+    /// For a pipeline with these settings.
+    ///
+    /// # Errors
+    /// Settings that contradict themselves.
+    pub(super) fn new(
+        settings: &Settings,
+        counters: Arc<Counters>,
+        board: Arc<Board>,
+    ) -> io::Result<Controller> {
+        let wanted = settings.allocation.clone();
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        Ok(Controller {
+            monitor: Monitor::new(wanted.costs, wanted.thresholds),
+            allocation: allocation::Controller::new(wanted).map_err(invalid)?,
+            is_fixed: settings.is_fixed,
+            first: if settings.fuse == Fuse::Auto { Phase::Process } else { Phase::Accept },
+            counters,
+            board,
+        })
+    }
+
+    /// Watches and decides until released.
+    pub(super) fn run<J: Job>(mut self, lists: &Lists<J>, spawn: Spawn, hold: &Hold) {
+        let period = Duration::from_millis(self.allocation.settings().period_ms.into());
+        let mut before = self.read(lists);
+        self.show(&Sample::of(1, [0; PHASES]), &before);
+        while hold.wait(period) {
+            let now = self.read(lists);
+            let sample = sample(lists, &before, &now);
+            self.show(&sample, &now);
+            if !self.is_fixed {
+                let decision = self.allocation.step(&sample);
+                for phase in Phase::ALL.into_iter().filter(|phase| *phase >= self.first) {
+                    apply(lists, phase, decision.targets[phase.index()], &spawn);
+                }
+                self.board.show_decision(&decision);
+            }
+            before = now;
+        }
+    }
+
+    fn read<J: Job>(&self, lists: &Lists<J>) -> Reading {
+        let (requests, bytes) = self.counters.work();
+        let phases = Phase::ALL.map(|phase| lists.of(phase).figures());
+        Reading { at_ns: clock::monotonic_ns(), requests, bytes, phases }
+    }
+
+    fn show(&mut self, sample: &Sample, now: &Reading) {
+        for phase in Phase::ALL {
+            let index = phase.index();
+            self.board.show_phase(phase, &sample.phases[index], &now.phases[index]);
+        }
+        self.board.show_load(&self.monitor.step(sample.requests_per_s, sample.bytes_per_s));
+    }
+}
+
+/// What happened between two readings.
+fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
+    let period_ns = now.at_ns.saturating_sub(before.at_ns).max(1);
+    let per_s = |count: u64| count as f64 * 1e9 / period_ns as f64;
+    Sample {
+        period_ns,
+        requests_per_s: per_s(now.requests.saturating_sub(before.requests)),
+        bytes_per_s: per_s(now.bytes.saturating_sub(before.bytes)),
+        phases: Phase::ALL.map(|phase| {
+            let (before, now) = (&before.phases[phase.index()], &now.phases[phase.index()]);
+            let busy_ns = now.busy_ns - before.busy_ns;
+            let taken = now.taken - before.taken;
+            PhaseLoad {
+                waiting: now.waiting,
+                threads: now.threads,
+                busy: busy_ns as f64 / period_ns as f64,
+                // a kernel that does not tell is taken to have them all blocked: M alone is the bound
+                blocked: lists
+                    .of(phase)
+                    .spent()
+                    .map_or(1.0, |spent| blocked_share(busy_ns, spent.run_ns, spent.runnable_ns)),
+                arrivals: now.arrivals - before.arrivals,
+                completions: now.completions - before.completions,
+                delay_ns: (now.delay_ns - before.delay_ns).checked_div(taken).unwrap_or(0),
+            }
+        }),
+    }
+}
+
+/// Sees to it that `target` threads take the tasks of `phase`, or as many as can be had.
+fn apply<J: Job>(lists: &Lists<J>, phase: Phase, target: u32, spawn: &Spawn) {
+    let list = lists.of(phase);
+    for number in list.set_target(target) {
+        if !spawn(phase, number) {
+            return list.not_begun(number);
+        }
+    }
+}

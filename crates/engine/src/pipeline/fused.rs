@@ -1,0 +1,131 @@
+//! `fuse = "auto"`: one thread goes with a request through all phases while nothing has to wait.
+//!
+//! The threads of the receive phase are loops, each with listeners, connections and an epoll of its
+//! own ([`crate::event`]): accept, process and send are calls, and a slow receiver goes back to
+//! epoll. What must wait for the file system is a task for the process phase if a request needs it
+//! to be answered, and for the send phase if an answer needs more of its file in memory.
+
+use super::lists::{Lists, Task};
+use super::{Core, Counters, Settings, Spawn, begin};
+use crate::accept::Listener;
+use crate::control::{Control, Ended, Order};
+use crate::event::{self, EventLoop};
+use forebay_conn::{Handler, Job};
+use forebay_control::allocation::Phase;
+use std::io;
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+
+/// The loops, and what they share.
+pub(super) struct Fused<H: Handler> {
+    loops: Vec<EventLoop<H, Arc<Lists<H::Job>>>>,
+    crew: Arc<Crew<H::Job>>,
+}
+
+/// The threads of the process and send phases.
+struct Crew<J: Job> {
+    lists: Arc<Lists<J>>,
+    counters: Arc<Counters>,
+    sample: u32,
+}
+
+impl<H> Fused<H>
+where
+    H: Handler + Send + 'static,
+    H::Body: Send,
+    H::Line: Send,
+    H::Job: Send,
+{
+    /// A loop for each entrance.
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub(super) fn new(
+        core: Core<H>,
+        entrances: Vec<Vec<Listener>>,
+        settings: &Settings,
+    ) -> io::Result<Fused<H>> {
+        let mut initial = settings.allocation.initial;
+        initial[Phase::Accept.index()] = 0;
+        initial[Phase::Receive.index()] = entrances.len() as u32;
+        let lists = Arc::new(Lists::new(initial));
+        let loops = entrances.into_iter().enumerate().map(|(index, listeners)| {
+            let (handler, metrics) = (core.make)();
+            core.counters.add(&metrics);
+            EventLoop::new(event::Parts {
+                listeners,
+                handler,
+                settings: Arc::clone(&core.settings),
+                admission: Arc::clone(&core.admission),
+                helpers: Arc::clone(&lists),
+                control: Arc::clone(&core.control),
+                index,
+                metrics,
+            })
+        });
+        let loops = loops.collect::<io::Result<_>>()?;
+        let sample = core.settings.get().sample;
+        let crew = Arc::new(Crew { lists, counters: core.counters, sample });
+        Ok(Fused { loops, crew })
+    }
+
+    /// The lists of the phases.
+    pub(super) fn lists(&self) -> &Arc<Lists<H::Job>> {
+        &self.crew.lists
+    }
+
+    /// Begins a thread of the process or send phase. The other two have only their loops.
+    pub(super) fn spawner(&self) -> Spawn {
+        let crew = Arc::clone(&self.crew);
+        Box::new(move |phase, number| {
+            let of_thread = Arc::clone(&crew);
+            let work = move || of_thread.work(phase, number);
+            phase < Phase::Process || begin(&crew.lists, phase, number, work)
+        })
+    }
+
+    /// Serves until the last loop has ended.
+    ///
+    /// # Errors
+    /// As [`EventLoop::run`]; then the others are stopped.
+    pub(super) fn run(self, control: &Control) -> io::Result<Ended> {
+        let run = |event_loop: EventLoop<H, _>| {
+            event_loop.run().inspect_err(|_| control.give(Order::Stop))
+        };
+        std::thread::scope(|scope| {
+            let threads = self.loops.into_iter().enumerate().map(|(number, event_loop)| {
+                let name = format!("{}-{number}", Phase::Receive.name());
+                std::thread::Builder::new().name(name).spawn_scoped(scope, || run(event_loop))
+            });
+            let threads = threads.collect::<Result<Vec<_>, _>>();
+            let threads = threads.inspect_err(|_| control.give(Order::Stop))?;
+            let join = |thread: ScopedJoinHandle<'_, io::Result<Ended>>| {
+                thread.join().unwrap_or_else(|_| Err(io::Error::other("a loop panicked")))
+            };
+            let ended: Vec<_> = threads.into_iter().map(join).collect();
+            ended.into_iter().try_fold(Ended::default(), |sum, ended| Ok(sum + ended?))
+        })
+    }
+}
+
+impl<J: Job> Crew<J> {
+    fn work(&self, phase: Phase, number: u32) {
+        let metrics = self.counters.another();
+        let list = self.lists.of(phase);
+        let _meter = list.enlist();
+        let mut jobs = 0u32;
+        let mut finished = false;
+        while let Some(task) = list.next(number, finished, || ()) {
+            finished = true;
+            let Task::Run(errand) = task else { continue };
+            jobs = jobs.wrapping_add(1);
+            let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
+            let lane = errand.job.lane();
+            let done = self.lists.run(errand.job, &metrics, sampled);
+            if let Some(mailbox) = errand.mailbox {
+                mailbox.post(errand.token, done);
+            }
+            self.lists.leave(lane);
+        }
+    }
+}

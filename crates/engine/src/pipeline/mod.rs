@@ -1,0 +1,240 @@
+//! The `pipeline` engine: four phases with a list of tasks and threads each (keta §3), and a
+//! controller that moves threads between them (keta §4.2).
+//!
+//! * **Shape.** A connection is one small descriptor in a slab (keta's managed buffer). What goes
+//!   from phase to phase is its token: accept → receive → process → send, and from send back to
+//!   receive, past accept, for the next request. The thread that puts a token into a list wakes a
+//!   thread of that phase itself; nothing schedules in between. Idle connections are in an epoll
+//!   and hold no thread.
+//! * **Fusing.** With `fuse = "auto"` ([`Fuse::Auto`], `fused.rs`) a boundary is a call while the next
+//!   phase need not wait, and a list when it must: a request that is answered from memory stays
+//!   with one thread, its loop and its epoll, and touches nothing that another thread writes.
+//!   With `fuse = "never"` ([`Fuse::Never`], `split/`) every boundary is a list: keta to the letter.
+//! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
+//!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
+//!   bell; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
+//!   is parked.
+//! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
+//!   connection and listener; jobs that wait for their lane ([`crate::lanes`]).
+//! * **Run, retire and drain.** [`Pipeline::run`] returns when [`Control`] has ordered to retire or to
+//!   drain and the last connection has ended, or soon after an order to stop.
+
+mod board;
+mod controller;
+mod fused;
+mod list;
+mod lists;
+mod split;
+
+pub use board::Board;
+
+use crate::accept::Listener;
+use crate::admission::Admission;
+use crate::blocking::Make;
+use crate::control::{Control, Ended};
+use crate::event;
+use crate::settings::Live;
+use controller::{Controller, Hold};
+use forebay_conn::{Handler, Job};
+use forebay_control::allocation::{self, Phase};
+use forebay_metrics::{Counter, Local};
+use fused::Fused;
+use lists::Lists;
+use split::Split;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// When a boundary between two phases is a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fuse {
+    /// While the next phase need not wait.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+}
+
+/// What the pipeline is told when it is made, besides what every engine is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// When a boundary is a call.
+    pub fuse: Fuse,
+    /// The initial counts stay, whatever the law says.
+    pub is_fixed: bool,
+    /// How threads are allocated. With [`Fuse::Auto`] the loops are the threads of receive: there are
+    /// as many as entrances, they accept too, and only process and send grow.
+    pub allocation: allocation::Settings,
+    /// Connections there may be at once, those that linger included.
+    pub connections: usize,
+}
+
+/// Everything a pipeline is made of.
+pub struct Parts<H: Handler> {
+    /// Where connections come from, for each that accepts. With [`Fuse::Auto`] each entrance has a
+    /// loop, and a bell of `control`; otherwise one bell is enough.
+    pub entrances: Vec<Vec<Listener>>,
+    /// Makes the handlers.
+    pub make: Make<H>,
+    /// Makes counters for threads that have no handler.
+    pub count: Box<dyn Fn() -> Arc<Local> + Send + Sync>,
+    /// Timeouts and bounds.
+    pub settings: Arc<Live>,
+    /// The count of connections.
+    pub admission: Arc<Admission>,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// What only a pipeline is told.
+    pub pipeline: Settings,
+    /// Where the controller's decisions are shown.
+    pub board: Arc<Board>,
+}
+
+/// A pipeline that is ready to run: it has all descriptors it needs.
+pub struct Pipeline<H: Handler> {
+    shape: Shape<H>,
+    controller: Controller,
+    control: Arc<Control>,
+}
+
+enum Shape<H: Handler> {
+    Fused(Fused<H>),
+    Split(Box<Split<H>>),
+}
+
+/// Begins a thread of a phase, with this number; says whether there is one now.
+type Spawn = Box<dyn Fn(Phase, u32) -> bool + Send>;
+
+impl<H> Pipeline<H>
+where
+    H: Handler + Send + 'static,
+    H::Body: Send,
+    H::Line: Send,
+    H::Job: Send,
+{
+    /// Makes a pipeline; it serves nothing until [`run`](Pipeline::run).
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory, or settings that contradict themselves.
+    pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
+        let Parts { entrances, make, count, settings, admission, control, pipeline, board } = parts;
+        let counters = Arc::new(Counters { all: Mutex::default(), count });
+        let controller = Controller::new(&pipeline, Arc::clone(&counters), board)?;
+        let core = Core { make, settings, admission, control: Arc::clone(&control), counters };
+        let shape = match pipeline.fuse {
+            Fuse::Auto => Shape::Fused(Fused::new(core, entrances, &pipeline)?),
+            Fuse::Never => {
+                let listeners = entrances.into_iter().flatten().collect();
+                Shape::Split(Box::new(Split::new(core, listeners, &pipeline)?))
+            }
+        };
+        Ok(Pipeline { shape, controller, control })
+    }
+
+    /// Serves until told to stop, or told to drain or to retire and everything has ended.
+    ///
+    /// # Errors
+    /// Lack of threads at the start, or when the kernel refuses to wait for events.
+    pub fn run(self) -> io::Result<Ended> {
+        let Pipeline { shape, controller, control } = self;
+        let (lists, spawn) = match &shape {
+            Shape::Fused(fused) => (Arc::clone(fused.lists()), fused.spawner()),
+            Shape::Split(split) => (Arc::clone(split.lists()), split.spawner()),
+        };
+        let hold = Hold::default();
+        std::thread::scope(|scope| {
+            let begun = begin_all(&lists, &spawn).and_then(|()| {
+                let thread = std::thread::Builder::new().name("controller".to_owned());
+                thread.spawn_scoped(scope, || controller.run(&lists, spawn, &hold))
+            });
+            let ended = begun.and_then(|_| match shape {
+                Shape::Fused(fused) => fused.run(&control),
+                Shape::Split(split) => split.run(),
+            });
+            hold.release();
+            lists.close();
+            lists.wait_for_threads();
+            ended
+        })
+    }
+}
+
+/// Bytes of a connection's descriptor, its state machine and all it owns without asking for more
+/// memory included.
+pub const fn descriptor_bytes<H: Handler>() -> usize {
+    let (fused, split) = (event::descriptor_bytes::<H>(), split::descriptor_bytes::<H>());
+    if fused > split { fused } else { split }
+}
+
+/// What both shapes need.
+struct Core<H: Handler> {
+    make: Make<H>,
+    settings: Arc<Live>,
+    admission: Arc<Admission>,
+    control: Arc<Control>,
+    counters: Arc<Counters>,
+}
+
+/// All counters of a pipeline.
+struct Counters {
+    all: Mutex<Vec<Arc<Local>>>,
+    count: Box<dyn Fn() -> Arc<Local> + Send + Sync>,
+}
+
+impl Counters {
+    /// These count too.
+    fn add(&self, local: &Arc<Local>) {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(local));
+    }
+
+    /// Counters for one more thread.
+    fn another(&self) -> Arc<Local> {
+        let local = (self.count)();
+        self.add(&local);
+        local
+    }
+
+    /// Requests answered and bytes sent.
+    fn work(&self) -> (u64, u64) {
+        const ANSWERS: [Counter; 4] =
+            [Counter::Status2xx, Counter::Status3xx, Counter::Status4xx, Counter::Status5xx];
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().fold((0, 0), |(requests, bytes), local| {
+            let answers: u64 = ANSWERS.iter().map(|counter| local.get(*counter)).sum();
+            (requests + answers, bytes + local.get(Counter::SentBytes))
+        })
+    }
+}
+
+/// Begins the threads each phase has at the start.
+fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
+    for phase in Phase::ALL {
+        for number in 0..lists.of(phase).figures().threads {
+            if !spawn(phase, number) {
+                return Err(io::Error::other("no thread is to be had"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Begins a thread that nobody joins: a job may keep it for ever.
+fn begin<J: Job>(
+    lists: &Arc<Lists<J>>,
+    phase: Phase,
+    number: u32,
+    work: impl FnOnce() + Send + 'static,
+) -> bool {
+    let thread = std::thread::Builder::new().name(format!("{}-{number}", phase.name()));
+    lists.thread_begins();
+    let counted = Arc::clone(lists);
+    let work = move || {
+        let _ = catch_unwind(AssertUnwindSafe(work));
+        counted.thread_ended();
+    };
+    let has_begun = thread.spawn(work).is_ok();
+    if !has_begun {
+        lists.thread_ended();
+    }
+    has_begun
+}

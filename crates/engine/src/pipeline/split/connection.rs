@@ -1,0 +1,152 @@
+//! A connection between two tasks: watched, given time, lingering, closed.
+
+use super::Shared;
+use super::slab::{Connection, Locked, State};
+use crate::control::Order;
+use crate::settings::{LINGER_BYTES, LINGER_MS};
+use crate::timer::SLOT_MS;
+use crate::worker::Worker;
+use forebay_conn::{Await, Closing, Handler};
+use forebay_sys::socket;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl<H: Handler> Shared<H> {
+    /// Leaves the connection to the epoll, which may report it at once: the caller unlocks it and
+    /// does nothing more. Says whether that worked.
+    pub(super) fn watch(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
+        if connection.state == State::Moving {
+            connection.state = State::Watched;
+            self.set_deadline(connection, worker);
+        }
+        let (socket, token) = (&connection.served.socket, connection.token);
+        let watched = match connection.is_known {
+            true => self.epoll.watch_again(socket, token),
+            false => self.epoll.add_once(socket, token),
+        };
+        connection.is_known |= watched.is_ok();
+        watched.is_ok()
+    }
+
+    /// Gives the connection time for what it waits for, unless it has been given that already.
+    pub(super) fn set_deadline(&self, connection: &mut Connection<H>, worker: &Worker<H>) {
+        let awaited = (connection.awaits(), connection.served.conn.served());
+        if connection.awaited != Some(awaited) {
+            connection.awaited = Some(awaited);
+            let time_ms = worker.time_ms(&connection.served, awaited.0);
+            connection.deadline_ms = worker.now_ms() + time_ms;
+        }
+        self.schedule(connection, connection.deadline_ms);
+    }
+
+    /// Has the watcher look at the connection at `at_ms`, if it does not do so before.
+    fn schedule(&self, connection: &mut Connection<H>, at_ms: u64) {
+        if connection.timer_ms != 0 && connection.timer_ms <= at_ms + 2 * SLOT_MS {
+            return;
+        }
+        let mut time = self.time();
+        connection.timer_ms = time.wheel.insert(at_ms, connection.token);
+        if connection.timer_ms < time.next_ms {
+            time.next_ms = connection.timer_ms;
+            self.ring();
+        }
+    }
+
+    /// The wheel presents a connection: its deadline may have come, or moved.
+    pub(super) fn look_at_deadline(&self, token: u64, worker: &mut Worker<H>) {
+        let now_ms = worker.now_ms();
+        let mut slot = match self.slab.try_lock(token) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return,
+            // who works on it may take longer than it has; later, then
+            Err(()) => {
+                self.time().wheel.insert(now_ms, token);
+                return;
+            }
+        };
+        let Some(connection) = slot.connection() else { return };
+        if connection.timer_ms > now_ms {
+            // an entry from before the deadline moved forward
+            return;
+        }
+        connection.timer_ms = 0;
+        if connection.deadline_ms > now_ms {
+            return self.schedule(connection, connection.deadline_ms);
+        }
+        let awaited = connection.awaits();
+        match connection.state {
+            State::Lingering(_) => self.close(slot, Closing::Now, worker),
+            // it is we who are late: somebody will come to it
+            State::Moving if awaited != Await::Job => self.schedule(connection, now_ms),
+            State::Moving | State::Watched | State::InJob => {
+                let closing = worker.expire(&mut connection.served, awaited);
+                self.end(slot, closing, worker);
+            }
+        }
+    }
+
+    /// Ends a connection the way it asks for.
+    pub(super) fn end(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
+        let Some(connection) = slot.connection() else { return };
+        if worker.draining {
+            let awaited = connection.awaits();
+            let mut ended = self.ended();
+            match closing {
+                Closing::Reset => ended.abort(awaited),
+                Closing::Now | Closing::Linger => ended.drained += 1,
+            }
+        }
+        if closing == Closing::Linger && self.begin_linger(worker.settings.lingering) {
+            socket::shut_down_writing(connection.served.socket.as_fd());
+            connection.served.pending = None;
+            connection.state = State::Lingering(LINGER_BYTES);
+            connection.deadline_ms = worker.now_ms() + LINGER_MS;
+            self.schedule(connection, connection.deadline_ms);
+            return self.drop_input(slot, LINGER_BYTES, worker);
+        }
+        self.close(slot, closing, worker);
+    }
+
+    /// Reads and drops what a lingering connection has received, and waits for more.
+    pub(super) fn drop_input(&self, mut slot: Locked<'_, H>, most: u64, worker: &mut Worker<H>) {
+        let Some(connection) = slot.connection() else { return };
+        let left = worker.drop_input(connection.served.socket.as_fd(), most);
+        let lingers = left.is_some_and(|left| {
+            connection.state = State::Lingering(left);
+            self.watch(connection, worker)
+        });
+        if !lingers {
+            self.close(slot, Closing::Now, worker);
+        }
+    }
+
+    /// Gives the connection away.
+    pub(super) fn hand_over(&self, mut slot: Locked<'_, H>, worker: &mut Worker<H>) {
+        if let Some(connection) = slot.connection()
+            && connection.is_known
+        {
+            let _ = self.epoll.remove(&connection.served.socket);
+        }
+        if let Some(served) = self.slab.remove(slot) {
+            worker.hand_over(served);
+            self.gone();
+        }
+    }
+
+    /// Closes at once; every connection ends here or is handed over.
+    pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
+        if let Some(Connection { state: State::Lingering(_), .. }) = slot.connection() {
+            self.lingering.fetch_sub(1, Relaxed);
+        }
+        if let Some(served) = self.slab.remove(slot) {
+            worker.close(served, closing);
+            self.gone();
+        }
+    }
+
+    fn gone(&self) {
+        if self.slab.closed() && self.control.order() > Order::Run {
+            self.ring();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `fuse = "never"`: keta to the letter. Every boundary between two phases is a list, and every phase
+//! is done by threads of its own.
+//!
+//! One thread more, the watcher, waits in epoll for listeners and idle connections, and puts what is
+//! ready into the lists of accept and receive; it also keeps the time and takes orders. A thread of
+//! send stays with its connection while the client takes nothing, in poll on the socket and the
+//! bell. A connection is locked by whoever works on it; nobody else waits for that lock, but for a
+//! moment.
+
+mod connection;
+mod phases;
+mod slab;
+mod watcher;
+
+use super::lists::Lists;
+use super::{Core, Counters, Settings, Spawn, begin};
+use crate::accept::{Entrance, Listener};
+use crate::admission::Admission;
+use crate::blocking::{Make, Stock};
+use crate::control::{Control, Ended};
+use crate::timer::Wheel;
+use crate::worker;
+use forebay_conn::Handler;
+use forebay_control::allocation::Phase;
+use forebay_sys::epoll::Epoll;
+use slab::{Connection, Slab};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use watcher::Watcher;
+
+/// Places for connections that are refused and closed at once, beside those that are counted.
+const SPARE: usize = 64;
+
+/// The phases, their threads and the watcher.
+pub(super) struct Split<H: Handler> {
+    shared: Arc<Shared<H>>,
+    watcher: Watcher<H>,
+}
+
+/// What all threads share.
+struct Shared<H: Handler> {
+    lists: Arc<Lists<H::Job>>,
+    slab: Slab<H>,
+    epoll: Epoll,
+    entrance: RwLock<Entrance>,
+    admission: Arc<Admission>,
+    /// Listeners that rest, and until when.
+    paused: Mutex<Vec<(usize, u64)>>,
+    stock: Stock<H>,
+    control: Arc<Control>,
+    time: Mutex<Time>,
+    lingering: AtomicUsize,
+    ended: Mutex<Ended>,
+}
+
+/// The deadlines, and when the watcher looks at them next.
+struct Time {
+    wheel: Wheel,
+    next_ms: u64,
+}
+
+impl<H> Split<H>
+where
+    H: Handler + Send + 'static,
+    H::Body: Send,
+    H::Line: Send,
+    H::Job: Send,
+{
+    /// Through these listeners.
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub(super) fn new(
+        core: Core<H>,
+        listeners: Vec<Listener>,
+        settings: &Settings,
+    ) -> io::Result<Split<H>> {
+        let Core { make, settings: live, admission, control, counters } = core;
+        let now_ms = worker::read_clocks().monotonic_ms;
+        let shared = Arc::new(Shared {
+            lists: Arc::new(Lists::new(settings.allocation.initial)),
+            slab: Slab::new(settings.connections + live.get().lingering + SPARE),
+            epoll: Epoll::new()?,
+            entrance: RwLock::new(Entrance::new(listeners, Arc::clone(&admission))?),
+            admission,
+            paused: Mutex::default(),
+            stock: Stock::new(counted(make, counters), live, settings.allocation.most as usize),
+            control,
+            time: Mutex::new(Time { wheel: Wheel::new(now_ms), next_ms: now_ms }),
+            lingering: AtomicUsize::new(0),
+            ended: Mutex::default(),
+        });
+        let watcher = Watcher::new(Arc::clone(&shared))?;
+        Ok(Split { shared, watcher })
+    }
+
+    /// The lists of the phases.
+    pub(super) fn lists(&self) -> &Arc<Lists<H::Job>> {
+        &self.shared.lists
+    }
+
+    /// Begins a thread of a phase.
+    pub(super) fn spawner(&self) -> Spawn {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move |phase: Phase, number| {
+            let of_thread = Arc::clone(&shared);
+            begin(&shared.lists, phase, number, move || of_thread.work(phase, number))
+        })
+    }
+
+    /// Serves until the last connection has ended after an order to end.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait for events.
+    pub(super) fn run(self) -> io::Result<Ended> {
+        let Split { shared, watcher } = self;
+        watcher.run()?;
+        shared.lists.close();
+        shared.lists.wait_for_threads();
+        shared.stock.clear();
+        let ended = *shared.ended();
+        Ok(ended)
+    }
+}
+
+/// Handlers whose counters are among those of the pipeline.
+fn counted<H: Handler + 'static>(make: Make<H>, counters: Arc<Counters>) -> Make<H> {
+    Box::new(move || {
+        let (handler, metrics) = make();
+        counters.add(&metrics);
+        (handler, metrics)
+    })
+}
+
+/// Bytes of a descriptor.
+pub(super) const fn descriptor_bytes<H: Handler>() -> usize {
+    size_of::<Connection<H>>()
+}
+
+impl<H: Handler> Shared<H> {
+    fn time(&self) -> MutexGuard<'_, Time> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn paused(&self) -> MutexGuard<'_, Vec<(usize, u64)>> {
+        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the watcher.
+    fn ring(&self) {
+        self.control.bell(0).ring();
+    }
+
+    /// Whether one more connection may linger.
+    fn begin_linger(&self, most: usize) -> bool {
+        let may = self.lingering.fetch_add(1, Relaxed) < most;
+        if !may {
+            self.lingering.fetch_sub(1, Relaxed);
+        }
+        may
+    }
+}

@@ -1,0 +1,181 @@
+//! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
+
+use crate::worker::Served;
+use forebay_conn::{Await, Handler};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+
+/// Descriptors are made this many at a time. A limit of a million connections then costs memory
+/// only when they come; what was made is kept.
+const BLOCK: usize = 256;
+
+/// A connection and what must be known about it between two tasks.
+pub(super) struct Connection<H: Handler> {
+    pub(super) served: Served<H>,
+    pub(super) token: u64,
+    pub(super) state: State,
+    /// The epoll knows it.
+    pub(super) is_known: bool,
+    pub(super) deadline_ms: u64,
+    /// When the wheel will present it; 0 for never.
+    pub(super) timer_ms: u64,
+    /// What the deadline is for, and how many requests had been answered when it was set.
+    pub(super) awaited: Option<(Await, u32)>,
+}
+
+/// Where a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// In a list, or with a thread.
+    Moving,
+    /// In the epoll.
+    Watched,
+    /// A job is running for it.
+    InJob,
+    /// Writing is shut down; this many bytes may still be read and dropped.
+    Lingering(u64),
+}
+
+impl<H: Handler> Connection<H> {
+    pub(super) fn awaits(&self) -> Await {
+        match self.state {
+            State::InJob => Await::Job,
+            _ => self.served.awaits(),
+        }
+    }
+}
+
+/// Locked for whoever works on it.
+pub(super) type Locked<'s, H> = MutexGuard<'s, Slot<H>>;
+
+pub(super) struct Slot<H: Handler> {
+    generation: u32,
+    connection: Option<Connection<H>>,
+}
+
+/// All descriptors.
+pub(super) struct Slab<H: Handler> {
+    blocks: Box<[OnceLock<Block<H>>]>,
+    free: Mutex<Free>,
+    open: AtomicUsize,
+}
+
+type Block<H> = Box<[Mutex<Slot<H>>]>;
+
+struct Free {
+    places: Vec<u32>,
+    /// Places from here on were never used.
+    fresh: u32,
+}
+
+impl<H: Handler> Slab<H> {
+    /// Room for so many connections.
+    pub(super) fn new(connections: usize) -> Slab<H> {
+        let blocks = connections.div_ceil(BLOCK).clamp(1, u32::MAX as usize / BLOCK);
+        let slab = Slab {
+            blocks: (0..blocks).map(|_| OnceLock::new()).collect(),
+            free: Mutex::new(Free { places: Vec::with_capacity(BLOCK), fresh: 0 }),
+            open: AtomicUsize::new(0),
+        };
+        slab.block(0);
+        slab
+    }
+
+    fn block(&self, index: usize) -> Option<&Block<H>> {
+        let vacant = || Mutex::new(Slot { generation: 0, connection: None });
+        let block = self.blocks.get(index)?;
+        Some(block.get_or_init(|| (0..BLOCK).map(|_| vacant()).collect()))
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connections in it.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Takes a connection in. Gives it back if all places are taken.
+    pub(super) fn insert(&self, served: Served<H>) -> Result<Locked<'_, H>, Box<Served<H>>> {
+        let vacant = {
+            let mut free = self.free();
+            free.places.pop().or_else(|| {
+                let fresh = free.fresh;
+                let is_there = (fresh as usize) < self.blocks.len() * BLOCK;
+                free.fresh += u32::from(is_there);
+                is_there.then_some(fresh)
+            })
+        };
+        let Some(slot) = vacant.and_then(|place| self.slot(place)) else {
+            return Err(Box::new(served));
+        };
+        self.open.fetch_add(1, Ordering::AcqRel);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
+        let token = u64::from(slot.generation) << 32 | u64::from(vacant.unwrap_or(0));
+        slot.connection = Some(Connection {
+            served,
+            token,
+            state: State::Moving,
+            is_known: false,
+            deadline_ms: 0,
+            timer_ms: 0,
+            awaited: None,
+        });
+        Ok(slot)
+    }
+
+    fn slot(&self, place: u32) -> Option<&Mutex<Slot<H>>> {
+        let place = place as usize;
+        self.block(place / BLOCK)?.get(place % BLOCK)
+    }
+
+    /// The connection with this token, if it is still there; waits for whoever works on it.
+    pub(super) fn lock(&self, token: u64) -> Option<Locked<'_, H>> {
+        let slot = self.slot(token as u32)?.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.is(token).then_some(slot)
+    }
+
+    /// As [`lock`](Slab::lock); `Err` if somebody works on it.
+    pub(super) fn try_lock(&self, token: u64) -> Result<Option<Locked<'_, H>>, ()> {
+        let Some(slot) = self.slot(token as u32) else { return Ok(None) };
+        match slot.try_lock() {
+            Ok(slot) => Ok(slot.is(token).then_some(slot)),
+            Err(TryLockError::Poisoned(error)) => {
+                let slot = error.into_inner();
+                Ok(slot.is(token).then_some(slot))
+            }
+            Err(TryLockError::WouldBlock) => Err(()),
+        }
+    }
+
+    /// Takes a connection out.
+    pub(super) fn remove(&self, mut slot: Locked<'_, H>) -> Option<Served<H>> {
+        let connection = slot.connection.take()?;
+        drop(slot);
+        self.free().places.push(connection.token as u32);
+        Some(connection.served)
+    }
+
+    /// A connection that was taken out has been closed. Says whether none is left.
+    pub(super) fn closed(&self) -> bool {
+        self.open.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// All places that may hold a connection.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Mutex<Slot<H>>> {
+        self.blocks.iter().filter_map(OnceLock::get).flat_map(|block| block.iter())
+    }
+}
+
+impl<H: Handler> Slot<H> {
+    fn is(&self, token: u64) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.token == token)
+    }
+
+    /// The connection in it.
+    pub(super) fn connection(&mut self) -> Option<&mut Connection<H>> {
+        self.connection.as_mut()
+    }
+}

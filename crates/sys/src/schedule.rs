@@ -1,0 +1,65 @@
+//! What the scheduler says of a thread: how long it ran, and how long it waited for a core.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The scheduler's figures of one thread; anybody may read them while it lives.
+#[derive(Debug)]
+pub struct Figures(File);
+
+/// How a thread has spent its time since it began, in nanoseconds. The rest it slept or waited for
+/// something else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// On a core.
+    pub run_ns: u64,
+    /// Ready to run, while others had the cores.
+    pub runnable_ns: u64,
+}
+
+impl Figures {
+    /// Those of the calling thread.
+    ///
+    /// # Errors
+    /// A kernel without `CONFIG_SCHED_INFO`, no `/proc`, or no permission to open it.
+    pub fn of_this_thread() -> io::Result<Figures> {
+        let figures = Figures(File::open("/proc/thread-self/schedstat")?);
+        figures.read()?;
+        Ok(figures)
+    }
+
+    /// Its figures now; 1 to 4 ms behind if it runs.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub fn read(&self) -> io::Result<Spent> {
+        let mut text = [0; 96];
+        let count = self.0.read_at(&mut text, 0)?;
+        let text = std::str::from_utf8(&text[..count]).map_err(io::Error::other)?;
+        let mut numbers = text.split_ascii_whitespace().map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(run_ns)), Some(Ok(runnable_ns))) => Ok(Spent { run_ns, runnable_ns }),
+            _ => Err(io::Error::other("no scheduler figures")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn work_shows_and_sleep_does_not() {
+        let Ok(figures) = Figures::of_this_thread() else {
+            return eprintln!("SKIPPED: this kernel has no schedstat");
+        };
+        let begin_ns = clock::thread_cpu_ns();
+        while clock::thread_cpu_ns() - begin_ns < 30_000_000 {}
+        // figures are taken at ticks and when the thread sleeps
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let (spent, used_ns) = (figures.read().unwrap(), clock::thread_cpu_ns());
+        assert!(spent.run_ns >= 30_000_000 && spent.run_ns <= used_ns + 10_000_000, "{spent:?}");
+    }
+}
