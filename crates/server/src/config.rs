@@ -38,7 +38,9 @@ pub mod written;
 
 pub use account::Account;
 pub use address::{Listen, Loopback};
-pub use choice::{Access, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat};
+pub use choice::{
+    Access, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat,
+};
 pub use draft::Draft;
 pub use listener::Listener;
 pub use problem::{Problem, Wrong};
@@ -46,6 +48,7 @@ pub use site::Site;
 pub use units::{Rate, Size};
 pub use value::Count;
 
+use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
 use read::Reader;
 use std::fs::File;
@@ -164,6 +167,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// `helpers.*`
     pub helpers: Helpers,
+    /// `pipeline.*`
+    pub pipeline: Pipeline,
 }
 
 /// How long is waited for what.
@@ -251,6 +256,31 @@ pub struct Admin {
 pub struct Helpers {
     /// `helpers.threads`, for all loops together
     pub threads: u64,
+}
+
+/// What only the engine `pipeline` is told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pipeline {
+    /// `pipeline.fuse`
+    pub fuse: Fuse,
+    /// `pipeline.by`
+    pub by: By,
+    /// `pipeline.period`
+    pub period: Duration,
+    /// `pipeline.delay`
+    pub delay: Duration,
+    /// `pipeline.threads`, of all phases together; `auto` is 16 per core
+    pub threads: Count,
+    /// `pipeline.transfer`
+    pub transfer: u64,
+    /// `pipeline.accept`
+    pub accept: u64,
+    /// `pipeline.receive`
+    pub receive: u64,
+    /// `pipeline.process`
+    pub process: u64,
+    /// `pipeline.send`
+    pub send: u64,
 }
 
 /// The socket that commands come by.

@@ -15,9 +15,10 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::helpers::Helpers;
+use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::settings::{self, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
-use forebay_metrics::{Local, Totals};
+use forebay_metrics::{Gauge, Local, Totals};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +73,30 @@ impl Register {
     }
 }
 
+/// The figures of pipelines. They outlive them, as counters do.
+#[derive(Default)]
+pub struct Boards(Mutex<Vec<Arc<Board>>>);
+
+impl Boards {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Board>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a pipeline: one that nobody else writes to any more, or a new one. It becomes the first.
+    fn take(&self) -> Arc<Board> {
+        let mut boards = self.lock();
+        let free = boards.iter().position(|board| Arc::strong_count(board) == 1);
+        let board = free.map_or_else(Arc::default, |at| boards.remove(at));
+        boards.insert(0, Arc::clone(&board));
+        board
+    }
+
+    /// The figures of the pipeline that was started last; none if there never was one.
+    pub fn gauges(&self) -> Vec<(Gauge, u64)> {
+        self.lock().first().map_or_else(Vec::new, |board| board.gauges())
+    }
+}
+
 /// What all groups share.
 #[derive(Clone)]
 pub struct Common {
@@ -83,6 +108,8 @@ pub struct Common {
     pub register: Arc<Register>,
     /// Threads for jobs.
     pub helpers: Helpers<forebay_site::Job>,
+    /// What the controllers of pipelines show.
+    pub boards: Arc<Boards>,
 }
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.
@@ -166,6 +193,11 @@ impl Common {
                     Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
                 })
                 .collect::<io::Result<_>>()?,
+            Engine::Pipeline => {
+                let parts = self.pipeline(&plan, hands.collect(), &settings, &control);
+                let pipeline = Pipeline::new(parts)?;
+                vec![Task::new("pipeline", || pipeline.run())]
+            }
             Engine::Threads => {
                 let parts = self.blocking(&plan, hands.next(), &settings, &control);
                 vec![Task::new("threads", || threads::run(parts))]
@@ -197,6 +229,35 @@ impl Common {
             admission: Arc::clone(&self.admission),
             control: Arc::clone(control),
             threads: plan.workers,
+        }
+    }
+
+    fn pipeline(
+        &self,
+        plan: &GroupPlan,
+        entrances: Vec<Vec<Socket>>,
+        settings: &Arc<settings::Live>,
+        control: &Arc<Control>,
+    ) -> pipeline::Parts<FastLane> {
+        let common = self.clone();
+        let paths = match plan.pipeline.fuse {
+            Fuse::Auto => PATHS_OF_A_LOOP,
+            Fuse::Never => PATHS_OF_A_THREAD,
+        };
+        let make = move || {
+            let metrics = common.register.worker();
+            (common.handler(Arc::clone(&metrics), paths), metrics)
+        };
+        let register = Arc::clone(&self.register);
+        pipeline::Parts {
+            entrances,
+            make: Box::new(make),
+            count: Box::new(move || register.worker()),
+            settings: Arc::clone(settings),
+            admission: Arc::clone(&self.admission),
+            control: Arc::clone(control),
+            pipeline: plan.pipeline.clone(),
+            board: self.boards.take(),
         }
     }
 

@@ -1,9 +1,11 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
-use crate::config::{Config, Engine, KeepAliveLaw, Listen, Listener, Site};
+use crate::config::{By, Config, Engine, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
+use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
+use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use std::time::Duration;
@@ -31,12 +33,15 @@ pub struct GroupPlan {
     pub entrances: usize,
     /// What the engine keeps to.
     pub settings: Settings,
+    /// What it keeps to if it is a pipeline.
+    pub pipeline: pipeline::Settings,
 }
 
 impl GroupPlan {
     /// Whether workers made for `self` can go on for `other`, with its settings.
     pub fn serves(&self, other: &GroupPlan) -> bool {
         (&self.listen, self.engine, self.workers) == (&other.listen, other.engine, other.workers)
+            && (self.engine != Engine::Pipeline || self.pipeline == other.pipeline)
     }
 }
 
@@ -64,22 +69,34 @@ impl Plan {
         let open_files = config.cache.open_files.min(descriptors / 4);
         // refused connections that linger are not counted among those admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
-        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
-        let connections = config.limits.connections.or(spare.max(descriptors / 2));
         let workers: Vec<_> =
             config.listeners.iter().map(|listener| workers(listener, cores)).collect();
         let with_workers = || config.listeners.iter().zip(&workers);
+        // each thread of a pipeline has one
+        let meters: u64 = with_workers()
+            .filter(|(listener, _)| listener.engine == Engine::Pipeline)
+            .map(|(_, workers)| u64::from(allocation(config, *workers, cores).most))
+            .sum();
+        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + meters + open_files + lingering);
+        let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
         let places = with_workers().map(|(listener, workers)| match listener.engine {
-            Engine::Event => connections,
+            Engine::Event | Engine::Pipeline => connections,
             Engine::Pool | Engine::Threads => connections.min(*workers as u64),
         });
         let places = places.fold(0, u64::saturating_add).min(connections);
         let per_client = config.limits.connections_per_client.or((places / 2).max(1));
-        let loops = with_workers().map(|(listener, workers)| entrances(listener, *workers));
+        let loops = with_workers().map(|(listener, workers)| entrances(config, listener, *workers));
         let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
-        let groups =
-            with_workers().map(|(listener, workers)| group(config, listener, *workers, lingering));
+        let groups = with_workers().map(|(listener, workers)| {
+            let pipeline = pipeline::Settings {
+                fuse: config.pipeline.fuse,
+                is_fixed: config.pipeline.by == By::Fixed,
+                allocation: allocation(config, *workers, cores),
+                connections: as_usize(connections),
+            };
+            group(config, listener, *workers, lingering, pipeline)
+        });
         Plan {
             groups: groups.collect(),
             site: site(config, open_files),
@@ -94,7 +111,7 @@ impl Plan {
 /// Loops, threads, or most threads of a listener.
 fn workers(listener: &Listener, cores: usize) -> usize {
     let auto = match listener.engine {
-        Engine::Event => cores as u64,
+        Engine::Event | Engine::Pipeline => cores as u64,
         Engine::Pool => POOL_THREADS,
         Engine::Threads => MOST_THREADS,
     };
@@ -102,21 +119,34 @@ fn workers(listener: &Listener, cores: usize) -> usize {
 }
 
 /// How many of the workers accept for themselves.
-fn entrances(listener: &Listener, workers: usize) -> usize {
-    if listener.engine == Engine::Event { workers } else { 1 }
+fn entrances(config: &Config, listener: &Listener, workers: usize) -> usize {
+    match listener.engine {
+        Engine::Event => workers,
+        Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
+        // one socket keeps one thread busy
+        Engine::Pipeline => as_usize(config.pipeline.accept),
+        Engine::Pool | Engine::Threads => 1,
+    }
 }
 
-fn group(config: &Config, listener: &Listener, workers: usize, lingering: usize) -> GroupPlan {
+fn group(
+    config: &Config,
+    listener: &Listener,
+    workers: usize,
+    lingering: usize,
+    pipeline: pipeline::Settings,
+) -> GroupPlan {
     // a thread that lingers serves nobody
     let most_lingering = match listener.engine {
-        Engine::Event => usize::MAX,
+        Engine::Event | Engine::Pipeline => usize::MAX,
         Engine::Pool | Engine::Threads => (workers / 2).max(1),
     };
     GroupPlan {
         listen: listener.listen.clone(),
         engine: listener.engine,
         workers,
-        entrances: entrances(listener, workers),
+        entrances: entrances(config, listener, workers),
+        pipeline,
         settings: Settings {
             limits: limits(config),
             timeouts: timeouts(config),
@@ -126,6 +156,24 @@ fn group(config: &Config, listener: &Listener, workers: usize, lingering: usize)
             announce: config.keep_alive.announce,
             ..Settings::default()
         },
+    }
+}
+
+/// How the threads of a pipeline are allocated.
+fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Settings {
+    let config = &config.pipeline;
+    let preset = allocation::Settings::for_cores(as_u32(cores as u64));
+    let receive = if config.fuse == Fuse::Auto { workers as u64 } else { config.receive };
+    let initial = [config.accept, receive, config.process, config.send].map(as_u32);
+    let least = initial.iter().fold(0u32, |sum, count| sum.saturating_add(*count));
+    allocation::Settings {
+        law: if config.by == By::Delay { Law::Delay } else { Law::Queue },
+        period_ms: as_u32(config.period.as_millis() as u64),
+        initial,
+        most: as_u32(config.threads.or(preset.most.into())).max(least),
+        transfer: as_u32(config.transfer),
+        delay_us: as_u32(config.delay.as_micros() as u64),
+        ..preset
     }
 }
 
@@ -181,6 +229,10 @@ fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
     settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
     settings.cache.check_interval = config.cache.check_interval;
     settings
+}
+
+fn as_u32(number: u64) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
 }
 
 fn as_usize(number: u64) -> usize {

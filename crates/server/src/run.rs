@@ -187,6 +187,7 @@ impl Server {
                 config.sample.try_into().unwrap_or(u32::MAX),
             ),
             register,
+            boards: Arc::default(),
         };
         let mut admin_address = None;
         let admin = match config.admin.listen.0 {
@@ -580,19 +581,21 @@ fn start_line(
 fn snapshot(common: &Common, plan: &Plan, started_ms: u64) -> Snapshot {
     let arrangement = common.live.current();
     let content = arrangement.content.figures();
+    let mut gauges = vec![
+        (Gauge::Connections, common.admission.open() as u64),
+        (Gauge::CacheBytes, content.bytes),
+        (Gauge::CacheEntries, content.entries),
+        (Gauge::CacheEvictions, content.evictions),
+        (Gauge::CacheInvalidations, content.invalidations),
+        (Gauge::WatchedDirectories, content.watched_directories),
+        (Gauge::Helpers, common.helpers.threads() as u64),
+        (Gauge::LogDropped, arrangement.log.dropped()),
+        (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
+    ];
+    gauges.extend(common.boards.gauges());
     Snapshot {
         totals: common.register.totals(),
-        gauges: vec![
-            (Gauge::Connections, common.admission.open() as u64),
-            (Gauge::CacheBytes, content.bytes),
-            (Gauge::CacheEntries, content.entries),
-            (Gauge::CacheEvictions, content.evictions),
-            (Gauge::CacheInvalidations, content.invalidations),
-            (Gauge::WatchedDirectories, content.watched_directories),
-            (Gauge::Helpers, common.helpers.threads() as u64),
-            (Gauge::LogDropped, arrangement.log.dropped()),
-            (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
-        ],
+        gauges,
         info: vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("engine", plan.groups[0].engine.word().to_owned()),

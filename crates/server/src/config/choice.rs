@@ -3,6 +3,7 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, quote, wrong};
+use forebay_engine::pipeline::Fuse;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -32,6 +33,8 @@ pub enum Engine {
     /// One loop per core, readiness based.
     #[default]
     Event,
+    /// Four phases with a list and threads each.
+    Pipeline,
 }
 
 impl fmt::Display for Engine {
@@ -43,7 +46,32 @@ impl fmt::Display for Engine {
 impl Word for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
     const WORDS: &'static [&'static str] = forebay_engine::NAMES;
-    const MEANINGS: &'static [Engine] = &[Engine::Threads, Engine::Pool, Engine::Event];
+    const MEANINGS: &'static [Engine] =
+        &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Pipeline];
+}
+
+impl Word for Fuse {
+    const EXPECTED: &'static str = "\"auto\" or \"never\"";
+    const WORDS: &'static [&'static str] = &["auto", "never"];
+    const MEANINGS: &'static [Fuse] = &[Fuse::Auto, Fuse::Never];
+}
+
+/// By what the threads of a pipeline are allocated to its phases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// The counts at the start stay.
+    Fixed,
+    /// The lengths of the lists.
+    #[default]
+    Queue,
+    /// How long tasks wait in the lists.
+    Delay,
+}
+
+impl Word for By {
+    const EXPECTED: &'static str = "\"queue\", \"delay\" or \"fixed\"";
+    const WORDS: &'static [&'static str] = &["fixed", "queue", "delay"];
+    const MEANINGS: &'static [By] = &[By::Fixed, By::Queue, By::Delay];
 }
 
 /// How the time of idle connections shrinks under load.

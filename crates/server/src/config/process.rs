@@ -1,7 +1,9 @@
 //! The settings of the process: those that are not a listener's or a site's.
 
 use super::table::{Preset, Section, Setting};
-use super::{Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Sandbox, Timeouts};
+use super::{
+    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Pipeline, Sandbox, Timeouts,
+};
 
 impl Section for Config {
     const SETTINGS: &'static [Setting<Config>] = SETTINGS;
@@ -23,6 +25,7 @@ impl Section for Config {
             control: Control::default(),
             sandbox: Sandbox::default(),
             helpers: Helpers::default(),
+            pipeline: Pipeline::default(),
         }
     }
 }
@@ -284,5 +287,85 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "Most threads for work that may block, all loops together.",
         example: "64",
         at: |c| &mut c.helpers.threads,
+    },
+    Setting {
+        key: "pipeline.fuse",
+        preset: Preset::Value("auto"),
+        range: None,
+        meaning: "How the phases of a request are joined in the engine pipeline: by calls while nothing waits (auto), or always by lists (never).",
+        example: "\"never\"",
+        at: |c| &mut c.pipeline.fuse,
+    },
+    Setting {
+        key: "pipeline.by",
+        preset: Preset::Value("queue"),
+        range: None,
+        meaning: "By what the pipeline gives threads to its phases: the lengths of their lists (queue), the time tasks wait there (delay), or not at all (fixed).",
+        example: "\"delay\"",
+        at: |c| &mut c.pipeline.by,
+    },
+    Setting {
+        key: "pipeline.period",
+        preset: Preset::Value("100ms"),
+        range: Some(("10ms", "10s")),
+        meaning: "How often the pipeline decides about its threads.",
+        example: "\"50ms\"",
+        at: |c| &mut c.pipeline.period,
+    },
+    Setting {
+        key: "pipeline.delay",
+        preset: Preset::Value("1ms"),
+        range: Some(("1ms", "10s")),
+        meaning: "How long tasks of the pipeline may wait in a list, by \"delay\".",
+        example: "\"5ms\"",
+        at: |c| &mut c.pipeline.delay,
+    },
+    Setting {
+        key: "pipeline.threads",
+        preset: Preset::Value("auto"),
+        range: Some(("4", "4096")),
+        meaning: "Most threads of all phases of the pipeline together; auto is 16 per core. Never less than the phases have at the start.",
+        example: "64",
+        at: |c| &mut c.pipeline.threads,
+    },
+    Setting {
+        key: "pipeline.transfer",
+        preset: Preset::Value("2"),
+        range: Some(("1", "64")),
+        meaning: "Threads that move from one phase of the pipeline to another at a time, when all are in use.",
+        example: "4",
+        at: |c| &mut c.pipeline.transfer,
+    },
+    Setting {
+        key: "pipeline.accept",
+        preset: Preset::Value("1"),
+        range: Some(("1", "64")),
+        meaning: "Threads of the pipeline that accept, at the start and at low load; not with fuse = \"auto\", where loops do.",
+        example: "2",
+        at: |c| &mut c.pipeline.accept,
+    },
+    Setting {
+        key: "pipeline.receive",
+        preset: Preset::Value("1"),
+        range: Some(("1", "1024")),
+        meaning: "Threads of the pipeline that receive, at the start and at low load; not with fuse = \"auto\", where loops do.",
+        example: "2",
+        at: |c| &mut c.pipeline.receive,
+    },
+    Setting {
+        key: "pipeline.process",
+        preset: Preset::Value("1"),
+        range: Some(("1", "1024")),
+        meaning: "Threads of the pipeline that find answers, at the start and at low load.",
+        example: "4",
+        at: |c| &mut c.pipeline.process,
+    },
+    Setting {
+        key: "pipeline.send",
+        preset: Preset::Value("1"),
+        range: Some(("1", "1024")),
+        meaning: "Threads of the pipeline that send, at the start and at low load.",
+        example: "4",
+        at: |c| &mut c.pipeline.send,
     },
 ];
