@@ -14,6 +14,7 @@
 //! | [`wrk`] | the client |
 //! | [`cpu`] | processor time of processes and cores |
 //! | [`row`] | one measurement and what is wrong with it |
+//! | [`engines`] | the engines beside one another, in other workloads |
 //! | [`summary`] | medians, spreads, ratios, goals as markdown |
 //! | [`measure`] | rounds, cases and servers interleaved |
 //! | [`machine`] | what everything ran on |
@@ -32,6 +33,7 @@
 pub mod case;
 pub mod content;
 pub mod cpu;
+pub mod engines;
 pub mod error;
 pub mod machine;
 pub mod measure;

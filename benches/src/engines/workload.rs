@@ -1,0 +1,115 @@
+//! What the engines are asked to do.
+
+use crate::content::body;
+use crate::{Error, engines::cold};
+use forebay_load::{Draft, Plan, Target};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Clients that take a large file slowly, beside those that are measured.
+const SLOW_RECEIVERS: u32 = 1000;
+/// What each of them takes.
+const SLOW_RATE: &str = "400kbit/s";
+/// Bytes of what they fetch: at their rate it lasts longer than a measurement.
+const LARGE_BYTES: usize = 16 << 20;
+
+/// One workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// 1 KB from memory on connections that are kept.
+    Small,
+    /// 10 KB from memory on connections that are kept.
+    Medium,
+    /// Files of 64 KiB, more of them than memory holds, in random order.
+    Cold,
+    /// 10 KB from memory, while others take a large file slowly.
+    Slow,
+    /// 10 KB, a connection for each request.
+    Close,
+}
+
+/// All, in the order of the tables.
+pub const ALL: [Workload; 5] =
+    [Workload::Small, Workload::Medium, Workload::Cold, Workload::Slow, Workload::Close];
+
+impl Workload {
+    /// As `--workloads` takes it and the tables show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Small => "1k",
+            Workload::Medium => "10k",
+            Workload::Cold => "cold",
+            Workload::Slow => "slow",
+            Workload::Close => "close",
+        }
+    }
+
+    /// Connections besides those that are measured.
+    pub fn background(self) -> u32 {
+        if self == Workload::Slow { SLOW_RECEIVERS } else { 0 }
+    }
+
+    /// The load on a server at `port`: the group that is measured comes first.
+    ///
+    /// # Errors
+    /// When the load generator does not take it.
+    pub fn plan(
+        self,
+        port: u16,
+        connections: u32,
+        seconds: u64,
+        core: usize,
+    ) -> Result<Plan, Error> {
+        let base = Target::parse(&format!("http://127.0.0.1:{port}/")).map_err(client)?;
+        let mut measured = Draft::new("measured", Some(&base));
+        measured.set("connections", &connections.to_string());
+        if connections > 1000 {
+            measured.set("ramp", "1s");
+        }
+        match self {
+            Workload::Small => measured.set("url", "/1k.html"),
+            Workload::Medium | Workload::Slow => measured.set("url", "/10k.html"),
+            Workload::Cold => measured.set("urls", &cold::urls().to_string_lossy()),
+            Workload::Close => {
+                measured.set("url", "/10k.html");
+                measured.set("per_connection", "1");
+            }
+        }
+        measured.set("timeout", "30s");
+        let mut groups = vec![measured.finish().map_err(client)?];
+        if self.background() > 0 {
+            let mut slow = Draft::new("slow", Some(&base));
+            slow.set("connections", &self.background().to_string());
+            slow.set("url", "/large.bin");
+            slow.set("receive", SLOW_RATE);
+            slow.set("timeout", "600s");
+            groups.push(slow.finish().map_err(client)?);
+        }
+        let warmup = if connections > 1000 { 3 } else { 1 };
+        Ok(Plan {
+            duration: Duration::from_secs(seconds),
+            warmup: Duration::from_secs(warmup),
+            drain: Duration::from_secs(1),
+            cores: vec![core],
+            groups,
+            ..Plan::default()
+        })
+    }
+}
+
+/// Writes the files of the workloads that are not cold.
+///
+/// # Errors
+/// When the disk does not take them.
+pub fn write(root: &Path) -> Result<(), Error> {
+    for (name, bytes) in [("1k.html", 1024), ("10k.html", 10 * 1024), ("large.bin", LARGE_BYTES)] {
+        let path = root.join(name);
+        fs::write(&path, body(bytes)).map_err(Error::io("cannot write", &path))?;
+    }
+    Ok(())
+}
+
+fn client(error: impl std::fmt::Display) -> Error {
+    Error::Client(error.to_string())
+}
