@@ -95,9 +95,16 @@ impl Preference {
         Preference { weights }
     }
 
+    /// How much the client likes this coding, in thousandths; `None` if it does not take it. 0 is
+    /// an identity that is only not excluded.
+    #[inline]
+    pub fn weight(&self, coding: Coding) -> Option<u16> {
+        self.weights[coding as usize]
+    }
+
     /// Whether the client takes an answer in this coding.
     pub fn accepts(&self, coding: Coding) -> bool {
-        self.weights[coding as usize].is_some()
+        self.weight(coding).is_some()
     }
 
     /// The best of the variants that exist, each with the size of its body in bytes: the highest
@@ -249,6 +256,10 @@ mod tests {
         let both = preference("Accept-Encoding: gzip;q=0.5\r\nX: y\r\naccept-encoding: br\r\n");
         assert!(both.accepts(Coding::Gzip) && both.accepts(Coding::Br));
         assert!(!both.accepts(Coding::Zstd));
+        assert_eq!(
+            [Coding::Gzip, Coding::Br, Coding::Identity].map(|at| both.weight(at)),
+            [Some(500), Some(1000), Some(0)]
+        );
         assert_eq!(preference(""), Preference::IDENTITY_ONLY);
         assert_eq!(preference("Accept-Encoding:\r\n"), Preference::IDENTITY_ONLY);
     }

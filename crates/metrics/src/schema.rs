@@ -111,6 +111,7 @@ schema! {
         Open = "forebay_activity_seconds" "activity=\"open\"", "Sampled time per activity.";
         Stat = "forebay_activity_seconds" "activity=\"fstat\"", "Sampled time per activity.";
         Load = "forebay_activity_seconds" "activity=\"load\"", "Sampled time per activity.";
+        Compute = "forebay_activity_seconds" "activity=\"compute\"", "Sampled time per activity.";
         Sendfile = "forebay_activity_seconds" "activity=\"sendfile\"", "Sampled time per activity.";
         Send = "forebay_activity_seconds" "activity=\"send\"", "Sampled time per activity.";
         Close = "forebay_activity_seconds" "activity=\"close\"", "Sampled time per activity.";

@@ -2,6 +2,7 @@
 
 use crate::bake::{length_line, line};
 use crate::body::{Body, Part, Source};
+use crate::compress::Choice;
 use crate::entry::{Entry, Found, Variant, What};
 use crate::pages::Pages;
 use foldhash::fast::RandomState;
@@ -42,11 +43,19 @@ impl Boundaries {
 }
 
 impl Answer<'_> {
-    /// Writes the answer.
+    /// Writes the answer, unless the variant that belongs in the place returned must be made first.
     #[inline]
-    pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) {
+    pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Option<usize> {
         match &entry.what {
-            What::Found(found) => self.found(found, reply),
+            What::Found(found) => match choose(found, self.head) {
+                Chosen::Variant(index) => self.found(found, index, reply),
+                Chosen::Make(place) => return Some(place),
+                Chosen::None => {
+                    let text =
+                        "None of the codings this file exists in is acceptable to the client";
+                    self.pages.plain(406, text, reply);
+                }
+            },
             What::Missing => self.pages.missing(reply),
             What::Denied => self.pages.denied(reply),
             What::Redirect(head) => self.redirect(head, reply),
@@ -55,14 +64,11 @@ impl Answer<'_> {
                 self.pages.plain(*status, text, reply);
             }
         }
+        None
     }
 
     #[inline]
-    fn found(self, found: &Found, reply: &mut Reply<'_, Body>) {
-        let Some(index) = choose(found, self.head) else {
-            let text = "None of the codings this file exists in is acceptable to the client";
-            return self.pages.plain(406, text, reply);
-        };
+    fn found(self, found: &Found, index: usize, reply: &mut Reply<'_, Body>) {
         let Some(variant) = found.variant(index) else { return };
         match condition::evaluate(self.head, &variant.etag, variant.last_modified) {
             Outcome::Proceed => {}
@@ -151,17 +157,41 @@ impl Answer<'_> {
     }
 }
 
+/// What the client is answered with.
+enum Chosen {
+    /// The variant with this index.
+    Variant(usize),
+    /// The variant for this place, which must be made first.
+    Make(usize),
+    /// It accepts none.
+    None,
+}
+
 /// The variant the client likes best. Without siblings only a client that gives weights can have
 /// excluded the one there is, and few do.
 #[inline]
-fn choose(found: &Found, head: &Head<'_>) -> Option<usize> {
+fn choose(found: &Found, head: &Head<'_>) -> Chosen {
+    let has_field = head.has(Name::AcceptEncoding);
     let gives_weights = || head.values(Name::AcceptEncoding).any(|value| value.contains(&b';'));
-    if found.encoded.is_empty() && !(head.has(Name::AcceptEncoding) && gives_weights()) {
-        return Some(0);
+    let is_alone = found.encoded.is_empty() && found.on_demand.is_none();
+    if !has_field && found.encoded.is_empty() || is_alone && !gives_weights() {
+        return Chosen::Variant(0);
     }
-    let available = found.variants().map(|variant| (variant.coding, variant.size));
-    let coding = Preference::of(head).choose(available)?;
-    found.variants().position(|variant| variant.coding == coding)
+    let preference = Preference::of(head);
+    let files = found.variants().map(|variant| (variant.coding, variant.size));
+    let choice = match &found.on_demand {
+        Some(on_demand) => on_demand.choose(&preference, files),
+        None => preference.choose(files).map(Choice::File),
+    };
+    match choice {
+        Some(Choice::File(coding)) => {
+            let index = found.variants().position(|variant| variant.coding == coding);
+            index.map_or(Chosen::None, Chosen::Variant)
+        }
+        Some(Choice::Made(place)) => Chosen::Variant(found.made_index(place)),
+        Some(Choice::Make(place)) => Chosen::Make(place),
+        None => Chosen::None,
+    }
 }
 
 /// A byte of a query as it may stand in a URL (RFC 3986 §3.4); clients send more than that.

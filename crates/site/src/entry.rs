@@ -1,5 +1,6 @@
 //! One cached answer: everything about one normalised path.
 
+use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
@@ -54,6 +55,8 @@ pub(crate) struct Entry {
     /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
     /// its files are looked at again.
     fresh_until_ms: AtomicU64,
+    /// What was made of it since it was put into the store. Changed by the store only.
+    pub(crate) made_bytes: AtomicU64,
 }
 
 /// Its files changed, or it was evicted.
@@ -79,19 +82,28 @@ pub(crate) enum What {
 pub(crate) struct Found {
     pub(crate) identity: Variant,
     pub(crate) encoded: Vec<Variant>,
+    /// What can be made of it besides.
+    pub(crate) on_demand: Option<Box<OnDemand>>,
 }
 
 impl Found {
-    /// Variant 0 is the identity.
+    /// Variant 0 is the identity; those made on demand come after those that files have.
     #[inline]
     pub(crate) fn variant(&self, index: usize) -> Option<&Variant> {
-        match index.checked_sub(1) {
-            None => Some(&self.identity),
-            Some(index) => self.encoded.get(index),
+        let Some(index) = index.checked_sub(1) else { return Some(&self.identity) };
+        match index.checked_sub(self.encoded.len()) {
+            None => self.encoded.get(index),
+            Some(place) => self.on_demand.as_ref()?.variant(place),
         }
     }
 
-    pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> {
+    /// The number of the variant that is made on demand for this place.
+    pub(crate) fn made_index(&self, place: usize) -> usize {
+        1 + self.encoded.len() + place
+    }
+
+    /// The variants that files have.
+    pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> + Clone {
         std::iter::once(&self.identity).chain(&self.encoded)
     }
 }
@@ -160,6 +172,11 @@ impl Variant {
         file::stamp_known(file.as_fd()).is_ok_and(|now| is_unchanged(&self.stamp, &now))
     }
 
+    /// What its heads and its body in memory cost to keep, in bytes.
+    pub(crate) fn weight(&self) -> u64 {
+        (self.ready.len() + self.not_modified.len()) as u64
+    }
+
     pub(crate) fn is_weak(&self) -> bool {
         self.etag.starts_with(b"W/")
     }
@@ -172,7 +189,8 @@ impl Entry {
             What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
         };
-        Entry { key, what, is_on_disk, fresh_until_ms: AtomicU64::new(1) }
+        let fresh_until_ms = AtomicU64::new(1);
+        Entry { key, what, is_on_disk, fresh_until_ms, made_bytes: AtomicU64::new(0) }
     }
 
     /// Whether every open file is still what its head says. One system call for each.
@@ -209,10 +227,11 @@ impl Entry {
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
         // the path stands in the graph of directories once more
         let mut weight = OVERHEAD_BYTES + 2 * self.key.path.len() as u64;
+        weight += self.made_bytes.load(Relaxed);
         match &self.what {
             What::Found(found) => {
                 for variant in found.variants() {
-                    weight += (variant.ready.len() + variant.not_modified.len()) as u64;
+                    weight += variant.weight();
                     weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
                 }
             }

@@ -20,6 +20,7 @@
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
 //! | `job`, `load`, `bake` | making an entry: open, read, write its heads |
+//! | `compress` | bodies in codings that no file has |
 //! | `content`, `watch`, `graph`, `root` | keeping entries true |
 //!
 //! It deliberately knows no connection and no virtual hosts yet, and never lists a directory.
@@ -42,6 +43,7 @@
 mod answer;
 mod bake;
 mod body;
+mod compress;
 mod content;
 mod disk;
 mod entry;

@@ -1,6 +1,7 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
 use crate::bake::{self, Common, WEAK_NS};
+use crate::compress::OnDemand;
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
@@ -211,10 +212,11 @@ impl Reader<'_> {
             return Err(Trouble::Gone);
         };
         let content_type = bake::content_type(path);
+        let on_demand = self.on_demand(files, &content_type);
         let common = Common {
             constant: &self.content.pages.constant,
             content_type: &content_type,
-            varies: !siblings.is_empty(),
+            varies: !siblings.is_empty() || on_demand.is_some(),
             now_ns: now_ns(),
         };
         let identity = self.variant(&common, Coding::Identity, path)?;
@@ -227,7 +229,25 @@ impl Reader<'_> {
                 Err(_) => {}
             }
         }
-        Ok(What::Found(Found { identity, encoded }))
+        // what is sent from the disk stays as it is
+        let on_demand = on_demand.filter(|_| identity.memory().is_some()).map(Box::new);
+        Ok(What::Found(Found { identity, encoded, on_demand }))
+    }
+
+    /// Codings that the files do not have. Without a cache each request would compress anew, so
+    /// there are none.
+    fn on_demand(
+        &self,
+        files: &[(Coding, Vec<u8>, Stamp)],
+        content_type: &str,
+    ) -> Option<OnDemand> {
+        let (_, _, stamp) = files.first()?;
+        if !self.content.store.is_on() || stamp.size > self.most_in_memory() {
+            return None;
+        }
+        let wanted = &self.content.settings.sites[0].compress;
+        let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
+        OnDemand::new(wanted, &present, content_type, stamp.size)
     }
 
     fn variant(

@@ -99,8 +99,11 @@ impl Site {
         }
         let (source, pages) = (Source::Slot(ticket), &self.content.pages);
         let boundaries = &mut self.boundaries;
-        Answer { pages, head: request.head, source, boundaries }.write(entry, reply);
-        Outcome::Replied
+        let answer = Answer { pages, head: request.head, source, boundaries };
+        match answer.write(entry, reply) {
+            None => Outcome::Replied,
+            Some(place) => compress(&self.content, entry, place),
+        }
     }
 
     /// There is one site until there are virtual hosts.
@@ -157,8 +160,11 @@ impl Site {
         let source = Source::Held(Arc::clone(&entry));
         let pages = &self.content.pages;
         let boundaries = &mut self.boundaries;
-        Answer { pages, head: request.head, source, boundaries }.write(&entry, reply);
-        Outcome::Replied
+        let answer = Answer { pages, head: request.head, source, boundaries };
+        match answer.write(&entry, reply) {
+            None => Outcome::Replied,
+            Some(place) => compress(&self.content, &entry, place),
+        }
     }
 
     /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
@@ -215,6 +221,12 @@ impl Site {
             self.front.sweep(self.now_ms);
         }
     }
+}
+
+#[cold]
+fn compress(content: &Arc<Content>, entry: &Arc<Entry>, place: usize) -> Outcome<Job> {
+    let (content, entry) = (Arc::clone(content), Arc::clone(entry));
+    Outcome::Job(Job(Work::Compress { content, entry, place }))
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then

@@ -4,8 +4,8 @@ use crate::entry::{Asked, Entry, Key};
 use crate::settings;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of an ordinary answer; the cache sizes its tables by it.
 const TYPICAL_BYTES: u64 = 8 * 1024;
@@ -14,6 +14,8 @@ const TYPICAL_BYTES: u64 = 8 * 1024;
 pub(crate) struct Store {
     cache: Option<Cache<Key, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
     evicted: Arc<AtomicU64>,
+    /// Held while an entry grows, so that it grows by one thing at a time.
+    growing: Mutex<()>,
 }
 
 #[derive(Clone)]
@@ -58,7 +60,7 @@ impl Store {
                 Evictions { count: Arc::clone(&evicted) },
             )
         });
-        Store { cache, evicted }
+        Store { cache, evicted, growing: Mutex::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -81,6 +83,22 @@ impl Store {
     pub(crate) fn insert(&self, entry: Arc<Entry>) {
         if let Some(cache) = &self.cache {
             cache.insert(entry.key.clone(), entry);
+        }
+    }
+
+    /// Lets the entry weigh so many bytes more. The cache counts a weight when an entry comes and
+    /// when it goes, so the entry is outside while it changes.
+    pub(crate) fn grow(&self, entry: &Arc<Entry>, bytes: u64) {
+        let Some(cache) = &self.cache else { return };
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_in = cache.remove_if(&entry.key, |held| Arc::ptr_eq(held, entry)).is_some();
+        entry.made_bytes.fetch_add(bytes, Relaxed);
+        if was_in {
+            cache.insert(entry.key.clone(), Arc::clone(entry));
+            // its files may have changed while it could not be found
+            if entry.is_dead() {
+                self.remove(entry);
+            }
         }
     }
 
@@ -140,6 +158,34 @@ mod tests {
         let alive = entries.iter().filter(|entry| !entry.is_dead()).count() as u64;
         assert_eq!(alive, store.entries());
         assert_eq!(store.evictions() + alive, 1000);
+    }
+
+    #[test]
+    fn what_grows_stays_within_the_bound() {
+        let store = Store::new(&settings::Cache { bytes: 1 << 20, ..Default::default() });
+        let entries: Vec<_> = (0..100).map(|n| entry(&format!("/{n}"))).collect();
+        entries.iter().for_each(|entry| store.insert(Arc::clone(entry)));
+        let before = store.bytes();
+        store.grow(&entries[0], 5000);
+        assert_eq!(store.bytes(), before + 5000);
+        assert!(!entries[0].is_dead());
+        entries.iter().for_each(|entry| store.grow(entry, 50_000));
+        assert!(store.bytes() <= 1 << 20);
+        assert!(store.evictions() > 70);
+        // the weights that were counted are those that go
+        assert!(store.flush(0) > 5);
+        assert_eq!((store.bytes(), store.entries()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_not_in_the_store_does_not_come_back() {
+        let store = Store::new(&settings::Cache::default());
+        let (gone, dead) = (entry("/a"), entry("/b"));
+        store.insert(Arc::clone(&dead));
+        dead.kill();
+        store.grow(&gone, 100);
+        store.grow(&dead, 100);
+        assert_eq!((store.bytes(), store.entries()), (0, 0));
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub(crate) struct Answered {
     pub(crate) body: Vec<u8>,
     /// Whether it needed the file system.
     pub(crate) is_miss: bool,
+    /// How many jobs it needed.
+    pub(crate) jobs: u32,
 }
 
 impl Answered {
@@ -89,6 +91,8 @@ pub(crate) struct Client {
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
     pub(crate) now_ms: u64,
     metrics: Arc<Local>,
+    /// Jobs that were done for it.
+    jobs: u32,
 }
 
 impl Client {
@@ -105,7 +109,7 @@ impl Client {
         let now_ms = 1_000_000;
         let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
-        Client { content, site, notices, now_ms, metrics }
+        Client { content, site, notices, now_ms, metrics, jobs: 0 }
     }
 
     /// Another loop over the same content.
@@ -114,7 +118,7 @@ impl Client {
         let metrics = Arc::new(Local::default());
         let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
-        Client { content, site, notices, now_ms: self.now_ms, metrics }
+        Client { content, site, notices, now_ms: self.now_ms, metrics, jobs: 0 }
     }
 
     /// Lets time pass for the loop, not for the file system.
@@ -139,6 +143,7 @@ impl Client {
     /// The same; `None` if the file changed while it was sent, and the connection would be reset.
     pub(crate) fn try_ask(&mut self, method: &str, target: &str, fields: &str) -> Option<Answered> {
         let misses = self.metrics.get(Counter::CacheMisses);
+        let jobs = self.jobs;
         let (mut out, status) = self.begin(method, target, fields);
         if let Some(body) = out.body.as_mut() {
             self.site.hold(body);
@@ -154,6 +159,7 @@ impl Client {
             head: String::from_utf8(out.bytes[..end].to_vec()).unwrap(),
             body: out.bytes[end..].to_vec(),
             is_miss: self.metrics.get(Counter::CacheMisses) > misses,
+            jobs: self.jobs - jobs,
         })
     }
 
@@ -176,7 +182,10 @@ impl Client {
             let mut reply = Reply::new(&mut out, &date, true);
             match self.site.process(&request, done.take(), &mut reply) {
                 Outcome::Replied => break,
-                Outcome::Job(job) => done = Some(run(job)),
+                Outcome::Job(job) => {
+                    self.jobs += 1;
+                    done = Some(run(job));
+                }
                 Outcome::HandOver => panic!("nothing is handed over"),
             }
         }
@@ -234,6 +243,16 @@ impl Client {
 
     pub(crate) fn has_noticed(&self, what: &str) -> bool {
         self.notices.lock().unwrap().iter().any(|notice| notice.starts_with(what))
+    }
+}
+
+/// Calls `f` with the head of a GET with these fields, which are whole lines.
+pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
+    let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let mut lines = Lines::new();
+    match Head::parse(text.as_bytes(), &mut lines, &Limits::default()).unwrap() {
+        Parsed::Complete(head) => f(&head),
+        Parsed::Partial => panic!("not a whole head: {text}"),
     }
 }
 
