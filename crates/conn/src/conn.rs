@@ -1,6 +1,6 @@
 //! One connection: what is remembered between two events, and what is to be done next.
 
-use crate::handler::{Handler, Job, Outcome, Peer, Request, Verdict};
+use crate::handler::{Handler, Job, Outcome, Peer, Request, Stages, Verdict};
 use crate::input::Input;
 use crate::proxy;
 use crate::reply::{Out, Reply};
@@ -121,9 +121,11 @@ pub struct Conn<H: Handler> {
     /// The head of a request that cannot be answered yet.
     parked: Vec<u8>,
     job: Option<H::Job>,
-    /// The log line of the answer whose body is being sent.
+    /// The log line of the last answer written, until that is sent.
     line: Option<H::Line>,
     body_sent_bytes: u64,
+    /// Of the request that is being received or processed; 0 where it has not come to that.
+    stages: Stages,
     served: u32,
     /// Seconds the client was told that the connection is kept.
     announced_s: u32,
@@ -168,6 +170,7 @@ impl<H: Handler> Default for Conn<H> {
             job: None,
             line: None,
             body_sent_bytes: 0,
+            stages: Stages::default(),
             served: 0,
             announced_s: 0,
             input_ended: false,
@@ -295,6 +298,9 @@ impl<H: Handler> Conn<H> {
             }
         };
         let Some(used) = used else {
+            if self.stages.begun_ns == 0 {
+                self.stages.begun_ns = cx.handler.tick();
+            }
             self.searched = input.len();
             return Some(Step::Receive);
         };
@@ -312,6 +318,7 @@ impl<H: Handler> Conn<H> {
     ) {
         let bytes = &input.bytes()[..head.len];
         let request = Request { head, peer: cx.peer };
+        self.received(cx);
         match cx.handler.verdict(&request) {
             Verdict::Admit(_) => {}
             Verdict::Refuse(status) => return self.refuse_request(cx, &request, status),
@@ -357,6 +364,7 @@ impl<H: Handler> Conn<H> {
                 if !done {
                     return Some(Step::Receive);
                 }
+                self.received(cx);
                 if ANSWERS {
                     return self.answer_parked(cx, input);
                 }
@@ -476,7 +484,16 @@ impl<H: Handler> Conn<H> {
         self.state = State::Last(Closing::Linger);
     }
 
-    /// An answer is in [`Out`]: count it and log it.
+    /// What there is to receive of the request is there.
+    fn received<S>(&mut self, cx: &mut Context<'_, H, S>) {
+        let complete_ns = cx.handler.tick();
+        if self.stages.begun_ns == 0 {
+            self.stages.begun_ns = complete_ns;
+        }
+        self.stages.complete_ns = complete_ns;
+    }
+
+    /// An answer is in [`Out`]: count it and begin its log line.
     fn written<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -487,14 +504,13 @@ impl<H: Handler> Conn<H> {
         self.served += 1;
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
-        if let Some(line) = cx.handler.line(cx.peer, request, status) {
-            if cx.out.body.is_some() {
-                self.line = Some(line);
-                self.body_sent_bytes = 0;
-            } else {
-                cx.handler.log(line, body_bytes);
-            }
+        self.sent(cx.handler);
+        if self.stages.complete_ns == 0 {
+            self.received(cx);
         }
+        let stages = std::mem::take(&mut self.stages);
+        self.line = cx.handler.line(cx.peer, request, status, stages);
+        self.body_sent_bytes = if cx.out.body.is_some() { 0 } else { body_bytes };
     }
 
     fn park(&mut self, head: &[u8]) {
@@ -529,7 +545,8 @@ impl<H: Handler> Conn<H> {
         self.body_sent_bytes += count;
     }
 
-    /// All of [`Out`] has been sent, or never will be: the open log line is written.
+    /// All of [`Out`] has been sent, or never will be: the open log line ends.
+    #[inline]
     pub fn sent(&mut self, handler: &mut H) {
         if let Some(line) = self.line.take() {
             handler.log(line, self.body_sent_bytes);

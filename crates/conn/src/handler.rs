@@ -71,6 +71,12 @@ pub trait Handler {
     /// A job that brings the next bytes of a file piece into memory.
     fn warm(&mut self, body: &Self::Body) -> Self::Job;
 
+    /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages
+    /// of a request take; else 0. Asked twice or three times for each request.
+    fn tick(&mut self) -> u64 {
+        0
+    }
+
     /// Begins a log line for a request that is being answered; `None` if nothing is logged.
     /// `request` is `None` when no head could be read.
     fn line(
@@ -78,9 +84,11 @@ pub trait Handler {
         peer: &Peer,
         request: Option<&Request<'_>>,
         status: u16,
+        stages: Stages,
     ) -> Option<Self::Line>;
 
-    /// Ends a log line: `body_bytes` of the answer's body were sent.
+    /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
+    /// answers that leave together only the last waits for that.
     fn log(&mut self, line: Self::Line, body_bytes: u64);
 
     /// A request that is not ours leaves with its socket and all bytes read so far.
@@ -135,6 +143,16 @@ pub struct Rank(pub u8);
 impl Rank {
     /// The rank served first, and the only one until there are classes.
     pub const FIRST: Rank = Rank(0);
+}
+
+/// When a request came, as [`Handler::tick`] told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// When its first bytes were there.
+    pub begun_ns: u64,
+    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
+    /// and it had no body.
+    pub complete_ns: u64,
 }
 
 /// The time, read once per turn of a loop.

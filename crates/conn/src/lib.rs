@@ -27,6 +27,6 @@ pub mod proxy;
 pub mod reply;
 
 pub use conn::{Await, Closing, Conn, Context, Limits, Step};
-pub use handler::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Request, Verdict};
+pub use handler::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Request, Stages, Verdict};
 pub use input::Input;
 pub use reply::{Out, Reply};

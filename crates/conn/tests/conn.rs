@@ -76,7 +76,7 @@ impl Handler for Echo {
         Work
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16) -> Option<u16> {
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16, _: Stages) -> Option<u16> {
         Some(status)
     }
 

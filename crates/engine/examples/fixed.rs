@@ -1,7 +1,7 @@
 //! The smallest server: one engine, one handler, one answer. `cargo run --release --example fixed`
 //! serves it on http://127.0.0.1:8081 until it is killed.
 
-use forebay_conn::{Handler, Job, Outcome, Peer, Piece, Reply, Request};
+use forebay_conn::{Handler, Job, Outcome, Peer, Piece, Reply, Request, Stages};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::Control;
@@ -75,7 +75,7 @@ impl Handler for Fixed {
         match *body {}
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16) -> Option<()> {
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16, _: Stages) -> Option<()> {
         None
     }
 

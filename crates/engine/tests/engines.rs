@@ -132,7 +132,7 @@ impl Handler for Paths {
         unreachable!("nothing here is a file")
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16) -> Option<u16> {
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16, _: Stages) -> Option<u16> {
         Some(status)
     }
 

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`schema`] | names, units, help texts and kinds of all counters, gauges and activities |
 //! | [`local`] | the counters of one writer, and their sum |
+//! | [`sites`] | counters per site under a bounded number of names |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | Prometheus text and JSON |
 //!
@@ -18,8 +19,11 @@
 pub mod local;
 pub mod render;
 pub mod schema;
+pub mod sites;
 pub mod stopwatch;
 
 pub use local::{Local, Totals};
+pub use render::Snapshot;
 pub use schema::{Activity, Counter, Gauge};
+pub use sites::{SiteNames, SiteTotals, Slot};
 pub use stopwatch::{Off, Stopwatch};

@@ -1,13 +1,18 @@
 //! The counters of one writer, and the sum over all writers.
 
 use crate::schema::{Activity, Counter};
+use crate::sites::{Rows, SiteTotals, Slot};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters and activity times of one thread. Only that thread writes; anyone may read.
+///
+/// Two of them share no cache line, nor a pair of lines, which processors fetch together.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Local {
     counters: [AtomicU64; Counter::ALL.len()],
     activities: [Timed; Activity::ALL.len()],
+    sites: Rows,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +26,7 @@ impl Default for Local {
         Local {
             counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
             activities: std::array::from_fn(|_| Timed::default()),
+            sites: Rows::default(),
         }
     }
 }
@@ -40,6 +46,18 @@ impl Local {
         bump(&timed.total_ns, elapsed_ns);
     }
 
+    /// Counts an answer of a site, or of none.
+    #[inline]
+    pub fn answered(&self, site: Slot, status: u16) {
+        bump(self.sites.row(site).responses(status), 1);
+    }
+
+    /// Counts what was sent of the body of such an answer.
+    #[inline]
+    pub fn sent_body(&self, site: Slot, bytes: u64) {
+        bump(&self.sites.row(site).body_bytes, bytes);
+    }
+
     /// The counter's value.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
@@ -47,7 +65,7 @@ impl Local {
 }
 
 #[inline]
-fn bump(cell: &AtomicU64, n: u64) {
+pub(crate) fn bump(cell: &AtomicU64, n: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
@@ -56,13 +74,25 @@ fn bump(cell: &AtomicU64, n: u64) {
 pub struct Totals {
     counters: [u64; Counter::ALL.len()],
     activities: [(u64, u64); Activity::ALL.len()],
+    /// By slot.
+    sites: Vec<SiteTotals>,
+}
+
+impl Default for Totals {
+    /// Nothing counted.
+    fn default() -> Totals {
+        Totals {
+            counters: [0; Counter::ALL.len()],
+            activities: [(0, 0); Activity::ALL.len()],
+            sites: vec![SiteTotals::default(); Slot::COUNT],
+        }
+    }
 }
 
 impl Totals {
     /// Adds up what all writers counted so far.
     pub fn of<'l>(locals: impl IntoIterator<Item = &'l Local>) -> Totals {
-        let mut totals =
-            Totals { counters: [0; Counter::ALL.len()], activities: [(0, 0); Activity::ALL.len()] };
+        let mut totals = Totals::default();
         for local in locals {
             for (sum, cell) in totals.counters.iter_mut().zip(&local.counters) {
                 *sum += cell.load(Relaxed);
@@ -71,6 +101,7 @@ impl Totals {
                 sum.0 += timed.samples.load(Relaxed);
                 sum.1 += timed.total_ns.load(Relaxed);
             }
+            local.sites.add_to(&mut totals.sites);
         }
         totals
     }
@@ -78,6 +109,11 @@ impl Totals {
     /// The counter's sum.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
+    }
+
+    /// What was counted for a site.
+    pub fn site(&self, slot: Slot) -> SiteTotals {
+        self.sites[slot.index()]
     }
 
     /// Number of samples and their nanoseconds in all.

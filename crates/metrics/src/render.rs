@@ -1,8 +1,26 @@
 //! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
 //! or activity appears in both by itself.
 
-use crate::{Activity, Counter, Gauge, Totals};
+use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
 use std::fmt::Write;
+
+/// What a server counted, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The sum over all loops and helpers.
+    pub totals: Totals,
+    /// What rises and falls.
+    pub gauges: Vec<(Gauge, u64)>,
+    /// Facts about the server, names and values: version, engine, workers.
+    pub info: Vec<(&'static str, String)>,
+    /// What was counted for each site; see [`SiteNames::rows`](crate::SiteNames::rows).
+    pub sites: Vec<(String, SiteTotals)>,
+    /// Lines dropped, for each access log.
+    pub logs: Vec<(String, u64)>,
+}
+
+/// The status classes, as labels.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// One value of a metric, with the labels that tell it from the metric's other values.
 struct Sample {
@@ -13,14 +31,14 @@ struct Sample {
 }
 
 /// Counters, then the given gauges, in the order of the schema: those of one metric together.
-fn samples(totals: &Totals, gauges: &[(Gauge, u64)]) -> Vec<Sample> {
+fn samples(snapshot: &Snapshot) -> Vec<Sample> {
     let counters = Counter::ALL.iter().map(|counter| Sample {
         metric: counter.metric(),
         labels: counter.labels(),
         help: counter.help(),
-        value: totals.get(*counter),
+        value: snapshot.totals.get(*counter),
     });
-    let gauges = gauges.iter().map(|(gauge, value)| Sample {
+    let gauges = snapshot.gauges.iter().map(|(gauge, value)| Sample {
         metric: gauge.metric(),
         labels: gauge.labels(),
         help: gauge.help(),
@@ -31,18 +49,18 @@ fn samples(totals: &Totals, gauges: &[(Gauge, u64)]) -> Vec<Sample> {
 
 /// The Prometheus text format 0.0.4 (`text/plain; version=0.0.4`).
 ///
-/// `info` are facts about the server that do not change, names and values; they become the labels
-/// of `forebay_info`. Activities are summaries in seconds, without quantiles.
-pub fn prometheus(totals: &Totals, gauges: &[(Gauge, u64)], info: &[(&str, &str)]) -> String {
-    let mut text = String::with_capacity(8 * 1024);
-    if !info.is_empty() {
-        let labels: Vec<String> =
-            info.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+/// The facts become the labels of `forebay_info`. Activities are summaries in seconds, without
+/// quantiles.
+pub fn prometheus(snapshot: &Snapshot) -> String {
+    let mut text = String::with_capacity(16 * 1024);
+    if !snapshot.info.is_empty() {
+        let one = |(name, value): &(&str, String)| format!("{name}=\"{}\"", escape(value));
+        let labels: Vec<String> = snapshot.info.iter().map(one).collect();
         announce(&mut text, "forebay_info", "Facts about this server, as labels.", "gauge");
         line(&mut text, "forebay_info", &labels.join(","), "1");
     }
     let mut previous = "";
-    for Sample { metric, labels, help, value } in samples(totals, gauges) {
+    for Sample { metric, labels, help, value } in samples(snapshot) {
         if metric != previous {
             let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             announce(&mut text, metric, help, kind);
@@ -50,17 +68,41 @@ pub fn prometheus(totals: &Totals, gauges: &[(Gauge, u64)], info: &[(&str, &str)
         }
         line(&mut text, metric, labels, &value.to_string());
     }
+    sites(&mut text, snapshot);
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
         if metric != previous {
             announce(&mut text, metric, activity.help(), "summary");
             previous = metric;
         }
-        let (samples, total_ns) = totals.activity(*activity);
+        let (samples, total_ns) = snapshot.totals.activity(*activity);
         line(&mut text, &format!("{metric}_sum"), labels, &seconds(total_ns));
         line(&mut text, &format!("{metric}_count"), labels, &samples.to_string());
     }
     text
+}
+
+/// The metrics whose labels come from the configuration.
+fn sites(text: &mut String, snapshot: &Snapshot) {
+    let metric = "forebay_site_responses_total";
+    announce(text, metric, "Responses by site and status class.", "counter");
+    for (name, totals) in &snapshot.sites {
+        for (class, count) in CLASSES.iter().zip(totals.responses) {
+            let labels = format!("site=\"{}\",class=\"{class}\"", escape(name));
+            line(text, metric, &labels, &count.to_string());
+        }
+    }
+    let metric = "forebay_site_body_bytes_total";
+    announce(text, metric, "Bytes of bodies sent, by site.", "counter");
+    for (name, totals) in &snapshot.sites {
+        let labels = format!("site=\"{}\"", escape(name));
+        line(text, metric, &labels, &totals.body_bytes.to_string());
+    }
+    let metric = "forebay_log_file_dropped_lines_total";
+    announce(text, metric, "Access log lines dropped, by the log they were for.", "counter");
+    for (name, dropped) in &snapshot.logs {
+        line(text, metric, &format!("log=\"{}\"", escape(name)), &dropped.to_string());
+    }
 }
 
 fn announce(text: &mut String, metric: &str, help: &str, kind: &str) {
@@ -78,17 +120,17 @@ fn seconds(ns: u64) -> String {
 
 /// A JSON object for people and scripts.
 ///
-/// The members of `info` come first, then each metric under its name without `forebay_` and
-/// `_total`: a number, or an object with a number for each label value. `activities` says for each
-/// activity how often it was timed, its mean in µs (`null` if never), and its share of all time
-/// measured, from 0 to 1.
-pub fn json(totals: &Totals, gauges: &[(Gauge, u64)], info: &[(&str, &str)]) -> String {
-    let mut text = String::with_capacity(4 * 1024);
+/// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
+/// or an object with a number for each label value. `sites` has an object for each site; `logs` a
+/// number of dropped lines for each access log. `activities` says for each activity how often it
+/// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
+pub fn json(snapshot: &Snapshot) -> String {
+    let mut text = String::with_capacity(8 * 1024);
     text.push('{');
-    for (name, value) in info {
+    for (name, value) in &snapshot.info {
         let _ = write!(text, "\"{name}\":\"{}\",", escape(value));
     }
-    let samples = samples(totals, gauges);
+    let samples = samples(snapshot);
     for metric in samples.chunk_by(|a, b| a.metric == b.metric) {
         let name = metric[0].metric;
         let name = name.strip_prefix("forebay_").unwrap_or(name);
@@ -96,13 +138,27 @@ pub fn json(totals: &Totals, gauges: &[(Gauge, u64)], info: &[(&str, &str)]) -> 
         if metric[0].labels.is_empty() {
             let _ = write!(text, "\"{name}\":{},", metric[0].value);
         } else {
-            let values = metric.iter().map(|s| format!("\"{}\":{}", label(s.labels), s.value));
-            let _ = write!(text, "\"{name}\":{{{}}},", values.collect::<Vec<_>>().join(","));
+            let values = metric.iter().map(|s| (label(s.labels), s.value));
+            let _ = write!(text, "\"{name}\":{},", object(values));
         }
     }
-    let _ = write!(text, "\"activities\":{{{}}}}}", activities(totals));
+    let site = |(name, totals): &(String, SiteTotals)| {
+        let responses = object(CLASSES.into_iter().zip(totals.responses));
+        let bytes = totals.body_bytes;
+        format!("\"{}\":{{\"responses\":{responses},\"body_bytes\":{bytes}}}", escape(name))
+    };
+    let sites: Vec<String> = snapshot.sites.iter().map(site).collect();
+    let logs = object(snapshot.logs.iter().map(|(name, dropped)| (name.as_str(), *dropped)));
+    let _ = write!(text, "\"sites\":{{{}}},\"logs\":{logs},", sites.join(","));
+    let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
+}
+
+/// A JSON object of numbers.
+fn object<'n>(members: impl Iterator<Item = (&'n str, u64)>) -> String {
+    let one = |(name, value)| format!("\"{}\":{value}", escape(name));
+    format!("{{{}}}", members.map(one).collect::<Vec<_>>().join(","))
 }
 
 fn activities(totals: &Totals) -> String {
@@ -145,11 +201,12 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Local;
+    use crate::{Local, SiteNames, Slot};
 
-    const INFO: &[(&str, &str)] = &[("version", "0.1.0"), ("engine", "ev\"e\\nt\n")];
+    /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
+    const ODD: &str = "o\"d\\d\n\t";
 
-    fn counted() -> (Totals, Vec<(Gauge, u64)>) {
+    fn counted() -> Snapshot {
         let local = Local::default();
         for (at, counter) in Counter::ALL.iter().enumerate() {
             local.add(*counter, 100 + at as u64);
@@ -158,7 +215,21 @@ mod tests {
         local.time(Activity::Read, 1000);
         local.time(Activity::Send, 7_500_000_001);
         let gauges = Gauge::ALL.iter().enumerate().map(|(at, gauge)| (*gauge, at as u64));
-        (Totals::of([&local]), gauges.collect())
+        let mut names = SiteNames::default();
+        let slots = names.assign(&["shop.example", ODD], &Totals::default());
+        for (at, slot) in slots.into_iter().chain([Slot::NONE]).enumerate() {
+            local.answered(slot, 200);
+            local.answered(slot, 404);
+            local.sent_body(slot, at as u64);
+        }
+        let totals = Totals::of([&local]);
+        Snapshot {
+            sites: names.rows(&totals),
+            totals,
+            gauges: gauges.collect(),
+            info: vec![("version", "0.1.0".to_owned()), ("engine", ODD.to_owned())],
+            logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
+        }
     }
 
     /// `UPDATE_GOLDEN=1` writes what came out; read the difference before it is committed.
@@ -172,20 +243,17 @@ mod tests {
 
     #[test]
     fn prometheus_text() {
-        let (totals, gauges) = counted();
-        assert_golden("metrics.txt", &prometheus(&totals, &gauges, INFO));
+        assert_golden("metrics.txt", &prometheus(&counted()));
     }
 
     #[test]
     fn status_json() {
-        let (totals, gauges) = counted();
-        assert_golden("status.json", &json(&totals, &gauges, INFO));
+        assert_golden("status.json", &json(&counted()));
     }
 
     #[test]
     fn each_metric_is_announced_once_and_before_its_values() {
-        let (totals, gauges) = counted();
-        let text = prometheus(&totals, &gauges, &[]);
+        let text = prometheus(&counted());
         let mut announced = Vec::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -201,7 +269,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_not_a_number() {
-        let text = json(&Totals::of([]), &[], &[]);
+        let text = json(&Snapshot::default());
         assert!(text.contains("\"accept\":{\"samples\":0,\"mean_us\":null,\"share\":0.0000}"));
     }
 }

@@ -65,6 +65,11 @@ schema! {
         CacheInvalidations = "forebay_cache_invalidations_total" "", "Answers dropped because their file changed.";
         WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
         Helpers = "forebay_helper_threads" "", "Helper threads alive.";
+        Generation = "forebay_config_generation" "", "Number of the configuration in force; the first is 1.";
+        LastReload = "forebay_config_last_reload_timestamp_seconds" "", "When the last reload ended, in seconds since 1970; the start, if there was none.";
+        LastReloadGood = "forebay_config_last_reload_successful" "", "Whether the last reload took its configuration over: 1, or 0.";
+        ReloadsGood = "forebay_config_reloads_total" "result=\"success\"", "Reloads by how they ended.";
+        ReloadsFailed = "forebay_config_reloads_total" "result=\"failure\"", "Reloads by how they ended.";
         LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
         AcceptThreads = "forebay_pipeline_threads" "phase=\"accept\"", "Threads a phase of the pipeline may use now.";
         ReceiveThreads = "forebay_pipeline_threads" "phase=\"receive\"", "Threads a phase of the pipeline may use now.";

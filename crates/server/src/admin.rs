@@ -10,26 +10,15 @@
 //! internet can make a browser send requests to 127.0.0.1, but the Host field then names the page's
 //! own host (DNS rebinding).
 
-use forebay_conn::handler::{Handler, Job, Outcome, Peer, Piece, Request};
+use forebay_conn::handler::{Handler, Job, Outcome, Peer, Piece, Request, Stages};
 use forebay_conn::reply::Reply;
 use forebay_http::head::Method;
 use forebay_http::status;
-use forebay_metrics::{Gauge, Local, Stopwatch, Totals, render};
+use forebay_metrics::{Local, Snapshot, Stopwatch, render};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-/// What the server counted, at one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// The sum over all loops and helpers.
-    pub totals: Totals,
-    /// What rises and falls.
-    pub gauges: Vec<(Gauge, u64)>,
-    /// What does not change: version, engine, workers.
-    pub info: Vec<(&'static str, String)>,
-}
 
 /// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
 pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
@@ -55,7 +44,7 @@ impl Job for Never {
 }
 
 /// One of the functions of [`render`].
-type Render = fn(&Totals, &[(Gauge, u64)], &[(&str, &str)]) -> String;
+type Render = fn(&Snapshot) -> String;
 
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -80,9 +69,7 @@ impl Admin {
     }
 
     fn rendered(&self, render: Render) -> String {
-        let Snapshot { totals, gauges, info } = (self.source)();
-        let info: Vec<_> = info.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        render(&totals, &gauges, &info)
+        render(&(self.source)())
     }
 
     /// Whether `authority`, a host and perhaps a port, names this machine's loopback.
@@ -174,7 +161,7 @@ impl Handler for Admin {
         *body
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16) -> Option<Never> {
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16, _: Stages) -> Option<Never> {
         None
     }
 
@@ -191,13 +178,14 @@ mod tests {
     use super::*;
     use forebay_conn::reply::Out;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_metrics::Gauge;
 
     fn ask(request: &str) -> String {
         let address = "127.0.0.1:9090".parse().unwrap();
         let source: Source = Arc::new(|| Snapshot {
-            totals: Totals::of([]),
             gauges: vec![(Gauge::Connections, 3)],
             info: vec![("version", "0.1.0".to_owned())],
+            ..Snapshot::default()
         });
         let mut admin = Admin::new(source, address);
         let mut lines = Lines::new();

@@ -1,8 +1,10 @@
 //! The handler of the fast lane: static content, and the access log of what was answered.
 
 use crate::live::Live;
-use crate::log::{Line, Logger};
-use forebay_conn::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Reply, Request, Verdict};
+use crate::log::{Entry, Line, Logger};
+use forebay_conn::{
+    Handler, Job, Now, Outcome, Peer, Piece, Rank, Reply, Request, Stages, Verdict,
+};
 use forebay_metrics::Local;
 use forebay_site::Site;
 use std::os::fd::OwnedFd;
@@ -28,7 +30,7 @@ impl FastLane {
         let generation = live.generation();
         let arrangement = live.current();
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
-        let logger = arrangement.log.logger();
+        let logger = arrangement.logs.logger(Arc::clone(&metrics));
         FastLane { live, generation, site, logger, metrics, paths, now }
     }
 
@@ -36,9 +38,12 @@ impl FastLane {
     /// before: bodies that outlive a turn are [held](Handler::hold).
     #[cold]
     fn take_over(&mut self) {
-        self.logger.flush();
-        *self =
-            FastLane::new(Arc::clone(&self.live), Arc::clone(&self.metrics), self.paths, self.now);
+        // before the arrangement: a newer one is then seen at the next look
+        self.generation = self.live.generation();
+        let arrangement = self.live.current();
+        let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
+        self.site = Site::new(content, metrics, self.now, self.paths);
+        self.logger.update(&arrangement.logs);
     }
 
     #[inline]
@@ -101,8 +106,21 @@ impl Handler for FastLane {
     }
 
     #[inline]
-    fn line(&mut self, peer: &Peer, request: Option<&Request<'_>>, status: u16) -> Option<Line> {
-        self.logger.line(peer, request, status)
+    fn tick(&mut self) -> u64 {
+        self.logger.tick()
+    }
+
+    #[inline]
+    fn line(
+        &mut self,
+        peer: &Peer,
+        request: Option<&Request<'_>>,
+        status: u16,
+        stages: Stages,
+    ) -> Option<Line> {
+        let (site, client) = (request.map(|_| 0), peer.address().ip());
+        let entry = Entry { site, client, via_proxy: false, request, status, stages };
+        Some(self.logger.line(&entry))
     }
 
     #[inline]

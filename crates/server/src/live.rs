@@ -3,7 +3,7 @@
 //! In: a new arrangement from whoever reloads. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
-use crate::log::Log;
+use crate::log::Logs;
 use forebay_site::Content;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub struct Arrangement {
     /// What is served.
     pub content: Arc<Content>,
     /// Where it is logged.
-    pub log: Arc<Log>,
+    pub logs: Arc<Logs>,
 }
 
 /// The arrangement in force.

@@ -1,90 +1,165 @@
-//! The access log, off the hot path.
+//! What is recorded of answers, off the hot path: access logs, and counters per site.
 //!
 //! ```text
-//!  loop ── line(), log() ──► Logger: a buffer of its own
+//!  loop ── line(), log() ──► Logger: a buffer of its own, for all logs
 //!                               │ full, or its first line 100 ms old
 //!                               ▼
-//!            bounded channel ── batches ──► writer thread ──► file or standard output
-//!                               ◄── emptied buffers ──┘
+//!            bounded channel ── batches ──► writer thread ──► Sink: a file, or standard output
+//!                               ◄── emptied buffers ──┘  └──► Sink …
 //! ```
 //!
-//! A loop never waits for the log. When the channel is full or the file cannot be written, lines
-//! are dropped and counted; what is missing is said on standard error at most once a minute.
+//! Each site names its log; several may name the same. [`Logs`] are those of one configuration. A
+//! reload opens new ones, which take over every file that is named again as it is. A line belongs to
+//! the logs it was begun with, so it ends in their file, however long its answer takes.
+//!
+//! A loop never waits for a log. When the channel is full or a file cannot be written, lines are
+//! dropped and counted, for each log; what is missing is said on standard error at most once a
+//! minute. There is one writer for all logs:
+//!
+//! * A file system that is full costs the lines of the logs on it, and no others.
+//! * A pipe that nobody reads keeps up to 1 MiB of its lines waiting; then it costs lines of its own.
+//! * A file system that *hangs* (a network file system without its server) holds up the writer, and
+//!   with it all logs: the channel holds 4 MiB of lines, what comes after is dropped until it goes on.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`line`](mod@line) | one request as a line, combined or JSON, that no client can forge |
+//! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
+//! | [`text`] | the pieces of a line: numbers, addresses, escapes |
+//! | [`stamp`] | the time as lines show it |
+//! | [`request_id`] | what tells one request from all others |
 //! | [`logger`] | [`Logger`]: what a loop owns |
+//! | [`sink`] | one file, pipe or standard output, and its lines |
 //! | [`writer`] | the thread that writes |
 
 pub mod line;
 pub mod logger;
+pub mod request_id;
+pub mod sink;
+pub mod stamp;
+pub mod text;
 pub mod writer;
 
-pub use logger::{Line, Logger};
+pub use logger::{Entry, Line, Logger};
 
-use crate::config::{self, Access};
+use crate::config::{self, Access, LogFormat};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use forebay_metrics::{Local, SiteNames, SiteTotals, Slot, Totals};
+use sink::Sink;
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use writer::Writer;
 
 /// Batches that may wait for the writer, 4 MiB in all. More are dropped.
 const WAITING_BATCHES: usize = 64;
 
-/// Lines on their way to the writer.
+/// What is recorded of the answers of one site.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogSettings {
+    /// The site's name.
+    pub site: String,
+    /// Where its lines go.
+    pub access: Access,
+    /// How they are written.
+    pub format: LogFormat,
+}
+
+/// The logs of one configuration.
 #[derive(Debug)]
-pub struct Batch {
+pub struct Logs {
+    /// By the site's place in the configuration.
+    sites: Vec<Target>,
+    /// For what belongs to no site.
+    common: Target,
+    /// Each file once.
+    sinks: Vec<Arc<Sink>>,
+    /// Where the counters of each site are.
+    names: SiteNames,
+    /// Some lines say how long the stages of a request took.
+    timed: bool,
+    /// `None` until there is something to write.
+    running: Option<Running>,
+}
+
+/// Where the lines of one site go.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// A place in [`Logs::sinks`]; `None` if nothing is logged.
+    pub(crate) sink: Option<u32>,
+    pub(crate) format: LogFormat,
+    pub(crate) slot: Slot,
+    pub(crate) site: String,
+}
+
+/// Lines on their way to the writer.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Whose sinks the parts mean; `None` only while the batch is empty.
+    pub(crate) logs: Option<Arc<Logs>>,
     /// Whole lines.
     pub(crate) bytes: Vec<u8>,
-    /// How many.
-    pub(crate) lines: u64,
+    /// Which of them go where.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// Lines of one batch that stand together and go to the same sink.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) sink: u32,
+    /// Where they end; they begin where the part before ends.
+    pub(crate) end: u32,
+    pub(crate) lines: u32,
 }
 
 /// What the writer is sent.
 #[derive(Debug)]
 pub(crate) enum Message {
     Lines(Batch),
-    /// Nothing but a reason to look at [`Shared::reopen`].
-    Reopen,
+    /// Nothing but a reason to look at the flags in [`Shared`].
+    Look,
     /// The last message.
     Close,
 }
 
-/// What loggers, writer and handle share.
+/// What loggers, writer and all logs since the start share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    pub(crate) dropped: AtomicU64,
+    /// Every sink that is open. Those of older configurations stay until no line is on its way to
+    /// them; then the writer closes them, who else would have to wait for disks.
+    pub(crate) sinks: Mutex<Vec<Arc<Sink>>>,
+    /// Lines dropped by all of them since the start.
+    pub(crate) dropped: Arc<AtomicU64>,
+    /// All are to be opened again.
     pub(crate) reopen: AtomicBool,
+    /// Some may not be needed any more.
+    pub(crate) look: AtomicBool,
 }
 
-/// The running access log, or one that is off.
-#[derive(Debug)]
-pub struct Log {
-    running: Option<Running>,
+impl Shared {
+    pub(crate) fn sinks(&self) -> MutexGuard<'_, Vec<Arc<Sink>>> {
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Running {
-    format: config::LogFormat,
     to_writer: Sender<Message>,
-    emptied: Receiver<Vec<u8>>,
+    emptied: Receiver<Batch>,
     shared: Arc<Shared>,
     /// Disconnected when the writer has ended.
     ended: Receiver<()>,
 }
 
-/// Why the log could not be started.
+/// Why logs could not be opened.
 #[derive(Debug)]
 pub enum LogError {
     /// The file cannot be opened for appending.
     Open {
+        /// The site whose log it is; `None` for the log of everything else.
+        site: Option<String>,
         /// Its path.
         path: PathBuf,
         /// Why.
@@ -99,45 +174,35 @@ pub enum LogError {
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogError::Open { path, error } => write!(
-                f,
-                "log.access: cannot append to {path:?}: {error}; make it writable for this user, \
-                 or set log.access to another file, \"-\" or \"off\""
-            ),
+            LogError::Open { site, path, error } => {
+                if let Some(site) = site {
+                    write!(f, "site {site:?}: ")?;
+                }
+                write!(
+                    f,
+                    "log.access: cannot append to {path:?}: {error}; make it writable for this \
+                     user, or set log.access to another file, \"-\" or \"off\""
+                )
+            }
             LogError::Stdout(error) => write!(
                 f,
                 "log.access: standard output cannot be used: {error}; set log.access to a file or \
                  \"off\""
             ),
-            LogError::Thread(error) => write!(f, "log.access: no thread for the log: {error}"),
+            LogError::Thread(error) => write!(f, "log.access: no thread for the logs: {error}"),
         }
     }
 }
 
 impl std::error::Error for LogError {}
 
-impl Log {
-    /// Opens what `settings` name and starts the writer.
-    ///
-    /// # Errors
-    /// When the file cannot be opened: better no server than one that logs nowhere unnoticed.
-    pub fn open(settings: &config::Log) -> Result<Log, LogError> {
-        let (file, path) = match &settings.access {
-            Access::Off => return Ok(Log { running: None }),
-            Access::Stdout => {
-                let stdout = io::stdout().as_fd().try_clone_to_owned();
-                (File::from(stdout.map_err(LogError::Stdout)?), None)
-            }
-            Access::File(path) => {
-                let open = |error| LogError::Open { path: path.clone(), error };
-                (forebay_sys::process::open_append(path).map_err(open)?, Some(path.clone()))
-            }
-        };
+impl Running {
+    fn start() -> Result<Running, LogError> {
         let (to_writer, from_loops) = bounded(WAITING_BATCHES);
         let (return_emptied, emptied) = bounded(WAITING_BATCHES);
         let (alive, ended) = bounded(0);
         let shared = Arc::new(Shared::default());
-        let writer = Writer::new(file, path, shared.clone(), return_emptied);
+        let writer = Writer::new(shared.clone(), return_emptied);
         std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || {
@@ -145,35 +210,118 @@ impl Log {
                 drop::<Sender<()>>(alive);
             })
             .map_err(LogError::Thread)?;
-        let format = settings.format;
-        Ok(Log { running: Some(Running { format, to_writer, emptied, shared, ended }) })
+        Ok(Running { to_writer, emptied, shared, ended })
+    }
+}
+
+impl Logs {
+    /// Opens what `common`, for requests that belong to no site, and `sites` name, and starts the
+    /// writer. At a reload, `previous` are the logs in force: they hand over their writer, and every
+    /// file that is still named stays open as it is; so do the counters of sites that are still
+    /// named. With them comes what was counted so far.
+    ///
+    /// # Errors
+    /// When a file cannot be opened: better no server, or no reload, than one that logs nowhere
+    /// unnoticed. The previous logs are as they were.
+    pub fn open(
+        common: &config::Log,
+        sites: &[LogSettings],
+        previous: Option<(&Logs, &Totals)>,
+    ) -> Result<Arc<Logs>, LogError> {
+        let mut running = previous.and_then(|(logs, _)| logs.running.clone());
+        let is_off = |access: &Access| *access == Access::Off;
+        if running.is_none() && !(is_off(&common.access) && sites.iter().all(|s| is_off(&s.access)))
+        {
+            running = Some(Running::start()?);
+        }
+        let mut known = previous.map_or_else(SiteNames::default, |(logs, _)| logs.names.clone());
+        let nothing = Totals::default();
+        let counted = previous.map_or(&nothing, |(_, counted)| counted);
+        let names: Vec<&str> = sites.iter().map(|settings| settings.site.as_str()).collect();
+        let slots = known.assign(&names, counted);
+        let config::Log { access, format } = common.clone();
+        let common = LogSettings { site: String::new(), access, format };
+        let all = [(&common, Slot::NONE)].into_iter().chain(sites.iter().zip(slots));
+        let mut sinks = Vec::new();
+        let mut targets = Vec::with_capacity(sites.len() + 1);
+        for (settings, slot) in all {
+            let sink = match &running {
+                Some(running) => open_sink(settings, &running.shared, &mut sinks)?,
+                None => None,
+            };
+            let LogSettings { site, format, .. } = settings.clone();
+            targets.push(Target { sink, format, slot, site });
+        }
+        if let Some(running) = &running {
+            let mut open = running.shared.sinks();
+            let new = sinks.iter().filter(|sink| !open.iter().any(|old| Arc::ptr_eq(old, sink)));
+            let new: Vec<_> = new.cloned().collect();
+            open.extend(new);
+        }
+        let timed = targets.iter().any(|t| t.sink.is_some() && t.format == LogFormat::Json);
+        let common = targets.remove(0);
+        Ok(Arc::new(Logs { sites: targets, common, sinks, names: known, timed, running }))
     }
 
-    /// A logger for one loop.
-    pub fn logger(&self) -> Logger {
-        match &self.running {
-            None => Logger::off(),
-            Some(running) => Logger::new(
-                running.format,
-                running.to_writer.clone(),
-                running.emptied.clone(),
-                running.shared.clone(),
-            ),
+    /// A logger for one loop, which counts in `metrics` what each site answers.
+    pub fn logger(self: &Arc<Logs>, metrics: Arc<Local>) -> Logger {
+        Logger::new(Arc::clone(self), metrics)
+    }
+
+    pub(crate) fn target(&self, site: Option<usize>) -> &Target {
+        site.and_then(|at| self.sites.get(at)).unwrap_or(&self.common)
+    }
+
+    pub(crate) fn sink(&self, at: u32) -> &Arc<Sink> {
+        &self.sinks[at as usize]
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// Hands lines over, or counts them as dropped. Returns an empty batch to go on with.
+    pub(crate) fn send(&self, batch: Batch) -> Batch {
+        let Some(running) = &self.running else { return batch };
+        match running.to_writer.try_send(Message::Lines(batch)) {
+            Ok(()) => running.emptied.try_recv().unwrap_or_default(),
+            Err(error) => dropped(error.into_inner()),
         }
     }
 
-    /// Lines dropped since the start.
+    /// As [`send`](Logs::send), but waits for room.
+    pub(crate) fn send_last(&self, batch: Batch, within: Duration) {
+        let Some(running) = &self.running else { return };
+        if let Err(error) = running.to_writer.send_timeout(Message::Lines(batch), within) {
+            dropped(error.into_inner());
+        }
+    }
+
+    /// What was counted for each site; see [`SiteNames::rows`].
+    pub fn sites(&self, counted: &Totals) -> Vec<(String, SiteTotals)> {
+        self.names.rows(counted)
+    }
+
+    /// Lines dropped since the start, by all logs there were.
     pub fn dropped(&self) -> u64 {
         self.running.as_ref().map_or(0, |running| running.shared.dropped.load(Ordering::Relaxed))
     }
 
-    /// Opens the file again under its name, soon: for when it was rotated. If that fails the old
-    /// one is kept.
+    /// Lines dropped by each of these logs since it was opened.
+    pub fn dropped_by_log(&self) -> Vec<(String, u64)> {
+        self.sinks.iter().map(|sink| (sink.label(), sink.dropped())).collect()
+    }
+
+    /// Opens all files again under their names, soon: for when they were rotated. Where that fails
+    /// the old one is kept, and that is said.
+    ///
+    /// Names are looked up in the directories that were opened at the start, so it makes no
+    /// difference what the process may no longer search.
     pub fn reopen(&self) {
         if let Some(running) = &self.running {
             running.shared.reopen.store(true, Ordering::Release);
             // a full channel has a batch in it, before which the flag is looked at as well
-            let _ = running.to_writer.try_send(Message::Reopen);
+            let _ = running.to_writer.try_send(Message::Look);
         }
     }
 
@@ -187,5 +335,60 @@ impl Log {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         running.ended.recv_timeout(left) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
+impl Drop for Logs {
+    /// The last line of these logs is written: the writer may close what no others use.
+    fn drop(&mut self) {
+        self.sinks.clear();
+        if let Some(running) = &self.running {
+            running.shared.look.store(true, Ordering::Release);
+            let _ = running.to_writer.try_send(Message::Look);
+        }
+    }
+}
+
+/// The place in `sinks` of what `settings` name; `None` if that is nothing. What is open is not
+/// opened again.
+fn open_sink(
+    settings: &LogSettings,
+    shared: &Shared,
+    sinks: &mut Vec<Arc<Sink>>,
+) -> Result<Option<u32>, LogError> {
+    if settings.access == Access::Off {
+        return Ok(None);
+    }
+    let is_it = |sink: &&Arc<Sink>| *sink.access() == settings.access;
+    let at = match sinks.iter().position(|sink| is_it(&sink)) {
+        Some(at) => at,
+        None => {
+            let open = shared.sinks().iter().find(is_it).cloned();
+            let sink = match open {
+                Some(sink) => sink,
+                None => Arc::new(Sink::open(settings, Arc::clone(&shared.dropped))?),
+            };
+            sinks.push(sink);
+            sinks.len() - 1
+        }
+    };
+    Ok(u32::try_from(at).ok())
+}
+
+/// Counts the lines of a batch that nobody takes; returns it empty.
+fn dropped(message: Message) -> Batch {
+    let Message::Lines(mut batch) = message else { return Batch::default() };
+    if let Some(logs) = batch.logs.take() {
+        batch.parts.iter().for_each(|part| logs.sink(part.sink).drop_lines(part.lines.into()));
+    }
+    batch.clear();
+    batch
+}
+
+impl Batch {
+    pub(crate) fn clear(&mut self) {
+        self.logs = None;
+        self.bytes.clear();
+        self.parts.clear();
     }
 }

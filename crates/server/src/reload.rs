@@ -8,10 +8,11 @@
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
-use crate::log::{Log, LogError};
+use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
 use forebay_engine::helpers::Helpers;
+use forebay_metrics::Totals;
 use forebay_site::{Content, OpenError};
 use forebay_sys::process;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub struct Current {
     /// What is served.
     pub content: Arc<Content>,
     /// Where it is logged.
-    pub log: Arc<Log>,
+    pub logs: Arc<Logs>,
     /// What the groups share.
     pub common: Common,
     /// The groups that do not retire: their numbers and what they were made for.
@@ -44,8 +45,8 @@ pub struct Next {
     pub plan: Plan,
     /// What is served; the same object if nothing about it changes.
     pub content: Arc<Content>,
-    /// Where it is logged; the same object if nothing about it changes.
-    pub log: Arc<Log>,
+    /// Where it is logged. Files that are still wanted are still open.
+    pub logs: Arc<Logs>,
     /// Threads for jobs, and new ones if their number changes.
     pub common: Common,
     /// Groups that go on with other settings.
@@ -127,11 +128,8 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         let notice = |notice| say(format_args!("{notice}"));
         Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
     };
-    let log = if config.log() == current.config.log() {
-        Arc::clone(&current.log)
-    } else {
-        Arc::new(Log::open(config.log()).map_err(ReloadError::Log)?)
-    };
+    let counted = current.common.register.totals();
+    let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
     let same_helpers = plan.helpers == current.plan.helpers;
     if !same_helpers {
@@ -147,7 +145,25 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         }
     }
     let begun = begin(begun, &common, current)?;
-    Ok(Next { config, plan, content, log, common, kept, begun })
+    Ok(Next { config, plan, content, logs, common, kept, begun })
+}
+
+/// The logs that `config` names. Those that are open in `previous` stay so, and the sites go on with
+/// what was counted.
+///
+/// # Errors
+/// When a file cannot be opened.
+pub fn open_logs(
+    config: &Config,
+    previous: Option<(&Logs, &Totals)>,
+) -> Result<Arc<Logs>, LogError> {
+    let settings = |site: &config::Site| LogSettings {
+        site: site.name().to_string(),
+        access: site.log.access.clone(),
+        format: site.log.format,
+    };
+    let sites: Vec<_> = config.sites.iter().map(settings).collect();
+    Logs::open(config.log(), &sites, previous)
 }
 
 /// Sockets and workers for new groups.

@@ -4,21 +4,21 @@
 //! socket. At the end the same backwards. Signals and commands arrive here, and only here: this
 //! thread decides, one event after another.
 
-use crate::admin::{Admin, Snapshot};
+use crate::admin::Admin;
 use crate::config::choice::Word;
 use crate::config::{Config, Listen};
 use crate::control_socket::{self, Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome, Register, Task};
 use crate::listen::{ARRIVAL, ListenError, Listeners};
 use crate::live::{Arrangement, Live};
-use crate::log::{Log, LogError};
+use crate::log::LogError;
 use crate::plan::Plan;
 use crate::reload::{self, Current, Next, ReloadError};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::helpers::Helpers;
-use forebay_metrics::Gauge;
+use forebay_metrics::{Gauge, Snapshot};
 use forebay_site::{Content, OpenError};
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
@@ -177,10 +177,10 @@ impl Server {
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
-        let log = Arc::new(Log::open(config.log()).map_err(RunError::Log)?);
         let register = Arc::<Register>::default();
+        let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let common = Common {
-            live: Arc::new(Live::new(Arrangement { content, log })),
+            live: Arc::new(Live::new(Arrangement { content, logs })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
                 register.helpers(plan.helpers),
@@ -261,7 +261,7 @@ impl Server {
         let mut failure = None;
         while !self.groups.is_empty() {
             match self.next_event() {
-                Some(Event::Signal(SIGUSR1)) => self.common.live.current().log.reopen(),
+                Some(Event::Signal(SIGUSR1)) => self.common.live.current().logs.reopen(),
                 Some(Event::Signal(SIGHUP)) => self.ask_for_reload(None),
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
@@ -388,7 +388,7 @@ impl Server {
             config: self.config.clone(),
             plan: self.plan.clone(),
             content: Arc::clone(&arrangement.content),
-            log: Arc::clone(&arrangement.log),
+            logs: Arc::clone(&arrangement.logs),
             common: self.common.clone(),
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
@@ -424,7 +424,7 @@ impl Server {
     }
 
     fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
-        let Next { config, plan, content, log, common, kept, begun } = next;
+        let Next { config, plan, content, logs, common, kept, begun } = next;
         let known = self.numbered;
         for prepared in begun {
             if let Err(error) = self.begin(prepared) {
@@ -434,7 +434,7 @@ impl Server {
             }
         }
         self.common = common;
-        let before = self.common.live.replace(Arrangement { content, log });
+        let before = self.common.live.replace(Arrangement { content, logs });
         if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
             before.content.retire();
         }
@@ -508,7 +508,7 @@ impl Server {
             let _ = thread.join();
         }
         let began = Instant::now();
-        if !self.common.live.current().log.close(LOG_CLOSE) {
+        if !self.common.live.current().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
@@ -589,12 +589,15 @@ fn snapshot(common: &Common, plan: &Plan, started_ms: u64) -> Snapshot {
         (Gauge::CacheInvalidations, content.invalidations),
         (Gauge::WatchedDirectories, content.watched_directories),
         (Gauge::Helpers, common.helpers.threads() as u64),
-        (Gauge::LogDropped, arrangement.log.dropped()),
+        (Gauge::LogDropped, arrangement.logs.dropped()),
         (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
     ];
     gauges.extend(common.boards.gauges());
+    let totals = common.register.totals();
     Snapshot {
-        totals: common.register.totals(),
+        sites: arrangement.logs.sites(&totals),
+        logs: arrangement.logs.dropped_by_log(),
+        totals,
         gauges,
         info: vec![
             ("version", env!("CARGO_PKG_VERSION").to_owned()),

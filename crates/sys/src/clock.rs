@@ -23,6 +23,12 @@ pub fn unix_coarse_ms() -> u64 {
     time.tv_sec.max(0) as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
 }
 
+/// Microseconds since 1970.
+pub fn unix_us() -> u64 {
+    let time = clock_gettime(ClockId::Realtime);
+    time.tv_sec.max(0) as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
 /// Nanoseconds of CPU time, user and system, that the calling thread has used.
 pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -5,11 +5,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Raises the soft limit of open descriptors to the hard limit; returns the limit then in force.
@@ -88,26 +88,27 @@ pub fn wake_sharply() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
-/// Opens a file for appending and creates it (mode 0640) if it is not there. Does not wait for the
-/// reader of a FIFO, and writing to one that is full fails instead of waiting.
+/// Opens the file `name` in `directory` for appending and creates it (mode 0640) if it is not there.
+/// Does not wait for the reader of a FIFO, and writing to one that is full fails instead of waiting.
 ///
 /// # Errors
 /// What the kernel says; `ENXIO` for a FIFO that nobody reads.
-pub fn open_append(path: &Path) -> io::Result<File> {
+pub fn open_append(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<File> {
     let flags =
         OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
-    Ok(File::from(rustix::fs::open(path, flags | OFlags::NOCTTY, mode)?))
+    Ok(File::from(rustix::fs::openat(directory, name, flags | OFlags::NOCTTY, mode)?))
 }
 
-/// Waits until something can be written to `fd`, at most `timeout`; says whether it can. Of a pipe
-/// that is ready, 4096 bytes can be written without waiting (pipe(7)).
+/// Waits until something can be written to one of `fds`, at most `timeout`; says whether it can. Of
+/// a pipe that is ready, 4096 bytes can be written without waiting (pipe(7)).
 ///
 /// # Errors
 /// None in practice; an interrupted wait counts as one that timed out.
-pub fn wait_writable(fd: impl AsFd, timeout: Duration) -> io::Result<bool> {
+pub fn wait_writable<F: AsFd>(fds: &[F], timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-    match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], Some(&timeout)) {
+    let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::OUT)).collect();
+    match poll(&mut set, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
@@ -143,12 +144,12 @@ mod tests {
     #[test]
     fn a_full_pipe_is_not_writable() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert!(wait_writable(&writer, Duration::ZERO).unwrap());
-        while wait_writable(&writer, Duration::ZERO).unwrap() {
+        assert!(wait_writable(&[&writer], Duration::ZERO).unwrap());
+        while wait_writable(&[&writer], Duration::ZERO).unwrap() {
             writer.write_all(&[b'x'; 4096]).unwrap();
         }
         drop(reader);
         // broken is reported as writable: the write then says what is wrong
-        assert!(wait_writable(&writer, Duration::ZERO).unwrap());
+        assert!(wait_writable(&[&writer], Duration::ZERO).unwrap());
     }
 }

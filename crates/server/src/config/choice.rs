@@ -96,6 +96,8 @@ impl Word for KeepAliveLaw {
 /// How a line of the access log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
+    /// The common log format: without referer and user agent.
+    Common,
     /// The combined log format.
     #[default]
     Combined,
@@ -104,9 +106,10 @@ pub enum LogFormat {
 }
 
 impl Word for LogFormat {
-    const EXPECTED: &'static str = "\"combined\" or \"json\"";
-    const WORDS: &'static [&'static str] = &["combined", "json"];
-    const MEANINGS: &'static [LogFormat] = &[LogFormat::Combined, LogFormat::Json];
+    const EXPECTED: &'static str = "\"common\", \"combined\" or \"json\"";
+    const WORDS: &'static [&'static str] = &["common", "combined", "json"];
+    const MEANINGS: &'static [LogFormat] =
+        &[LogFormat::Common, LogFormat::Combined, LogFormat::Json];
 }
 
 impl<W: Word> Value for W {

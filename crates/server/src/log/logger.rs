@@ -1,12 +1,16 @@
-//! What a loop owns of the access log: it writes lines into a buffer and hands the buffer over.
+//! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
 
-use super::line::{self, Stamp};
-use super::{Batch, Message, Shared};
+use super::line::{self, Subject};
+use super::request_id::{self, RequestIds};
+use super::stamp::{Clf, Rfc3339};
+use super::text::push_number;
+use super::{Batch, Logs, Part};
 use crate::config::LogFormat;
-use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError};
-use forebay_conn::{Peer, Request};
+use forebay_conn::{Request, Stages};
+use forebay_metrics::{Local, Slot};
+use forebay_sys::clock;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A batch is handed over before it would become larger than this.
@@ -20,168 +24,259 @@ const BATCH_AGE_MS: u64 = 100;
 const SPARE_LINES: usize = 64;
 const SPARE_LINE_BYTES: usize = 2048;
 
+/// What is added to a line at its end, at most: two numbers and their names.
+const END_BYTES: usize = 64;
+
 /// How long a loop that ends waits for room in the channel for its last lines.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 
-/// A line that waits for its number of bytes. It owns its text, so it may outlive the request.
-#[derive(Debug)]
-pub struct Line {
-    text: Vec<u8>,
-    /// Where the number belongs.
-    gap: usize,
+/// An answer that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'r> {
+    /// The site's place in the configuration; `None` if the request belongs to none.
+    pub site: Option<usize>,
+    /// Who asked; the unspecified address for the client of a Unix socket.
+    pub client: IpAddr,
+    /// The connection comes from a trusted proxy, whose name for the request counts.
+    pub via_proxy: bool,
+    /// What was asked; `None` if no head could be read.
+    pub request: Option<&'r Request<'r>>,
+    /// The answer's status.
+    pub status: u16,
+    /// When the request came.
+    pub stages: Stages,
 }
 
-/// The access log as one loop sees it. Never blocks, and allocates nothing once it is warm.
+/// An answer that waits for its number of bytes. It owns its text, so it may outlive the request.
+#[derive(Debug)]
+pub struct Line {
+    slot: Slot,
+    /// `None` if the site has no log.
+    open: Option<Box<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// Whose sink is meant.
+    logs: Arc<Logs>,
+    sink: u32,
+    text: Vec<u8>,
+    end: End,
+}
+
+/// How a line ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The number of bytes belongs here.
+    Gap(usize),
+    /// With what the send stage took; the answer was written at this time.
+    Json { written_ns: u64 },
+}
+
+/// The logs and the counters of sites as one loop sees them. Never blocks, and allocates nothing
+/// once it is warm.
 #[derive(Debug)]
 pub struct Logger {
-    outlet: Option<Outlet>,
-    stamp: Stamp,
+    logs: Arc<Logs>,
+    metrics: Arc<Local>,
+    clf: Clf,
+    rfc3339: Rfc3339,
+    ids: RequestIds,
     now_ms: u64,
+    /// What is added to [`Logger::tick`], in µs, for the time since 1970.
+    epoch_us: u64,
     batch: Batch,
     /// When the first line of the batch was written.
     begun_ms: u64,
-    /// Empty buffers for lines.
-    spare: Vec<Vec<u8>>,
-}
-
-#[derive(Debug)]
-struct Outlet {
-    format: LogFormat,
-    to_writer: Sender<Message>,
-    emptied: Receiver<Vec<u8>>,
-    shared: Arc<Shared>,
+    /// Finished lines, all of `logs`, so that the next one needs neither room nor a reference.
+    #[expect(clippy::vec_box, reason = "lines own these boxes")]
+    spare: Vec<Box<Open>>,
 }
 
 impl Logger {
-    /// One that logs nothing.
-    pub fn off() -> Logger {
-        Logger {
-            outlet: None,
-            stamp: Stamp::default(),
-            now_ms: 0,
-            batch: Batch { bytes: Vec::new(), lines: 0 },
+    pub(super) fn new(logs: Arc<Logs>, metrics: Arc<Local>) -> Logger {
+        let mut logger = Logger {
+            logs,
+            metrics,
+            clf: Clf::default(),
+            rfc3339: Rfc3339::default(),
+            ids: RequestIds::default(),
+            now_ms: clock::unix_coarse_ms(),
+            epoch_us: 0,
+            batch: Batch::default(),
             begun_ms: 0,
             spare: Vec::new(),
-        }
+        };
+        logger.read_epoch();
+        logger
     }
 
-    pub(super) fn new(
-        format: LogFormat,
-        to_writer: Sender<Message>,
-        emptied: Receiver<Vec<u8>>,
-        shared: Arc<Shared>,
-    ) -> Logger {
-        let mut logger = Logger::off();
-        logger.outlet = Some(Outlet { format, to_writer, emptied, shared });
-        logger.batch.bytes.reserve(BATCH_BYTES);
-        logger.turn(forebay_sys::clock::unix_coarse_ms());
-        logger
+    /// Takes over the logs of a new configuration. Lines that are open stay with those they were
+    /// begun with.
+    pub fn update(&mut self, logs: &Arc<Logs>) {
+        self.flush();
+        self.spare.clear();
+        self.logs = Arc::clone(logs);
+        self.read_epoch();
     }
 
     /// Begins a turn at `unix_ms` milliseconds since 1970, the time lines carry from now on. Hands
     /// over lines that are old enough.
     #[inline]
     pub fn turn(&mut self, unix_ms: u64) {
-        if self.outlet.is_none() {
-            return;
+        if unix_ms / 1000 != self.now_ms / 1000 {
+            self.read_epoch();
         }
         self.now_ms = unix_ms;
-        self.stamp.set(unix_ms);
         // a clock that was set back makes every line old
-        if self.batch.lines > 0 && unix_ms.wrapping_sub(self.begun_ms) >= BATCH_AGE_MS {
+        if !self.batch.parts.is_empty() && unix_ms.wrapping_sub(self.begun_ms) >= BATCH_AGE_MS {
             self.flush();
         }
     }
 
-    /// Begins a line for a request that is being answered; `None` if nothing is logged. `request`
-    /// is `None` if no head could be read.
-    #[inline]
-    pub fn line(
-        &mut self,
-        peer: &Peer,
-        request: Option<&Request<'_>>,
-        status: u16,
-    ) -> Option<Line> {
-        let format = self.outlet.as_ref()?.format;
-        let mut text = self.spare.pop().unwrap_or_default();
-        let write = match format {
-            LogFormat::Combined => line::combined,
-            LogFormat::Json => line::json,
-        };
-        let gap = write(&mut text, &self.stamp, peer, request, status);
-        Some(Line { text, gap })
+    /// Follows the wall clock, which may be set.
+    fn read_epoch(&mut self) {
+        if self.logs.is_timed() {
+            self.epoch_us = clock::unix_us().wrapping_sub(clock::monotonic_ns() / 1000);
+        }
     }
 
-    /// Ends a line: `body_bytes` of the answer's body were sent.
+    /// The time for [`Stages`], in nanoseconds; 0 if no log says how long they took.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        if self.logs.is_timed() { clock::monotonic_ns() } else { 0 }
+    }
+
+    /// Counts an answer for its site and begins its line.
+    #[inline]
+    pub fn line(&mut self, entry: &Entry<'_>) -> Line {
+        let target = self.logs.target(entry.site);
+        let slot = target.slot;
+        self.metrics.answered(slot, entry.status);
+        let Some(sink) = target.sink else { return Line { slot, open: None } };
+        let mut open = self.spare.pop().unwrap_or_else(|| {
+            let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
+            Box::new(Open { logs, sink, text, end: End::Gap(0) })
+        });
+        open.sink = sink;
+        let Entry { client, request, status, .. } = *entry;
+        open.end = match target.format {
+            LogFormat::Json => self.json(&mut open.text, entry),
+            format => {
+                let is_combined = format == LogFormat::Combined;
+                let time = self.clf.at(self.now_ms);
+                End::Gap(line::clf(&mut open.text, time, client, request, status, is_combined))
+            }
+        };
+        Line { slot, open: Some(open) }
+    }
+
+    fn json(&mut self, text: &mut Vec<u8>, entry: &Entry<'_>) -> End {
+        let written_ns = self.tick();
+        let Stages { begun_ns, complete_ns } = entry.stages;
+        let made;
+        let given = entry.request.filter(|_| entry.via_proxy).and_then(request_id::given);
+        let request_id = match given {
+            Some(given) => given,
+            None => {
+                made = self.ids.make();
+                &made
+            }
+        };
+        let subject = Subject {
+            time: self.rfc3339.at(self.epoch_us.wrapping_add(begun_ns / 1000)),
+            request_id,
+            site: &self.logs.target(entry.site).site,
+            client: entry.client,
+            receive_us: complete_ns.saturating_sub(begun_ns) / 1000,
+            process_us: written_ns.saturating_sub(complete_ns) / 1000,
+        };
+        line::json(text, &subject, entry.request, entry.status);
+        End::Json { written_ns }
+    }
+
+    /// Ends a line: the answer was sent, with `body_bytes` of its body.
     #[inline]
     pub fn log(&mut self, line: Line, body_bytes: u64) {
-        let Line { mut text, gap } = line;
-        // no number has more than 20 digits
-        if self.batch.bytes.len() + text.len() + 20 > BATCH_BYTES {
+        self.metrics.sent_body(line.slot, body_bytes);
+        let Some(mut open) = line.open else { return };
+        if !Arc::ptr_eq(&open.logs, &self.logs) {
+            return self.log_late(&open, body_bytes);
+        }
+        if self.batch.bytes.len() + open.text.len() + END_BYTES > BATCH_BYTES {
             self.flush();
         }
-        if self.batch.lines == 0 {
+        if self.batch.parts.is_empty() {
             self.begun_ms = self.now_ms;
+            self.batch.bytes.reserve(BATCH_BYTES);
         }
-        let (before, after) = text.split_at(gap);
-        self.batch.bytes.extend_from_slice(before);
-        line::push_number(&mut self.batch.bytes, body_bytes);
-        self.batch.bytes.extend_from_slice(after);
-        self.batch.lines += 1;
-        if text.capacity() <= SPARE_LINE_BYTES && self.spare.len() < SPARE_LINES {
-            text.clear();
-            self.spare.push(text);
+        open.finish(&mut self.batch, body_bytes);
+        if open.text.capacity() <= SPARE_LINE_BYTES && self.spare.len() < SPARE_LINES {
+            open.text.clear();
+            self.spare.push(open);
         }
     }
 
-    /// Lines dropped since the start, by all loops and the writer.
-    pub fn dropped(&self) -> u64 {
-        self.outlet.as_ref().map_or(0, |outlet| outlet.shared.dropped.load(Ordering::Relaxed))
+    /// A line that was begun with the logs of an older configuration.
+    #[cold]
+    fn log_late(&mut self, open: &Open, body_bytes: u64) {
+        let mut batch = Batch::default();
+        open.finish(&mut batch, body_bytes);
+        batch.logs = Some(Arc::clone(&open.logs));
+        open.logs.send(batch);
     }
 
     /// Hands all finished lines over to the writer. If it is too far behind they are dropped and
     /// counted.
     pub fn flush(&mut self) {
-        let Some(outlet) = &self.outlet else { return };
-        if self.batch.lines == 0 {
-            return;
+        if let Some(batch) = self.take() {
+            self.batch = self.logs.send(batch);
         }
-        match outlet.to_writer.try_send(Message::Lines(self.batch.take())) {
-            Ok(()) => {
-                let emptied = outlet.emptied.try_recv();
-                self.batch.bytes = emptied.unwrap_or_else(|_| Vec::with_capacity(BATCH_BYTES));
-            }
-            Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) => {
-                let Message::Lines(mut batch) = message else { return };
-                outlet.shared.dropped.fetch_add(batch.lines, Ordering::Relaxed);
-                batch.bytes.clear();
-                self.batch.bytes = batch.bytes;
-            }
+    }
+
+    fn take(&mut self) -> Option<Batch> {
+        if self.batch.parts.is_empty() {
+            return None;
         }
+        self.batch.logs = Some(Arc::clone(&self.logs));
+        Some(std::mem::take(&mut self.batch))
     }
 }
 
-impl Batch {
-    fn take(&mut self) -> Batch {
-        std::mem::replace(self, Batch { bytes: Vec::new(), lines: 0 })
+impl Open {
+    /// Adds the whole line to a batch.
+    #[inline]
+    fn finish(&self, batch: &mut Batch, body_bytes: u64) {
+        let out = &mut batch.bytes;
+        match self.end {
+            End::Gap(gap) => {
+                let (before, after) = self.text.split_at(gap);
+                out.extend_from_slice(before);
+                push_number(out, body_bytes);
+                out.extend_from_slice(after);
+            }
+            End::Json { written_ns } => {
+                out.extend_from_slice(&self.text);
+                let send_ns = clock::monotonic_ns().saturating_sub(written_ns);
+                line::json_end(out, send_ns / 1000, body_bytes);
+            }
+        }
+        // a batch is far from 4 GiB: only the largest head makes it larger than BATCH_BYTES
+        let end = out.len() as u32;
+        match batch.parts.last_mut() {
+            Some(part) if part.sink == self.sink => {
+                part.end = end;
+                part.lines += 1;
+            }
+            _ => batch.parts.push(Part { sink: self.sink, end, lines: 1 }),
+        }
     }
 }
 
 impl Drop for Logger {
     fn drop(&mut self) {
-        let Some(outlet) = &self.outlet else { return };
-        let batch = self.batch.take();
-        if batch.lines == 0 {
-            return;
-        }
-        let lost = match outlet.to_writer.send_timeout(Message::Lines(batch), LAST_WAIT) {
-            Ok(()) => return,
-            Err(SendTimeoutError::Timeout(message) | SendTimeoutError::Disconnected(message)) => {
-                message
-            }
-        };
-        if let Message::Lines(batch) = lost {
-            outlet.shared.dropped.fetch_add(batch.lines, Ordering::Relaxed);
+        if let Some(batch) = self.take() {
+            self.logs.send_last(batch, LAST_WAIT);
         }
     }
 }

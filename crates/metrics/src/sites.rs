@@ -1,0 +1,239 @@
+//! Counters per site, under a bounded number of names.
+//!
+//! A site's name gets a [`Slot`] when a configuration comes into force, and keeps it as long as a
+//! configuration names it, so its counters go on through reloads. At most [`MOST_SITES`] names have
+//! slots of their own; the answers of all other sites are counted together. So neither a scrape nor
+//! a loop's counters grow with what is configured, and nothing a client sends becomes a label.
+
+use crate::local::Totals;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Names that have counters of their own.
+pub const MOST_SITES: usize = 100;
+
+/// Where the counters of a site are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(u8);
+
+/// The first slot that has a name.
+const FIRST_NAMED: usize = 2;
+
+impl Slot {
+    /// Of requests that belong to no site: malformed ones, and those for unknown hosts. Called `-`.
+    pub const NONE: Slot = Slot(0);
+    /// Of all sites that have no slot of their own. Called `other`.
+    pub const OTHER: Slot = Slot(1);
+
+    pub(crate) const COUNT: usize = FIRST_NAMED + MOST_SITES;
+
+    fn named(at: usize) -> Slot {
+        // MOST_SITES is far below 254
+        Slot((FIRST_NAMED + at) as u8)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What the slots without a name of their own are called.
+const UNNAMED: [(Slot, &str); FIRST_NAMED] = [(Slot::NONE, "-"), (Slot::OTHER, "other")];
+
+/// What was counted for one site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteTotals {
+    /// Answers by status class, from 1xx to 5xx.
+    pub responses: [u64; 5],
+    /// Bytes of bodies that were sent.
+    pub body_bytes: u64,
+}
+
+impl SiteTotals {
+    /// What was counted since `base`.
+    fn since(&self, base: &SiteTotals) -> SiteTotals {
+        let mut news = *self;
+        for (new, old) in news.responses.iter_mut().zip(base.responses) {
+            *new = new.wrapping_sub(old);
+        }
+        news.body_bytes = news.body_bytes.wrapping_sub(base.body_bytes);
+        news
+    }
+}
+
+/// The counters of one site and one writer: one cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Row {
+    responses: [AtomicU64; 5],
+    pub(crate) body_bytes: AtomicU64,
+}
+
+impl Row {
+    #[inline]
+    pub(crate) fn responses(&self, status: u16) -> &AtomicU64 {
+        let class = usize::from(status / 100).clamp(1, 5);
+        &self.responses[class - 1]
+    }
+}
+
+/// Rows are made in groups of so many when the first of them is counted in: most servers have few
+/// sites, and some have a thousand threads.
+const GROUP: usize = 8;
+
+/// The rows of one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Rows([OnceLock<Box<[Row; GROUP]>>; Slot::COUNT.div_ceil(GROUP)]);
+
+impl Rows {
+    #[inline]
+    pub(crate) fn row(&self, slot: Slot) -> &Row {
+        let group = &self.0[slot.index() / GROUP];
+        &group.get_or_init(Box::default)[slot.index() % GROUP]
+    }
+
+    pub(crate) fn add_to(&self, totals: &mut [SiteTotals]) {
+        for (group, totals) in self.0.iter().zip(totals.chunks_mut(GROUP)) {
+            let Some(rows) = group.get() else { continue };
+            for (row, total) in rows.iter().zip(totals) {
+                for (sum, cell) in total.responses.iter_mut().zip(&row.responses) {
+                    *sum += cell.load(Relaxed);
+                }
+                total.body_bytes += row.body_bytes.load(Relaxed);
+            }
+        }
+    }
+}
+
+/// Which site has which slot.
+#[derive(Clone, Debug, Default)]
+pub struct SiteNames(Vec<Named>);
+
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    /// What had been counted in this slot when it got this name.
+    base: SiteTotals,
+    /// The configuration in force has it.
+    used: bool,
+}
+
+impl SiteNames {
+    /// Gives the sites of a new configuration their slots, in the order of `names`. A site that was
+    /// there before keeps its slot; one that is gone keeps it until another needs it. `counted` is
+    /// what was counted so far.
+    pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<Slot> {
+        for named in &mut self.0 {
+            named.used = names.contains(&named.name.as_str());
+        }
+        names.iter().map(|name| self.slot(name, counted)).collect()
+    }
+
+    fn slot(&mut self, name: &str, counted: &Totals) -> Slot {
+        // who calls a site so gets its counters with the others of that name
+        if let Some((slot, _)) = UNNAMED.iter().find(|(_, unnamed)| *unnamed == name) {
+            return *slot;
+        }
+        if let Some(at) = self.0.iter().position(|named| named.name == name) {
+            return Slot::named(at);
+        }
+        let at = if self.0.len() < MOST_SITES {
+            self.0.len()
+        } else {
+            match self.0.iter().position(|named| !named.used) {
+                Some(at) => at,
+                None => return Slot::OTHER,
+            }
+        };
+        let slot = Slot::named(at);
+        let named = Named { name: name.to_owned(), base: counted.site(slot), used: true };
+        match self.0.get_mut(at) {
+            Some(before) => *before = named,
+            None => self.0.push(named),
+        }
+        slot
+    }
+
+    /// What was counted for each site that has a slot, and for the rest.
+    pub fn rows(&self, counted: &Totals) -> Vec<(String, SiteTotals)> {
+        let unnamed = UNNAMED.map(|(slot, name)| (name.to_owned(), counted.site(slot)));
+        let named = self.0.iter().enumerate().map(|(at, named)| {
+            (named.name.clone(), counted.site(Slot::named(at)).since(&named.base))
+        });
+        named.chain(unnamed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Local;
+
+    fn row(names: &SiteNames, counted: &Totals, name: &str) -> Option<SiteTotals> {
+        let rows = names.rows(counted);
+        assert!(rows.len() <= MOST_SITES + 2);
+        rows.into_iter().find(|row| row.0 == name).map(|row| row.1)
+    }
+
+    #[test]
+    fn a_site_keeps_its_counters_through_reloads() {
+        let (one, two) = (Local::default(), Local::default());
+        let mut names = SiteNames::default();
+        let before = names.assign(&["shop", "blog"], &Totals::default());
+        one.answered(before[0], 200);
+        one.sent_body(before[0], 10);
+        two.answered(before[0], 404);
+        two.answered(before[1], 301);
+        let counted = Totals::of([&one, &two]);
+        let after = names.assign(&["wiki", "shop", "other"], &counted);
+        assert_eq!(after[2], Slot::OTHER);
+        assert_eq!(after[1], before[0]);
+        assert!(!before.contains(&after[0]));
+        one.answered(after[1], 999);
+        let counted = Totals::of([&one, &two]);
+        let shop = SiteTotals { responses: [0, 1, 0, 1, 1], body_bytes: 10 };
+        assert_eq!(row(&names, &counted, "shop"), Some(shop));
+        assert_eq!(row(&names, &counted, "blog").unwrap().responses, [0, 0, 1, 0, 0]);
+        assert_eq!(row(&names, &counted, "wiki"), Some(SiteTotals::default()));
+    }
+
+    #[test]
+    fn the_hundred_and_first_site_is_other() {
+        let local = Local::default();
+        let mut names = SiteNames::default();
+        let many: Vec<String> = (0..MOST_SITES + 2).map(|n| format!("site{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let slots = names.assign(&many, &Totals::default());
+        assert_eq!(slots[MOST_SITES..], [Slot::OTHER, Slot::OTHER]);
+        slots.iter().for_each(|slot| local.answered(*slot, 200));
+        local.answered(Slot::NONE, 400);
+        let counted = Totals::of([&local]);
+        assert_eq!(row(&names, &counted, "site99").unwrap().responses, [0, 1, 0, 0, 0]);
+        assert_eq!(row(&names, &counted, "site100"), None);
+        assert_eq!(row(&names, &counted, "other").unwrap().responses, [0, 2, 0, 0, 0]);
+        assert_eq!(row(&names, &counted, "-").unwrap().responses, [0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_name_takes_the_place_of_one_that_is_gone_and_begins_at_0() {
+        let local = Local::default();
+        let mut names = SiteNames::default();
+        let many: Vec<String> = (0..MOST_SITES).map(|n| format!("site{n}")).collect();
+        let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let before = names.assign(&many, &Totals::default());
+        local.answered(before[7], 200);
+        many[7] = "new";
+        let after = names.assign(&many, &Totals::of([&local]));
+        assert_eq!(before, after);
+        local.answered(after[7], 200);
+        let counted = Totals::of([&local]);
+        assert_eq!(row(&names, &counted, "new").unwrap().responses, [0, 1, 0, 0, 0]);
+        assert_eq!(row(&names, &counted, "site7"), None);
+    }
+
+    #[test]
+    fn rows_share_no_cache_line() {
+        assert_eq!((size_of::<Row>(), align_of::<Row>()), (64, 64));
+        assert_eq!(align_of::<Local>(), 128);
+    }
+}

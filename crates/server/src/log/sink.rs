@@ -1,0 +1,307 @@
+//! One file, pipe or standard output that lines go to. Loops count what they drop in it; everything
+//! else here is done by the writer, which alone waits for disks.
+
+use super::{LogError, LogSettings};
+use crate::config::Access;
+use forebay_sys::{file, process};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// After a failure, how long lines are dropped before the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How often is said that lines are missing.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Of a pipe that is ready, so many bytes can be written without waiting (pipe(7)).
+const PIPE_BYTES: usize = 4096;
+
+/// Bytes that may wait for the reader of a pipe. More are dropped.
+const WAITING_BYTES: usize = 1024 * 1024;
+
+/// Where lines go.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    access: Access,
+    /// `None` for standard output.
+    place: Option<Place>,
+    dropped: AtomicU64,
+    /// Dropped by all sinks.
+    dropped_by_all: Arc<AtomicU64>,
+    /// Only the writer takes it.
+    state: Mutex<State>,
+}
+
+/// A name in a directory that is kept open: it can be opened again whatever the process may no
+/// longer search.
+#[derive(Debug)]
+struct Place {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) file: File,
+    /// A regular file is written whole; anything else may be a pipe and is written in pieces that
+    /// it is known to have room for.
+    is_regular: bool,
+    /// Lines that a pipe has no room for; may begin within a line.
+    waiting: Vec<u8>,
+    /// The last write ended within a line, and the rest of that is lost.
+    torn: bool,
+    /// Nothing is tried before then.
+    retry_at: Option<Instant>,
+    /// When lack of lines was last spoken of, and how many had been dropped by then.
+    said_at: Option<Instant>,
+    said_dropped: u64,
+}
+
+/// Why writing stopped before its end.
+enum Stop {
+    /// There is no room for the moment.
+    Full,
+    Failed(io::Error),
+}
+
+impl Sink {
+    /// Opens what `settings` name. `dropped_by_all` counts what is dropped anywhere.
+    pub(super) fn open(
+        settings: &LogSettings,
+        dropped_by_all: Arc<AtomicU64>,
+    ) -> Result<Sink, LogError> {
+        let (file, place) = match &settings.access {
+            Access::File(path) => {
+                let (file, place) = open_file(path).map_err(|error| LogError::Open {
+                    site: (!settings.site.is_empty()).then(|| settings.site.clone()),
+                    path: path.clone(),
+                    error,
+                })?;
+                (file, Some(place))
+            }
+            Access::Stdout | Access::Off => {
+                let stdout = io::stdout().as_fd().try_clone_to_owned();
+                (File::from(stdout.map_err(LogError::Stdout)?), None)
+            }
+        };
+        Ok(Sink {
+            access: settings.access.clone(),
+            place,
+            dropped: AtomicU64::new(0),
+            dropped_by_all,
+            state: Mutex::new(State {
+                is_regular: is_regular(&file),
+                file,
+                waiting: Vec::new(),
+                torn: false,
+                retry_at: None,
+                said_at: None,
+                said_dropped: 0,
+            }),
+        })
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// What it is called in metrics.
+    pub(super) fn label(&self) -> String {
+        match &self.access {
+            Access::File(path) => path.to_string_lossy().into_owned(),
+            Access::Stdout | Access::Off => "-".to_owned(),
+        }
+    }
+
+    /// What it is called in messages.
+    fn name(&self) -> String {
+        match &self.access {
+            Access::File(path) => format!("{path:?}"),
+            Access::Stdout | Access::Off => "standard output".to_owned(),
+        }
+    }
+
+    /// Lines dropped since it was opened.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Counts lines that nobody will write.
+    pub(super) fn drop_lines(&self, lines: u64) {
+        self.dropped.fetch_add(lines, Ordering::Relaxed);
+        self.dropped_by_all.fetch_add(lines, Ordering::Relaxed);
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes so many whole lines, or keeps them while a pipe has no room, or drops them. Says
+    /// whether something waits.
+    pub(super) fn take(&self, bytes: &[u8], lines: u64) -> bool {
+        let mut state = self.state();
+        if state.retry_at.is_some_and(|at| Instant::now() < at) {
+            self.drop_lines(lines);
+        } else if state.waiting.is_empty() {
+            let written = self.write(&mut state, bytes);
+            state.waiting.extend_from_slice(&bytes[written..]);
+        } else if state.waiting.len() + bytes.len() <= WAITING_BYTES {
+            state.waiting.extend_from_slice(bytes);
+        } else {
+            self.drop_lines(lines);
+        }
+        self.say_missing(&mut state, None);
+        !state.waiting.is_empty()
+    }
+
+    /// Writes what waits, as far as there is room. Says whether something still waits.
+    pub(super) fn catch_up(&self) -> bool {
+        let mut state = self.state();
+        let mut waiting = std::mem::take(&mut state.waiting);
+        let written = self.write(&mut state, &waiting);
+        waiting.drain(..written);
+        state.waiting = waiting;
+        !state.waiting.is_empty()
+    }
+
+    /// Writes as far as there is room; returns how many bytes that were. What cannot be written at
+    /// all is dropped, and counts as written.
+    fn write(&self, state: &mut State, bytes: &[u8]) -> usize {
+        let (rest, outcome) = state.write(bytes);
+        let written = bytes.len() - rest.len();
+        match outcome {
+            Ok(()) => state.retry_at = None,
+            Err(Stop::Full) => return written,
+            Err(Stop::Failed(error)) => {
+                if let Some(last) = bytes[..written].last() {
+                    state.torn = *last != b'\n';
+                }
+                // the torn one included
+                self.drop_lines(count_lines(rest));
+                state.retry_at = Some(Instant::now() + RETRY_AFTER);
+                self.say_missing(state, Some(&error));
+            }
+        }
+        bytes.len()
+    }
+
+    /// Opens the file again under its name. If that fails the old one is kept.
+    pub(super) fn reopen(&self) {
+        let Some(Place { directory, name }) = &self.place else { return };
+        match process::open_append(directory.as_fd(), name) {
+            Ok(file) => {
+                let mut state = self.state();
+                state.is_regular = is_regular(&file);
+                state.file = file;
+                (state.torn, state.retry_at) = (false, None);
+            }
+            Err(error) => {
+                let name = self.name();
+                say(&format!("{name} cannot be reopened, the old file is kept: {error}"));
+            }
+        }
+    }
+
+    /// Gives up what still waits, and says how many lines are missing that were not spoken of yet.
+    pub(super) fn finish(&self) {
+        let state = self.state();
+        self.drop_lines(count_lines(&state.waiting));
+        let dropped = self.dropped();
+        if dropped > state.said_dropped {
+            let news = dropped - state.said_dropped;
+            let name = self.name();
+            say(&format!("{name}: lines dropped at the end: {news}, since the start: {dropped}."));
+        }
+    }
+
+    /// Says that lines are missing, if that is news and not said too often.
+    fn say_missing(&self, state: &mut State, error: Option<&io::Error>) {
+        let dropped = self.dropped();
+        let recently = state.said_at.is_some_and(|at| at.elapsed() < SAY_EVERY);
+        if dropped == state.said_dropped || recently {
+            return;
+        }
+        let name = self.name();
+        let reason = match error {
+            Some(error) => format!("{name} cannot be written: {error}; trying again"),
+            // an attempt is due only later: the reason was said, or will be
+            None if state.retry_at.is_some() => return,
+            None => format!("{name} is written too slowly, or was for a while"),
+        };
+        let news = dropped - state.said_dropped;
+        say(&format!("{reason}. Lines dropped: {news}, since the start: {dropped}."));
+        (state.said_at, state.said_dropped) = (Some(Instant::now()), dropped);
+    }
+}
+
+impl State {
+    /// Writes as much as there is room for; returns what is left.
+    fn write<'b>(&mut self, bytes: &'b [u8]) -> (&'b [u8], Result<(), Stop>) {
+        if self.torn && !bytes.is_empty() {
+            // ends the half of a line that is there
+            match self.write_some(b"\n") {
+                Ok(_) => self.torn = false,
+                Err(stop) => return (bytes, Err(stop)),
+            }
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.write_some(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(stop) => return (rest, Err(stop)),
+            }
+        }
+        (rest, Ok(()))
+    }
+
+    /// Writes at least one byte.
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
+        let mut piece = bytes;
+        if !self.is_regular {
+            piece = &bytes[..bytes.len().min(PIPE_BYTES)];
+            match process::wait_writable(&[&self.file], Duration::ZERO) {
+                Ok(true) => {}
+                Ok(false) => return Err(Stop::Full),
+                Err(error) => return Err(Stop::Failed(error)),
+            }
+        }
+        loop {
+            match self.file.write(piece) {
+                Ok(0) => return Err(Stop::Failed(io::ErrorKind::WriteZero.into())),
+                Ok(written) => return Ok(written),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => return Err(Stop::Full),
+                    _ => return Err(Stop::Failed(error)),
+                },
+            }
+        }
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<(File, Place)> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = file::open_directory(parent.unwrap_or(Path::new(".")))?;
+    let file = process::open_append(directory.as_fd(), &name)?;
+    Ok((file, Place { directory, name }))
+}
+
+fn count_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+fn say(text: &str) {
+    // there is nobody left to tell if this fails
+    let _ = writeln!(io::stderr(), "forebay: access log: {text}");
+}
