@@ -8,13 +8,15 @@ LISTEN ?= 127.0.0.1:8080
 SITE   ?= examples/site
 # ARGS: serve, bench: more options for the program, such as "--engine pool"
 ARGS   ?=
+# PREFIX: install: where to [/usr/local]
+PREFIX ?= /usr/local
 # CARGO_TARGET_DIR: all: where cargo builds [target]
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-.PHONY: help serve test check audit bench fuzz build example clean
+.PHONY: help serve test check audit bench fuzz manual install build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
@@ -55,6 +57,20 @@ bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARG
 fuzz: ## Every fuzz target for 60 seconds
 	@scripts/install build fuzz
 	fuzz/run 60
+
+manual: ## Write the generated pages of the manual, the man pages and the sample anew
+	UPDATE_MANUAL=1 cargo test --locked -p forebay-server --test manual
+	UPDATE_MANUAL=1 cargo test --locked -p forebay-cli --bin forebay pages
+
+install: build ## Install program, man pages, completions and sample below PREFIX
+	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/forebay
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 packaging/man/*.5
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/forebay
+	$(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_forebay
+	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/forebay.fish
 
 build:
 	@scripts/install build

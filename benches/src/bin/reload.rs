@@ -3,6 +3,7 @@
 //! Each server serves a version from a root of its own, is told to reload so many times in so many
 //! seconds, each time with the next version's root, and is asked for the version by clients that
 //! keep their connections and by one that connects for each request.
+#![forbid(unsafe_code)]
 
 use clap::Parser;
 use forebay_benches::Error;

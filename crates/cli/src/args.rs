@@ -49,6 +49,11 @@ pub(crate) enum Command {
     /// Print the hash of a password, for [[site.auth]] or its file of users; the password is asked
     /// for on the terminal, or read as one line from a pipe
     HashPassword(crate::hash_password::HashPassword),
+    /// Print what a shell needs to complete the commands, options and files of forebay
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Print the version
     Version,
 }

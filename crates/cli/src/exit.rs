@@ -8,8 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// The exit codes, for `--help`.
-const CODES: [(u8, &str); 5] = [
+/// The exit codes, for `--help` and the manual.
+pub(crate) const CODES: [(u8, &str); 5] = [
     (0, "good: done, or stopped as asked"),
     (1, "failed while running: an address in use, a file that cannot be opened"),
     (2, "wrong usage: an unknown option, a value that is not allowed"),
@@ -17,8 +17,8 @@ const CODES: [(u8, &str); 5] = [
     (78, "bad configuration: the file, or a directory it names, cannot be used"),
 ];
 
-/// The signals a server listens to, for `--help`.
-const SIGNALS: [(&str, &str); 4] = [
+/// The signals a server listens to, for `--help` and the manual.
+pub(crate) const SIGNALS: [(&str, &str); 4] = [
     ("TERM, INT", "finish what is open, at most timeouts.drain; again: stop at once"),
     ("QUIT", "finish what is open, however long it takes"),
     ("USR1", "open the access log again, after it was renamed"),

@@ -7,15 +7,18 @@
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
+//! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 
 mod args;
 mod exit;
 mod hash_password;
 mod load;
+#[cfg(test)]
+mod pages;
 
 use args::{Args, Command, Serve};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use exit::Failure;
 use forebay_server::config::{self, Access, Config, Draft, Problem};
 use forebay_server::control_socket;
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::HashPassword(options) => {
             hash_password::run(&options).and_then(|hash| print_out(&hash))
         }
+        Command::Completions { shell } => print_out(&completions(shell)),
         Command::Version => print_out(&format!("forebay {}\n", env!("CARGO_PKG_VERSION"))),
     };
     match result {
@@ -100,6 +104,12 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
     let problems: Vec<_> = between.chain(missing).collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
+}
+
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "forebay", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }
 
 fn problem(key: &str, wrong: config::Wrong) -> Problem {

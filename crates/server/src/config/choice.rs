@@ -119,6 +119,9 @@ impl<W: Word> Value for W {
     fn expected(&self) -> &'static str {
         W::EXPECTED
     }
+    fn choices(&self) -> &'static [&'static str] {
+        W::WORDS
+    }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         let at = W::WORDS.iter().position(|word| *word == text);
         let wrong = || Wrong::Choice { found: text.to_owned(), choices: W::WORDS };

@@ -260,7 +260,9 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "control.socket",
         preset: Preset::Value("auto"),
         range: None,
-        meaning: "The Unix socket that forebay reload speaks to: \"auto\", \"off\", or a path. auto is /run/forebay/control.sock for root and below $XDG_RUNTIME_DIR for others.",
+        meaning: "The Unix socket that forebay reload speaks to: \"auto\", \"off\", or a path. auto is \
+                  one for each configuration file, in /run/forebay for root and in \
+                  $XDG_RUNTIME_DIR/forebay for others.",
         example: "\"/run/forebay/control.sock\"",
         at: |c| &mut c.control.socket,
     },

@@ -124,12 +124,14 @@ impl<I: Item> Items for Vec<I> {
 }
 
 /// A setting without the place it is kept, for texts about it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
     /// Its path within the section.
     pub key: &'static str,
     /// What holds if it is not set.
     pub preset: Preset,
+    /// The default as TOML, if it has one.
+    pub preset_toml: Option<String>,
     /// The smallest and the largest value allowed.
     pub range: Option<(&'static str, &'static str)>,
     /// What it means.
@@ -138,22 +140,27 @@ pub struct Row {
     pub example: &'static str,
     /// What a value looks like.
     pub expected: &'static str,
+    /// The words it may be, if it is one of a few.
+    pub choices: &'static [&'static str],
     /// The TOML type.
     pub form: Form,
 }
 
 /// The settings of a kind of section, as rows.
 pub fn rows<T: Section>() -> Vec<Row> {
-    let mut blank = T::blank();
+    let mut preset = T::preset();
     let row = |setting: &Setting<T>| {
-        let value = (setting.at)(&mut blank);
+        let value = (setting.at)(&mut preset);
+        let has_default = matches!(setting.preset, Preset::Value(_) | Preset::Items(_));
         Row {
             key: setting.key,
             preset: setting.preset,
+            preset_toml: has_default.then(|| value.show()),
             range: setting.range,
             meaning: setting.meaning,
             example: setting.example,
             expected: value.expected(),
+            choices: value.choices(),
             form: value.form(),
         }
     };
@@ -211,10 +218,15 @@ impl Row {
     /// Its default in words, ready for a sentence.
     pub fn default(&self) -> String {
         match self.preset {
+            // a sign alone would look like a mistake
+            Preset::Value(default) if !default.contains(char::is_alphanumeric) => {
+                format!("{default:?}")
+            }
             Preset::Value(default) => default.to_owned(),
+            Preset::Items([]) => "none".to_owned(),
             Preset::Items(items) => items.join(", "),
             Preset::Unset(consequence) => consequence.to_owned(),
-            Preset::Required => format!("none, it must be set, for example {}", self.line()),
+            Preset::Required => "none, it must be set".to_owned(),
         }
     }
 

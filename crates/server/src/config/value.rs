@@ -14,6 +14,10 @@ pub trait Value {
     fn form(&self) -> Form;
     /// What belongs there, with an example.
     fn expected(&self) -> &'static str;
+    /// The words it may be, if it is one of a few.
+    fn choices(&self) -> &'static [&'static str] {
+        &[]
+    }
     /// Stores what `text` says; a list takes it as one more item.
     ///
     /// # Errors

@@ -1,0 +1,147 @@
+//! The man pages and docs/manual/commands.md are made from the commands and options. The test fails
+//! when one of them is stale.
+//!
+//! `UPDATE_MANUAL=1 cargo test -p forebay-cli` writes them; read the difference.
+
+use crate::args::Args;
+use crate::exit::{CODES, SIGNALS};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use roff::{Roff, bold, roman};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Columns of a help text.
+const WIDTH: usize = 100;
+
+const INTRODUCTION: &str = "\
+# Commands
+
+Data goes to standard output, everything else to standard error. Nothing is coloured where no terminal
+is. `forebay COMMAND --help` says what stands here.
+
+For completion in your shell:
+
+```
+forebay completions bash > ~/.local/share/bash-completion/completions/forebay
+forebay completions zsh > ~/.zfunc/_forebay        # a directory of your fpath
+forebay completions fish > ~/.config/fish/completions/forebay.fish
+```
+
+";
+
+fn commands() -> Vec<Command> {
+    let mut all = Args::command().term_width(WIDTH);
+    all.build();
+    all.get_subcommands().filter(|command| command.get_name() != "help").cloned().collect()
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("| command | what it does |\n|---|---|\n");
+    for command in commands() {
+        let (name, about) = (command.get_name(), command.get_about().unwrap_or_default());
+        let _ = writeln!(page, "| [`{name}`](#forebay-{name}) | {about} |");
+    }
+    for command in commands() {
+        let name = command.get_name().to_owned();
+        let help = command.term_width(WIDTH).render_help().to_string();
+        let _ = write!(page, "\n## forebay {name}\n\n```\n{}\n```\n", help.trim_end());
+    }
+    page.push_str("\n## Signals\n\n| signal | what the server does |\n|---|---|\n");
+    for (signal, meaning) in SIGNALS {
+        let _ = writeln!(page, "| `{signal}` | {meaning} |");
+    }
+    page.push_str("\n## Exit codes\n\n| code | meaning |\n|---|---|\n");
+    for (code, meaning) in CODES {
+        let _ = writeln!(page, "| {code} | {meaning} |");
+    }
+    page
+}
+
+/// The man pages by file name.
+fn man_pages() -> BTreeMap<String, String> {
+    let mut all = Args::command().disable_help_subcommand(true);
+    all.build();
+    let main = Man::new(all);
+    let mut pages = BTreeMap::from([("forebay.1".to_owned(), rendered(&main, tables()))]);
+    for command in commands() {
+        let name = format!("forebay-{}.1", command.get_name());
+        pages.insert(name, rendered(&Man::new(command), Roff::new()));
+    }
+    pages
+}
+
+/// The parts of a page that all pages have, what is special, and where to read on.
+fn rendered(man: &Man, special: Roff) -> String {
+    let mut page = Vec::new();
+    let parts = [Man::render_title, Man::render_name_section, Man::render_synopsis_section];
+    let more = [Man::render_description_section, Man::render_options_section];
+    for part in parts.iter().chain(&more) {
+        part(man, &mut page).unwrap();
+    }
+    let is_main = !special.to_roff().is_empty();
+    if is_main {
+        man.render_subcommands_section(&mut page).unwrap();
+    }
+    let mut end = Roff::new();
+    end.control("SH", ["SEE ALSO"]);
+    end.text([roman(if is_main { "forebay.toml(5)" } else { "forebay(1), forebay.toml(5)" })]);
+    let page = String::from_utf8(page).unwrap();
+    // the preamble of roff belongs to the start only
+    page + &special.to_roff() + &end.to_roff()
+}
+
+fn tables() -> Roff {
+    let mut tables = Roff::new();
+    tables.control("SH", ["SIGNALS"]);
+    for (signal, meaning) in SIGNALS {
+        tables.control("TP", []).text([bold(signal)]).text([roman(meaning)]);
+    }
+    tables.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in CODES {
+        tables.control("TP", []).text([bold(code.to_string())]).text([roman(meaning)]);
+    }
+    tables
+}
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+#[test]
+fn the_pages_say_what_the_commands_are() {
+    let mut pages = vec![(repository("docs/manual/commands.md"), page())];
+    let man = |(name, page): (String, String)| (repository("packaging/man").join(name), page);
+    pages.extend(man_pages().into_iter().map(man));
+    let mut stale = Vec::new();
+    for (path, page) in &pages {
+        if std::env::var_os("UPDATE_MANUAL").is_some() {
+            std::fs::write(path, page).unwrap();
+        } else if std::fs::read_to_string(path).unwrap_or_default() != *page {
+            stale.push(path.display().to_string());
+        }
+    }
+    assert!(stale.is_empty(), "stale, UPDATE_MANUAL=1 writes them anew: {}", stale.join(", "));
+}
+
+#[test]
+fn no_man_page_is_of_a_command_that_is_gone() {
+    let pages = man_pages();
+    for entry in std::fs::read_dir(repository("packaging/man")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(pages.contains_key(&name) || name == "forebay.toml.5", "{name}");
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish]
+    {
+        let script = crate::completions(shell);
+        for command in commands() {
+            assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! docs/manual/metrics.md
+
+use super::repository;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+const INTRODUCTION: &str = "\
+# Metrics
+
+The admin listener is off by default. It accepts connections from this machine only, and can be read,
+not written.
+
+```toml
+root = \"www\"
+
+[admin]
+listen = \"127.0.0.1:9090\"
+```
+
+| path | what it is |
+|---|---|
+| `/metrics` | counters in the text format of Prometheus |
+| `/status` | the same as JSON, for people and scripts |
+
+```
+curl -s http://127.0.0.1:9090/metrics
+```
+
+For Prometheus on the same machine:
+
+```yaml
+scrape_configs:
+  - job_name: forebay
+    static_configs:
+      - targets: [\"127.0.0.1:9090\"]
+```
+
+## What to watch
+
+- `forebay_responses_total{class=\"5xx\"}`: errors of the server. It should not rise.
+- `forebay_connections_refused_total`: somebody was turned away. [Trouble](trouble.md) says why.
+- `forebay_connections`: compare it with the limit you set.
+- `forebay_log_dropped_lines_total`: the log cannot be written.
+- `forebay_cache_evictions_total`: if it rises all the time, the cache is too small
+  ([`cache.bytes`](configuration.md#cachebytes)).
+
+Counters survive a reload. Labels have a fixed set of values; what a client sends is never one of them.
+
+## All metrics
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+";
+
+/// A metric as its golden file shows it.
+struct Metric {
+    name: String,
+    kind: String,
+    help: String,
+    labels: BTreeSet<String>,
+}
+
+pub(crate) fn page() -> String {
+    let golden = repository("crates/metrics/tests/golden/metrics.txt");
+    let golden = std::fs::read_to_string(golden).unwrap();
+    let mut metrics: Vec<Metric> = Vec::new();
+    for line in golden.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' ')) {
+            let (name, help) = (name.to_owned(), help.to_owned());
+            metrics.push(Metric { name, kind: String::new(), help, labels: BTreeSet::new() });
+        } else if let Some(metric) = metrics.last_mut() {
+            match line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+                Some((_, kind)) => metric.kind = kind.to_owned(),
+                None => metric.labels.extend(labels(line)),
+            }
+        }
+    }
+    let mut page = INTRODUCTION.to_owned();
+    for Metric { name, kind, help, labels } in metrics {
+        let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
+    }
+    page
+}
+
+/// The names of the labels in a line; `le` belongs to the type.
+fn labels(line: &str) -> Vec<String> {
+    let inside = line.split_once('{').map_or("", |(_, rest)| rest);
+    let names = inside.split("=\"").filter_map(|part| {
+        let name: Vec<char> =
+            part.chars().rev().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        let name: String = name.into_iter().rev().collect();
+        (part.len() == name.len() || part.ends_with(&format!(",{name}"))).then_some(name)
+    });
+    names.filter(|name| !name.is_empty() && name != "le").collect()
+}
