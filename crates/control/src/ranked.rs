@@ -42,6 +42,11 @@
 //! Otherwise clients are hashed to [`BUCKETS`] queues, whatever their number (stochastic fairness
 //! queueing, McKenney 1990): two that fall together share a turn. The hash has a seed, so nobody can
 //! choose whom to fall together with.
+//!
+//! Instructions for one push, one pop and the report, counted by callgrind over
+//! `examples/ranked_cost.rs` with 8 entries waiting (some 40 are the loop around them): 183 with one rank
+//! and one client, 250 with one rank and 64 clients that all wait, 325 with four ranks. A bare deque
+//! needs 33 there. In time, 14, 17 and 20 ns against 2: under half a percent of a cache hit.
 
 mod floor;
 mod lane;
@@ -199,12 +204,12 @@ impl<T> Ranked<T> {
         let rank = usize::from(rank).min(self.lanes.len() - 1);
         if self.waiting & (1 << rank) == 0 {
             self.waiting |= 1 << rank;
-            self.floors.begins_to_wait(rank);
+            if self.lanes.len() > 1 {
+                self.floors.begins_to_wait(rank);
+            }
         }
         let hash = client.wrapping_mul(self.multiplier);
-        let index = self.nodes.put(item, rank as u8, lane::bucket(hash), weight.max(1));
-        self.lanes[rank].push(&mut self.nodes, index, hash);
-        Ok(Key { index, generation: self.nodes.generation(index) })
+        Ok(self.lanes[rank].push(&mut self.nodes, hash, rank as u8, weight.max(1), item))
     }
 
     /// Takes the entry that is to be done next. Its work counts from [`ran`](Ranked::ran) on.
@@ -217,13 +222,13 @@ impl<T> Ranked<T> {
         let others = self.waiting & (self.waiting - 1);
         let due = if others == 0 { None } else { self.floors.due(others) };
         let rank = due.unwrap_or(first);
-        let index = self.lanes[rank].pop(&mut self.nodes)?;
+        let item = self.lanes[rank].pop(&mut self.nodes)?;
         if self.lanes[rank].is_empty() {
             self.waiting &= !(1 << rank);
         }
         let charged_ns = if due.is_some() { self.floors.charge(rank) } else { 0 };
         let turn = Turn { rank: rank as u8, by_floor: due.is_some(), charged_ns };
-        Some((self.nodes.free(index)?, turn))
+        Some((item, turn))
     }
 
     /// The work of an entry has ended and took `ns` nanoseconds of a worker; 0 if it was not done.
@@ -237,13 +242,13 @@ impl<T> Ranked<T> {
     /// Takes an entry out of its turn: its client has gone, or it has waited too long. `None` if it
     /// was popped or removed before.
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let rank = self.nodes.find(key.index, key.generation)?;
-        self.lanes[rank].remove(&mut self.nodes, key.index);
+        let rank = self.nodes.find(key)?;
+        let item = self.lanes[rank].remove(&mut self.nodes, key.index);
         if self.lanes[rank].is_empty() {
             self.waiting &= !(1 << rank);
             self.floors.gave_up(rank);
         }
-        self.nodes.free(key.index)
+        item
     }
 
     /// Entries that wait.

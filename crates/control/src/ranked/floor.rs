@@ -49,11 +49,7 @@ impl Floors {
     }
 
     /// The rank has work again.
-    #[inline]
     pub(super) fn begins_to_wait(&mut self, rank: usize) {
-        if self.ranks.len() == 1 {
-            return;
-        }
         let floor = &mut self.ranks[rank];
         // One that waited in vain is due when it would have been, but has saved nothing up.
         let wait_ns = if floor.gave_up { 0 } else { floor.stretched(floor.mean_ns) };

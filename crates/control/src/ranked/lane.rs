@@ -1,6 +1,7 @@
 //! The entries of one rank: the clients take turns.
 
-use super::nodes::{List, Nodes};
+use super::Key;
+use super::nodes::{List, Mark, Nodes};
 use std::collections::VecDeque;
 
 /// How many queues the clients of a rank are spread over, once they need queues.
@@ -71,69 +72,63 @@ impl Lane {
     }
 
     #[inline]
-    pub(super) fn push<T>(&mut self, nodes: &mut Nodes<T>, index: u32, hash: u64) {
+    pub(super) fn push<T>(
+        &mut self,
+        nodes: &mut Nodes<T>,
+        hash: u64,
+        rank: u8,
+        weight: u8,
+        item: T,
+    ) -> Key {
+        let mark = Mark { bucket: bucket(hash), rank, weight };
         self.len += 1;
         if self.len == 1 {
-            self.start_again();
-            self.clients = Clients::One(hash);
-        }
-        if !self.by_turns {
-            if self.clients.stay_in_order(hash, self.len) {
-                return nodes.append(&mut self.plain, index);
+            if self.by_turns {
+                self.start_again();
             }
-            self.take_turns(nodes);
+            self.clients = Clients::One(hash);
+            return nodes.push(&mut self.plain, item, mark);
         }
-        if let Some(turns) = &mut self.turns {
-            turns.push(nodes, index);
+        if !self.by_turns && self.clients.stay_in_order(hash, self.len) {
+            return nodes.push(&mut self.plain, item, mark);
         }
+        let turns = self.turns.get_or_insert_with(Turns::new);
+        if !self.by_turns {
+            self.by_turns = true;
+            turns.take_over(nodes, &mut self.plain);
+        }
+        nodes.push(turns.enter(mark), item, mark)
     }
 
     #[inline]
-    pub(super) fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<u32> {
-        let index = if self.by_turns {
-            self.turns.as_mut()?.pop(nodes)?
-        } else {
-            let index = self.plain.head()?;
-            nodes.unlink(&mut self.plain, index);
-            index
+    pub(super) fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<T> {
+        let item = match &mut self.turns {
+            Some(turns) if self.by_turns => turns.pop(nodes),
+            _ => nodes.pop(&mut self.plain),
         };
-        self.len -= 1;
-        Some(index)
+        self.len -= usize::from(item.is_some());
+        item
     }
 
     /// Takes an entry out that is in this lane.
-    pub(super) fn remove<T>(&mut self, nodes: &mut Nodes<T>, index: u32) {
+    pub(super) fn remove<T>(&mut self, nodes: &mut Nodes<T>, index: u32) -> Option<T> {
         self.len -= 1;
         match &mut self.turns {
             Some(turns) if self.by_turns => {
-                let bucket = &mut turns.buckets[usize::from(nodes.bucket(index))];
-                nodes.unlink(&mut bucket.list, index);
+                let bucket = &mut turns.buckets[usize::from(nodes.mark(index).bucket)];
+                nodes.remove(&mut bucket.list, index)
             }
-            _ => nodes.unlink(&mut self.plain, index),
+            _ => nodes.remove(&mut self.plain, index),
         }
     }
 
     /// Back to the plain list. The lane is empty, though removals may have left buckets in the round.
     fn start_again(&mut self) {
-        if !self.by_turns {
-            return;
-        }
         self.by_turns = false;
         if let Some(turns) = &mut self.turns {
             for bucket in turns.round.drain(..) {
                 turns.buckets[usize::from(bucket)].leave();
             }
-        }
-    }
-
-    /// Spreads what is in the plain list over the clients' queues.
-    #[cold]
-    fn take_turns<T>(&mut self, nodes: &mut Nodes<T>) {
-        self.by_turns = true;
-        let turns = self.turns.get_or_insert_with(|| Box::new(Turns::new()));
-        while let Some(index) = self.plain.head() {
-            nodes.unlink(&mut self.plain, index);
-            turns.push(nodes, index);
         }
     }
 }
@@ -164,32 +159,40 @@ impl Clients {
 }
 
 impl Turns {
-    fn new() -> Turns {
+    #[cold]
+    fn new() -> Box<Turns> {
         let bucket = Bucket { list: List::EMPTY, left: 0, weight: 1, in_round: false };
-        Turns { buckets: vec![bucket; BUCKETS].into(), round: VecDeque::new() }
+        Box::new(Turns { buckets: vec![bucket; BUCKETS].into(), round: VecDeque::new() })
     }
 
-    fn push<T>(&mut self, nodes: &mut Nodes<T>, index: u32) {
-        let number = nodes.bucket(index);
-        let bucket = &mut self.buckets[usize::from(number)];
-        bucket.weight = nodes.weight(index);
-        nodes.append(&mut bucket.list, index);
-        if !bucket.in_round {
-            bucket.in_round = true;
-            self.round.push_back(number);
+    /// Spreads what is in the plain list over the clients' queues.
+    #[cold]
+    fn take_over<T>(&mut self, nodes: &mut Nodes<T>, plain: &mut List) {
+        while let Some(index) = plain.head() {
+            nodes.shift(plain, self.enter(nodes.mark(index)));
         }
     }
 
-    fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<u32> {
+    /// The queue of a client that gets one more entry.
+    fn enter(&mut self, mark: Mark) -> &mut List {
+        let bucket = &mut self.buckets[usize::from(mark.bucket)];
+        bucket.weight = mark.weight;
+        if !bucket.in_round {
+            bucket.in_round = true;
+            self.round.push_back(mark.bucket);
+        }
+        &mut bucket.list
+    }
+
+    fn pop<T>(&mut self, nodes: &mut Nodes<T>) -> Option<T> {
         loop {
             let number = *self.round.front()?;
             let bucket = &mut self.buckets[usize::from(number)];
-            let Some(index) = bucket.list.head() else {
+            let Some(item) = nodes.pop(&mut bucket.list) else {
                 bucket.leave();
                 self.round.pop_front();
                 continue;
             };
-            nodes.unlink(&mut bucket.list, index);
             if bucket.left == 0 {
                 bucket.left = bucket.weight;
             }
@@ -200,7 +203,7 @@ impl Turns {
             } else if bucket.left == 0 {
                 self.round.rotate_left(1);
             }
-            return Some(index);
+            return Some(item);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The table of entries, and the lists that link them.
 
+use super::Key;
+
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -15,9 +17,15 @@ struct Node<T> {
     next: u32,
     /// Changes when the place is freed, so that old keys name nothing.
     generation: u32,
-    bucket: u16,
-    rank: u8,
-    weight: u8,
+    mark: Mark,
+}
+
+/// What is known of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) bucket: u16,
+    pub(super) rank: u8,
+    pub(super) weight: u8,
 }
 
 /// All entries of one [`Ranked`](super::Ranked).
@@ -52,69 +60,88 @@ impl<T> Nodes<T> {
         self.used
     }
 
-    /// A place for `item`, in no list yet. The caller keeps the count below [`MOST`].
+    /// Puts `item` at the end of `list`. The caller keeps the count below [`MOST`].
     #[inline]
-    pub(super) fn put(&mut self, item: T, rank: u8, bucket: u16, weight: u8) -> u32 {
+    pub(super) fn push(&mut self, list: &mut List, item: T, mark: Mark) -> Key {
         self.used += 1;
-        let index = self.free;
-        if let Some(node) = self.nodes.get_mut(index as usize) {
-            self.free = node.next;
-            node.item = Some(item);
-            (node.rank, node.bucket, node.weight) = (rank, bucket, weight);
-            return index;
+        let (previous, next) = (list.tail, NONE);
+        let free = self.free;
+        let key = match self.nodes.get_mut(free as usize) {
+            Some(node) => {
+                self.free = node.next;
+                let generation = node.generation;
+                *node = Node { item: Some(item), previous, next, generation, mark };
+                Key { index: free, generation }
+            }
+            None => {
+                let index = self.nodes.len() as u32;
+                self.nodes.push(Node { item: Some(item), previous, next, generation: 0, mark });
+                Key { index, generation: 0 }
+            }
+        };
+        match self.nodes.get_mut(previous as usize) {
+            Some(tail) => tail.next = key.index,
+            None => list.head = key.index,
         }
-        let index = self.nodes.len() as u32;
-        let (item, previous, next) = (Some(item), NONE, NONE);
-        self.nodes.push(Node { item, previous, next, generation: 0, bucket, rank, weight });
-        index
+        list.tail = key.index;
+        key
     }
 
-    /// Gives the place of an entry that is in no list any more back.
+    /// Takes the first item of `list`.
     #[inline]
-    pub(super) fn free(&mut self, index: u32) -> Option<T> {
+    pub(super) fn pop(&mut self, list: &mut List) -> Option<T> {
+        let index = list.head;
         let node = self.nodes.get_mut(index as usize)?;
         let item = node.item.take()?;
+        let next = node.next;
         node.generation = node.generation.wrapping_add(1);
         node.next = self.free;
         self.free = index;
         self.used -= 1;
+        list.head = next;
+        match self.nodes.get_mut(next as usize) {
+            Some(node) => node.previous = NONE,
+            None => list.tail = NONE,
+        }
         Some(item)
     }
 
-    pub(super) fn generation(&self, index: u32) -> u32 {
-        self.nodes[index as usize].generation
+    /// Takes the item of an entry of `list`.
+    pub(super) fn remove(&mut self, list: &mut List, index: u32) -> Option<T> {
+        self.unlink(list, index);
+        self.pop(&mut List { head: index, tail: index })
     }
 
-    pub(super) fn bucket(&self, index: u32) -> u16 {
-        self.nodes[index as usize].bucket
+    /// What is known of an entry that is in a list.
+    pub(super) fn mark(&self, index: u32) -> Mark {
+        self.nodes[index as usize].mark
     }
 
-    pub(super) fn weight(&self, index: u32) -> u8 {
-        self.nodes[index as usize].weight
+    /// The rank of the entry that this key names, if it is still there.
+    pub(super) fn find(&self, key: Key) -> Option<usize> {
+        let node = self.nodes.get(key.index as usize)?;
+        let is_it = node.item.is_some() && node.generation == key.generation;
+        is_it.then_some(usize::from(node.mark.rank))
     }
 
-    /// The rank of the entry that this place and generation name, if it is still there.
-    pub(super) fn find(&self, index: u32, generation: u32) -> Option<usize> {
-        let node = self.nodes.get(index as usize)?;
-        let is_it = node.item.is_some() && node.generation == generation;
-        is_it.then_some(usize::from(node.rank))
-    }
-
-    #[inline]
-    pub(super) fn append(&mut self, list: &mut List, index: u32) {
+    /// Moves the first entry of `from` to the end of `to`.
+    pub(super) fn shift(&mut self, from: &mut List, to: &mut List) {
+        let index = from.head;
+        self.unlink(from, index);
         let node = &mut self.nodes[index as usize];
-        (node.previous, node.next) = (list.tail, NONE);
-        match self.nodes.get_mut(list.tail as usize) {
+        (node.previous, node.next) = (to.tail, NONE);
+        match self.nodes.get_mut(to.tail as usize) {
             Some(tail) => tail.next = index,
-            None => list.head = index,
+            None => to.head = index,
         }
-        list.tail = index;
+        to.tail = index;
     }
 
-    /// Takes an entry out of the list it is in.
-    #[inline]
-    pub(super) fn unlink(&mut self, list: &mut List, index: u32) {
-        let Node { previous, next, .. } = self.nodes[index as usize];
+    /// Takes an entry out of the list it is in; it then is a list of its own.
+    fn unlink(&mut self, list: &mut List, index: u32) {
+        let node = &mut self.nodes[index as usize];
+        let previous = std::mem::replace(&mut node.previous, NONE);
+        let next = std::mem::replace(&mut node.next, NONE);
         match self.nodes.get_mut(previous as usize) {
             Some(node) => node.next = next,
             None => list.head = next,
