@@ -242,3 +242,39 @@ fn limits_and_timeouts_change_for_connections_that_are_open() {
         assert!(line.starts_with("HTTP/1.1 414 "), "{engine}: {line}");
     }
 }
+
+#[test]
+fn the_admin_listener_moves_and_what_needs_a_restart_says_so() {
+    let roots = Roots::new("admin", 1);
+    let options = Options::new(roots.root(0));
+    let (first, second) = (local(), local());
+    let server = Server::start(&options.clone().config(&format!("admin.listen = \"{first}\"")));
+    let status = |addr: SocketAddr| {
+        forebay_tests::wire::exchange(addr, b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    };
+    assert!(status(first).starts_with(b"HTTP/1.1 200 "));
+    server
+        .configure(&options.clone().engine("pool").config(&format!("admin.listen = \"{second}\"")));
+    reload(&server);
+    let now = String::from_utf8(status(second)).unwrap();
+    assert!(now.contains("\"engine\":\"pool\""), "{now}");
+    for (line, key) in [
+        ("user = \"nobody\"", "user"),
+        ("control.socket = \"off\"", "control.socket"),
+        ("sandbox.read = [\"/\"]", "sandbox"),
+    ] {
+        server.configure(&options.clone().config(line));
+        let (code, said) = server.reload();
+        // a server whose socket is said to be off cannot be asked
+        assert_eq!(code, Some(1), "{said}");
+        let said = if said.contains("is \"off\"") { key.to_owned() } else { said };
+        assert!(said.contains(key), "{said}");
+    }
+    assert!(status(second).starts_with(b"HTTP/1.1 200 "));
+}
+
+/// A loopback address that the admin listener takes.
+fn local() -> SocketAddr {
+    let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    probe.local_addr().unwrap()
+}

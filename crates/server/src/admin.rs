@@ -10,15 +10,64 @@
 //! internet can make a browser send requests to 127.0.0.1, but the Host field then names the page's
 //! own host (DNS rebinding).
 
+use crate::engines::{self, Task};
+use crate::status::Status;
 use forebay_conn::handler::{Handler, Job, Outcome, Peer, Piece, Request, Stages};
 use forebay_conn::reply::Reply;
+use forebay_engine::accept::Listener;
+use forebay_engine::control::{Control, Order};
 use forebay_http::head::Method;
 use forebay_http::status;
 use forebay_metrics::{Local, Snapshot, Stopwatch, render};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// The admin listener, ready to run.
+pub struct AdminListener {
+    control: Arc<Control>,
+    task: Task,
+}
+
+/// The running admin listener.
+#[derive(Debug)]
+pub struct RunningAdmin {
+    control: Arc<Control>,
+    thread: JoinHandle<()>,
+}
+
+impl AdminListener {
+    /// Reports `status` to those who come through these sockets, which share one address.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn new(listeners: Vec<Listener>, status: Arc<Status>) -> io::Result<AdminListener> {
+        let control = Arc::new(Control::new(1)?);
+        let address = listeners.first().map_or(Peer::UNIX, |listener| listener.local);
+        let handler = Admin::new(Arc::new(move || status.snapshot()), address);
+        let task = engines::prepare_apart("admin", listeners, handler, Arc::clone(&control))?;
+        Ok(AdminListener { control, task })
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn start(self) -> io::Result<RunningAdmin> {
+        Ok(RunningAdmin { control: self.control, thread: self.task.spawn(|_| {})? })
+    }
+}
+
+impl RunningAdmin {
+    /// Ends it at once.
+    pub fn stop(self) {
+        self.control.give(Order::Stop);
+        // a panic was told
+        let _ = self.thread.join();
+    }
+}
 
 /// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
 pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;

@@ -17,6 +17,7 @@
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`log`] | the access log, off the hot path |
+//! | [`status`] | what the running server can tell about itself |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
@@ -44,3 +45,4 @@ pub mod log;
 pub mod plan;
 pub mod reload;
 pub mod run;
+pub mod status;

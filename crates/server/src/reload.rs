@@ -5,12 +5,14 @@
 //! touches nothing that serves clients. What it returns is put in force by [`run`](crate::run) in
 //! one go.
 
+use crate::admin::AdminListener;
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
+use crate::status::Status;
 use forebay_engine::helpers::Helpers;
 use forebay_metrics::Totals;
 use forebay_site::{Content, OpenError};
@@ -35,6 +37,8 @@ pub struct Current {
     pub groups: Vec<(u64, GroupPlan)>,
     /// The listening sockets.
     pub listeners: Arc<Mutex<Listeners>>,
+    /// What the admin listener reports.
+    pub status: Arc<Status>,
 }
 
 /// Everything a new configuration needs, ready to be put in force.
@@ -53,6 +57,16 @@ pub struct Next {
     pub kept: Vec<(u64, GroupPlan)>,
     /// Groups that begin.
     pub begun: Vec<Prepared>,
+    /// The admin listener, if it is another one.
+    pub admin: Change<Option<AdminListener>>,
+}
+
+/// Whether something changes.
+pub enum Change<T> {
+    /// It stays.
+    None,
+    /// This comes instead.
+    To(T),
 }
 
 /// Why a reload changes nothing.
@@ -120,6 +134,7 @@ impl std::error::Error for ReloadError {}
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
+    at_the_start_only(&config, &current.config)?;
     let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, process::usable_cores(), descriptors);
     let content = if plan.site == current.plan.site {
@@ -145,7 +160,40 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         }
     }
     let begun = begin(begun, &common, current)?;
-    Ok(Next { config, plan, content, logs, common, kept, begun })
+    let admin = match config.admin == current.config.admin {
+        true => Change::None,
+        false => Change::To(admin(&config, current)?),
+    };
+    Ok(Next { config, plan, content, logs, common, kept, begun, admin })
+}
+
+/// The admin listener that `config` wants.
+fn admin(config: &Config, current: &Current) -> Result<Option<AdminListener>, ReloadError> {
+    let Some(address) = config.admin.listen.0 else { return Ok(None) };
+    let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+    let taken = listeners.take(&[Listen::At(address)], 1).map_err(ReloadError::Listen);
+    let made = taken.and_then(|mut hands| {
+        let admin = AdminListener::new(hands.remove(0), Arc::clone(&current.status));
+        admin.map_err(ReloadError::Resources)
+    });
+    if made.is_err() {
+        listeners.undo(&wanted(&current.plan, &current.config));
+    }
+    made.map(Some)
+}
+
+/// What is done once, when the process has still all its privileges.
+fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
+    let changed = [
+        ("user", next.user != now.user),
+        ("group", next.group != now.group),
+        ("control.socket", next.control != now.control),
+        ("sandbox", next.sandbox != now.sandbox),
+    ];
+    match changed.into_iter().find(|(_, is_changed)| *is_changed) {
+        Some((key, _)) => Err(ReloadError::Restart { key }),
+        None => Ok(()),
+    }
 }
 
 /// The logs that `config` names. Those that are open in `previous` stay so, and the sites go on with

@@ -4,29 +4,28 @@
 //! socket. At the end the same backwards. Signals and commands arrive here, and only here: this
 //! thread decides, one event after another.
 
-use crate::admin::Admin;
+use crate::admin::{AdminListener, RunningAdmin};
 use crate::config::choice::Word;
 use crate::config::{Config, Listen};
 use crate::control_socket::{self, Answer, Asked, ControlSocket};
-use crate::engines::{self, Common, Group, Outcome, Register, Task};
+use crate::engines::{self, Common, Group, Outcome, Register};
 use crate::listen::{ARRIVAL, ListenError, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::log::LogError;
 use crate::plan::Plan;
-use crate::reload::{self, Current, Next, ReloadError};
+use crate::reload::{self, Change, Current, Next, ReloadError};
+use crate::status::Status;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_engine::admission::Admission;
-use forebay_engine::control::{Control, Ended, Order};
+use forebay_engine::control::{Ended, Order};
 use forebay_engine::helpers::Helpers;
-use forebay_metrics::{Gauge, Snapshot};
 use forebay_site::{Content, OpenError};
-use forebay_sys::{clock, process};
+use forebay_sys::process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -130,7 +129,8 @@ struct Server {
     groups: Vec<(u64, bool, Group)>,
     /// Groups there have been.
     numbered: u64,
-    admin: Option<(Arc<Control>, JoinHandle<()>)>,
+    status: Arc<Status>,
+    admin: Option<RunningAdmin>,
     _control_socket: Option<ControlSocket>,
     reload: Reload,
     later: Vec<(Instant, Later)>,
@@ -189,13 +189,13 @@ impl Server {
             register,
             boards: Arc::default(),
         };
-        let mut admin_address = None;
+        let status = Status::new(&common, &plan);
         let admin = match config.admin.listen.0 {
             Some(address) => {
                 let mut hands =
                     listeners.take(&[Listen::At(address)], 1).map_err(RunError::Listen)?;
-                admin_address = listeners.addresses(&[Listen::At(address)]).first().copied();
-                Some(prepare_admin(hands.remove(0), address, &common, &plan)?)
+                let admin = AdminListener::new(hands.remove(0), Arc::clone(&status));
+                Some(admin.map_err(resources("the admin listener's descriptors"))?)
             }
             None => None,
         };
@@ -214,7 +214,7 @@ impl Server {
             }
             None => None,
         };
-        let start_line = start_line(&plan, &config, &listeners, admin_address);
+        let start_line = start_line(&plan, &config, &listeners);
         let mut server = Server {
             config,
             file,
@@ -223,6 +223,7 @@ impl Server {
             listeners: Arc::new(Mutex::new(listeners)),
             groups: Vec::new(),
             numbered: 0,
+            status,
             admin: None,
             _control_socket: control_socket,
             reload: Reload::default(),
@@ -235,12 +236,9 @@ impl Server {
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
         }
-        server.admin = match admin {
-            Some((control, task)) => {
-                Some((control, task.spawn(|_| {}).map_err(resources("a thread"))?))
-            }
-            None => None,
-        };
+        if let Some(admin) = admin {
+            server.admin = Some(admin.start().map_err(resources("a thread"))?);
+        }
         let _ = writeln!(io::stderr(), "{start_line}");
         Ok(server)
     }
@@ -392,6 +390,7 @@ impl Server {
             common: self.common.clone(),
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
+            status: Arc::clone(&self.status),
         }
     }
 
@@ -424,7 +423,7 @@ impl Server {
     }
 
     fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
-        let Next { config, plan, content, logs, common, kept, begun } = next;
+        let Next { config, plan, content, logs, common, kept, begun, admin } = next;
         let known = self.numbered;
         for prepared in begun {
             if let Err(error) = self.begin(prepared) {
@@ -432,6 +431,11 @@ impl Server {
                 self.retire(&begun);
                 return Err(ReloadError::Resources(error));
             }
+        }
+        if let Change::To(admin) = admin {
+            let running = admin.map(AdminListener::start).transpose();
+            let running = running.map_err(ReloadError::Resources)?;
+            std::mem::replace(&mut self.admin, running).into_iter().for_each(RunningAdmin::stop);
         }
         self.common = common;
         let before = self.common.live.replace(Arrangement { content, logs });
@@ -452,6 +456,7 @@ impl Server {
             .collect();
         self.leave(leaving, &plan, &config);
         (self.plan, self.config) = (plan, config);
+        self.status.set(&self.common, &self.plan);
         Ok(())
     }
 
@@ -503,10 +508,7 @@ impl Server {
 
     /// Ends what serves no clients, and says how it went.
     fn finish(self, reason: &str, ended: Ended) {
-        if let Some((control, thread)) = self.admin {
-            control.give(Order::Stop);
-            let _ = thread.join();
-        }
+        self.admin.into_iter().for_each(RunningAdmin::stop);
         let began = Instant::now();
         if !self.common.live.current().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
@@ -518,21 +520,6 @@ impl Server {
             ended.aborted()
         ));
     }
-}
-
-fn prepare_admin(
-    hand: Vec<crate::listen::Socket>,
-    address: std::net::SocketAddr,
-    common: &Common,
-    plan: &Plan,
-) -> Result<(Arc<Control>, Task), RunError> {
-    let control = Arc::new(Control::new(1).map_err(resources("descriptors"))?);
-    let started_ms = clock::coarse_ms();
-    let (common, plan) = (common.clone(), plan.clone());
-    let source = Arc::new(move || snapshot(&common, &plan, started_ms));
-    let handler = Admin::new(source, address);
-    let task = engines::prepare_apart("admin", hand, handler, Arc::clone(&control));
-    Ok((control, task.map_err(resources("the admin listener's descriptors"))?))
 }
 
 fn listen_for_signals(to_main: Sender<Event>) -> io::Result<()> {
@@ -557,12 +544,7 @@ fn name(signal: i32) -> &'static str {
 }
 
 /// The first line: what is served, where, how.
-fn start_line(
-    plan: &Plan,
-    config: &Config,
-    listeners: &Listeners,
-    admin: Option<std::net::SocketAddr>,
-) -> String {
+fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
     let roots = roots.map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -573,38 +555,10 @@ fn start_line(
         format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
     });
     let groups = groups.collect::<Vec<_>>().join(" and ");
-    let admin = admin.map_or(String::new(), |admin| format!(", admin on {admin}"));
+    let admin = config.admin.listen.0.map(|admin| listeners.addresses(&[Listen::At(admin)]));
+    let admin = admin.and_then(|bound| bound.first().map(|at| format!(", admin on {at}")));
+    let admin = admin.unwrap_or_default();
     format!("forebay {version}: serving {roots} on {groups}{admin}")
-}
-
-/// Everything the admin listener can report.
-fn snapshot(common: &Common, plan: &Plan, started_ms: u64) -> Snapshot {
-    let arrangement = common.live.current();
-    let content = arrangement.content.figures();
-    let mut gauges = vec![
-        (Gauge::Connections, common.admission.open() as u64),
-        (Gauge::CacheBytes, content.bytes),
-        (Gauge::CacheEntries, content.entries),
-        (Gauge::CacheEvictions, content.evictions),
-        (Gauge::CacheInvalidations, content.invalidations),
-        (Gauge::WatchedDirectories, content.watched_directories),
-        (Gauge::Helpers, common.helpers.threads() as u64),
-        (Gauge::LogDropped, arrangement.logs.dropped()),
-        (Gauge::UptimeSeconds, (clock::coarse_ms() - started_ms) / 1000),
-    ];
-    gauges.extend(common.boards.gauges());
-    let totals = common.register.totals();
-    Snapshot {
-        sites: arrangement.logs.sites(&totals),
-        logs: arrangement.logs.dropped_by_log(),
-        totals,
-        gauges,
-        info: vec![
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("engine", plan.groups[0].engine.word().to_owned()),
-            ("workers", plan.groups[0].workers.to_string()),
-        ],
-    }
 }
 
 /// Tells the operator; standard error may be closed, which is no reason to stop.
