@@ -406,10 +406,13 @@ impl Server {
         let generation = self.common.live.generation();
         let answer = match result {
             Ok(()) => Answer { code: 0, text: format!("reloaded: generation {generation}\n") },
-            Err(error) => Answer {
-                code: error.code(),
-                text: format!("{error}\nnothing has changed: generation {generation}\n"),
-            },
+            Err(error) => {
+                self.status.reload_failed();
+                Answer {
+                    code: error.code(),
+                    text: format!("{error}\nnothing has changed: generation {generation}\n"),
+                }
+            }
         };
         answer.text.lines().for_each(|line| say(format_args!("reload: {line}")));
         for reply in self.reload.waiting.drain(..) {
@@ -456,7 +459,7 @@ impl Server {
             .collect();
         self.leave(leaving, &plan, &config);
         (self.plan, self.config) = (plan, config);
-        self.status.set(&self.common, &self.plan);
+        self.status.reloaded(&self.common, &self.plan);
         Ok(())
     }
 

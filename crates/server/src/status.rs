@@ -5,7 +5,7 @@ use crate::engines::Common;
 use crate::plan::Plan;
 use forebay_metrics::{Gauge, Snapshot};
 use forebay_sys::clock;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Everything that can be reported, as of now.
 pub struct Status {
@@ -17,6 +17,10 @@ struct State {
     common: Common,
     engines: String,
     workers: String,
+    reloads_good: u64,
+    reloads_failed: u64,
+    /// Seconds since 1970 at the end of the last reload, or at the start, and whether it was good.
+    last_reload: (u64, bool),
 }
 
 impl State {
@@ -28,6 +32,9 @@ impl State {
             common: common.clone(),
             engines: list(&|at| plan.groups[at].engine.word().to_owned()),
             workers: list(&|at| plan.groups[at].workers.to_string()),
+            reloads_good: 0,
+            reloads_failed: 0,
+            last_reload: (clock::unix_coarse_ms() / 1000, true),
         }
     }
 }
@@ -39,15 +46,29 @@ impl Status {
         Arc::new(Status { started_ms: clock::coarse_ms(), state })
     }
 
-    /// The server runs something else from now on.
-    pub fn set(&self, common: &Common, plan: &Plan) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::new(common, plan);
+    /// A reload was good: the server runs this from now on.
+    pub fn reloaded(&self, common: &Common, plan: &Plan) {
+        let mut state = self.lock();
+        let reloads_good = state.reloads_good + 1;
+        let reloads_failed = state.reloads_failed;
+        *state = State { reloads_good, reloads_failed, ..State::new(common, plan) };
+    }
+
+    /// A reload has changed nothing.
+    pub fn reload_failed(&self) {
+        let mut state = self.lock();
+        state.reloads_failed += 1;
+        state.last_reload = (clock::unix_coarse_ms() / 1000, false);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything, at this moment. Cheap, and blocks nobody for long.
     pub fn snapshot(&self) -> Snapshot {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { common, engines, workers } = &*state;
+        let state = self.lock();
+        let State { common, engines, workers, .. } = &*state;
         let arrangement = common.live.current();
         let content = arrangement.content.figures();
         let mut gauges = vec![
@@ -59,6 +80,11 @@ impl Status {
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
             (Gauge::LogDropped, arrangement.logs.dropped()),
+            (Gauge::Generation, common.live.generation()),
+            (Gauge::LastReload, state.last_reload.0),
+            (Gauge::LastReloadGood, u64::from(state.last_reload.1)),
+            (Gauge::ReloadsGood, state.reloads_good),
+            (Gauge::ReloadsFailed, state.reloads_failed),
             (Gauge::UptimeSeconds, (clock::coarse_ms() - self.started_ms) / 1000),
         ];
         gauges.extend(common.boards.gauges());
