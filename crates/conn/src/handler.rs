@@ -20,7 +20,7 @@ pub trait Handler {
     type Line;
 
     /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
-    fn trusts(&self, _peer: &Peer) -> bool {
+    fn trusts(&mut self, _peer: &Peer) -> bool {
         false
     }
 

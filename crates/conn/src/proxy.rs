@@ -127,9 +127,10 @@ fn v1_client<'l, A: FromStr + Into<IpAddr>>(
     }
 }
 
-/// Digits only, which `parse` does not insist on.
+/// Digits only, and no zeros in front, which `parse` does not insist on.
 fn v1_port(text: &str) -> Result<u16, ProxyError> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit())
+        && (text.len() == 1 || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_number).ok_or(ProxyError::Malformed)
 }
 
@@ -227,6 +228,7 @@ mod tests {
             b"PROXY TCP5 ::1 ::1 1 1\r\n",
             b"PROXY  TCP4 192.0.2.7 192.0.2.1 4711 80\r\n",
             b"PROXY TCP4 192.0.2.7 192.0.2.1 +4711 80\r\n",
+            b"PROXY TCP4 192.0.2.7 192.0.2.1 04711 80\r\n",
             b"PROXY TCP4\r\n",
             b"PROXY TCP4 192.0.2.7\r\n",
             b"PROXY TCP4 ::1 ::1 1 1\r\n",

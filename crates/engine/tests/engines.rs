@@ -59,7 +59,7 @@ impl Handler for Paths {
     type Job = Work;
     type Line = u16;
 
-    fn trusts(&self, _: &Peer) -> bool {
+    fn trusts(&mut self, _: &Peer) -> bool {
         self.trusts
     }
 

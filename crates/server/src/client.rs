@@ -9,6 +9,7 @@ use forebay_conn::Peer;
 use forebay_http::head::{Head, Name};
 use forebay_site::rules::Network;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// The proxies whose word about their clients counts. Default: none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,11 @@ impl TrustedProxies {
     /// All addresses of these networks; `unix` is whoever comes through a Unix socket.
     pub fn new(networks: Vec<Network>) -> TrustedProxies {
         TrustedProxies(networks)
+    }
+
+    /// The same, to be shared by all handlers.
+    pub fn shared(networks: &[Network]) -> Arc<TrustedProxies> {
+        Arc::new(TrustedProxies::new(networks.to_vec()))
     }
 
     /// Whether this address is a trusted proxy's; `0.0.0.0` stands for a Unix socket.

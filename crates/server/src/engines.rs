@@ -174,7 +174,10 @@ impl Common {
     pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
         let control = Arc::new(Control::new(hands.len())?);
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));
-        let mut hands = hands.into_iter();
+        let proxy_protocol = plan.proxy_protocol;
+        let as_planned = |socket| Socket { proxy_protocol, ..socket };
+        let mut hands =
+            hands.into_iter().map(|hand| hand.into_iter().map(as_planned).collect::<Vec<Socket>>());
         let tasks = match plan.engine {
             Engine::Event => hands
                 .enumerate()

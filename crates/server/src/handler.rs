@@ -1,5 +1,6 @@
 //! The handler of the fast lane: static content, and the access log of what was answered.
 
+use crate::client::{TrustedProxies, client_of};
 use crate::live::Live;
 use crate::log::{Entry, Line, Logger};
 use forebay_conn::{
@@ -17,6 +18,7 @@ pub struct FastLane {
     generation: u64,
     site: Site,
     logger: Logger,
+    trusted: Arc<TrustedProxies>,
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
@@ -31,7 +33,8 @@ impl FastLane {
         let arrangement = live.current();
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
-        FastLane { live, generation, site, logger, metrics, paths, now }
+        let trusted = Arc::clone(&arrangement.trusted);
+        FastLane { live, generation, site, logger, trusted, metrics, paths, now }
     }
 
     /// Takes over the arrangement in force. Nothing that is still being sent depends on the one
@@ -58,6 +61,11 @@ impl Handler for FastLane {
     type Body = forebay_site::Body;
     type Job = forebay_site::Job;
     type Line = Line;
+
+    fn trusts(&mut self, peer: &Peer) -> bool {
+        self.keep_up();
+        self.trusted.trust(peer)
+    }
 
     #[inline]
     fn verdict(&mut self, _: &Request<'_>) -> Verdict {
@@ -118,8 +126,12 @@ impl Handler for FastLane {
         status: u16,
         stages: Stages,
     ) -> Option<Line> {
-        let (site, client) = (request.map(|_| 0), peer.address().ip());
-        let entry = Entry { site, client, via_proxy: false, request, status, stages };
+        let client = match request {
+            Some(request) => client_of(peer, request.head, &self.trusted),
+            None => peer.address().ip(),
+        };
+        let (site, via_proxy) = (request.map(|_| 0), self.trusted.trust(peer));
+        let entry = Entry { site, client, via_proxy, request, status, stages };
         Some(self.logger.line(&entry))
     }
 

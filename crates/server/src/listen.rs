@@ -1,44 +1,82 @@
 //! Listening sockets: one per loop and address, so that loops share nothing when they accept. They
 //! are kept in a book for as long as their address is wanted, because closing one loses the
 //! connections that wait in its queue; who accepts gets duplicates.
+//!
+//! Of a Unix socket, and of a socket that a service manager passed on, there is one for all loops.
+
+mod address;
+
+pub use address::{Address, ListenError};
 
 use crate::config::Listen;
+use address::has_no_ipv6;
+use forebay_sys::inherited::{self, Bound, Inherited};
 use forebay_sys::socket::{self, ListenOptions};
-use std::fmt;
+use forebay_sys::unix::{self, SocketFile};
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Connections the kernel keeps for a loop until they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// The sockets of one address: at least as many as there are loops.
+/// A socket to accept with, and what the engine must know of it.
+pub type Socket = forebay_engine::accept::Listener;
+
+/// The sockets of one address.
 #[derive(Debug)]
 struct Listener {
     /// What was asked for.
-    wanted: Listen,
+    wanted: Address,
     /// What it is bound to; a port 0 is resolved.
-    address: SocketAddr,
-    /// One for each loop, and those of loops there were before.
+    address: Address,
+    /// Where it comes from.
+    origin: Origin,
+    /// One for each loop and those of loops there were before, or one for all.
     sockets: Vec<OwnedFd>,
     /// Since when nothing new comes into their queues, if the address is not wanted any more.
     left: Option<Instant>,
 }
 
-/// A socket to accept with, and what the engine must know of it.
-pub type Socket = forebay_engine::accept::Listener;
+#[derive(Debug)]
+enum Origin {
+    /// Bound here, as often as there are loops.
+    Bound,
+    /// Bound here to this file.
+    File(SocketFile),
+    /// Passed on by the service manager, which keeps it open.
+    Inherited {
+        /// What the service manager calls it.
+        name: String,
+        /// IPv4 connections come to `[::]` as well.
+        with_ipv4: bool,
+    },
+}
 
 /// All listening sockets of the process.
 #[derive(Debug, Default)]
 pub struct Listeners {
     open: Vec<Listener>,
+    /// Passed on, and no listener has named them yet.
+    inherited: Vec<Inherited>,
+    /// The user and group they belong to, if the process becomes another.
+    owner: Option<(u32, u32)>,
 }
 
 /// How long a connection may take into the queue after its handshake has begun.
 pub const ARRIVAL: Duration = Duration::from_millis(1500);
 
 impl Listeners {
+    /// With the sockets that a service manager passed on, if there are any; first of all.
+    ///
+    /// # Errors
+    /// [`ListenError::Inherited`].
+    pub fn inherit() -> Result<Listeners, ListenError> {
+        let inherited = inherited::take().map_err(|error| ListenError::Inherited { error })?;
+        Ok(Listeners { inherited, ..Listeners::default() })
+    }
+
     /// Sockets for `wanted`, dealt out to `loops` loops; each loop has at least one of each
     /// address. What is open already stays open and is not bound again.
     ///
@@ -52,26 +90,147 @@ impl Listeners {
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
         let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
         for listen in wanted {
-            if !self.open.iter().any(|listener| listener.wanted == *listen) {
-                self.open.extend(bind(listen, loops)?);
-            }
-            for listener in self.open.iter_mut().filter(|listener| listener.wanted == *listen) {
-                let in_the_way = |error| ListenError { address: listen.clone(), error };
-                listener.deal(&mut hands).map_err(in_the_way)?;
+            match Address::try_from(listen) {
+                Ok(address) => self.deal(address, &mut hands)?,
+                Err(port) => self.deal_all(port, &mut hands)?,
             }
         }
         Ok(hands)
     }
 
+    /// A port of all addresses.
+    fn deal_all(&mut self, port: u16, hands: &mut [Vec<Socket>]) -> Result<(), ListenError> {
+        let [v4, v6] = all_addresses(port);
+        let is_for_both = |bound: &Bound| matches!(bound, Bound::Internet { address, with_ipv4: true } if Address::Tcp(*address) == v6);
+        let is_open = |open: &Listener| {
+            open.address == v6 && matches!(open.origin, Origin::Inherited { with_ipv4: true, .. })
+        };
+        if self.inherited.iter().any(|passed| is_for_both(&passed.bound))
+            || self.open.iter().any(is_open)
+        {
+            return self.deal(v6, hands);
+        }
+        self.deal(v4.clone(), hands)?;
+        // a port that the kernel chose is the same for both
+        let port = self.find(&v4).and_then(|at| self.open[at].address.port()).unwrap_or(port);
+        match self.deal(all_addresses(port)[1].clone(), hands) {
+            Err(ListenError::Bind { error, .. }) if has_no_ipv6(&error) => Ok(()),
+            dealt => dealt,
+        }
+    }
+
+    fn deal(&mut self, wanted: Address, hands: &mut [Vec<Socket>]) -> Result<(), ListenError> {
+        let in_the_way = |error| ListenError::Bind { address: wanted.clone(), error };
+        let at = match self.find(&wanted) {
+            Some(at) => at,
+            None => {
+                let opened = match self.take_inherited(&wanted) {
+                    Some(passed) => passed,
+                    None => self.bind(&wanted).map_err(in_the_way)?,
+                };
+                self.open.push(opened);
+                self.open.len() - 1
+            }
+        };
+        let owner = self.owner;
+        self.open[at].deal(hands, owner).map_err(in_the_way)
+    }
+
+    /// The open sockets for an address.
+    fn find(&self, wanted: &Address) -> Option<usize> {
+        self.open.iter().position(|open| {
+            let is_gone = open.left.is_some() && matches!(open.origin, Origin::File(_));
+            !is_gone && (open.wanted == *wanted || open.address == *wanted)
+        })
+    }
+
+    fn take_inherited(&mut self, wanted: &Address) -> Option<Listener> {
+        let is_wanted = |passed: &Inherited| address_of(&passed.bound).as_ref() == Some(wanted);
+        let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
+        let with_ipv4 = matches!(passed.bound, Bound::Internet { with_ipv4: true, .. });
+        Some(Listener {
+            wanted: wanted.clone(),
+            address: wanted.clone(),
+            origin: Origin::Inherited { name: passed.name, with_ipv4 },
+            sockets: vec![passed.socket],
+            left: None,
+        })
+    }
+
+    fn bind(&self, wanted: &Address) -> io::Result<Listener> {
+        let (address, origin, sockets) = match wanted {
+            Address::Unix(path) => {
+                let (socket, file) = unix::listen(path, BACKLOG)?;
+                (wanted.clone(), Origin::File(file), vec![socket])
+            }
+            Address::Tcp(address) => {
+                (Address::Tcp(self.probe(*address)?), Origin::Bound, Vec::new())
+            }
+        };
+        let bound = Listener { wanted: wanted.clone(), address, origin, sockets, left: None };
+        self.owner.map_or(Ok(()), |owner| bound.give(owner))?;
+        Ok(bound)
+    }
+
+    /// Binds the address without sharing it, so that a second server on the same one is told so:
+    /// sockets that share it would let it take half of the connections unnoticed. Returns it with
+    /// the port resolved.
+    fn probe(&self, address: SocketAddr) -> io::Result<SocketAddr> {
+        match listen(address, false) {
+            Ok(probe) => socket::local_address(&probe),
+            // we are in our own way: `[::]:80` beside `[::1]:80`
+            Err(error) if error.kind() == ErrorKind::AddrInUse && self.has(address.port()) => {
+                Ok(address)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has(&self, port: u16) -> bool {
+        self.open.iter().any(|open| open.address.port() == Some(port))
+    }
+
     /// Closes what was taken beyond `wanted`, from which nobody has begun to accept.
     pub fn undo(&mut self, wanted: &[Listen]) {
-        self.open.retain(|open| wanted.contains(&open.wanted) || open.left.is_some());
+        self.open.retain(|open| open.is_wanted(wanted) || open.left.is_some());
     }
 
     /// The addresses sockets are bound to for `wanted`.
-    pub fn addresses(&self, wanted: &[Listen]) -> Vec<SocketAddr> {
-        let bound = self.open.iter().filter(|listener| wanted.contains(&listener.wanted));
-        bound.map(|listener| listener.address).collect()
+    pub fn addresses(&self, wanted: &[Listen]) -> Vec<Address> {
+        let bound = self.open.iter().filter(|open| open.left.is_none() && open.is_wanted(wanted));
+        bound.map(|open| open.address.clone()).collect()
+    }
+
+    /// Whether `wanted` names every socket that the service manager passed on: it would go on to
+    /// queue connections that nobody accepts.
+    ///
+    /// # Errors
+    /// [`ListenError::Unnamed`], the first that is not.
+    pub fn check_inherited(&self, wanted: &[Listen]) -> Result<(), ListenError> {
+        if let Some(passed) = self.inherited.first() {
+            let (address, name) = (address_of(&passed.bound), passed.name.clone());
+            return Err(ListenError::Unnamed { address, name });
+        }
+        let unnamed = self.open.iter().filter(|open| !open.is_wanted(wanted));
+        let mut names = unnamed.filter_map(|open| match &open.origin {
+            Origin::Inherited { name, .. } => Some((open.address.clone(), name.clone())),
+            _ => None,
+        });
+        match names.next() {
+            Some((address, name)) => Err(ListenError::Unnamed { address: Some(address), name }),
+            None => Ok(()),
+        }
+    }
+
+    /// Has all sockets belong to this user and group, those of later calls of
+    /// [`take`](Listeners::take) too. To be called before the process becomes that user: the kernel
+    /// lets only sockets of one user share an address, and more loops need more of them.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn give(&mut self, user: u32, group: u32) -> io::Result<()> {
+        self.owner = Some((user, group));
+        self.open.iter().try_for_each(|open| open.give((user, group)))
     }
 
     /// Lets nothing new into the queues of what is not in `wanted`; whether there is any such. After
@@ -79,14 +238,13 @@ impl Listeners {
     /// go, and [`close`](Listeners::close) follows. Until then it can be taken again.
     pub fn leave(&mut self, wanted: &[Listen]) -> bool {
         let mut any = false;
-        for listener in &mut self.open {
-            if wanted.contains(&listener.wanted) || listener.left.is_some() {
+        for open in &mut self.open {
+            if open.left.is_some() || open.is_wanted(wanted) {
                 continue;
             }
-            listener.left = Some(Instant::now());
+            open.left = Some(Instant::now());
+            open.ignore_new();
             any = true;
-            // without memory for the filter, what comes in the last moment is lost
-            listener.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));
         }
         any
     }
@@ -94,91 +252,84 @@ impl Listeners {
     /// Closes what was left so long ago that nobody accepts from it any more.
     pub fn close(&mut self) {
         let is_over = |left: Instant| left.elapsed() >= 2 * ARRIVAL;
-        self.open.retain(|listener| !listener.left.is_some_and(is_over));
+        self.open.retain(|open| !open.left.is_some_and(is_over));
+    }
+
+    /// Closes everything, for good: whoever accepts still holds duplicates, takes what is queued and
+    /// closes them. The files of Unix sockets go.
+    pub fn end(&mut self) {
+        self.open.clear();
     }
 }
 
 impl Listener {
+    fn is_wanted(&self, wanted: &[Listen]) -> bool {
+        wanted.iter().any(|listen| match Address::try_from(listen) {
+            Ok(address) => address == self.wanted || address == self.address,
+            // with port 0, IPv6 was asked for with the port that IPv4 got
+            Err(0) => matches!(&self.wanted, Address::Tcp(at) if at.ip().is_unspecified()),
+            Err(port) => all_addresses(port).contains(&self.address),
+        })
+    }
+
     /// Gives each hand at least one socket; together they have all.
-    fn deal(&mut self, hands: &mut [Vec<Socket>]) -> io::Result<()> {
+    fn deal(&mut self, hands: &mut [Vec<Socket>], owner: Option<(u32, u32)>) -> io::Result<()> {
         if self.left.take().is_some() {
             self.sockets.iter().try_for_each(socket::welcome_new)?;
         }
-        while self.sockets.len() < hands.len() {
-            self.sockets.push(listen(self.address, true)?);
+        if let (Origin::Bound, Address::Tcp(address)) = (&self.origin, &self.address) {
+            while self.sockets.len() < hands.len() {
+                let socket = listen(*address, true)?;
+                owner
+                    .map_or(Ok(()), |(user, group)| socket::give_listener(&socket, user, group))?;
+                self.sockets.push(socket);
+            }
         }
-        for (turn, socket) in self.sockets.iter().enumerate() {
-            let copy = socket.try_clone()?;
-            hands[turn % hands.len()].push(Socket::new(copy, self.address));
+        let shared = self.sockets.len() < hands.len();
+        for turn in 0..hands.len().max(self.sockets.len()) {
+            let socket = self.sockets[turn % self.sockets.len()].try_clone()?;
+            let local = self.address.local();
+            hands[turn % hands.len()].push(Socket { shared, ..Socket::new(socket, local) });
         }
         Ok(())
     }
-}
 
-/// An address that cannot be listened on.
-#[derive(Debug)]
-pub struct ListenError {
-    /// The address.
-    pub address: Listen,
-    /// What the kernel said.
-    pub error: io::Error,
-}
+    fn give(&self, (user, group): (u32, u32)) -> io::Result<()> {
+        match &self.origin {
+            Origin::Bound => self
+                .sockets
+                .iter()
+                .try_for_each(|socket| socket::give_listener(socket, user, group)),
+            Origin::File(file) => file.give(user, group),
+            Origin::Inherited { .. } => Ok(()),
+        }
+    }
 
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ListenError { address, error } = self;
-        write!(f, "cannot listen on {address}: {error}")?;
-        match error.kind() {
-            ErrorKind::AddrInUse => write!(f, "; stop what uses it, or choose another port"),
-            ErrorKind::PermissionDenied => {
-                write!(f, "; ports below 1024 need root or CAP_NET_BIND_SERVICE")
+    fn ignore_new(&mut self) {
+        match &self.origin {
+            // without memory for the filter, what comes in the last moment is lost
+            Origin::Bound => {
+                self.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));
             }
-            ErrorKind::AddrNotAvailable => write!(f, "; this machine does not have that address"),
-            _ => Ok(()),
+            // nobody finds it any more
+            Origin::File(file) => file.remove(),
+            Origin::Inherited { .. } => {}
         }
     }
 }
 
-impl std::error::Error for ListenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
+/// A port of all addresses, of IPv4 and of IPv6.
+fn all_addresses(port: u16) -> [Address; 2] {
+    [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+        .map(|ip| Address::from((ip, port)))
+}
+
+fn address_of(bound: &Bound) -> Option<Address> {
+    match bound {
+        Bound::Internet { address, .. } => Some(Address::Tcp(*address)),
+        Bound::Path(path) => Some(Address::Unix(path.clone())),
+        Bound::Otherwise => None,
     }
-}
-
-/// Opens `wanted`, `loops` sockets for each of its addresses.
-fn bind(wanted: &Listen, loops: usize) -> Result<Vec<Listener>, ListenError> {
-    let port = match wanted {
-        Listen::At(address) => return Ok(vec![bind_one(wanted, *address, loops)?]),
-        Listen::All(port) => *port,
-        Listen::Unix(_) => {
-            let error = ErrorKind::Unsupported.into();
-            return Err(ListenError { address: wanted.clone(), error });
-        }
-    };
-    let v4 = bind_one(wanted, (Ipv4Addr::UNSPECIFIED, port).into(), loops)?;
-    match bind_one(wanted, (Ipv6Addr::UNSPECIFIED, v4.address.port()).into(), loops) {
-        Ok(v6) => Ok(vec![v4, v6]),
-        Err(refused) if has_no_ipv6(&refused.error) => Ok(vec![v4]),
-        Err(refused) => Err(refused),
-    }
-}
-
-/// The kernel was built or booted without IPv6, or has no address of it.
-fn has_no_ipv6(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported)
-        || error.raw_os_error() == Some(97) // EAFNOSUPPORT
-}
-
-fn bind_one(wanted: &Listen, address: SocketAddr, loops: usize) -> Result<Listener, ListenError> {
-    let in_the_way = |error| ListenError { address: Listen::At(address), error };
-    // First without sharing, so that a second server on the same address is told so. Sockets that
-    // share the address would let it take half of the connections unnoticed.
-    let probe = listen(address, false).map_err(in_the_way)?;
-    let address = socket::local_address(&probe).map_err(in_the_way)?;
-    drop(probe);
-    let sockets = (0..loops).map(|_| listen(address, true)).collect::<io::Result<_>>();
-    let sockets = sockets.map_err(in_the_way)?;
-    Ok(Listener { wanted: wanted.clone(), address, sockets, left: None })
 }
 
 fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
@@ -186,59 +337,4 @@ fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpStream;
-    use std::os::fd::AsFd;
-    use std::thread::sleep;
-
-    const ANY: Listen = Listen::At(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
-
-    #[test]
-    fn a_second_server_on_the_same_address_is_refused() {
-        for loops in [1, 2] {
-            let mut listeners = Listeners::default();
-            assert_eq!(listeners.take(&[ANY], loops).unwrap().len(), loops);
-            let address = listeners.addresses(&[ANY])[0];
-            let refused = Listeners::default().take(&[Listen::At(address)], loops).unwrap_err();
-            assert_eq!(refused.error.kind(), ErrorKind::AddrInUse);
-            assert!(refused.to_string().contains("stop what uses it"));
-        }
-    }
-
-    #[test]
-    fn sockets_stay_and_are_dealt_out_anew() {
-        let mut listeners = Listeners::default();
-        let sizes = |hands: Vec<Vec<Socket>>| hands.iter().map(Vec::len).collect::<Vec<_>>();
-        for (loops, expected) in
-            [(2, vec![1, 1]), (3, vec![1, 1, 1]), (2, vec![2, 1]), (1, vec![3])]
-        {
-            assert_eq!(sizes(listeners.take(&[ANY], loops).unwrap()), expected);
-        }
-        assert_eq!(listeners.addresses(&[ANY]).len(), 1);
-    }
-
-    #[test]
-    fn what_is_left_takes_nothing_new_but_loses_nothing() {
-        let mut listeners = Listeners::default();
-        let hands = listeners.take(&[ANY], 1).unwrap();
-        let address = listeners.addresses(&[ANY])[0];
-        let early: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
-        assert!(listeners.leave(&[]));
-        assert!(!listeners.leave(&[]));
-        let brief = Duration::from_millis(300);
-        TcpStream::connect_timeout(&address, brief).expect_err("a new connection was taken");
-        // silent clients are reported too, when the kernel asks them again
-        sleep(ARRIVAL);
-        let accepted = || socket::accept(hands[0][0].socket.as_fd()).unwrap();
-        let arrived = std::iter::from_fn(|| match accepted() {
-            socket::Accepted::Connection(socket, _) => Some(socket),
-            _ => None,
-        });
-        assert_eq!(arrived.count(), early.len());
-        listeners.close();
-        assert_eq!(listeners.addresses(&[ANY]), [address], "too early");
-        listeners.take(&[ANY], 1).unwrap();
-        drop(TcpStream::connect(address).expect("it was taken again"));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 //! In: a new arrangement from whoever reloads. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
+use crate::client::TrustedProxies;
 use crate::log::Logs;
 use forebay_site::Content;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ pub struct Arrangement {
     pub content: Arc<Content>,
     /// Where it is logged.
     pub logs: Arc<Logs>,
+    /// Whose word about clients counts.
+    pub trusted: Arc<TrustedProxies>,
 }
 
 /// The arrangement in force.

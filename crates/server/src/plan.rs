@@ -31,6 +31,8 @@ pub struct GroupPlan {
     pub workers: usize,
     /// How many of them accept, each with listening sockets of its own.
     pub entrances: usize,
+    /// Whether connections begin with what a proxy states about its client.
+    pub proxy_protocol: bool,
     /// What the engine keeps to.
     pub settings: Settings,
     /// What it keeps to if it is a pipeline.
@@ -40,7 +42,9 @@ pub struct GroupPlan {
 impl GroupPlan {
     /// Whether workers made for `self` can go on for `other`, with its settings.
     pub fn serves(&self, other: &GroupPlan) -> bool {
-        (&self.listen, self.engine, self.workers) == (&other.listen, other.engine, other.workers)
+        let what = |plan: &GroupPlan| (plan.engine, plan.workers, plan.proxy_protocol);
+        self.listen == other.listen
+            && what(self) == what(other)
             && (self.engine != Engine::Pipeline || self.pipeline == other.pipeline)
     }
 }
@@ -146,6 +150,7 @@ fn group(
         engine: listener.engine,
         workers,
         entrances: entrances(config, listener, workers),
+        proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {
             limits: limits(config),

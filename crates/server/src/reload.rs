@@ -159,7 +159,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
             None => begun.push(group.clone()),
         }
     }
-    let begun = begin(begun, &common, current)?;
+    let begun = begin(begun, &wanted(&plan, &config), &common, current)?;
     let admin = match config.admin == current.config.admin {
         true => Change::None,
         false => Change::To(admin(&config, current)?),
@@ -217,6 +217,7 @@ pub fn open_logs(
 /// Sockets and workers for new groups.
 fn begin(
     plans: Vec<GroupPlan>,
+    next: &[Listen],
     common: &Common,
     current: &Current,
 ) -> Result<Vec<Prepared>, ReloadError> {
@@ -226,6 +227,10 @@ fn begin(
         common.prepare(plan, hands).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();
+    let begun = begun.and_then(|begun| match listeners.check_inherited(next) {
+        Ok(()) => Ok(begun),
+        Err(error) => Err(ReloadError::Listen(error)),
+    });
     if begun.is_err() {
         // clients would wait in the queues of these for ever
         listeners.undo(&wanted(&current.plan, &current.config));

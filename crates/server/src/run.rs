@@ -5,11 +5,12 @@
 //! thread decides, one event after another.
 
 use crate::admin::{AdminListener, RunningAdmin};
+use crate::client::TrustedProxies;
 use crate::config::choice::Word;
 use crate::config::{Config, Listen};
 use crate::control_socket::{self, Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome, Register};
-use crate::listen::{ARRIVAL, ListenError, Listeners};
+use crate::listen::{ARRIVAL, Address, ListenError, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::log::LogError;
 use crate::plan::Plan;
@@ -172,7 +173,7 @@ impl Server {
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
         let plan = Plan::new(&config, process::usable_cores(), descriptors);
-        let mut listeners = Listeners::default();
+        let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
@@ -180,7 +181,11 @@ impl Server {
         let register = Arc::<Register>::default();
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let common = Common {
-            live: Arc::new(Live::new(Arrangement { content, logs })),
+            live: Arc::new(Live::new(Arrangement {
+                content,
+                logs,
+                trusted: TrustedProxies::shared(&config.trusted_proxies),
+            })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
                 register.helpers(plan.helpers),
@@ -199,6 +204,7 @@ impl Server {
             }
             None => None,
         };
+        listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
         let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
             common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
         });
@@ -320,6 +326,8 @@ impl Server {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
                 self.give_all(Order::Drain);
+                // those who drain hold duplicates and take what is queued
+                self.listeners().end();
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {
                     self.later.push((Instant::now() + self.plan.drain, Later::Stop));
@@ -441,7 +449,8 @@ impl Server {
             std::mem::replace(&mut self.admin, running).into_iter().for_each(RunningAdmin::stop);
         }
         self.common = common;
-        let before = self.common.live.replace(Arrangement { content, logs });
+        let trusted = TrustedProxies::shared(&config.trusted_proxies);
+        let before = self.common.live.replace(Arrangement { content, logs, trusted });
         if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
             before.content.retire();
         }
@@ -553,7 +562,7 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let roots = roots.map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
     let groups = plan.groups.iter().map(|group| {
         let addresses = listeners.addresses(&group.listen);
-        let addresses: Vec<_> = addresses.iter().map(|at| format!("http://{at}")).collect();
+        let addresses: Vec<_> = addresses.iter().map(Address::url).collect();
         let (engine, workers) = (group.engine.word(), group.workers);
         format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
     });

@@ -113,6 +113,16 @@ impl Epoll {
         Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), nothing)?)
     }
 
+    /// As [`add_reader`](Epoll::add_reader), for a descriptor that other sets watch, too: only one of
+    /// those that wait is woken, the one that has been watching for longest (`EPOLLEXCLUSIVE`).
+    ///
+    /// # Errors
+    /// As [`add_connection`](Epoll::add_connection).
+    pub fn add_shared_reader(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), flags)?)
+    }
+
     /// Stops watching. A closed descriptor is removed by itself.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
+//! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps, residency in memory |
@@ -21,8 +22,10 @@ pub mod client;
 pub mod clock;
 pub mod epoll;
 pub mod file;
+pub mod inherited;
 pub mod poll;
 pub mod process;
 pub mod schedule;
 pub mod socket;
+pub mod unix;
 pub mod watch;

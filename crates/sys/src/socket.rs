@@ -151,7 +151,7 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match net::acceptfrom_with(listener, flags) {
         Ok((socket, address)) => match address.map(SocketAddr::try_from) {
-            Some(Ok(address)) => Ok(Accepted::Connection(socket, address)),
+            Some(Ok(address)) => Ok(Accepted::Connection(socket, canonical(address))),
             // clients of Unix sockets have no name unless they take one
             Some(Err(_)) | None => Ok(Accepted::Connection(socket, NO_ADDRESS)),
         },
@@ -163,6 +163,42 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
         // accept(2): errors of the new connection itself are reported here, too
         Err(_) => Ok(Accepted::Failed),
     }
+}
+
+/// An IPv4 client of a socket for both versions is an IPv4 client.
+#[inline]
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => address,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(ip) => (ip, v6.port()).into(),
+            None => address,
+        },
+    }
+}
+
+/// Makes a listening socket that somebody else opened what [`listen`] makes of its own:
+/// non-blocking, and, if it is for TCP, with answers sent without delay.
+///
+/// # Errors
+/// What the kernel says.
+pub fn tune_listener(socket: impl AsFd, is_tcp: bool) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    if is_tcp {
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        defer_accept(socket.as_fd(), DEFER_SECONDS)?;
+    }
+    Ok(())
+}
+
+/// Has a listening socket belong to another user: who shares its address later
+/// ([`ListenOptions::reuse_port`]) must be the same user as the first one.
+///
+/// # Errors
+/// What the kernel says.
+pub fn give_listener(socket: impl AsFd, user: u32, group: u32) -> io::Result<()> {
+    let owner = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(group));
+    Ok(rustix::fs::fchown(socket, Some(owner.0), Some(owner.1))?)
 }
 
 /// The address this end of a socket has.

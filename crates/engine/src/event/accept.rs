@@ -66,5 +66,10 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 
 /// Has the loop woken when somebody comes to listener `index`.
 pub(super) fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
-    epoll.add_reader(&listener.socket, FIRST_LISTENER + index as u64)
+    let token = FIRST_LISTENER + index as u64;
+    if listener.shared {
+        epoll.add_shared_reader(&listener.socket, token)
+    } else {
+        epoll.add_reader(&listener.socket, token)
+    }
 }

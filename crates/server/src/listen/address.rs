@@ -1,0 +1,147 @@
+//! Where a listening socket is bound, and why one cannot be had.
+
+use crate::config::Listen;
+use forebay_conn::Peer;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Where a socket is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An internet address and port.
+    Tcp(SocketAddr),
+    /// A path.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// How [`Peer::local`] says it.
+    pub fn local(&self) -> SocketAddr {
+        match self {
+            Address::Tcp(address) => *address,
+            Address::Unix(_) => Peer::UNIX,
+        }
+    }
+
+    /// Its port, if it has one.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Address::Tcp(address) => Some(address.port()),
+            Address::Unix(_) => None,
+        }
+    }
+
+    /// What a person can click on or hand to curl.
+    pub fn url(&self) -> String {
+        match self {
+            Address::Tcp(_) => format!("http://{self}"),
+            Address::Unix(_) => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl From<(IpAddr, u16)> for Address {
+    fn from(address: (IpAddr, u16)) -> Address {
+        Address::Tcp(address.into())
+    }
+}
+
+/// Why sockets cannot be had.
+#[derive(Debug)]
+pub enum ListenError {
+    /// An address cannot be listened on.
+    Bind {
+        /// The address.
+        address: Address,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The service manager passed a socket that no listener names.
+    Unnamed {
+        /// Where it listens, if that can be said.
+        address: Option<Address>,
+        /// What the service manager calls it.
+        name: String,
+    },
+    /// What the service manager passed cannot be taken.
+    Inherited {
+        /// What is wrong.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenError::Bind { address, error } => {
+                write!(f, "cannot listen on {address}: {error}")?;
+                f.write_str(hint(address, error))
+            }
+            ListenError::Unnamed { address: Some(address), name } => write!(
+                f,
+                "the service manager passed a socket for {address} ({name}), but no listener names \
+                 that address: add it to listen, or take it out of the .socket unit"
+            ),
+            ListenError::Unnamed { address: None, name } => write!(
+                f,
+                "the service manager passed {name:?}, which does not listen for streams at an \
+                 address or a path: the .socket unit needs ListenStream="
+            ),
+            ListenError::Inherited { error } => {
+                write!(f, "cannot take the sockets of the service manager: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ListenError {}
+
+/// What helps, if that is known.
+fn hint(address: &Address, error: &io::Error) -> &'static str {
+    match (address, error.kind()) {
+        (_, ErrorKind::AddrInUse) => "; stop what uses it, or choose another address",
+        (Address::Tcp(_), ErrorKind::PermissionDenied) => {
+            "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+        }
+        (Address::Unix(_), ErrorKind::PermissionDenied) => {
+            "; the directory must be writable for the server"
+        }
+        (Address::Unix(_), ErrorKind::NotFound) => "; the directory must be there",
+        (Address::Unix(_), ErrorKind::AlreadyExists) => "; there is a file with this name",
+        (Address::Tcp(_), ErrorKind::AddrNotAvailable) => {
+            "; this machine does not have that address"
+        }
+        _ => "",
+    }
+}
+
+/// The kernel was built or booted without IPv6, or has no address of it.
+pub(super) fn has_no_ipv6(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported)
+        || error.raw_os_error() == Some(97) // EAFNOSUPPORT
+}
+
+/// An address of a configuration that is one address, and not all of the machine.
+impl TryFrom<&Listen> for Address {
+    /// The port.
+    type Error = u16;
+
+    fn try_from(listen: &Listen) -> Result<Address, u16> {
+        match listen {
+            Listen::At(address) => Ok(Address::Tcp(*address)),
+            Listen::Unix(path) => Ok(Address::Unix(path.clone())),
+            Listen::All(port) => Err(*port),
+        }
+    }
+}

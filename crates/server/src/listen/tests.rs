@@ -1,0 +1,186 @@
+//! The book of listening sockets.
+
+use super::*;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+
+const ANY: Listen = Listen::At(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+
+fn tcp(address: &Address) -> SocketAddr {
+    match address {
+        Address::Tcp(address) => *address,
+        Address::Unix(path) => panic!("{}", path.display()),
+    }
+}
+
+fn path(name: &str) -> Listen {
+    let name = format!("forebay-listen-{name}-{}", std::process::id());
+    Listen::Unix(std::env::temp_dir().join(name))
+}
+
+fn file(listen: &Listen) -> &std::path::Path {
+    match listen {
+        Listen::Unix(path) => path,
+        other => panic!("{other}"),
+    }
+}
+
+/// Everything that waits at a socket.
+fn arrived(socket: &Socket) -> usize {
+    let accept = || match socket::accept(socket.socket.as_fd()).unwrap() {
+        socket::Accepted::Connection(socket, _) => Some(socket),
+        _ => None,
+    };
+    std::iter::from_fn(accept).count()
+}
+
+#[test]
+fn a_second_server_on_the_same_address_is_refused() {
+    for loops in [1, 2] {
+        let mut listeners = Listeners::default();
+        assert_eq!(listeners.take(&[ANY], loops).unwrap().len(), loops);
+        let address = Listen::At(tcp(&listeners.addresses(&[ANY])[0]));
+        let refused = Listeners::default().take(&[address], loops).unwrap_err();
+        assert!(refused.to_string().contains("stop what uses it"), "{refused}");
+    }
+    let wanted = [path("second")];
+    let mut listeners = Listeners::default();
+    listeners.take(&wanted, 1).unwrap();
+    let refused = Listeners::default().take(&wanted, 1).unwrap_err();
+    assert!(refused.to_string().contains("stop what uses it"), "{refused}");
+}
+
+#[test]
+fn sockets_stay_and_are_dealt_out_anew() {
+    let mut listeners = Listeners::default();
+    let sizes = |hands: Vec<Vec<Socket>>| hands.iter().map(Vec::len).collect::<Vec<_>>();
+    for (loops, expected) in [(2, vec![1, 1]), (3, vec![1, 1, 1]), (2, vec![2, 1]), (1, vec![3])] {
+        assert_eq!(sizes(listeners.take(&[ANY], loops).unwrap()), expected);
+    }
+    assert_eq!(listeners.addresses(&[ANY]).len(), 1);
+}
+
+#[test]
+fn one_address_may_take_the_place_of_all_and_back() {
+    let mut listeners = Listeners::default();
+    listeners.take(&[Listen::All(0)], 2).unwrap();
+    let port = listeners.addresses(&[Listen::All(0)])[0].port().unwrap();
+    let (all, one) = ([Listen::All(port)], [Listen::At((Ipv4Addr::LOCALHOST, port).into())]);
+    let v4 = [Listen::At((Ipv4Addr::UNSPECIFIED, port).into())];
+    // all of IPv4 is a part of all, and stays open
+    let versions = listeners.addresses(&all).len();
+    listeners.take(&v4, 2).unwrap();
+    assert_eq!(listeners.leave(&v4), versions > 1);
+    assert_eq!(listeners.addresses(&v4).len(), 1);
+    // one beside all, which are left, closed and opened again
+    for (next, count) in [(&one, 1), (&all, versions)] {
+        listeners.take(next, 2).unwrap();
+        assert!(listeners.leave(next));
+        listeners.left_long_ago();
+        listeners.close();
+        assert_eq!((listeners.addresses(next).len(), listeners.open.len()), (count, count));
+    }
+}
+
+#[test]
+fn a_port_that_is_chosen_is_the_same_for_both_versions() {
+    let mut listeners = Listeners::default();
+    let all = [Listen::All(0)];
+    let hands = listeners.take(&all, 1).unwrap();
+    let ports: Vec<_> = listeners.addresses(&all).iter().map(|at| at.port().unwrap()).collect();
+    assert!(ports.iter().all(|port| *port == ports[0] && *port != 0), "{ports:?}");
+    // a reload finds them again
+    assert_eq!(listeners.take(&all, 1).unwrap()[0].len(), hands[0].len());
+    assert!(!listeners.leave(&all));
+}
+
+#[test]
+fn what_is_left_takes_nothing_new_but_loses_nothing() {
+    let mut listeners = Listeners::default();
+    let hands = listeners.take(&[ANY], 1).unwrap();
+    let address = tcp(&listeners.addresses(&[ANY])[0]);
+    let early: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert!(listeners.leave(&[]));
+    assert!(!listeners.leave(&[]));
+    let brief = Duration::from_millis(300);
+    TcpStream::connect_timeout(&address, brief).expect_err("a new connection was taken");
+    // silent clients are reported too, when the kernel asks them again
+    sleep(ARRIVAL);
+    assert_eq!(arrived(&hands[0][0]), early.len());
+    listeners.close();
+    assert_eq!(listeners.open.len(), 1, "too early");
+    listeners.take(&[ANY], 1).unwrap();
+    drop(TcpStream::connect(address).expect("it was taken again"));
+}
+
+#[test]
+fn a_unix_socket_is_one_for_all_loops_and_its_file_goes() {
+    let wanted = [path("shared")];
+    let mut listeners = Listeners::default();
+    let hands = listeners.take(&wanted, 3).unwrap();
+    assert!(hands.iter().all(|hand| hand.len() == 1 && hand[0].shared));
+    assert!(hands.iter().all(|hand| hand[0].local == forebay_conn::Peer::UNIX));
+    let client = UnixStream::connect(file(&wanted[0])).unwrap();
+    assert!(listeners.leave(&[]));
+    assert!(!file(&wanted[0]).exists());
+    assert_eq!(arrived(&hands[2][0]), 1);
+    drop(client);
+    // while the old one is still there, a new one can be had
+    assert!(!listeners.take(&wanted, 1).unwrap()[0][0].shared);
+    listeners.left_long_ago();
+    listeners.close();
+    assert_eq!(listeners.open.len(), 1);
+    assert!(file(&wanted[0]).exists(), "the old one took the new one's file along");
+    listeners.end();
+    assert!(!file(&wanted[0]).exists());
+}
+
+impl Listeners {
+    fn left_long_ago(&mut self) {
+        for open in self.open.iter_mut().filter(|open| open.left.is_some()) {
+            open.left = Instant::now().checked_sub(3 * ARRIVAL);
+        }
+    }
+
+    /// As if a service manager had opened it.
+    fn pass(&mut self, listen: &Listen, name: &str) {
+        let address = Address::try_from(listen).unwrap();
+        let (socket, bound) = match &address {
+            Address::Tcp(address) => {
+                let socket = super::listen(*address, false).unwrap();
+                let address = socket::local_address(&socket).unwrap();
+                (socket, Bound::Internet { address, with_ipv4: false })
+            }
+            Address::Unix(path) => {
+                let (socket, file) = unix::listen(path, 16).unwrap();
+                std::mem::forget(file);
+                (socket, Bound::Path(path.clone()))
+            }
+        };
+        self.inherited.push(Inherited { socket, name: name.to_owned(), bound });
+    }
+}
+
+#[test]
+fn what_was_passed_on_is_taken_and_must_be_named() {
+    let mut listeners = Listeners::default();
+    let unix = path("passed");
+    listeners.pass(&ANY, "web");
+    listeners.pass(&unix, "local");
+    let passed = Listen::At(tcp(&address_of(&listeners.inherited[0].bound).unwrap()));
+    let wanted = [passed.clone(), unix.clone()];
+    let hands = listeners.take(&wanted, 2).unwrap();
+    assert!(hands.iter().flatten().all(|socket| socket.shared));
+    listeners.check_inherited(&wanted).unwrap();
+    let error = listeners.check_inherited(&wanted[1..]).unwrap_err().to_string();
+    assert!(error.contains(&format!("{passed} (web)")), "{error}");
+    drop(listeners);
+    assert!(file(&unix).exists(), "the file is the service manager's");
+    std::fs::remove_file(file(&unix)).unwrap();
+
+    let mut listeners = Listeners::default();
+    listeners.pass(&ANY, "web");
+    assert!(listeners.check_inherited(&[ANY]).unwrap_err().to_string().contains("(web)"));
+}

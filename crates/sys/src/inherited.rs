@@ -1,0 +1,109 @@
+//! Listening sockets that a service manager opened and passed on (sd_listen_fds(3)).
+
+use crate::socket;
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getsockname, sockopt};
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The number of the first socket.
+const FIRST: RawFd = 3;
+
+/// A socket that was passed on.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The socket, non-blocking.
+    pub socket: OwnedFd,
+    /// What the service manager calls it (`FileDescriptorName=`); empty if it does not say.
+    pub name: String,
+    /// Where it listens.
+    pub bound: Bound,
+}
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// At an internet address.
+    Internet {
+        /// The address.
+        address: SocketAddr,
+        /// It is `::`, and IPv4 connections come to it as well.
+        with_ipv4: bool,
+    },
+    /// At a path.
+    Path(PathBuf),
+    /// It does not listen for streams of either kind.
+    Otherwise,
+}
+
+/// Takes the sockets that were passed to this process; a second call finds none. To be called first
+/// of all, before anything is opened.
+///
+/// # Errors
+/// `InvalidData` if the environment promises what is not there.
+pub fn take() -> io::Result<Vec<Inherited>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let is_ours = number("LISTEN_PID").is_some_and(|pid| pid == std::process::id() as RawFd);
+    if !is_ours || TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':');
+    let count =
+        number("LISTEN_FDS").filter(|count| (0..=1024).contains(count)).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "LISTEN_FDS is not a number of descriptors")
+        })?;
+    let sockets = (FIRST..FIRST + count).map(|fd| {
+        let socket = adopt(fd)?;
+        let name = names.next().unwrap_or_default().to_owned();
+        let bound = bound(&socket)?;
+        socket::tune_listener(&socket, matches!(bound, Bound::Internet { .. }))?;
+        Ok(Inherited { socket, name, bound })
+    });
+    sockets.collect()
+}
+
+fn number(name: &str) -> Option<RawFd> {
+    env::var(name).ok()?.parse().ok()
+}
+
+fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: asking about a number that is no descriptor fails and does nothing else; it is not
+    // used beyond this line.
+    let flags = fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
+    let flags = flags.map_err(|_| {
+        let text = format!("LISTEN_FDS promises descriptor {fd}, which is not open");
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })?;
+    // SAFETY: it is open, and by LISTEN_PID it was passed to this process to own. Nothing else here
+    // knows its number: descriptors that the process opens itself get others, and `take` gives each
+    // away once.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    fcntl_setfd(&socket, flags | FdFlags::CLOEXEC)?;
+    Ok(socket)
+}
+
+fn bound(socket: &OwnedFd) -> io::Result<Bound> {
+    let is_stream = sockopt::socket_acceptconn(socket).unwrap_or(false)
+        && sockopt::socket_type(socket)? == rustix::net::SocketType::STREAM;
+    if !is_stream {
+        return Ok(Bound::Otherwise);
+    }
+    let address: SocketAddrAny = getsockname(socket)?;
+    if address.address_family() == AddressFamily::UNIX {
+        let address = SocketAddrUnix::try_from(address)?;
+        let path = address.path_bytes().map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        return Ok(path.map_or(Bound::Otherwise, Bound::Path));
+    }
+    let Ok(address) = SocketAddr::try_from(address) else { return Ok(Bound::Otherwise) };
+    let with_ipv4 = address.is_ipv6()
+        && address.ip().is_unspecified()
+        && !sockopt::ipv6_v6only(socket).unwrap_or(true);
+    Ok(Bound::Internet { address, with_ipv4 })
+}

@@ -1,0 +1,147 @@
+//! Unix sockets that listen at a path.
+//!
+//! The path of a listening socket outlives the process that made it. So a file that is in the way is
+//! removed if nobody listens there, and the file is removed at the end, if it is still the same one.
+
+use rustix::fs::{Mode, chmod};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The file of a listening socket. It is removed when this is dropped, unless another has taken its
+/// place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// Opens a listening socket at `path`: non-blocking, and open to every user of the machine (mode
+/// 0666). Who may connect is decided by the directory it lies in.
+///
+/// # Errors
+/// `AddrInUse` if somebody listens there, `AlreadyExists` if there is a file that is no socket; or
+/// what the kernel says.
+pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
+    let address = SocketAddrUnix::new(path)?;
+    remove_stale(path, &address)?;
+    let socket = stream()?;
+    net::bind(&socket, &address)?;
+    let found = fs::symlink_metadata(path)?;
+    let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
+    // nobody gets in before it listens
+    chmod(path, Mode::from_raw_mode(0o666))?;
+    net::listen(&socket, backlog)?;
+    Ok((socket, file))
+}
+
+fn stream() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Removes what a server left behind that did not end well.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    match net::connect(&stream()?, address) {
+        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+        Err(Errno::NOENT) => Ok(()),
+        // one whose queue is full listens, too
+        Ok(()) | Err(Errno::AGAIN) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl SocketFile {
+    /// Removes it now, unless another has taken its place.
+    pub fn remove(&self) {
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode)) {
+            // after a drop of privileges the directory may not be ours any more; the next server
+            // removes what nobody listens at
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    /// Gives the file to another user, who can then remove it from a directory like `/tmp`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn give(&self, user: u32, group: u32) -> io::Result<()> {
+        std::os::unix::fs::lchown(&self.path, Some(user), Some(group))
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{Accepted, accept};
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    fn path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn everybody_may_connect_and_has_no_address() {
+        let path = path("sys-unix-open");
+        let (socket, file) = listen(&path, 16).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
+        assert!(matches!(accept(socket.as_fd()).unwrap(), Accepted::None));
+        let _client = UnixStream::connect(&path).unwrap();
+        match accept(socket.as_fd()).unwrap() {
+            Accepted::Connection(_, from) => {
+                assert_eq!(from, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+            }
+            other => panic!("{other:?}"),
+        }
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn only_what_nobody_listens_at_is_removed() {
+        let path = path("sys-unix-stale");
+        drop(UnixListener::bind(&path).unwrap());
+        let (_socket, file) = listen(&path, 0).unwrap();
+        let refused = || listen(&path, 1).unwrap_err().kind();
+        assert_eq!(refused(), io::ErrorKind::AddrInUse);
+        // its queue is full now, with the one who asked
+        assert_eq!(refused(), io::ErrorKind::AddrInUse);
+        drop(file);
+        fs::write(&path, "precious").unwrap();
+        assert_eq!(refused(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_file_of_another_server_stays() {
+        let path = path("sys-unix-other");
+        let (_socket, file) = listen(&path, 16).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop(file);
+        assert!(UnixStream::connect(&path).is_ok());
+        fs::remove_file(&path).unwrap();
+    }
+}
