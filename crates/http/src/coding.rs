@@ -137,7 +137,7 @@ fn read_item(item: &[u8]) -> Option<(&[u8], u16)> {
 }
 
 /// `qvalue` (RFC 9110 §12.4.2): 0 to 1 with at most three decimals, as thousandths.
-fn read_weight(text: &[u8]) -> Option<u16> {
+pub(crate) fn read_weight(text: &[u8]) -> Option<u16> {
     let (whole, decimals) = match text {
         [whole @ (b'0' | b'1')] => (whole, &[][..]),
         [whole @ (b'0' | b'1'), b'.', decimals @ ..] => (whole, decimals),

@@ -12,6 +12,7 @@
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
+//! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
@@ -33,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod coding;
 pub mod condition;
 pub mod date;

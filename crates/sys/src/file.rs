@@ -122,6 +122,27 @@ fn beneath(root: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<Owned
     }
 }
 
+/// The names in a directory that [`open_beneath`] opened, in no order, without `.` and `..`; at
+/// most `most` of them, and whether these are all.
+///
+/// # Errors
+/// What the kernel says.
+pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        if names.len() == most {
+            return Ok((names, false));
+        }
+        names.push(name.to_vec());
+    }
+    Ok((names, true))
+}
+
 /// The target of a link that [`find_link_beneath`] found.
 ///
 /// # Errors
@@ -351,7 +372,12 @@ mod tests {
         let link = find_link_beneath(root, b"in").unwrap();
         assert_eq!(stamp(link.as_fd()).unwrap().kind, Kind::Link);
         assert_eq!(link_target(link.as_fd()).unwrap(), b"page");
-        assert_eq!(stamp(open_beneath(root, b"").unwrap().as_fd()).unwrap().kind, Kind::Directory);
+        let directory = open_beneath(root, b"").unwrap();
+        assert_eq!(stamp(directory.as_fd()).unwrap().kind, Kind::Directory);
+        let (mut names, are_all) = names(directory.as_fd(), 3).unwrap();
+        names.sort();
+        assert_eq!((names, are_all), (vec![b"in".to_vec(), b"out".into(), b"page".into()], true));
+        assert!(!super::names(directory.as_fd(), 2).unwrap().1);
         fs::remove_dir_all(dir).unwrap();
     }
 
