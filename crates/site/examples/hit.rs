@@ -90,6 +90,7 @@ fn ask(
     Ok(bytes)
 }
 
+#[inline(never)]
 fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
     let peer = Peer::new(address, address);

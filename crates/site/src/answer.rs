@@ -1,29 +1,46 @@
 //! What one entry answers to one request: variant, conditions, ranges.
 
-use crate::bake::{length_line, line};
+use crate::bake::length_line;
 use crate::body::{Body, Part, Source};
 use crate::compress::Choice;
-use crate::entry::{Entry, Found, Variant, What};
-use crate::pages::Pages;
+use crate::entry::{Entry, Found, Piece, Redirection, Variant, What};
+use crate::fields::line;
+use crate::hosts::host_of;
+use crate::pages::Refusal;
+use crate::rules::Host;
+use crate::vhost::VirtualHost;
 use foldhash::fast::RandomState;
-use forebay_conn::Reply;
+use forebay_conn::{Reply, Request};
 use forebay_http::coding::Preference;
 use forebay_http::condition::{self, Outcome};
 use forebay_http::head::{Head, Name};
 use forebay_http::range::{self, Range, Ranges};
 use std::hash::BuildHasher;
 use std::io::Write;
+use std::net::IpAddr;
 
 /// Larger bodies are not copied behind the head but sent from where they are.
 const MOST_COPIED_BYTES: u64 = 16 * 1024;
 
 /// Everything an answer is made with besides the entry.
 pub(crate) struct Answer<'a> {
-    pub(crate) pages: &'a Pages,
-    pub(crate) head: &'a Head<'a>,
+    pub(crate) vhost: &'a VirtualHost,
+    pub(crate) request: &'a Request<'a>,
     /// Where the entry is; asked only for a body that is not copied.
     pub(crate) source: Source,
     pub(crate) boundaries: &'a mut Boundaries,
+    /// Room for a head that is put together.
+    pub(crate) room: &'a mut Vec<u8>,
+}
+
+/// What must come before the answer, or in its place.
+pub(crate) enum Instead {
+    /// What the alias leads to.
+    Follow,
+    /// The variant that belongs in this place must be made.
+    Make(usize),
+    /// An error.
+    Refuse(Refusal),
 }
 
 /// What stands between the parts of an answer with several ranges: nothing that anyone could guess
@@ -43,52 +60,98 @@ impl Boundaries {
 }
 
 impl Answer<'_> {
-    /// Writes the answer, unless the variant that belongs in the place returned must be made first.
+    /// Writes the answer, or says what must come instead.
     #[inline]
-    pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Option<usize> {
+    pub(crate) fn write(self, entry: &Entry, reply: &mut Reply<'_, Body>) -> Result<(), Instead> {
         match &entry.what {
-            What::Found(found) => match choose(found, self.head) {
-                Chosen::Variant(index) => self.found(found, index, reply),
-                Chosen::Make(place) => return Some(place),
+            What::Found(found) => match choose(found, self.request.head) {
+                Chosen::Variant(index) => return self.found(found, index, reply),
+                Chosen::Make(place) => return Err(Instead::Make(place)),
                 Chosen::None => {
                     let text =
                         "None of the codings this file exists in is acceptable to the client";
-                    self.pages.plain(406, text, reply);
+                    return Err(Instead::Refuse(Refusal::new(406, text)));
                 }
             },
-            What::Missing => self.pages.missing(reply),
-            What::Denied => self.pages.denied(reply),
-            What::Redirect(head) => self.redirect(head, reply),
+            What::Redirect(redirection) => self.redirect(redirection, reply),
+            What::Missing => self.vhost.pages.missing(reply),
+            What::Denied => self.vhost.pages.denied(reply),
+            What::Page(page) => page.write(reply),
+            What::Alias(_) => return Err(Instead::Follow),
             What::Failed(status) => {
                 let text = "The file system does not answer as it should";
-                self.pages.plain(*status, text, reply);
+                return Err(Instead::Refuse(Refusal::new(*status, text)));
             }
         }
-        None
+        Ok(())
     }
 
     #[inline]
-    fn found(self, found: &Found, index: usize, reply: &mut Reply<'_, Body>) {
-        let Some(variant) = found.variant(index) else { return };
-        match condition::evaluate(self.head, &variant.etag, variant.last_modified) {
+    fn found(
+        self,
+        found: &Found,
+        index: usize,
+        reply: &mut Reply<'_, Body>,
+    ) -> Result<(), Instead> {
+        let head = self.request.head;
+        let Some(variant) = found.variant(index) else { return Ok(()) };
+        if !found.is_file {
+            reply.head(found.status, variant.head());
+            self.send(variant, index, Range { start: 0, len: variant.size }, reply);
+            return Ok(());
+        }
+        match condition::evaluate(head, &variant.etag, variant.last_modified) {
             Outcome::Proceed => {}
-            Outcome::NotModified => return reply.head(304, &variant.not_modified),
+            Outcome::NotModified => {
+                reply.head(304, &variant.not_modified);
+                return Ok(());
+            }
             Outcome::Failed => {
                 let text = "The file is not in the state that the request asks for";
-                return self.pages.plain(412, text, reply);
+                return Err(Instead::Refuse(Refusal::new(412, text)));
             }
         }
-        if self.head.has(Name::Range)
-            && condition::range_applies(self.head, &variant.etag, variant.last_modified)
+        if head.has(Name::Range)
+            && condition::range_applies(head, &variant.etag, variant.last_modified)
         {
-            match range::parse(self.head, variant.size) {
+            match range::parse(head, variant.size) {
                 Ranges::All => {}
-                Ranges::One(range) => return self.one(variant, index, range, reply),
-                Ranges::Many(ranges) => return self.many(variant, index, &ranges, reply),
-                Ranges::Unsatisfiable => return self.unsatisfiable(variant, reply),
+                Ranges::One(range) => {
+                    self.one(variant, index, range, reply);
+                    return Ok(());
+                }
+                Ranges::Many(ranges) => {
+                    self.many(variant, index, &ranges, reply);
+                    return Ok(());
+                }
+                Ranges::Unsatisfiable => return Err(Instead::Refuse(unsatisfiable(variant))),
             }
         }
         reply.head(200, variant.head());
+        self.send(variant, index, Range { start: 0, len: variant.size }, reply);
+        Ok(())
+    }
+
+    /// Writes the answer of an error that `entry` holds, with more fields.
+    pub(crate) fn write_error(self, entry: &Entry, refusal: &Refusal, reply: &mut Reply<'_, Body>) {
+        let What::Found(found) = &entry.what else {
+            let dress = self.vhost.dress(&entry.dress);
+            return self.vhost.pages.refuse(refusal, dress, reply);
+        };
+        // what is said about an error need not be in a coding that the client asked for
+        let index = match choose(found, self.request.head) {
+            Chosen::Variant(index) => index,
+            Chosen::Make(_) | Chosen::None => 0,
+        };
+        let Some(variant) = found.variant(index) else { return };
+        self.room.clear();
+        self.room.extend_from_slice(variant.head());
+        for (name, value) in &refusal.fields {
+            if !has_field(variant.head(), name) {
+                line(self.room, name, value);
+            }
+        }
+        reply.head(found.status, self.room);
         self.send(variant, index, Range { start: 0, len: variant.size }, reply);
     }
 
@@ -137,24 +200,63 @@ impl Answer<'_> {
         reply.stream(Body::parts(self.source, index, parts), len);
     }
 
-    fn unsatisfiable(self, variant: &Variant, reply: &mut Reply<'_, Body>) {
-        let mut fields = Vec::new();
-        line(&mut fields, "Content-Range", format!("bytes */{}", variant.size).as_bytes());
-        let text = "The file has no bytes there";
-        self.pages.with_fields(416, text, &fields, reply);
-    }
-
-    /// The query is the client's to keep.
-    fn redirect(self, head: &[u8], reply: &mut Reply<'_, Body>) {
-        let mut head = head.to_vec();
-        if let Some(query) = self.head.query {
-            head.push(b'?');
-            query.iter().for_each(|&byte| push_in_query(&mut head, byte));
+    fn redirect(self, redirection: &Redirection, reply: &mut Reply<'_, Body>) {
+        let head = self.room;
+        head.clear();
+        head.extend_from_slice(&redirection.head);
+        head.extend_from_slice(b"Location: ");
+        for piece in &redirection.to {
+            match piece {
+                Piece::Text(text) => head.extend_from_slice(text),
+                Piece::Host => push_host(head, self.request, &self.vhost.settings.hosts),
+                Piece::Query => {
+                    // The query is the client's to keep.
+                    if let Some(query) = self.request.head.query {
+                        head.push(b'?');
+                        query.iter().for_each(|&byte| push_in_query(head, byte));
+                    }
+                }
+            }
         }
         head.extend_from_slice(b"\r\n");
-        reply.head(301, &head);
-        reply.copy(&self.pages.redirect);
+        reply.head(redirection.status, head);
+        reply.copy(self.vhost.pages.moved(redirection.status, redirection.is_for_slash));
     }
+}
+
+fn unsatisfiable(variant: &Variant) -> Refusal {
+    let mut refusal = Refusal::new(416, "The file has no bytes there");
+    refusal.fields.push(("Content-Range", format!("bytes */{}", variant.size).into_bytes()));
+    refusal
+}
+
+/// The host that the client asked for; if it named none, one of the site's, or its address.
+fn push_host(url: &mut Vec<u8>, request: &Request<'_>, hosts: &[Host]) {
+    let host = host_of(request.head.authority);
+    if !host.is_empty() {
+        return url.extend(host.iter().map(u8::to_ascii_lowercase));
+    }
+    match hosts.iter().find(|host| !host.is_wildcard()) {
+        Some(host) => url.extend_from_slice(host.name().as_bytes()),
+        None => {
+            // Writing to a vector cannot fail.
+            let _ = match request.peer.local.ip() {
+                IpAddr::V4(address) => write!(url, "{address}"),
+                IpAddr::V6(address) => write!(url, "[{address}]"),
+            };
+        }
+    }
+}
+
+/// Whether a head has a line with this name.
+fn has_field(head: &[u8], name: &str) -> bool {
+    let mut lines = head.split(|&byte| byte == b'\n');
+    lines.any(|line| {
+        let split = line.split_at_checked(name.len());
+        split.is_some_and(|(start, rest)| {
+            start.eq_ignore_ascii_case(name.as_bytes()) && rest.starts_with(b":")
+        })
+    })
 }
 
 /// What the client is answered with.

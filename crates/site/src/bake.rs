@@ -1,35 +1,29 @@
 //! Heads that are written once, when a file is loaded: all fields but Date and Connection.
 
-use crate::entry::Layout;
+use crate::entry::{Found, Layout, Variant};
+use crate::fields::{Dress, Fields, line};
+use crate::pages::{server, status_line};
 use forebay_http::coding::Coding;
 use forebay_http::date;
-use forebay_sys::file::Stamp;
+use forebay_sys::file::{Kind, Stamp};
 use std::io::Write;
 
 /// How long after a change a file may still change without its time stamp moving.
 pub(crate) const WEAK_NS: i64 = 2_000_000_000;
 
-/// The line that names the server, if it is to be named.
-pub(crate) fn server_line(is_named: bool) -> &'static str {
-    if is_named { "Server: Forebay\r\n" } else { "" }
-}
-
-/// The lines that are the same in all answers with content.
-pub(crate) fn constant_lines(is_named: bool, cache_control: Option<&str>) -> Vec<u8> {
-    let mut lines = server_line(is_named).as_bytes().to_vec();
-    if let Some(value) = cache_control {
-        line(&mut lines, "Cache-Control", value.as_bytes());
-    }
-    lines
-}
+/// Of what is no file.
+const NO_STAMP: Stamp =
+    Stamp { kind: Kind::Special, device: 0, inode: 0, links: 1, size: 0, mtime_ns: 0, ctime_ns: 0 };
 
 /// What all variants of an answer share.
 pub(crate) struct Common<'c> {
-    /// Lines that are the same in all answers with content.
-    pub(crate) constant: &'c [u8],
+    pub(crate) status: u16,
+    pub(crate) is_server_named: bool,
+    pub(crate) cache_control: Option<&'c str>,
     pub(crate) content_type: &'c str,
-    /// Whether there is more than one variant.
-    pub(crate) varies: bool,
+    /// What the choice among the variants depends on.
+    pub(crate) vary: Option<&'static str>,
+    pub(crate) dress: Dress<'c>,
     /// Nanoseconds since 1970.
     pub(crate) now_ns: i64,
 }
@@ -43,43 +37,106 @@ pub(crate) struct Heads {
     pub(crate) not_modified: Box<[u8]>,
 }
 
-impl Common<'_> {
+impl<'c> Common<'c> {
     /// Writes the heads of a variant whose file has this stamp.
     pub(crate) fn heads(&self, coding: Coding, stamp: &Stamp) -> Heads {
         let etag = entity_tag(stamp, self.now_ns);
         // A date in the future must not be sent (RFC 9110 §8.8.2.1).
         let modified_ns = stamp.mtime_ns.min(self.now_ns).max(0);
         let last_modified = u64::try_from(modified_ns / 1_000_000_000).unwrap_or(0);
-        let mut ok = b"HTTP/1.1 200 OK\r\n".to_vec();
-        let status_end = ok.len();
-        line(&mut ok, "Content-Type", self.content_type.as_bytes());
-        let type_end = ok.len();
-        ok.extend_from_slice(self.constant);
-        line(&mut ok, "Last-Modified", &date::format(last_modified));
-        self.validators(&mut ok, &etag);
-        if coding != Coding::Identity {
-            line(&mut ok, "Content-Encoding", coding.as_str().as_bytes());
+        let date = date::format(last_modified);
+        let mut fields = self.begin();
+        if self.status == 200 {
+            self.cache_control(&mut fields);
+            fields.push("Last-Modified", date.as_slice());
+            fields.push("ETag", etag.as_ref());
         }
-        line(&mut ok, "Accept-Ranges", b"bytes");
-        let fields_end = ok.len();
-        length_line(&mut ok, stamp.size);
-        let layout = Layout { status_end, type_end, fields_end, head_end: ok.len() };
+        self.vary(&mut fields);
+        if coding != Coding::Identity {
+            fields.push("Content-Encoding", coding.as_str().as_bytes());
+        }
+        if self.status == 200 {
+            fields.push("Accept-Ranges", b"bytes".as_slice());
+        }
+        let (ok, layout) = self.end(fields, stamp.size);
         Heads { not_modified: self.not_modified(&etag), etag, last_modified, ok, layout }
+    }
+
+    /// An answer with a body that was made and is no file.
+    pub(crate) fn found(&self, body: Vec<u8>) -> Found {
+        let size = body.len() as u64;
+        let mut fields = self.begin();
+        self.cache_control(&mut fields);
+        self.vary(&mut fields);
+        let (mut ready, layout) = self.end(fields, size);
+        ready.extend_from_slice(&body);
+        let identity = Variant {
+            coding: Coding::Identity,
+            stamp: NO_STAMP,
+            size,
+            last_modified: 0,
+            etag: Box::default(),
+            not_modified: Box::default(),
+            layout,
+            ready: ready.into_boxed_slice(),
+            file: None,
+        };
+        let (status, encoded) = (self.status, Vec::new());
+        Found { status, is_file: false, identity, encoded, on_demand: None }
+    }
+
+    fn begin(&self) -> Fields<'c> {
+        let mut fields = Fields::default();
+        fields.push("Content-Type", self.content_type.as_bytes());
+        server(self.is_server_named, &mut fields);
+        fields
+    }
+
+    fn end<'f>(&self, mut fields: Fields<'f>, size: u64) -> (Vec<u8>, Layout)
+    where
+        'c: 'f,
+    {
+        fields.apply(self.dress, None);
+        let content_type = fields.take("Content-Type").unwrap_or_default();
+        let mut head = status_line(self.status);
+        let status_end = head.len();
+        line(&mut head, "Content-Type", &content_type);
+        let type_end = head.len();
+        fields.write(&mut head);
+        let fields_end = head.len();
+        length_line(&mut head, size);
+        let layout = Layout { status_end, type_end, fields_end, head_end: head.len() };
+        (head, layout)
+    }
+
+    fn cache_control(&self, fields: &mut Fields<'c>) {
+        if let Some(value) = self.cache_control {
+            fields.push("Cache-Control", value.as_bytes());
+        }
+    }
+
+    fn vary(&self, fields: &mut Fields<'c>) {
+        if let Some(name) = self.vary {
+            fields.push("Vary", name.as_bytes());
+        }
     }
 
     /// RFC 9110 §15.4.5: of the 200's fields those that tell caches which answer is meant.
     fn not_modified(&self, etag: &[u8]) -> Box<[u8]> {
-        let mut head = b"HTTP/1.1 304 Not Modified\r\n".to_vec();
-        head.extend_from_slice(self.constant);
-        self.validators(&mut head, etag);
-        head.into_boxed_slice()
-    }
-
-    fn validators(&self, head: &mut Vec<u8>, etag: &[u8]) {
-        line(head, "ETag", etag);
-        if self.varies {
-            line(head, "Vary", b"Accept-Encoding");
+        let mut head = status_line(304);
+        let mut fields = Fields::default();
+        server(self.is_server_named, &mut fields);
+        if let Some(value) = self.cache_control {
+            fields.push("Cache-Control", value.as_bytes());
         }
+        fields.push("ETag", etag);
+        if let Some(name) = self.vary {
+            fields.push("Vary", name.as_bytes());
+        }
+        fields.apply(self.dress, Some(self.content_type));
+        drop(fields.take("Content-Type"));
+        fields.write(&mut head);
+        head.into_boxed_slice()
     }
 }
 
@@ -92,27 +149,6 @@ fn entity_tag(stamp: &Stamp, now_ns: i64) -> Box<[u8]> {
 
 fn is_young(stamp: &Stamp, now_ns: i64) -> bool {
     now_ns.saturating_sub(stamp.mtime_ns).unsigned_abs() < WEAK_NS.unsigned_abs()
-}
-
-/// The head of a redirect to `path` with a slash at its end; the query and the end of the line
-/// are left to the moment of the answer.
-pub(crate) fn redirect(server_line: &str, path: &[u8], body_bytes: usize) -> Box<[u8]> {
-    let mut head = b"HTTP/1.1 301 Moved Permanently\r\n".to_vec();
-    line(&mut head, "Content-Type", b"text/html; charset=utf-8");
-    head.extend_from_slice(server_line.as_bytes());
-    length_line(&mut head, body_bytes as u64);
-    head.extend_from_slice(b"Location: ");
-    forebay_http::path::encode(path, &mut head);
-    head.push(b'/');
-    head.into_boxed_slice()
-}
-
-/// Adds one field line.
-pub(crate) fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
-    head.extend_from_slice(name.as_bytes());
-    head.extend_from_slice(b": ");
-    head.extend_from_slice(value);
-    head.extend_from_slice(b"\r\n");
 }
 
 /// Adds `Content-Length`.
@@ -159,9 +195,15 @@ mod tests {
     }
 
     fn common(varies: bool, now_ns: i64) -> Common<'static> {
-        let content_type = "text/css; charset=utf-8";
-        let constant = b"Server: Forebay\r\nCache-Control: no-cache\r\n";
-        Common { constant, content_type, varies, now_ns }
+        Common {
+            status: 200,
+            is_server_named: true,
+            cache_control: Some("no-cache"),
+            content_type: "text/css; charset=utf-8",
+            vary: varies.then_some("Accept-Encoding"),
+            dress: Dress::default(),
+            now_ns,
+        }
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 use crate::entry::{Asked, DEAD, Entry};
 use crate::graph::{Struck, Ticket};
+use crate::hosts::Hosts;
 use crate::pages::Pages;
 use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings};
 use crate::store::Store;
+use crate::vhost::VirtualHost;
 use crate::watch::{Untold, Watcher};
-use forebay_sys::file::{self, Failure};
 use std::mem::discriminant;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,16 @@ const SWEEP_TICKS: u32 = 60;
 /// is gone.
 pub struct Content {
     pub(crate) settings: Settings,
-    pub(crate) places: Vec<Place>,
+    /// Tells this content from every other one of the process.
+    pub(crate) number: u64,
+    /// In the order of the settings.
+    pub(crate) vhosts: Vec<VirtualHost>,
+    pub(crate) hosts: Hosts,
     pub(crate) store: Store,
+    /// For requests that are no site's.
     pub(crate) pages: Pages,
+    /// Whether nothing is kept any more.
+    is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<Watcher>>,
     invalidated: AtomicU64,
@@ -57,20 +64,14 @@ impl Content {
     /// know; it may be called from several threads.
     ///
     /// # Errors
-    /// [`OpenError`] if the root cannot be entered or no thread can be started.
+    /// [`OpenError`] if a root cannot be entered or no thread can be started.
     pub fn open(
         settings: Settings,
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
-        let site = settings.sites.first().cloned().unwrap_or_default();
-        let path = site.root.unwrap_or_default();
-        let root = |error| OpenError::Root { root: path.clone(), error };
-        let place = Place::open(&path).map_err(root)?;
-        let found = file::find_beneath(place.current().directory.as_fd(), b"");
-        found.map_err(|error| match file::failure(&error) {
-            Failure::Denied => root(error),
-            _ => OpenError::Beneath { error },
-        })?;
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let open = |site| VirtualHost::open(site, settings.server_header);
+        let vhosts = settings.sites.iter().map(open).collect::<Result<_, _>>()?;
         let store = Store::new(&settings.cache);
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
@@ -79,8 +80,11 @@ impl Content {
             None => (None, None),
         };
         let content = Arc::new(Content {
-            pages: Pages::new(settings.server_header, site.cache_control.as_deref()),
-            places: vec![place],
+            number: NUMBER.fetch_add(1, Relaxed),
+            vhosts,
+            hosts: Hosts::new(&settings.sites),
+            pages: Pages::new(settings.server_header),
+            is_retired: AtomicBool::new(false),
             store,
             watcher,
             invalidated: AtomicU64::new(0),
@@ -104,11 +108,25 @@ impl Content {
         }
     }
 
-    /// Another content has taken its place: lets go of everything cached, although somebody may hold
-    /// this for a while. What is asked for nevertheless is made anew each time.
+    /// What it was opened with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Lets go of all that is cached and watched, and keeps nothing from now on, because other
+    /// content has taken its place. Whoever still holds it is answered from the file system.
     pub fn retire(&self) {
-        for (site, place) in (0..).zip(&self.places) {
-            self.flush(site, &place.current());
+        let mut struck = Struck::default();
+        {
+            // Answers are settled under this lock, and none after it.
+            let graph = self.watcher.as_ref().map(|watcher| watcher.graph());
+            self.is_retired.store(true, Relaxed);
+            drop(graph);
+        }
+        self.watcher.iter().for_each(|watcher| watcher.retire(&mut struck));
+        self.strike(struck);
+        for (site, _) in (0..).zip(&self.vhosts) {
+            self.store.flush(site);
         }
     }
 
@@ -129,10 +147,28 @@ impl Content {
 
     /// Begins to make an answer for a site: whatever changes from now on is noticed.
     pub(crate) fn claim(&self, site: u32) -> Option<Claim<'_>> {
-        let place = self.places.get(site as usize)?;
+        let place = self.vhosts.get(site as usize)?.place.as_ref()?;
         let (ticket, root) = (Arc::new(Ticket::default()), place.current());
-        let is_told = self.watcher.is_some() && self.store.is_on();
+        let is_kept = self.store.is_on() && !self.is_retired.load(Relaxed);
+        let is_told = self.watcher.is_some() && is_kept;
         Some(Claim { content: self, place, root, ticket, is_told })
+    }
+
+    /// Keeps an answer that depends on no file.
+    pub(crate) fn keep(&self, entry: &Arc<Entry>) {
+        let graph = self.watcher.as_ref().map(|watcher| watcher.graph());
+        if self.store.is_on() && !self.is_retired.load(Relaxed) {
+            entry.freshen(u64::MAX);
+            self.store.insert(Arc::clone(entry));
+        } else {
+            entry.kill();
+        }
+        drop(graph);
+    }
+
+    /// Roots and the numbers of their sites.
+    fn places(&self) -> impl Iterator<Item = (u32, &Place)> {
+        (0..).zip(&self.vhosts).filter_map(|(site, vhost)| Some((site, vhost.place.as_ref()?)))
     }
 
     fn strike(&self, struck: Struck) -> bool {
@@ -151,9 +187,10 @@ impl Content {
         // elsewhere has other signposts. Whoever changes faster than that is looked at in a tick.
         for _ in 0..4 {
             if let Some(watcher) = &self.watcher {
-                watcher.set_signposts(self.places.iter().flat_map(Place::signposts).collect());
+                let signposts = self.places().flat_map(|(_, place)| place.signposts());
+                watcher.set_signposts(signposts.collect());
             }
-            let changed = (0..).zip(&self.places).filter(|(site, at)| self.look_at_root(*site, at));
+            let changed = self.places().filter(|(site, place)| self.look_at_root(*site, place));
             if changed.count() == 0 {
                 return;
             }
@@ -245,6 +282,9 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
             }
         };
         let Some(content) = content.upgrade() else { return };
+        if content.is_retired.load(Relaxed) {
+            return;
+        }
         if is_ready && watcher.is_some_and(|watcher| content.take_events(watcher)) {
             suspended_ticks = SUSPENDED_TICKS;
         }
@@ -300,7 +340,8 @@ impl Claim<'_> {
         let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
         let is_current = Arc::ptr_eq(&self.root, &self.place.current());
         let is_right = !self.ticket.is_void() && is_current && until_ms != DEAD;
-        if !self.content.store.is_on() || !is_right {
+        let is_kept = self.content.store.is_on() && !self.content.is_retired.load(Relaxed);
+        if !is_kept || !is_right {
             entry.kill();
             return;
         }

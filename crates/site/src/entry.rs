@@ -2,6 +2,7 @@
 
 use crate::compress::OnDemand;
 use crate::disk::DiskFile;
+use crate::pages::Page;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
@@ -13,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// under which changes find it. An estimate.
 const OVERHEAD_BYTES: u64 = 1024;
 
-/// What the answer depends on: the site and the decoded, dot-free path.
+/// What the answer depends on: the site and the decoded, dot-free path; or, with a first byte that
+/// no path has, an [`Inner`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) site: u32,
@@ -50,6 +52,8 @@ impl quick_cache::Equivalent<Key> for Asked<'_> {
 pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) what: What,
+    /// The header rules of the site that are for this path, by number.
+    pub(crate) dress: Box<[u16]>,
     /// Whether a body is sent from an open file.
     pub(crate) is_on_disk: bool,
     /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
@@ -65,21 +69,123 @@ pub(crate) const DEAD: u64 = 0;
 /// What is at the path.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A file.
+    /// A file, or what was made like one.
     Found(Found),
-    /// A directory, but the path lacks the slash at its end. The head up to the end of `Location`.
-    Redirect(Box<[u8]>),
+    /// What other paths have too.
+    Alias(Alias),
+    /// Another address.
+    Redirect(Redirection),
     /// Nothing that is served. 404.
     Missing,
     /// A file that may not be read. 403.
     Denied,
+    /// An error that is not like those of other paths.
+    Page(Box<Page>),
     /// The file system failed with this status; never cached.
     Failed(u16),
+}
+
+/// Where the answer is: the keys of [`Inner`]s.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Alias {
+    pub(crate) to: Box<[u8]>,
+    /// For those who prefer JSON.
+    pub(crate) json: Option<Box<[u8]>>,
+}
+
+impl Alias {
+    /// The key for a client; who is asked only if there is a choice.
+    #[inline]
+    pub(crate) fn to(&self, prefers_json: impl FnOnce() -> bool) -> &[u8] {
+        match &self.json {
+            Some(json) if prefers_json() => json,
+            _ => &self.to,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.to.len() + self.json.as_ref().map_or(0, |json| json.len())
+    }
+}
+
+/// A redirect.
+#[derive(Debug)]
+pub(crate) struct Redirection {
+    pub(crate) status: u16,
+    /// Whether it only adds the slash of a directory.
+    pub(crate) is_for_slash: bool,
+    /// Up to `Location`.
+    pub(crate) head: Box<[u8]>,
+    /// The value of `Location`.
+    pub(crate) to: Box<[Piece]>,
+}
+
+/// A part of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(Box<[u8]>),
+    /// The host that was asked for.
+    Host,
+    /// The client's query with its question mark.
+    Query,
+}
+
+/// What several paths of clients lead to. Where it is kept among them, its key begins with a byte
+/// that no path begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inner {
+    pub(crate) kind: Kind,
+    /// The status of the answer. One of an error has no conditions and no ranges.
+    pub(crate) status: u16,
+    /// The header rules for the path that was asked for, by number.
+    pub(crate) dress: Box<[u16]>,
+    /// The path of the file or directory.
+    pub(crate) path: Vec<u8>,
+}
+
+/// What is made of an [`Inner`]'s path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file or the index of a directory is the answer.
+    File,
+    /// A directory's files are listed.
+    List,
+    /// The same in JSON.
+    ListJson,
+}
+
+/// The first byte of an [`Inner`]'s key.
+const INNER: u8 = 0;
+
+impl Inner {
+    pub(crate) fn key(&self) -> Box<[u8]> {
+        let mut key = vec![INNER, self.kind as u8];
+        key.extend(self.status.to_be_bytes());
+        key.extend((self.dress.len() as u16).to_be_bytes());
+        key.extend(self.dress.iter().flat_map(|number| number.to_be_bytes()));
+        key.extend_from_slice(&self.path);
+        key.into_boxed_slice()
+    }
+
+    pub(crate) fn of(key: &[u8]) -> Option<Inner> {
+        let (&[INNER, kind, s0, s1, n0, n1], rest) = key.split_first_chunk()? else { return None };
+        let kinds = [Kind::File, Kind::List, Kind::ListJson];
+        let kind = kinds.into_iter().find(|at| *at as u8 == kind)?;
+        let len = usize::from(u16::from_be_bytes([n0, n1])) * 2;
+        let (numbers, path) = rest.split_at_checked(len)?;
+        let number = |pair: &[u8]| u16::from_be_bytes([pair[0], pair[1]]);
+        let dress = numbers.chunks_exact(2).map(number).collect();
+        Some(Inner { kind, status: u16::from_be_bytes([s0, s1]), dress, path: path.to_vec() })
+    }
 }
 
 /// A file and its precompressed siblings.
 #[derive(Debug)]
 pub(crate) struct Found {
+    /// 200, or that of an error.
+    pub(crate) status: u16,
+    /// Whether it is one file, which can be asked for in part or only if it changed.
+    pub(crate) is_file: bool,
     pub(crate) identity: Variant,
     pub(crate) encoded: Vec<Variant>,
     /// What can be made of it besides.
@@ -184,13 +290,13 @@ impl Variant {
 
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
-    pub(crate) fn new(key: Key, what: What) -> Entry {
+    pub(crate) fn new(key: Key, what: What, dress: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
             What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
         };
         let fresh_until_ms = AtomicU64::new(1);
-        Entry { key, what, is_on_disk, fresh_until_ms, made_bytes: AtomicU64::new(0) }
+        Entry { key, what, dress, is_on_disk, fresh_until_ms, made_bytes: AtomicU64::new(0) }
     }
 
     /// Whether every open file is still what its head says. One system call for each.
@@ -226,7 +332,7 @@ impl Entry {
     /// What it costs to keep, in bytes; an open file costs `file_bytes`.
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
         // the path stands in the graph of directories once more
-        let mut weight = OVERHEAD_BYTES + 2 * self.key.path.len() as u64;
+        let mut weight = OVERHEAD_BYTES + 2 * (self.key.path.len() + self.dress.len()) as u64;
         weight += self.made_bytes.load(Relaxed);
         match &self.what {
             What::Found(found) => {
@@ -235,7 +341,9 @@ impl Entry {
                     weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
                 }
             }
-            What::Redirect(head) => weight += head.len() as u64,
+            What::Alias(alias) => weight += alias.bytes() as u64,
+            What::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
+            What::Page(page) => weight += page.bytes() as u64,
             What::Missing | What::Denied | What::Failed(_) => {}
         }
         weight
@@ -249,4 +357,22 @@ pub(crate) fn is_unchanged(before: &Stamp, after: &Stamp) -> bool {
     (before.device, before.inode, before.size, before.mtime_ns)
         == (after.device, after.inode, after.size, after.mtime_ns)
         && (before.ctime_ns == after.ctime_ns || before.links != after.links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inner_key_says_all_of_it() {
+        for kind in [Kind::File, Kind::List, Kind::ListJson] {
+            for dress in [&[][..], &[0, 7, 300]] {
+                let path = b"/404.html".to_vec();
+                let inner = Inner { kind, status: 404, dress: dress.into(), path };
+                assert_eq!(Inner::of(&inner.key()), Some(inner));
+            }
+        }
+        assert_eq!(Inner::of(b"/path/of/a/client"), None);
+        assert_eq!(Inner::of(&[0, 0, 0, 200, 0, 9]), None);
+    }
 }

@@ -15,6 +15,9 @@ const MOST_PATH_BYTES: usize = 512;
 /// A slot tells the shared cache once in so many hits that its entry is in use.
 const TOUCH_EVERY: u32 = 64;
 
+/// Spreads the numbers of sites over all bits (the golden ratio, made odd).
+const SITE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The table.
 pub(crate) struct Front {
     /// Sets of [`WAYS`] slots, a power of two of them.
@@ -57,8 +60,9 @@ impl Front {
     }
 
     #[inline]
-    pub(crate) fn spot(&self, raw: &[u8]) -> Spot {
-        let hash = self.hasher.hash_one(raw);
+    pub(crate) fn spot(&self, site: u32, raw: &[u8]) -> Spot {
+        // one path of many sites is in many places
+        let hash = self.hasher.hash_one(raw) ^ u64::from(site).wrapping_mul(SITE_FACTOR);
         let sets = self.slots.len() / WAYS;
         Spot { hash, first: (hash as usize & (sets - 1)) * WAYS }
     }
@@ -160,13 +164,13 @@ mod tests {
     use std::collections::HashMap;
 
     fn entry(path: &[u8]) -> Arc<Entry> {
-        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing);
+        let entry = Entry::new(Key { site: 0, path: path.into() }, What::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
     }
 
     fn find(front: &mut Front, raw: &[u8]) -> Option<Arc<Entry>> {
-        let spot = front.spot(raw);
+        let spot = front.spot(0, raw);
         let (ticket, _) = front.find(spot, 0, raw, 0)?;
         front.entry(ticket).cloned()
     }
@@ -175,7 +179,7 @@ mod tests {
     fn the_dead_are_let_go() {
         let mut front = Front::new(4096);
         let held = entry(b"/a");
-        let spot = front.spot(b"/a");
+        let spot = front.spot(0, b"/a");
         let ticket = front.insert(spot, 0, b"/a", Arc::clone(&held)).unwrap();
         assert!(find(&mut front, b"/a").is_some());
         assert!(front.find(spot, 1, b"/a", 0).is_none(), "another site");
@@ -190,7 +194,7 @@ mod tests {
     fn a_long_path_is_not_kept() {
         let mut front = Front::new(4096);
         let long = vec![b'a'; MOST_PATH_BYTES + 1];
-        let spot = front.spot(&long);
+        let spot = front.spot(0, &long);
         assert!(front.insert(spot, 0, &long, entry(&long)).is_none());
     }
 
@@ -203,7 +207,7 @@ mod tests {
                 let raw = format!("/{number}").into_bytes();
                 if is_insert {
                     let held = entry(&raw);
-                    let spot = front.spot(&raw);
+                    let spot = front.spot(0, &raw);
                     let ticket = front.insert(spot, 0, &raw, Arc::clone(&held)).unwrap();
                     prop_assert!(Arc::ptr_eq(front.entry(ticket).unwrap(), &held));
                     inserted.insert(raw, held);

@@ -2,45 +2,64 @@
 
 use crate::content::Content;
 use crate::entry::{Entry, Key, What};
-use crate::load::load;
+use crate::load::{Loaded, load};
+use crate::pages::Refusal;
 use foldhash::fast::FixedState;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
 use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
 
+/// The number of no content.
+const NO_CONTENT: u64 = u64::MAX;
+
 /// Work that may block.
 pub struct Job(pub(crate) Work);
 
 pub(crate) enum Work {
-    /// Make the answer for a key.
-    Load { content: Arc<Content>, key: Key, asked_ms: u64 },
-    /// Make the variant of an answer that belongs in this place.
-    Compress { content: Arc<Content>, entry: Arc<Entry>, place: usize },
+    /// Make the answer for a key, and the one it leads to. A refusal comes back as it is: the key
+    /// is that of its page.
+    Load {
+        content: Arc<Content>,
+        key: Key,
+        prefers_json: bool,
+        asked_ms: u64,
+        refusal: Option<Box<Refusal>>,
+    },
+    /// Make the variant that belongs in this place, of an answer or of the one it leads to.
+    Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Option<Arc<Entry>>, variant: usize, offset: u64 },
 }
 
 /// What a [`Job`] brings back to [`Site::process`](crate::Site::process).
-pub struct Done(pub(crate) Option<Arc<Entry>>);
+pub struct Done {
+    /// The content that the job was for, by number.
+    pub(crate) content: u64,
+    pub(crate) entry: Option<Arc<Entry>>,
+    /// What an alias leads to.
+    pub(crate) inner: Option<Arc<Entry>>,
+    pub(crate) refusal: Option<Box<Refusal>>,
+}
 
 impl forebay_conn::Job for Job {
     type Done = Done;
 
     fn run(self, _metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
         match self.0 {
-            Work::Load { content, key, asked_ms } => {
-                Done(Some(load(&content, &key, asked_ms, watch)))
+            Work::Load { content, key, prefers_json, asked_ms, refusal } => {
+                let Loaded { entry, inner } = load(&content, &key, prefers_json, asked_ms, watch);
+                Done { content: content.number, entry: Some(entry), inner, refusal }
             }
-            Work::Compress { content, entry, place } => {
-                compress(&content, &entry, place);
+            Work::Compress { content, entry, inner, place } => {
+                compress(&content, inner.as_ref().unwrap_or(&entry), place);
                 watch.lap(Activity::Compute);
-                Done(Some(entry))
+                Done { content: content.number, entry: Some(entry), inner, refusal: None }
             }
             Work::Warm { entry, variant, offset } => {
                 entry.iter().for_each(|entry| warm(entry, variant, offset));
                 watch.lap(Activity::Load);
-                Done(None)
+                Done { content: NO_CONTENT, entry: None, inner: None, refusal: None }
             }
         }
     }
@@ -52,8 +71,9 @@ impl forebay_conn::Job for Job {
         match &self.0 {
             Work::Load { key, .. } => hasher.hash_one(key),
             // few at a time, whatever is asked for: they take CPU time
-            Work::Compress { entry, .. } => {
-                hasher.hash_one(("compress", hasher.hash_one(&entry.key) % cores()))
+            Work::Compress { entry, inner, .. } => {
+                let key = &inner.as_ref().unwrap_or(entry).key;
+                hasher.hash_one(("compress", hasher.hash_one(key) % cores()))
             }
             Work::Warm { entry, .. } => hasher.hash_one(entry.as_ref().map(|entry| &entry.key)),
         }

@@ -1,13 +1,15 @@
-//! What a URL means: files, their variants, and the data cache that holds whole answers.
+//! What a URL means: sites and their rules, files and their variants, and the data cache that holds
+//! whole answers.
 //!
 //! This is the process stage of a request's journey for static content. A [`Site`] belongs to one
 //! loop and answers from its own table without a lock, an allocation or a system call. What is not
 //! there is looked up in the cache that all loops share; what is not there either becomes a
 //! [`Job`] for a helper thread, which asks the file system. Watched directories tell when an
-//! answer is no longer true.
+//! answer is no longer true. Rules are applied when an entry is made, so that a hit pays nothing for
+//! them.
 //!
 //! ```text
-//!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► Job ─► load
+//!  Request ─► Site ─► front (by the path as sent) ─► store (by normalised path) ─► Job ─► look, load
 //!               │         ▲ dead? look again             ▲ remove                   │ register,
 //!               ▼         └──────── Entry ───────────────┤                          ▼ then read
 //!       Reply or Body                                  watch ◄── inotify ◄── the file system
@@ -16,14 +18,16 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
+//! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
 //! | `site`, `answer`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
-//! | `job`, `load`, `bake` | making an entry: open, read, write its heads |
+//! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
+//! | `job`, `load`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
 //! | `content`, `watch`, `graph`, `root` | keeping entries true |
 //!
-//! It deliberately knows no connection and no virtual hosts yet, and never lists a directory.
+//! It deliberately knows no connection and reads no configuration: settings arrive parsed.
 //!
 //! ```
 //! use forebay_conn::Now;
@@ -47,12 +51,17 @@ mod compress;
 mod content;
 mod disk;
 mod entry;
+mod fields;
 mod front;
 mod graph;
+mod hosts;
 mod job;
+mod listing;
 mod load;
+mod look;
 mod pages;
 mod root;
+mod route;
 pub mod rules;
 pub mod settings;
 mod site;
@@ -61,6 +70,7 @@ mod store;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod vhost;
 mod watch;
 
 pub use body::Body;

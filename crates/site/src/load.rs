@@ -5,6 +5,9 @@ use crate::compress::OnDemand;
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
+use crate::listing::Listing;
+use crate::look::{Look, Order, Outcome, Seen};
+use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, Failure, Kind, Stamp};
@@ -22,146 +25,74 @@ const TOLD_INTERVALS: u64 = 10;
 /// a check of every chunk.
 const ATTEMPTS: u32 = 3;
 
+/// The answer to a path of a client, and if that is an alias, the answer it leads to.
+pub(crate) struct Loaded {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) inner: Option<Arc<Entry>>,
+}
+
 /// The answer for `key`, as fresh as a request at `asked_ms` needs. May block.
 pub(crate) fn load(
     content: &Content,
     key: &Key,
+    prefers_json: bool,
     asked_ms: u64,
     watch: &mut dyn Stopwatch,
-) -> Arc<Entry> {
+) -> Loaded {
+    let entry = load_one(content, key, asked_ms, watch);
+    let inner = match &entry.what {
+        What::Alias(alias) => {
+            let key = Key { site: key.site, path: alias.to(|| prefers_json).into() };
+            Some(load_one(content, &key, asked_ms, watch))
+        }
+        _ => None,
+    };
+    Loaded { entry, inner }
+}
+
+fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwatch) -> Arc<Entry> {
     let known = content.cached(key.asked());
     if let Some(entry) = known.as_ref().filter(|entry| entry.is_fresh(asked_ms)) {
         return Arc::clone(entry);
     }
+    let Some(vhost) = content.vhosts.get(key.site as usize) else {
+        return failed(key);
+    };
+    let order = Order::of(vhost, &key.path);
+    if let Some(what) = order.without_files(vhost) {
+        let entry = Arc::new(Entry::new(key.clone(), what, order.dress));
+        content.keep(&entry);
+        return entry;
+    }
     for attempt in 1..=ATTEMPTS {
         let Some(mut claim) = content.claim(key.site) else { break };
-        let seen = look(content, &mut claim, &key.path, watch);
+        let seen = Look { vhost, order: &order, claim: &mut claim, watch }.see();
         if let Some(known) = known.as_ref().filter(|known| seen.is(known)) {
             let until_ms = until(content, &claim, known, asked_ms);
             claim.settle(known, until_ms, false);
             return Arc::clone(known);
         }
-        let mut reader = Reader { content, claim: &claim, is_last: attempt == ATTEMPTS, watch };
-        let what = match reader.make(&seen, &key.path) {
-            Ok(what) => what,
-            Err(Trouble::Changed) => continue,
-            Err(Trouble::Denied) => What::Denied,
-            Err(Trouble::Gone) => What::Missing,
-            Err(Trouble::Failed(status)) => What::Failed(status),
-        };
-        let entry = Arc::new(Entry::new(key.clone(), what));
-        let is_kept = attempt < ATTEMPTS && !matches!(entry.what, What::Failed(_));
+        let is_last = attempt == ATTEMPTS;
+        let mut reader = Reader { content, vhost, order: &order, claim: &claim, is_last, watch };
+        let Some(what) = reader.make(seen) else { continue };
+        let entry = Arc::new(Entry::new(key.clone(), what, order.dress.clone()));
+        let is_kept = !is_last && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
         claim.settle(&entry, until_ms, true);
         return entry;
     }
-    let entry = Entry::new(key.clone(), What::Failed(503));
+    failed(key)
+}
+
+fn failed(key: &Key) -> Arc<Entry> {
+    let entry = Entry::new(key.clone(), What::Failed(503), Box::default());
     entry.kill();
     Arc::new(entry)
 }
 
-/// What is at the path, by stamps alone.
-struct Seen {
-    outcome: Outcome,
-    /// If a file was found: it, and its precompressed siblings.
-    files: Vec<(Coding, Vec<u8>, Stamp)>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Found,
-    Redirect,
-    Missing,
-    Denied,
-    Failed(u16),
-}
-
-impl Seen {
-    fn none(outcome: Outcome) -> Seen {
-        Seen { outcome, files: Vec::new() }
-    }
-
-    /// Whether this is what `entry` was made from.
-    fn is(&self, entry: &Entry) -> bool {
-        match (&entry.what, self.outcome) {
-            (What::Found(found), Outcome::Found) => {
-                let made = found.variants().map(|variant| (variant.coding, variant.stamp));
-                made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
-                    && !found.variants().any(Variant::is_weak)
-            }
-            (What::Redirect(_), Outcome::Redirect) | (What::Missing, Outcome::Missing) => true,
-            // A file that may not be read is found by its stamp, and refused when it is opened.
-            _ => false,
-        }
-    }
-}
-
-fn look(content: &Content, claim: &mut Claim<'_>, path: &[u8], watch: &mut dyn Stopwatch) -> Seen {
-    let path = path.strip_prefix(b"/").unwrap_or(path);
-    let is_directory = path.is_empty() || path.ends_with(b"/");
-    if !is_directory {
-        let outcome = look_at(claim, path, watch);
-        return outcome.map_or_else(Seen::none, |stamp| see(content, claim, path, stamp, watch));
-    }
-    for index in &content.settings.sites[0].index {
-        let path = [path, index.as_bytes()].concat();
-        match look_at(claim, &path, watch) {
-            Ok(stamp) => return see(content, claim, &path, stamp, watch),
-            Err(Outcome::Missing | Outcome::Redirect) => {}
-            Err(outcome) => return Seen::none(outcome),
-        }
-    }
-    Seen::none(Outcome::Missing)
-}
-
-/// The stamp of a regular file, else what the path is answered with.
-fn look_at(
-    claim: &mut Claim<'_>,
-    path: &[u8],
-    watch: &mut dyn Stopwatch,
-) -> Result<Stamp, Outcome> {
-    claim.follow(path);
-    let found = file::find_beneath(claim.root.directory.as_fd(), path);
-    watch.lap(Activity::Open);
-    let stamp = found.and_then(|found| file::stamp(found.as_fd()));
-    watch.lap(Activity::Stat);
-    match stamp {
-        Ok(stamp) => match stamp.kind {
-            Kind::Regular => Ok(stamp),
-            Kind::Directory => Err(Outcome::Redirect),
-            // Devices, FIFOs and sockets are as good as not there.
-            Kind::Link | Kind::Special => Err(Outcome::Missing),
-        },
-        Err(error) => Err(match Trouble::from(&error) {
-            Trouble::Denied => Outcome::Denied,
-            Trouble::Failed(status) => Outcome::Failed(status),
-            Trouble::Gone | Trouble::Changed => Outcome::Missing,
-        }),
-    }
-}
-
-/// A file was found; looks for its precompressed siblings.
-fn see(
-    content: &Content,
-    claim: &mut Claim<'_>,
-    path: &[u8],
-    stamp: Stamp,
-    watch: &mut dyn Stopwatch,
-) -> Seen {
-    let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
-    if content.settings.sites[0].precompressed {
-        for coding in [Coding::Br, Coding::Zstd, Coding::Gzip] {
-            let path = [path, coding.suffix().as_bytes()].concat();
-            if let Ok(stamp) = look_at(claim, &path, watch) {
-                files.push((coding, path, stamp));
-            }
-        }
-    }
-    Seen { outcome: Outcome::Found, files }
-}
-
 /// Why no answer could be made from what was seen.
-enum Trouble {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trouble {
     /// It changed while it was read.
     Changed,
     /// It is not there any more, or was never to be served.
@@ -186,6 +117,8 @@ impl From<&io::Error> for Trouble {
 /// Reads what was seen.
 struct Reader<'r> {
     content: &'r Content,
+    vhost: &'r VirtualHost,
+    order: &'r Order,
     claim: &'r Claim<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
@@ -193,30 +126,37 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn make(&mut self, seen: &Seen, path: &[u8]) -> Result<What, Trouble> {
-        let pages = &self.content.pages;
-        match seen.outcome {
-            Outcome::Found => self.found(&seen.files),
-            Outcome::Redirect => {
-                let body_bytes = pages.redirect.len();
-                Ok(What::Redirect(bake::redirect(pages.server_line, path, body_bytes)))
-            }
-            Outcome::Missing => Err(Trouble::Gone),
-            Outcome::Denied => Err(Trouble::Denied),
-            Outcome::Failed(status) => Err(Trouble::Failed(status)),
-        }
+    /// What is at the path; `None` if it changed meanwhile.
+    fn make(&mut self, seen: Seen) -> Option<What> {
+        let outcome = match seen.outcome {
+            Outcome::Found => match self.found(&seen.files) {
+                Ok(found) => return Some(What::Found(found)),
+                Err(Trouble::Changed) => return None,
+                Err(trouble) => self.order.instead(self.vhost, Outcome::of(&trouble)),
+            },
+            Outcome::Listed(path) => match self.list(&path) {
+                Ok(found) => return Some(What::Found(found)),
+                Err(trouble) => Outcome::of(&trouble),
+            },
+            outcome => outcome,
+        };
+        Some(self.order.what(self.vhost, outcome))
     }
 
-    fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<What, Trouble> {
-        let Some(((_, path, _), siblings)) = files.split_first() else {
+    fn found(&mut self, files: &[(Coding, Vec<u8>, Stamp)]) -> Result<Found, Trouble> {
+        let Some(((_, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
         let content_type = bake::content_type(path);
-        let on_demand = self.on_demand(files, &content_type);
+        let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
+        let on_demand = self.on_demand(&present, &content_type, stamp.size);
         let common = Common {
-            constant: &self.content.pages.constant,
+            status: self.order.status,
+            is_server_named: self.vhost.pages.is_server_named,
+            cache_control: self.vhost.settings.cache_control.as_deref(),
             content_type: &content_type,
-            varies: !siblings.is_empty() || on_demand.is_some(),
+            vary: (!siblings.is_empty() || on_demand.is_some()).then_some("Accept-Encoding"),
+            dress: self.vhost.dress(&self.order.dress),
             now_ns: now_ns(),
         };
         let identity = self.variant(&common, Coding::Identity, path)?;
@@ -230,24 +170,46 @@ impl Reader<'_> {
             }
         }
         // what is sent from the disk stays as it is
-        let on_demand = on_demand.filter(|_| identity.memory().is_some()).map(Box::new);
-        Ok(What::Found(Found { identity, encoded, on_demand }))
+        let on_demand = on_demand.filter(|_| identity.memory().is_some());
+        let status = self.order.status;
+        Ok(Found { status, is_file: status == 200, identity, encoded, on_demand })
+    }
+
+    fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
+        let vhost = self.vhost;
+        let listing = Listing::read(&self.claim.root, directory, vhost.settings.hidden);
+        self.watch.lap(Activity::Load);
+        let listing = listing.map_err(|error| Trouble::from(&error))?;
+        let (content_type, body) = match self.order.is_json() {
+            true => ("application/json", listing.json()),
+            false => ("text/html; charset=utf-8", listing.html()),
+        };
+        let on_demand = self.on_demand(&[], content_type, body.len() as u64);
+        let common = Common {
+            status: 200,
+            is_server_named: vhost.pages.is_server_named,
+            cache_control: vhost.settings.cache_control.as_deref(),
+            content_type,
+            vary: Some(if on_demand.is_some() { "Accept, Accept-Encoding" } else { "Accept" }),
+            dress: vhost.dress(&self.order.dress),
+            now_ns: now_ns(),
+        };
+        Ok(Found { on_demand, ..common.found(body.into_bytes()) })
     }
 
     /// Codings that the files do not have. Without a cache each request would compress anew, so
     /// there are none.
     fn on_demand(
         &self,
-        files: &[(Coding, Vec<u8>, Stamp)],
+        present: &[Coding],
         content_type: &str,
-    ) -> Option<OnDemand> {
-        let (_, _, stamp) = files.first()?;
-        if !self.content.store.is_on() || stamp.size > self.most_in_memory() {
+        bytes: u64,
+    ) -> Option<Box<OnDemand>> {
+        if !self.content.store.is_on() || bytes > self.most_in_memory() {
             return None;
         }
-        let wanted = &self.content.settings.sites[0].compress;
-        let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
-        OnDemand::new(wanted, &present, content_type, stamp.size)
+        let wanted = &self.vhost.settings.compress;
+        OnDemand::new(wanted, present, content_type, bytes).map(Box::new)
     }
 
     fn variant(
@@ -336,7 +298,10 @@ fn until(content: &Content, claim: &Claim<'_>, entry: &Entry, asked_ms: u64) -> 
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
     let told = claim.is_told() && !has_other_names(&entry.what);
-    let looks = if told { TOLD_INTERVALS } else { 1 };
+    // a change of a file's size is not told to who looked at its directory
+    let is_list =
+        matches!(&entry.what, What::Found(found) if !found.is_file && found.status == 200);
+    let looks = if told && !is_list { TOLD_INTERVALS } else { 1 };
     let until_ms = asked_ms.saturating_add(interval_ms.saturating_mul(looks));
     until_ms.min(strong_at_ms(&entry.what, asked_ms))
 }

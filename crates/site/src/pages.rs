@@ -1,6 +1,7 @@
 //! Small pages for answers without content: errors and redirects.
 
-use crate::bake::{constant_lines, length_line, line, server_line};
+use crate::bake::length_line;
+use crate::fields::{Dress, Fields};
 use forebay_conn::Reply;
 use forebay_http::status;
 use std::io::Write;
@@ -8,40 +9,73 @@ use std::io::Write;
 /// What the server answers to.
 const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
 
-/// The pages, each written once.
+/// The statuses of redirects.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+/// Name and value.
+pub(crate) type Field = (&'static str, Vec<u8>);
+
+/// An answer instead of the one that was asked for, with a few words for the client.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) text: &'static str,
+    /// Fields that belong to it.
+    pub(crate) fields: Vec<Field>,
+}
+
+impl Refusal {
+    /// With the fields that its status always needs.
+    pub(crate) fn new(status: u16, text: &'static str) -> Refusal {
+        let mut fields = Vec::new();
+        match status {
+            405 => fields.push(("Allow", ALLOWED.to_vec())),
+            406 => fields.push(("Vary", b"Accept-Encoding".to_vec())),
+            _ => {}
+        }
+        Refusal { status, text, fields }
+    }
+
+    /// Nothing is known but the status.
+    pub(crate) fn of(status: u16) -> Refusal {
+        let text = match status {
+            404 => "There is nothing at this address",
+            403 => "This file may not be read",
+            410 => "There is nothing at this address any more",
+            400..500 => "The request cannot be answered",
+            _ => "The server cannot answer at the moment",
+        };
+        Refusal::new(status, text)
+    }
+}
+
+/// The pages of one site, each written once.
+#[derive(Debug)]
 pub(crate) struct Pages {
-    pub(crate) server_line: &'static str,
-    /// See [`constant_lines`].
-    pub(crate) constant: Vec<u8>,
+    pub(crate) is_server_named: bool,
     missing: Page,
     denied: Page,
     options: Vec<u8>,
-    pub(crate) redirect: Vec<u8>,
+    slash: Box<[u8]>,
+    moved: [Box<[u8]>; REDIRECTS.len()],
 }
 
-struct Page {
-    status: u16,
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) status: u16,
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Page {
-    /// `fields` are whole lines.
-    fn new(server_line: &str, status: u16, text: &str, fields: &[u8]) -> Page {
-        let body = body(status, text);
-        let mut head = Vec::with_capacity(256);
-        // Writing to a vector cannot fail.
-        let _ = write!(head, "HTTP/1.1 {status} {}\r\n", status::reason(status));
-        line(&mut head, "Content-Type", b"text/html; charset=utf-8");
-        head.extend_from_slice(server_line.as_bytes());
-        head.extend_from_slice(fields);
-        length_line(&mut head, body.len() as u64);
-        Page { status, head, body }
-    }
-
-    fn write<B>(&self, reply: &mut Reply<'_, B>) {
+    pub(crate) fn write<B>(&self, reply: &mut Reply<'_, B>) {
         reply.head(self.status, &self.head);
         reply.copy(&self.body);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
     }
 }
 
@@ -56,19 +90,24 @@ fn body(status: u16, text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The line of status.
+pub(crate) fn status_line(status: u16) -> Vec<u8> {
+    let mut head = Vec::with_capacity(512);
+    // Writing to a vector cannot fail.
+    let _ = write!(head, "HTTP/1.1 {status} {}\r\n", status::reason(status));
+    head
+}
+
 impl Pages {
-    pub(crate) fn new(is_server_named: bool, cache_control: Option<&str>) -> Pages {
-        let server_line = server_line(is_server_named);
-        let mut options = b"HTTP/1.1 204 No Content\r\n".to_vec();
-        options.extend_from_slice(server_line.as_bytes());
-        line(&mut options, "Allow", ALLOWED);
+    pub(crate) fn new(is_server_named: bool) -> Pages {
+        let page = |status| page(is_server_named, &Refusal::of(status), Dress::default());
         Pages {
-            server_line,
-            constant: constant_lines(is_server_named, cache_control),
-            missing: Page::new(server_line, 404, "There is nothing at this address", b""),
-            denied: Page::new(server_line, 403, "This file may not be read", b""),
-            options,
-            redirect: body(301, "This is a directory; its address ends in a slash"),
+            is_server_named,
+            missing: page(404),
+            denied: page(403),
+            options: options(is_server_named, Dress::default()),
+            slash: body(301, "This is a directory; its address ends in a slash").into(),
+            moved: REDIRECTS.map(|status| body(status, "This has another address").into()),
         }
     }
 
@@ -80,29 +119,76 @@ impl Pages {
         self.denied.write(reply);
     }
 
-    pub(crate) fn options<B>(&self, reply: &mut Reply<'_, B>) {
-        reply.head(204, &self.options);
-    }
-
-    /// Any status, with a few words for the client.
-    pub(crate) fn plain<B>(&self, status: u16, text: &str, reply: &mut Reply<'_, B>) {
-        let mut fields = Vec::new();
-        match status {
-            405 => line(&mut fields, "Allow", ALLOWED),
-            406 => line(&mut fields, "Vary", b"Accept-Encoding"),
-            _ => {}
+    pub(crate) fn options<B>(&self, dress: Dress<'_>, reply: &mut Reply<'_, B>) {
+        match dress.is_empty() {
+            true => reply.head(204, &self.options),
+            false => reply.head(204, &options(self.is_server_named, dress)),
         }
-        self.with_fields(status, text, &fields, reply);
     }
 
-    /// The same with more fields, as whole lines.
-    pub(crate) fn with_fields<B>(
+    /// Any error.
+    pub(crate) fn refuse<B>(&self, refusal: &Refusal, dress: Dress<'_>, reply: &mut Reply<'_, B>) {
+        self.page(refusal, dress).write(reply);
+    }
+
+    /// The page of any error, to be kept.
+    pub(crate) fn page(&self, refusal: &Refusal, dress: Dress<'_>) -> Page {
+        page(self.is_server_named, refusal, dress)
+    }
+
+    /// The body of a redirect.
+    pub(crate) fn moved(&self, status: u16, is_for_slash: bool) -> &[u8] {
+        let at = REDIRECTS.iter().position(|redirect| *redirect == status).unwrap_or(0);
+        if is_for_slash { &self.slash } else { &self.moved[at] }
+    }
+
+    /// The head of a redirect up to `Location`, which is left to the moment of the answer.
+    pub(crate) fn moved_head(
         &self,
         status: u16,
-        text: &str,
-        fields: &[u8],
-        reply: &mut Reply<'_, B>,
-    ) {
-        Page::new(self.server_line, status, text, fields).write(reply);
+        is_for_slash: bool,
+        dress: Dress<'_>,
+    ) -> Box<[u8]> {
+        let body_bytes = self.moved(status, is_for_slash).len() as u64;
+        let mut head = html_head(self.is_server_named, status, &[], dress);
+        length_line(&mut head, body_bytes);
+        head.into_boxed_slice()
     }
+}
+
+/// Status and fields of a small page.
+fn html_head(is_server_named: bool, status: u16, more: &[Field], dress: Dress<'_>) -> Vec<u8> {
+    let mut head = status_line(status);
+    let mut fields = Fields::default();
+    fields.push("Content-Type", b"text/html; charset=utf-8".as_slice());
+    server(is_server_named, &mut fields);
+    more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
+    fields.apply(dress, None);
+    fields.write(&mut head);
+    head
+}
+
+/// Names the server, if it is to be named.
+pub(crate) fn server(is_named: bool, fields: &mut Fields<'_>) {
+    if is_named {
+        fields.push("Server", b"Forebay".as_slice());
+    }
+}
+
+fn page(is_server_named: bool, refusal: &Refusal, dress: Dress<'_>) -> Page {
+    let Refusal { status, text, fields } = refusal;
+    let body = body(*status, text);
+    let mut head = html_head(is_server_named, *status, fields, dress);
+    length_line(&mut head, body.len() as u64);
+    Page { status: *status, head, body }
+}
+
+fn options(is_server_named: bool, dress: Dress<'_>) -> Vec<u8> {
+    let mut head = status_line(204);
+    let mut fields = Fields::default();
+    server(is_server_named, &mut fields);
+    fields.apply(dress, None);
+    fields.push("Allow", ALLOWED);
+    fields.write(&mut head);
+    head
 }

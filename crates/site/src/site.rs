@@ -1,22 +1,22 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
-use crate::answer::{Answer, Boundaries};
+use crate::answer::{Answer, Boundaries, Instead};
 use crate::body::{Body, Source};
 use crate::content::Content;
-use crate::entry::{Asked, Entry, Key};
-use crate::front::Front;
+use crate::entry::{Asked, Entry, Inner, Key, Kind, What};
+use crate::front::{Front, Ticket};
+use crate::hosts::Memo;
 use crate::job::{Done, Job, Work};
+use crate::pages::Refusal;
+use crate::vhost::VirtualHost;
 use forebay_conn::{Now, Outcome, Piece, Reply, Request};
-use forebay_http::head::Method;
-use forebay_http::path;
+use forebay_http::head::{Head, Method};
+use forebay_http::{accept, path};
 use forebay_metrics::{Counter, Local};
 use std::sync::Arc;
 
 /// Between two sweeps of the loop's own table.
 const SWEEP_MS: u64 = 1000;
-
-/// No file system has longer names (`NAME_MAX`).
-const MOST_NAME_BYTES: usize = 255;
 
 /// The process stage for static content. Its methods are those of
 /// [`Handler`](forebay_conn::Handler).
@@ -24,10 +24,13 @@ pub struct Site {
     content: Arc<Content>,
     metrics: Arc<Local>,
     front: Front,
+    memo: Memo,
     now_ms: u64,
     swept_ms: u64,
-    /// Room for the path while it is normalised.
+    /// Room for the path while it is normalised, and for keys.
     path: Vec<u8>,
+    /// Room for heads that are put together.
+    room: Vec<u8>,
     boundaries: Boundaries,
 }
 
@@ -39,14 +42,24 @@ impl Site {
             content,
             metrics,
             front: Front::new(paths),
+            memo: Memo::default(),
             now_ms: now.monotonic_ms,
             swept_ms: now.monotonic_ms,
             path: Vec::new(),
+            room: Vec::new(),
             boundaries: Boundaries::default(),
         }
     }
 
-    /// See [`Handler::process`](forebay_conn::Handler::process).
+    /// Which site a request is for, as its place in [`Settings::sites`](crate::Settings::sites);
+    /// `None` if no site has its host.
+    #[inline]
+    pub fn site_of(&mut self, request: &Request<'_>) -> Option<u32> {
+        self.memo.site_of(&self.content.hosts, request.head.authority)
+    }
+
+    /// See [`Handler::process`](forebay_conn::Handler::process). A `done` that comes from other
+    /// content is not looked at.
     #[inline]
     pub fn process(
         &mut self,
@@ -54,62 +67,187 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         match request.head.method {
-            Method::Get | Method::Head => self.get(request, done, reply),
-            Method::Options => {
-                self.content.pages.options(reply);
-                Outcome::Replied
-            }
-            Method::Unknown => self.plain(501, "This method is not known here", reply),
-            method => {
-                // what follows a CONNECT may be meant for the other end of a tunnel
-                reply.keep_alive &= method != Method::Connect;
-                self.plain(405, "There are only files here; they can be read", reply)
-            }
+            Method::Get | Method::Head if done.is_none() => self.get(site, request, reply),
+            _ => self.other(site, request, done, reply),
         }
     }
 
-    fn plain(&self, status: u16, text: &str, reply: &mut Reply<'_, Body>) -> Outcome<Job> {
-        self.content.pages.plain(status, text, reply);
+    /// RFC 9110 §15.5.20.
+    #[cold]
+    fn misdirected(&self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> Outcome<Job> {
+        let text = match request.head.authority {
+            b"" => "The request names no host, and no site here is for all hosts",
+            _ => "No site here has the host that the request names",
+        };
+        self.content.pages.refuse(&Refusal::new(421, text), Default::default(), reply);
         Outcome::Replied
+    }
+
+    /// A request that was processed before, or does not read a file.
+    #[cold]
+    fn other(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        if let Some(done) = done.filter(|done| done.content == self.content.number) {
+            return self.go_on(site, request, done, reply);
+        }
+        let vhost = self.vhost(site);
+        match request.head.method {
+            Method::Get | Method::Head => self.get(site, request, reply),
+            Method::Options => {
+                self.options(site, request, reply);
+                Outcome::Replied
+            }
+            Method::Unknown => {
+                let refusal = Refusal::new(501, "This method is not known here");
+                self.refuse_path(site, request, refusal, reply)
+            }
+            Method::Connect | Method::Trace => self.not_allowed(site, request, reply),
+            // a redirect may be for forms, too
+            _ if !vhost.settings.redirects.is_empty() => self.search(site, request, reply),
+            _ => self.not_allowed(site, request, reply),
+        }
+    }
+
+    fn not_allowed(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        // what follows a CONNECT may be meant for the other end of a tunnel
+        reply.keep_alive &= request.head.method != Method::Connect;
+        let refusal = Refusal::new(405, "There are only files here; they can be read");
+        self.refuse_path(site, request, refusal, reply)
+    }
+
+    fn options(&mut self, site: u32, request: &Request<'_>, reply: &mut Reply<'_, Body>) {
+        let dress = self.dress_of(site, request.head);
+        let vhost = self.vhost(site);
+        vhost.pages.options(vhost.dress(&dress), reply);
     }
 
     #[inline]
     fn get(
         &mut self,
+        site: u32,
         request: &Request<'_>,
-        done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let site = self.site_of(request);
         let raw = request.head.path;
-        if let Some(Done(Some(entry))) = done {
-            return self.answer_with(entry, site, request, reply);
-        }
-        let spot = self.front.spot(raw);
+        let spot = self.front.spot(site, raw);
         let Some((ticket, tell)) = self.front.find(spot, site, raw, self.now_ms) else {
             return self.search(site, request, reply);
         };
-        let Some(entry) = self.front.entry(ticket).filter(|entry| is_true(entry)) else {
+        self.answer_from(Place::Path(ticket), tell, site, request, reply)
+    }
+
+    /// Answers with what is in a slot of the loop's own table.
+    #[inline]
+    fn answer_from(
+        &mut self,
+        place: Place,
+        tell: bool,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let Site { content, front, boundaries, room, .. } = self;
+        let (Place::Path(ticket) | Place::Inner(ticket)) = place;
+        let entry = front.entry(ticket).filter(|entry| is_true(entry));
+        let (Some(vhost), Some(entry)) = (content.vhosts.get(site as usize), entry) else {
             return self.search(site, request, reply);
         };
-        self.metrics.add(Counter::CacheHits, 1);
         if tell {
-            self.content.store.touch(entry.key.asked());
+            content.store.touch(entry.key.asked());
         }
-        let (source, pages) = (Source::Slot(ticket), &self.content.pages);
-        let boundaries = &mut self.boundaries;
-        let answer = Answer { pages, head: request.head, source, boundaries };
+        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
         match answer.write(entry, reply) {
-            None => Outcome::Replied,
-            Some(place) => compress(&self.content, entry, place),
+            Ok(()) => {
+                self.metrics.add(Counter::CacheHits, 1);
+                Outcome::Replied
+            }
+            Err(Instead::Follow) => self.follow(ticket, site, request, reply),
+            Err(instead) => self.find_instead(place, instead, site, request, reply),
         }
     }
 
-    /// There is one site until there are virtual hosts.
-    #[inline]
-    fn site_of(&self, _request: &Request<'_>) -> u32 {
-        0
+    /// An alias is in a slot of the loop's own table.
+    fn follow(
+        &mut self,
+        ticket: Ticket,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        if let Some(What::Alias(alias)) = self.front.entry(ticket).map(|entry| &entry.what) {
+            self.path.clear();
+            self.path.extend_from_slice(alias.to(|| prefers_json(request.head)));
+            let spot = self.front.spot(site, &self.path);
+            if let Some((ticket, tell)) = self.front.find(spot, site, &self.path, self.now_ms) {
+                return self.answer_from(Place::Inner(ticket), tell, site, request, reply);
+            }
+        }
+        self.search(site, request, reply)
+    }
+
+    /// The entry in a slot is not the answer as it is.
+    #[cold]
+    fn find_instead(
+        &mut self,
+        place: Place,
+        instead: Instead,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let found = match place {
+            Place::Path(ticket) => self.front.entry(ticket).cloned().map(|entry| (entry, None)),
+            Place::Inner(ticket) => {
+                let raw = request.head.path;
+                let spot = self.front.spot(site, raw);
+                let outer = self.front.find(spot, site, raw, self.now_ms);
+                let outer = outer.and_then(|(ticket, _)| self.front.entry(ticket).cloned());
+                outer.map(|outer| (outer, self.front.entry(ticket).cloned()))
+            }
+        };
+        match found {
+            Some((entry, inner)) => {
+                self.answer_instead(instead, entry, inner, site, request, reply)
+            }
+            None => self.search(site, request, reply),
+        }
+    }
+
+    /// `entry`, or `inner` if that is there, is not the answer as it is.
+    fn answer_instead(
+        &mut self,
+        instead: Instead,
+        entry: Arc<Entry>,
+        inner: Option<Arc<Entry>>,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        match instead {
+            Instead::Refuse(refusal) => {
+                self.refuse_with(site, request, refusal, entry.dress.clone(), reply)
+            }
+            Instead::Make(place) => {
+                let content = Arc::clone(&self.content);
+                Outcome::Job(Job(Work::Compress { content, entry, inner, place }))
+            }
+            // what an alias leads to is never one
+            Instead::Follow => {
+                self.refuse_with(site, request, Refusal::of(500), Box::default(), reply)
+            }
+        }
     }
 
     /// Not in the loop's own table: normalises the path and asks the shared cache.
@@ -121,55 +259,170 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         if let Err(error) = path::normalise(request.head.path, &mut self.path) {
-            let (status, text) = (error.status(), error.reason());
-            match status {
-                404 => self.content.pages.missing(reply),
-                _ => self.content.pages.plain(status, text, reply),
-            }
-            return Outcome::Replied;
+            let refusal = match error.status() {
+                404 => Refusal::of(404),
+                status => Refusal::new(status, error.reason()),
+            };
+            return self.refuse_with(site, request, refusal, Box::default(), reply);
         }
-        let is_too_long = self.path.split(|&b| b == b'/').any(|name| name.len() > MOST_NAME_BYTES);
-        if is_too_long || !self.content.settings.sites[0].hidden && path::is_hidden(&self.path) {
-            self.content.pages.missing(reply);
-            return Outcome::Replied;
-        }
-        let cached = self.content.cached(Asked { site, path: &self.path });
-        let is_good = |entry: &Arc<Entry>| entry.is_fresh(self.now_ms) && is_true(entry);
-        if let Some(entry) = cached.filter(is_good) {
-            self.metrics.add(Counter::CacheHits, 1);
-            return self.answer_with(entry, site, request, reply);
-        }
-        self.metrics.add(Counter::CacheMisses, 1);
-        let key = Key { site, path: self.path.as_slice().into() };
-        let content = Arc::clone(&self.content);
-        Outcome::Job(Job(Work::Load { content, key, asked_ms: self.now_ms }))
+        let Some(entry) = self.cached(Asked { site, path: &self.path }) else {
+            let key = Key { site, path: self.path.as_slice().into() };
+            return self.load(key, request);
+        };
+        self.metrics.add(Counter::CacheHits, 1);
+        self.answer_with(entry, None, site, request, reply)
     }
 
-    /// Answers with an entry that is not in the loop's own table yet.
+    /// The entry from the shared cache if it can be answered with.
+    fn cached(&self, asked: Asked<'_>) -> Option<Arc<Entry>> {
+        let is_good = |entry: &Arc<Entry>| entry.is_fresh(self.now_ms) && is_true(entry);
+        self.content.cached(asked).filter(is_good)
+    }
+
+    fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
+        self.metrics.add(Counter::CacheMisses, 1);
+        let content = Arc::clone(&self.content);
+        let prefers_json = prefers_json(request.head);
+        let asked_ms = self.now_ms;
+        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal: None }))
+    }
+
+    /// A job has brought what was missing.
+    fn go_on(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        done: Done,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let Done { entry: Some(entry), inner, refusal, .. } = done else {
+            return self.search(site, request, reply);
+        };
+        match refusal {
+            None => self.answer_with(entry, inner, site, request, reply),
+            Some(refusal) => {
+                self.write_error(entry, &refusal, site, request, reply);
+                Outcome::Replied
+            }
+        }
+    }
+
+    /// Answers with an entry that may not be in the loop's own table yet; `inner` is what an alias
+    /// leads to, if that is known.
     fn answer_with(
         &mut self,
         entry: Arc<Entry>,
+        inner: Option<Arc<Entry>>,
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        self.remember(site, request.head.path, &entry);
+        let is_read = matches!(request.head.method, Method::Get | Method::Head);
+        if !is_read && !matches!(entry.what, What::Redirect(_)) {
+            return self.not_allowed(site, request, reply);
+        }
+        let inner = match &entry.what {
+            What::Alias(alias) => {
+                let path = alias.to(|| prefers_json(request.head));
+                let cached = || self.cached(Asked { site, path });
+                let Some(inner) = inner.or_else(cached) else {
+                    return self.load(entry.key.clone(), request);
+                };
+                self.remember(site, path, &inner);
+                Some(inner)
+            }
+            _ => None,
+        };
+        let Site { content, boundaries, room, .. } = self;
+        let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
+        let answer_with = inner.as_ref().unwrap_or(&entry);
+        let source = Source::Held(Arc::clone(answer_with));
+        match (Answer { vhost, request, source, boundaries, room }).write(answer_with, reply) {
+            Ok(()) => Outcome::Replied,
+            Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
+        }
+    }
+
+    fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
         if entry.is_fresh(self.now_ms) {
-            let raw = request.head.path;
-            self.front.insert(self.front.spot(raw), site, raw, Arc::clone(&entry));
+            let spot = self.front.spot(site, path);
+            self.front.insert(spot, site, path, Arc::clone(entry));
         }
+    }
+
+    /// Answers with an error whatever is at the path.
+    fn refuse_path(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        refusal: Refusal,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let dress = self.dress_of(site, request.head);
+        self.refuse_with(site, request, refusal, dress, reply)
+    }
+
+    /// The numbers of the header rules for the path of a request.
+    fn dress_of(&mut self, site: u32, head: &Head<'_>) -> Box<[u16]> {
+        let rules = &self.vhost(site).settings.headers;
+        if rules.is_empty() || path::normalise(head.path, &mut self.path).is_err() {
+            return Box::default();
+        }
+        self.vhost(site).dress_of(&self.path)
+    }
+
+    /// Answers with an error: with the site's page for it, if there is one.
+    #[cold]
+    fn refuse_with(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        refusal: Refusal,
+        dress: Box<[u16]>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let vhost = self.vhost(site);
+        let Some(page) = vhost.error_page(refusal.status) else {
+            vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
+            return Outcome::Replied;
+        };
+        let (status, path) = (refusal.status, page.as_bytes().to_vec());
+        let path: Arc<[u8]> = Inner { kind: Kind::File, status, dress, path }.key().into();
+        if let Some(entry) = self.cached(Asked { site, path: &path }) {
+            self.write_error(entry, &refusal, site, request, reply);
+            return Outcome::Replied;
+        }
+        self.metrics.add(Counter::CacheMisses, 1);
+        let (content, key) = (Arc::clone(&self.content), Key { site, path });
+        let refusal = Some(Box::new(refusal));
+        let (prefers_json, asked_ms) = (false, self.now_ms);
+        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal }))
+    }
+
+    fn write_error(
+        &mut self,
+        entry: Arc<Entry>,
+        refusal: &Refusal,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let Site { content, boundaries, room, .. } = self;
+        let Some(vhost) = content.vhosts.get(site as usize) else { return };
         let source = Source::Held(Arc::clone(&entry));
-        let pages = &self.content.pages;
-        let boundaries = &mut self.boundaries;
-        let answer = Answer { pages, head: request.head, source, boundaries };
-        match answer.write(&entry, reply) {
-            None => Outcome::Replied,
-            Some(place) => compress(&self.content, &entry, place),
-        }
+        let answer = Answer { vhost, request, source, boundaries, room };
+        answer.write_error(&entry, refusal, reply);
+    }
+
+    /// The site with this number, which is one that [`site_of`](Site::site_of) gave.
+    fn vhost(&self, site: u32) -> &VirtualHost {
+        &self.content.vhosts[site as usize]
     }
 
     /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
-        self.content.pages.plain(status, reason, reply);
+        self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
     /// See [`Handler::piece`](forebay_conn::Handler::piece).
@@ -223,10 +476,18 @@ impl Site {
     }
 }
 
-#[cold]
-fn compress(content: &Arc<Content>, entry: &Arc<Entry>, place: usize) -> Outcome<Job> {
-    let (content, entry) = (Arc::clone(content), Arc::clone(entry));
-    Outcome::Job(Job(Work::Compress { content, entry, place }))
+/// A slot of the loop's own table, and what was looked up there.
+#[derive(Clone, Copy)]
+enum Place {
+    /// The path of the request.
+    Path(Ticket),
+    /// What its alias leads to.
+    Inner(Ticket),
+}
+
+/// Whether the client would rather have JSON where there is a choice.
+fn prefers_json(head: &Head<'_>) -> bool {
+    accept::prefers(head, "application/json", "text/html")
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then

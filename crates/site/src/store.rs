@@ -144,7 +144,7 @@ mod tests {
 
     fn entry(path: &str) -> Arc<Entry> {
         let key = Key { site: 0, path: path.as_bytes().into() };
-        let entry = Entry::new(key, What::Missing);
+        let entry = Entry::new(key, What::Missing, Box::default());
         entry.freshen(u64::MAX);
         Arc::new(entry)
     }

@@ -1,5 +1,7 @@
 //! A folder of files, and a client of one loop, for tests.
 
+use crate::entry::Key;
+use crate::job::Work;
 use crate::{Body, Content, Done, Job, Notice, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request};
 use forebay_http::date::{self, IMF_LEN};
@@ -90,6 +92,10 @@ pub(crate) struct Client {
     pub(crate) site: Site,
     pub(crate) notices: Arc<Mutex<Vec<String>>>,
     pub(crate) now_ms: u64,
+    /// What is asked for, with or without a port.
+    pub(crate) host: &'static str,
+    /// What a job has brought for the next request.
+    done: Option<Done>,
     metrics: Arc<Local>,
     /// Jobs that were done for it.
     jobs: u32,
@@ -109,7 +115,7 @@ impl Client {
         let now_ms = 1_000_000;
         let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
-        Client { content, site, notices, now_ms, metrics, jobs: 0 }
+        Client { content, site, notices, now_ms, host: "a", done: None, metrics, jobs: 0 }
     }
 
     /// Another loop over the same content.
@@ -118,7 +124,8 @@ impl Client {
         let metrics = Arc::new(Local::default());
         let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
-        Client { content, site, notices, now_ms: self.now_ms, metrics, jobs: 0 }
+        let host = self.host;
+        Client { content, site, notices, now_ms: self.now_ms, host, done: None, metrics, jobs: 0 }
     }
 
     /// Lets time pass for the loop, not for the file system.
@@ -165,7 +172,7 @@ impl Client {
 
     /// Asks and leaves a long body unsent.
     pub(crate) fn begin(&mut self, method: &str, target: &str, fields: &str) -> (Out<Body>, u16) {
-        let text = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let text = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", self.host);
         let mut lines = Lines::new();
         let limits = Limits::default();
         let Parsed::Complete(head) = Head::parse(text.as_bytes(), &mut lines, &limits).unwrap()
@@ -177,8 +184,9 @@ impl Client {
         let request = Request { head: &head, peer: &peer };
         let mut out = Out::default();
         let date: [u8; IMF_LEN] = date::format(784_111_777);
-        let mut done: Option<Done> = None;
-        loop {
+        let mut done = self.done.take();
+        for turn in 0.. {
+            assert!(turn < 8, "the same jobs again and again");
             let mut reply = Reply::new(&mut out, &date, true);
             match self.site.process(&request, done.take(), &mut reply) {
                 Outcome::Replied => break,
@@ -191,6 +199,19 @@ impl Client {
         }
         let status = std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();
         (out, status)
+    }
+
+    /// What a job for this client's content brings.
+    pub(crate) fn job(&self, path: &str) -> Done {
+        let key = Key { site: 0, path: path.as_bytes().into() };
+        let (content, asked_ms) = (Arc::clone(&self.content), self.now_ms);
+        run(Job(Work::Load { content, key, prefers_json: false, asked_ms, refusal: None }))
+    }
+
+    /// Asks as if the request had waited for a job.
+    pub(crate) fn get_after(&mut self, done: Done, target: &str) -> Answered {
+        self.done = Some(done);
+        self.get(target)
     }
 
     /// Sends up to `most` bytes of a body: whether more is left, or `None` if its file changed.

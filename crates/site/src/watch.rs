@@ -94,6 +94,11 @@ impl Watcher {
         strike(struck);
     }
 
+    /// Forgets everything, and watches nothing until somebody says otherwise.
+    pub(crate) fn retire(&self, struck: &mut Struck) {
+        self.lose(&mut self.graph(), struck);
+    }
+
     /// Watches again after events were lost.
     pub(crate) fn resume(&self) {
         self.is_suspended.store(false, Relaxed);

@@ -2,6 +2,9 @@
 
 mod answers;
 mod bodies;
+mod hosts;
+mod lists;
 mod paths;
+mod rules;
 mod storm;
 mod truth;

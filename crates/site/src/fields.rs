@@ -1,0 +1,149 @@
+//! The fields of an answer while they are put together, and the rules that change them.
+
+use crate::rules::HeaderRule;
+use std::borrow::Cow;
+
+/// Fields in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fields<'f>(Vec<(&'f str, Cow<'f, [u8]>)>);
+
+impl<'f> Fields<'f> {
+    pub(crate) fn push(&mut self, name: &'f str, value: impl Into<Cow<'f, [u8]>>) {
+        self.0.push((name, value.into()));
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|(at, _)| at.eq_ignore_ascii_case(name))
+    }
+
+    /// Takes a field out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Cow<'f, [u8]>> {
+        self.position(name).map(|at| self.0.remove(at).1)
+    }
+
+    fn set(&mut self, name: &'f str, value: &'f str) {
+        let Some(at) = self.position(name) else { return self.push(name, value.as_bytes()) };
+        let held = &mut self.0[at];
+        if name.eq_ignore_ascii_case("Vary") {
+            // what the answer depends on already it still depends on
+            held.1 = [&held.1, b", ".as_slice(), value.as_bytes()].concat().into();
+        } else {
+            *held = (name, Cow::Borrowed(value.as_bytes()));
+        }
+    }
+
+    /// Changes the fields as the rules for a path say. The type is that of the fields, or of the
+    /// answer they belong to if that is given, as for a 304.
+    pub(crate) fn apply(&mut self, dress: Dress<'f>, content_type: Option<&str>) {
+        for rule in dress.rules() {
+            let own = self.position("Content-Type").map(|at| &self.0[at].1);
+            let own = own.and_then(|value| std::str::from_utf8(value).ok());
+            let media_type = content_type.or(own).unwrap_or_default();
+            if rule.media_type().is_some_and(|pattern| !pattern.matches(media_type)) {
+                continue;
+            }
+            for name in rule.remove() {
+                drop(self.take(name.as_str()));
+            }
+            for (name, value) in rule.set() {
+                self.set(name.as_str(), value.as_str());
+            }
+        }
+    }
+
+    /// Appends the lines.
+    pub(crate) fn write(&self, head: &mut Vec<u8>) {
+        self.0.iter().for_each(|(name, value)| line(head, name, value));
+    }
+}
+
+/// Appends one field line.
+pub(crate) fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// The header rules of a site that are for one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dress<'r> {
+    all: &'r [HeaderRule],
+    which: &'r [u16],
+}
+
+impl<'r> Dress<'r> {
+    /// Of all rules of the site, those with these numbers.
+    pub(crate) fn new(all: &'r [HeaderRule], which: &'r [u16]) -> Dress<'r> {
+        Dress { all, which }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.which.is_empty()
+    }
+
+    fn rules(self) -> impl Iterator<Item = &'r HeaderRule> {
+        self.which.iter().filter_map(move |number| self.all.get(usize::from(*number)))
+    }
+}
+
+/// The numbers of the rules for a path.
+pub(crate) fn dress_of(rules: &[HeaderRule], path: &[u8]) -> Box<[u16]> {
+    let fits = |rule: &HeaderRule| rule.path().is_none_or(|pattern| pattern.matches(path));
+    (0..=u16::MAX).zip(rules).filter(|(_, rule)| fits(rule)).map(|(number, _)| number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{FieldName, FieldValue, MediaPattern, Pattern};
+
+    fn rule(
+        path: Option<&str>,
+        kind: Option<&str>,
+        set: &[(&str, &str)],
+        remove: &[&str],
+    ) -> HeaderRule {
+        let name = |text: &str| FieldName::parse(text).unwrap();
+        let set = set.iter().map(|(at, value)| (name(at), FieldValue::parse(value).unwrap()));
+        let path = path.map(|path| Pattern::parse(path).unwrap());
+        let kind = kind.map(|kind| MediaPattern::parse(kind).unwrap());
+        HeaderRule::new(path, kind, set.collect(), remove.iter().map(|at| name(at)).collect())
+            .unwrap()
+    }
+
+    #[test]
+    fn rules_apply_in_order() {
+        let rules = [
+            rule(None, None, &[("x-a", "1"), ("Vary", "Origin")], &["server"]),
+            rule(Some("/b/*"), None, &[("X-A", "never")], &[]),
+            rule(Some("/a*"), Some("text/*"), &[("X-A", "2"), ("Cache-Control", "no-store")], &[]),
+            rule(None, Some("image/*"), &[("X-B", "never")], &[]),
+        ];
+        let which = dress_of(&rules, b"/a");
+        assert_eq!(*which, [0, 2, 3]);
+        let mut fields = Fields::default();
+        for (name, value) in [
+            ("Content-Type", "text/css; charset=utf-8"),
+            ("Server", "Forebay"),
+            ("Cache-Control", "no-cache"),
+            ("Vary", "Accept-Encoding"),
+        ] {
+            fields.push(name, value.as_bytes());
+        }
+        fields.apply(Dress::new(&rules, &which), None);
+        let mut head = Vec::new();
+        fields.write(&mut head);
+        let expected = "Content-Type: text/css; charset=utf-8\r\nCache-Control: no-store\r\n\
+            Vary: Accept-Encoding, Origin\r\nX-A: 2\r\n";
+        assert_eq!(String::from_utf8(head).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_type_may_be_that_of_another_answer() {
+        let rules = [rule(None, Some("image/*"), &[("X-B", "1")], &[])];
+        let mut fields = Fields::default();
+        fields.apply(Dress::new(&rules, &[0]), Some("image/png"));
+        assert!(fields.take("X-b").is_some());
+    }
+}

@@ -1,0 +1,155 @@
+//! Which site a host belongs to.
+
+use crate::settings::SiteSettings;
+use foldhash::quality::RandomState;
+use std::collections::HashMap;
+
+/// The hosts of all sites.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    /// The site of all hosts that are nowhere else.
+    default: Option<u32>,
+    exact: Names,
+    /// By what follows the star and its dot.
+    wildcards: Names,
+}
+
+/// Names in lower case. Clients choose what is looked up, not what is in the table.
+type Names = HashMap<Box<[u8]>, u32, RandomState>;
+
+impl Hosts {
+    /// If two sites claim a host, the first has it.
+    pub(crate) fn new(sites: &[SiteSettings]) -> Hosts {
+        let mut hosts = Hosts::default();
+        for (number, site) in (0..).zip(sites) {
+            if site.hosts.is_empty() {
+                hosts.default.get_or_insert(number);
+            }
+            for host in &site.hosts {
+                let names =
+                    if host.is_wildcard() { &mut hosts.wildcards } else { &mut hosts.exact };
+                names.entry(host.name().as_bytes().into()).or_insert(number);
+            }
+        }
+        hosts
+    }
+
+    /// The site of a host in lower case; the longest wildcard wins.
+    fn find(&self, host: &[u8]) -> Option<u32> {
+        if let Some(site) = self.exact.get(host) {
+            return Some(*site);
+        }
+        if !self.wildcards.is_empty() {
+            let dots = host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+            let mut parents = dots.map(|(dot, _)| &host[dot + 1..]);
+            if let Some(site) = parents.find_map(|parent| self.wildcards.get(parent)) {
+                return Some(*site);
+            }
+        }
+        self.default
+    }
+}
+
+/// A loop's memory of the last host that was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    /// As it was sent, with its port.
+    authority: Vec<u8>,
+    site: Option<u32>,
+    is_set: bool,
+    /// Room for the host in lower case.
+    lower: Vec<u8>,
+}
+
+impl Memo {
+    /// The site that answers for `authority`, which is a host with or without a port, or nothing.
+    #[inline]
+    pub(crate) fn site_of(&mut self, hosts: &Hosts, authority: &[u8]) -> Option<u32> {
+        if hosts.exact.is_empty() && hosts.wildcards.is_empty() {
+            return hosts.default;
+        }
+        if !(self.is_set && self.authority == authority) {
+            self.look_up(hosts, authority);
+        }
+        self.site
+    }
+
+    fn look_up(&mut self, hosts: &Hosts, authority: &[u8]) {
+        self.lower.clear();
+        self.lower.extend(host_of(authority).iter().map(u8::to_ascii_lowercase));
+        self.site = hosts.find(&self.lower);
+        self.authority.clear();
+        self.authority.extend_from_slice(authority);
+        self.is_set = true;
+    }
+}
+
+/// The host without its port and without the dot that may end a full name.
+pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
+    let colon = match authority {
+        // an IPv6 address has colons of its own
+        [b'[', ..] => authority.iter().position(|&b| b == b']').map(|end| end + 1),
+        _ => authority.iter().position(|&b| b == b':'),
+    };
+    let host = &authority[..colon.unwrap_or(authority.len())];
+    host.strip_suffix(b".").unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Host;
+
+    fn hosts(sites: &[&[&str]]) -> Hosts {
+        let site = |hosts: &&[&str]| SiteSettings {
+            hosts: hosts.iter().map(|host| Host::parse(host).unwrap()).collect(),
+            ..SiteSettings::default()
+        };
+        Hosts::new(&sites.iter().map(site).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn exact_before_wildcard_before_default() {
+        let hosts = hosts(&[
+            &["shop.example", "*.shop.example", "127.0.0.1", "[::1]"],
+            &["www.shop.example", "*.eu.shop.example"],
+            &[],
+            &["shop.example"],
+        ]);
+        let mut memo = Memo::default();
+        for (authority, expected) in [
+            ("shop.example", 0),
+            ("SHOP.example:8080", 0),
+            ("shop.example.", 0),
+            ("shop.example.:80", 0),
+            ("a.shop.example", 0),
+            ("a.b.shop.example", 0),
+            ("www.shop.example", 1),
+            ("a.eu.shop.example", 1),
+            ("eu.shop.example", 0),
+            ("xshop.example", 2),
+            ("example", 2),
+            ("", 2),
+            (".", 2),
+            ("127.0.0.1:8080", 0),
+            ("[::1]:8080", 0),
+            ("[::1]", 0),
+            ("[::2]", 2),
+        ] {
+            for _ in 0..2 {
+                let site = memo.site_of(&hosts, authority.as_bytes());
+                assert_eq!(site, Some(expected), "{authority}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_default_a_stranger_has_no_site() {
+        let hosts = hosts(&[&["a"], &["b"]]);
+        let mut memo = Memo::default();
+        assert_eq!(memo.site_of(&hosts, b""), None);
+        assert_eq!(memo.site_of(&hosts, b"b"), Some(1));
+        assert_eq!(memo.site_of(&hosts, b"c"), None);
+        assert_eq!(memo.site_of(&hosts, b"a"), Some(0));
+    }
+}

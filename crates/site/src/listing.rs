@@ -1,0 +1,278 @@
+//! A directory's files as a page or as JSON.
+
+use crate::root::Root;
+use forebay_http::{date, path};
+use forebay_sys::file::{self, Kind};
+use std::fmt::Write;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Names that are listed, at most; the others are told of.
+const MOST_NAMES: usize = 10_000;
+
+const STYLE: &str = include_str!("listing.css");
+
+/// What a directory holds.
+pub(crate) struct Listing {
+    /// From the root on, with a slash at both ends.
+    path: Vec<u8>,
+    items: Vec<Item>,
+    is_whole: bool,
+}
+
+struct Item {
+    name: Vec<u8>,
+    is_directory: bool,
+    size_bytes: u64,
+    modified: u64,
+}
+
+impl Listing {
+    /// Reads a directory. What is not served is not listed: special files, links out of the root,
+    /// and names with a dot before them unless `hidden`.
+    pub(crate) fn read(root: &Root, directory: &[u8], hidden: bool) -> io::Result<Listing> {
+        let root = root.directory.as_fd();
+        let inside = directory.strip_prefix(b"/").unwrap_or(directory);
+        let opened = file::open_beneath(root, inside)?;
+        let (names, is_whole) = file::names(opened.as_fd(), MOST_NAMES)?;
+        let mut items = Vec::with_capacity(names.len());
+        for name in names {
+            let place = [inside, name.as_slice()].concat();
+            let is_hidden = !hidden && path::is_hidden(&[b"/", place.as_slice()].concat());
+            if is_hidden || name.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\') {
+                continue;
+            }
+            let found = file::find_beneath(root, &place);
+            // it may be gone by now, or lead where nothing is served from
+            let Ok(stamp) = found.and_then(|found| file::stamp(found.as_fd())) else { continue };
+            let is_directory = match stamp.kind {
+                Kind::Directory => true,
+                Kind::Regular => false,
+                Kind::Link | Kind::Special => continue,
+            };
+            let modified = u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0);
+            items.push(Item { name, is_directory, size_bytes: stamp.size, modified });
+        }
+        items.sort_by_cached_key(|item| {
+            (!item.is_directory, item.name.to_ascii_lowercase(), item.name.clone())
+        });
+        Ok(Listing { path: directory.to_vec(), items, is_whole })
+    }
+
+    /// A page for people.
+    pub(crate) fn html(&self) -> String {
+        let mut page = String::with_capacity(4096 + self.items.len() * 256);
+        let title = escaped(&self.path);
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(
+            page,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        );
+        self.trail(&mut page);
+        page.push_str(
+            "<table>\n<thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead>\n\
+             <tbody>\n",
+        );
+        if self.path != b"/" {
+            page.push_str(
+                "<tr class=\"up\"><td><a href=\"../\">Parent directory</a></td>\
+                 <td></td><td></td></tr>\n",
+            );
+        }
+        self.items.iter().for_each(|item| item.row(&mut page));
+        page.push_str("</tbody>\n</table>\n");
+        if self.items.is_empty() {
+            page.push_str("<p class=\"note\">This directory is empty.</p>\n");
+        }
+        if !self.is_whole {
+            let _ = writeln!(
+                page,
+                "<p class=\"note\">There are more files; {MOST_NAMES} were looked at.</p>"
+            );
+        }
+        page.push_str("</main>\n</body>\n</html>\n");
+        page
+    }
+
+    /// The path, each directory on it a link.
+    fn trail(&self, page: &mut String) {
+        let names: Vec<&[u8]> = self.path.split(|&b| b == b'/').filter(|n| !n.is_empty()).collect();
+        page.push_str("<h1>");
+        match names.split_last() {
+            None => page.push('/'),
+            Some((last, above)) => {
+                let _ = write!(page, "<a href=\"{}\">/</a>", "../".repeat(names.len()));
+                for (depth, name) in above.iter().enumerate() {
+                    let up = "../".repeat(names.len() - 1 - depth);
+                    let _ = write!(page, "<a href=\"{up}\">{}</a>/", escaped(name));
+                }
+                let _ = write!(page, "{}/", escaped(last));
+            }
+        }
+        page.push_str("</h1>\n");
+    }
+
+    /// The same for programs.
+    pub(crate) fn json(&self) -> String {
+        let mut text = String::with_capacity(256 + self.items.len() * 160);
+        text.push_str("{\"path\":");
+        push_json(&mut text, &self.path);
+        text.push_str(",\"entries\":[");
+        for (number, item) in self.items.iter().enumerate() {
+            if number > 0 {
+                text.push(',');
+            }
+            text.push_str("\n{\"name\":");
+            push_json(&mut text, &item.name);
+            let _ = match item.is_directory {
+                true => write!(text, ",\"type\":\"directory\""),
+                false => write!(text, ",\"type\":\"file\",\"size\":{}", item.size_bytes),
+            };
+            let modified = date::rfc3339(item.modified);
+            let _ = write!(text, ",\"modified\":\"{modified}\",\"href\":\"{}\"}}", item.link());
+        }
+        let _ = write!(text, "\n],\"complete\":{}}}\n", self.is_whole);
+        text
+    }
+}
+
+impl Item {
+    /// Relative to the directory. The dot keeps a colon in the name from ending a scheme.
+    fn link(&self) -> String {
+        let mut link = b"./".to_vec();
+        path::encode(&self.name, &mut link);
+        if self.is_directory {
+            link.push(b'/');
+        }
+        // what encode writes is ASCII
+        String::from_utf8_lossy(&link).replace('\'', "%27")
+    }
+
+    fn row(&self, page: &mut String) {
+        let (class, slash) = if self.is_directory { ("dir", "/") } else { ("file", "") };
+        let size = if self.is_directory { String::new() } else { size(self.size_bytes) };
+        let time = date::rfc3339(self.modified);
+        let shown = time.get(..16).unwrap_or_default().replace('T', " ");
+        let _ = writeln!(
+            page,
+            "<tr class=\"{class}\"><td><a href=\"{}\">{}{slash}</a></td><td>{size}</td>\
+             <td><time datetime=\"{time}\">{shown}</time></td></tr>",
+            self.link().replace('&', "&amp;"),
+            escaped(&self.name),
+        );
+    }
+}
+
+/// For people: three digits and a unit.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.95 { 1 } else { 0 };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// As text and as the value of an attribute.
+fn escaped(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '&' => text.push_str("&amp;"),
+            '<' => text.push_str("&lt;"),
+            '>' => text.push_str("&gt;"),
+            '"' => text.push_str("&quot;"),
+            '\'' => text.push_str("&#39;"),
+            // an override of the writing direction could show another ending than there is
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => text.push('\u{fffd}'),
+            character => text.push(character),
+        }
+    }
+    text
+}
+
+fn push_json(text: &mut String, name: &[u8]) {
+    text.push('"');
+    for character in String::from_utf8_lossy(name).chars() {
+        match character {
+            '"' | '\\' => {
+                text.push('\\');
+                text.push(character);
+            }
+            character if character.is_control() => {
+                let _ = write!(text, "\\u{:04x}", u32::from(character));
+            }
+            character => text.push(character),
+        }
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(path: &str, names: &[(&str, bool, u64)]) -> Listing {
+        let item = |(name, is_directory, size_bytes): &(&str, bool, u64)| Item {
+            name: name.as_bytes().to_vec(),
+            is_directory: *is_directory,
+            size_bytes: *size_bytes,
+            modified: 784_111_777,
+        };
+        let items = names.iter().map(item).collect();
+        Listing { path: path.as_bytes().to_vec(), items, is_whole: true }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_place() {
+        let name = "<b>&\"'\u{202e}:é #?%.txt";
+        let page = listing("/a<b/c/", &[(name, false, 1)]).html();
+        assert!(page.contains("&lt;b&gt;&amp;&quot;&#39;\u{fffd}:é #?%.txt</a>"), "{page}");
+        let link = "href=\"./%3Cb%3E&amp;%22%27%E2%80%AE:%C3%A9%20%23%3F%25.txt\"";
+        assert!(page.contains(link), "{page}");
+        let trail = "<h1><a href=\"../../\">/</a><a href=\"../\">a&lt;b</a>/c/</h1>";
+        assert!(page.contains(trail), "{page}");
+        assert!(page.contains("<a href=\"../\">Parent directory</a>"));
+        assert!(!listing("/", &[]).html().contains("Parent"));
+        assert!(listing("/", &[]).html().contains("<h1>/</h1>"));
+    }
+
+    #[test]
+    fn json_for_programs() {
+        let text = listing("/d/", &[("sub", true, 4096), ("a\"\\\u{1f}b", false, 5)]).json();
+        let expected = "{\"path\":\"/d/\",\"entries\":[\n\
+            {\"name\":\"sub\",\"type\":\"directory\",\"modified\":\"1994-11-06T08:49:37Z\",\"href\":\"./sub/\"},\n\
+            {\"name\":\"a\\\"\\\\\\u001fb\",\"type\":\"file\",\"size\":5,\
+            \"modified\":\"1994-11-06T08:49:37Z\",\"href\":\"./a%22%5C%1Fb\"}\n\
+            ],\"complete\":true}\n";
+        assert_eq!(text, expected);
+        assert_eq!(
+            listing("/", &[]).json(),
+            "{\"path\":\"/\",\"entries\":[\n],\"complete\":true}\n"
+        );
+    }
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (bytes, expected) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (10_239, "10 KiB"),
+            (1_023_000, "999 KiB"),
+            (1_023_900, "1.0 MiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
+            assert_eq!(size(bytes), expected);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What is at a path, by rules and stamps alone: no file is read here.
+
+use crate::content::Claim;
+use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Variant, What};
+use crate::load::Trouble;
+use crate::pages::Refusal;
+use crate::route;
+use crate::rules::{Candidate, Captures};
+use crate::vhost::VirtualHost;
+use forebay_http::coding::Coding;
+use forebay_metrics::{Activity, Stopwatch};
+use forebay_sys::file::{self, Kind, Stamp};
+use std::os::fd::AsFd;
+
+/// What is asked for by a key.
+pub(crate) struct Order {
+    /// The path of the client, or that of the [`Inner`].
+    path: Vec<u8>,
+    /// What the answer has if there is a file.
+    pub(crate) status: u16,
+    /// The header rules for the answer, by number.
+    pub(crate) dress: Box<[u16]>,
+    /// `None` if it is a client's path, for which all rules hold.
+    inner: Option<InnerKind>,
+}
+
+/// What is at a path.
+pub(crate) struct Seen {
+    pub(crate) outcome: Outcome,
+    /// If a file was found: it, and its precompressed siblings.
+    pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
+}
+
+/// What a path is answered with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Found,
+    /// Where other paths lead too.
+    Alias(Alias),
+    /// This directory, which lacks its slash.
+    Slash(Vec<u8>),
+    /// A directory without an index.
+    Listed(Vec<u8>),
+    Missing,
+    Denied,
+    /// An error because a rule says so.
+    Refused(u16),
+    /// The file system failed; the status says whose fault that is.
+    Failed(u16),
+}
+
+impl Outcome {
+    pub(crate) fn of(trouble: &Trouble) -> Outcome {
+        match trouble {
+            Trouble::Denied => Outcome::Denied,
+            Trouble::Failed(status) => Outcome::Failed(*status),
+            Trouble::Gone | Trouble::Changed => Outcome::Missing,
+        }
+    }
+}
+
+impl Order {
+    pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Order {
+        match Inner::of(key) {
+            Some(Inner { kind, status, dress, path }) => {
+                Order { path, status, dress, inner: Some(kind) }
+            }
+            None => {
+                let dress = vhost.dress_of(key);
+                Order { path: key.to_vec(), status: 200, dress, inner: None }
+            }
+        }
+    }
+
+    /// The answer, if it depends on no file.
+    pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<What> {
+        if self.inner.is_none() {
+            let dress = vhost.dress(&self.dress);
+            let redirect = route::redirect(&vhost.settings, &vhost.pages, dress, &self.path);
+            if let Some(redirect) = redirect {
+                return Some(What::Redirect(redirect));
+            }
+        }
+        vhost.place.is_none().then(|| self.what(vhost, Outcome::Missing))
+    }
+
+    /// What the site has to say instead, if it has an error page for the outcome.
+    pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Outcome) -> Outcome {
+        let status = match outcome {
+            Outcome::Missing => 404,
+            Outcome::Denied => 403,
+            Outcome::Refused(status) => status,
+            outcome => return outcome,
+        };
+        match vhost.error_page(status).filter(|_| self.inner.is_none()) {
+            Some(page) => self.alias(InnerKind::File, status, page.as_bytes()),
+            None => outcome,
+        }
+    }
+
+    /// Whether a list is to be JSON.
+    pub(crate) fn is_json(&self) -> bool {
+        self.inner == Some(InnerKind::ListJson)
+    }
+
+    fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Outcome {
+        let inner = |kind| Inner { kind, status, dress: self.dress.clone(), path: path.to_vec() };
+        let json = (kind == InnerKind::List).then(|| inner(InnerKind::ListJson).key());
+        Outcome::Alias(Alias { to: inner(kind).key(), json })
+    }
+
+    /// What is answered where no file is.
+    pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Outcome) -> What {
+        let dress = vhost.dress(&self.dress);
+        let status = match outcome {
+            Outcome::Alias(alias) => return What::Alias(alias),
+            Outcome::Slash(path) => {
+                return What::Redirect(route::add_slash(&vhost.pages, dress, &path));
+            }
+            Outcome::Failed(status) => return What::Failed(status),
+            // the page of an error is not there, so the error is shown without it
+            _ if self.status != 200 => self.status,
+            Outcome::Missing | Outcome::Found | Outcome::Listed(_) => 404,
+            Outcome::Denied => 403,
+            Outcome::Refused(status) => status,
+        };
+        match status {
+            404 if dress.is_empty() => What::Missing,
+            403 if dress.is_empty() => What::Denied,
+            status => What::Page(Box::new(vhost.pages.page(&Refusal::of(status), dress))),
+        }
+    }
+}
+
+impl Seen {
+    fn none(outcome: Outcome) -> Seen {
+        Seen { outcome, files: Vec::new() }
+    }
+
+    /// Whether this is what `entry` was made from.
+    pub(crate) fn is(&self, entry: &Entry) -> bool {
+        match (&entry.what, &self.outcome) {
+            (What::Found(found), Outcome::Found) => {
+                let made = found.variants().map(|variant| (variant.coding, variant.stamp));
+                made.eq(self.files.iter().map(|(coding, _, stamp)| (*coding, *stamp)))
+                    && !found.variants().any(Variant::is_weak)
+            }
+            (What::Alias(alias), Outcome::Alias(seen)) => alias == seen,
+            (What::Redirect(redirect), Outcome::Slash(_)) => redirect.is_for_slash,
+            (What::Missing, Outcome::Missing) => true,
+            (What::Page(page), Outcome::Missing) => page.status == 404,
+            (What::Page(page), Outcome::Refused(status)) => page.status == *status,
+            // A file that may not be read is found by its stamp, and refused when it is opened.
+            _ => false,
+        }
+    }
+}
+
+/// A look at the file system.
+pub(crate) struct Look<'l, 'c> {
+    pub(crate) vhost: &'l VirtualHost,
+    pub(crate) order: &'l Order,
+    pub(crate) claim: &'l mut Claim<'c>,
+    pub(crate) watch: &'l mut dyn Stopwatch,
+}
+
+impl Look<'_, '_> {
+    pub(crate) fn see(mut self) -> Seen {
+        let order = self.order;
+        let seen = match order.inner {
+            None => self.at_clients_path(),
+            Some(InnerKind::File) => match self.at(&order.path) {
+                Seen { outcome: Outcome::Slash(_) | Outcome::Listed(_), .. } => {
+                    Seen::none(Outcome::Missing)
+                }
+                seen => seen,
+            },
+            Some(InnerKind::List | InnerKind::ListJson) => {
+                Seen::none(Outcome::Listed(order.path.clone()))
+            }
+        };
+        let Seen { outcome, files } = seen;
+        let outcome = match outcome {
+            Outcome::Listed(path) if order.inner.is_none() => {
+                order.alias(InnerKind::List, 200, &path)
+            }
+            outcome => order.instead(self.vhost, outcome),
+        };
+        Seen { outcome, files }
+    }
+
+    fn at_clients_path(&mut self) -> Seen {
+        let order = self.order;
+        let rewritten = route::rewrite(&self.vhost.settings, &order.path);
+        let path = rewritten.as_deref().unwrap_or(&order.path);
+        let (found_at, seen) = match self.vhost.settings.try_files.candidates() {
+            [] if !route::is_servable(&self.vhost.settings, path) => {
+                return Seen::none(Outcome::Missing);
+            }
+            [] => (path.to_vec(), self.at(path)),
+            candidates => self.try_files(candidates, path),
+        };
+        if matches!(seen.outcome, Outcome::Found) && found_at != order.path {
+            return Seen::none(order.alias(InnerKind::File, 200, &found_at));
+        }
+        seen
+    }
+
+    /// The first of the candidates that is there, and its path.
+    fn try_files(&mut self, candidates: &[Candidate], path: &[u8]) -> (Vec<u8>, Seen) {
+        for candidate in candidates {
+            let template = match candidate {
+                Candidate::Path(template) => template,
+                Candidate::Status(status) => {
+                    return (Vec::new(), Seen::none(Outcome::Refused(*status)));
+                }
+            };
+            let at = route::file_path(template, path, &Captures::default());
+            if !route::is_servable(&self.vhost.settings, &at) {
+                continue;
+            }
+            let seen = self.at(&at);
+            match seen.outcome {
+                // a name without a slash means a file
+                Outcome::Missing | Outcome::Slash(_) => {}
+                // links on its page are meant for the address with the slash
+                Outcome::Found | Outcome::Listed(_) if is_with_slash(&at, path) => {
+                    return (at, Seen::none(Outcome::Slash(path.to_vec())));
+                }
+                _ => return (at, seen),
+            }
+        }
+        (Vec::new(), Seen::none(Outcome::Missing))
+    }
+
+    /// What is at a path of the site.
+    fn at(&mut self, path: &[u8]) -> Seen {
+        let inside = path.strip_prefix(b"/").unwrap_or(path);
+        if inside.is_empty() || inside.ends_with(b"/") {
+            return self.at_directory(path, inside);
+        }
+        match self.look_at(inside) {
+            Ok(stamp) if stamp.kind == Kind::Regular => self.with_siblings(inside, stamp),
+            Ok(stamp) if stamp.kind == Kind::Directory => Seen::none(Outcome::Slash(path.to_vec())),
+            // Devices, FIFOs and sockets are as good as not there.
+            Ok(_) => Seen::none(Outcome::Missing),
+            Err(trouble) => Seen::none(Outcome::of(&trouble)),
+        }
+    }
+
+    fn at_directory(&mut self, path: &[u8], inside: &[u8]) -> Seen {
+        let vhost = self.vhost;
+        for index in &vhost.settings.index {
+            let file = [inside, index.as_bytes()].concat();
+            match self.look_at(&file) {
+                Ok(stamp) if stamp.kind == Kind::Regular => {
+                    return self.with_siblings(&file, stamp);
+                }
+                Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}
+                Err(trouble) => return Seen::none(Outcome::of(&trouble)),
+            }
+        }
+        if vhost.settings.listing
+            && self.look_at(inside).is_ok_and(|stamp| stamp.kind == Kind::Directory)
+        {
+            return Seen::none(Outcome::Listed(path.to_vec()));
+        }
+        Seen::none(Outcome::Missing)
+    }
+
+    /// The stamp of what is at a path below the root.
+    fn look_at(&mut self, path: &[u8]) -> Result<Stamp, Trouble> {
+        self.claim.follow(path);
+        let found = file::find_beneath(self.claim.root.directory.as_fd(), path);
+        self.watch.lap(Activity::Open);
+        let stamp = found.and_then(|found| file::stamp(found.as_fd()));
+        self.watch.lap(Activity::Stat);
+        stamp.map_err(|error| Trouble::from(&error))
+    }
+
+    /// A file was found; looks for its precompressed siblings.
+    fn with_siblings(&mut self, path: &[u8], stamp: Stamp) -> Seen {
+        let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
+        if self.vhost.settings.precompressed {
+            for coding in [Coding::Br, Coding::Zstd, Coding::Gzip] {
+                let path = [path, coding.suffix().as_bytes()].concat();
+                if let Ok(stamp) = self.look_at(&path)
+                    && stamp.kind == Kind::Regular
+                {
+                    files.push((coding, path, stamp));
+                }
+            }
+        }
+        Seen { outcome: Outcome::Found, files }
+    }
+}
+
+/// Whether `at` is `path` with a slash behind it.
+fn is_with_slash(at: &[u8], path: &[u8]) -> bool {
+    !path.ends_with(b"/") && at.strip_suffix(b"/") == Some(path)
+}

@@ -1,0 +1,259 @@
+//! What the rules make of a path, before any file is looked for.
+
+use crate::entry::{Piece, Redirection};
+use crate::fields::Dress;
+use crate::pages::Pages;
+use crate::rules::{Captures, Part, Redirect, Template};
+use crate::settings::SiteSettings;
+use forebay_http::path;
+
+/// No file system has longer names (`NAME_MAX`).
+const MOST_NAME_BYTES: usize = 255;
+
+/// The redirect for a path, if there is one.
+pub(crate) fn redirect(
+    site: &SiteSettings,
+    pages: &Pages,
+    dress: Dress<'_>,
+    path: &[u8],
+) -> Option<Redirection> {
+    let found = |rule| Redirect::pattern(rule).captures(path).map(|captures| (rule, captures));
+    let (rule, captures) = site.redirects.iter().find_map(found)?;
+    Some(Redirection {
+        status: rule.status(),
+        is_for_slash: false,
+        head: pages.moved_head(rule.status(), false, dress),
+        to: address(rule, path, &captures),
+    })
+}
+
+/// The redirect of a directory to its own address, which is `path` with a slash.
+pub(crate) fn add_slash(pages: &Pages, dress: Dress<'_>, path: &[u8]) -> Redirection {
+    let mut to = Vec::new();
+    path::encode(path, &mut to);
+    to.push(b'/');
+    Redirection {
+        status: 301,
+        is_for_slash: true,
+        head: pages.moved_head(301, true, dress),
+        to: Box::new([Piece::Text(to.into()), Piece::Query]),
+    }
+}
+
+/// The path under which files are looked for.
+pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
+    site.rewrites.iter().find_map(|rule| {
+        let captures = rule.pattern().captures(path)?;
+        Some(file_path(rule.to(), path, &captures))
+    })
+}
+
+/// A template of a path of the site, filled in. Slashes are merged.
+pub(crate) fn file_path(template: &Template, path: &[u8], captures: &Captures<'_>) -> Vec<u8> {
+    let mut to = Vec::new();
+    for part in template.parts() {
+        match part {
+            Part::Text(text) => to.extend_from_slice(text.as_bytes()),
+            Part::Capture(number) => to.extend_from_slice(captures.get(*number)),
+            Part::Path => to.extend_from_slice(path),
+            // rules for files have no such parts
+            Part::Query | Part::Host => {}
+        }
+    }
+    to.dedup_by(|next, before| *next == b'/' && *before == b'/');
+    to
+}
+
+/// Whether files may be looked for under a path.
+pub(crate) fn is_servable(site: &SiteSettings, path: &[u8]) -> bool {
+    let mut names = path.split(|&b| b == b'/');
+    let is_name = |name: &[u8]| name.len() <= MOST_NAME_BYTES && name != b"." && name != b"..";
+    names.all(is_name) && (site.hidden || !path::is_hidden(path))
+}
+
+/// Where in an address a part stands; each takes other bytes as they are.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Host,
+    Path,
+    Query,
+}
+
+/// The address a redirect leads to.
+fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]> {
+    let parts = rule.to().parts();
+    let begins = |start: &str| matches!(parts, [Part::Text(text), ..] if text.starts_with(start));
+    let mut writer = Writer {
+        pieces: Vec::new(),
+        text: Vec::new(),
+        place: if begins("http") { Place::Host } else { Place::Path },
+        adds_query: rule.adds_query(),
+        keeps_slashes: begins("//"),
+    };
+    for part in parts {
+        match part {
+            Part::Text(text) => writer.plain(text),
+            Part::Capture(number) => writer.variable(captures.get(*number)),
+            Part::Path => writer.path(path),
+            Part::Query => writer.piece(Piece::Query),
+            Part::Host => writer.piece(Piece::Host),
+        }
+    }
+    writer.end()
+}
+
+struct Writer {
+    pieces: Vec<Piece>,
+    text: Vec<u8>,
+    place: Place,
+    /// The query is still to be added, at the end or before a fragment.
+    adds_query: bool,
+    /// Whether the address may begin with two slashes, which name a host.
+    keeps_slashes: bool,
+}
+
+impl Writer {
+    /// What the operator wrote; what cannot stand in an address is encoded.
+    fn plain(&mut self, text: &str) {
+        // the slashes of the scheme do not end the host
+        let scheme = if self.pieces.is_empty() && self.text.is_empty() {
+            ["http://", "https://"].iter().find(|scheme| text.starts_with(**scheme))
+        } else {
+            None
+        };
+        let scheme = scheme.map_or("", |scheme| scheme);
+        self.text.extend_from_slice(scheme.as_bytes());
+        for &byte in &text.as_bytes()[scheme.len()..] {
+            match byte {
+                b'?' => self.place = Place::Query,
+                b'#' => {
+                    self.query();
+                    self.place = Place::Query;
+                }
+                b'/' if self.place == Place::Host => self.place = Place::Path,
+                _ => {}
+            }
+            match byte {
+                b'!'..=b'~' if !b"\"<>\\^`{|}".contains(&byte) => self.push(byte),
+                byte => self.encoded(byte),
+            }
+        }
+    }
+
+    fn path(&mut self, path: &[u8]) {
+        if self.place == Place::Host {
+            self.place = Place::Path;
+        }
+        self.variable(path);
+    }
+
+    /// What a client wrote: it never ends the part of the address it is in.
+    fn variable(&mut self, bytes: &[u8]) {
+        let also: &[u8] = match self.place {
+            Place::Host => b"-.",
+            Place::Path => b"-._~!$&'()*+,;=:@/",
+            Place::Query => b"-._~/:@",
+        };
+        for &byte in bytes {
+            match byte.is_ascii_alphanumeric() || also.contains(&byte) {
+                true => self.push(byte),
+                false => self.encoded(byte),
+            }
+        }
+    }
+
+    fn push(&mut self, byte: u8) {
+        let is_second_slash = byte == b'/' && self.pieces.is_empty() && self.text == b"/";
+        if !is_second_slash || self.keeps_slashes {
+            self.text.push(byte);
+        }
+    }
+
+    fn encoded(&mut self, byte: u8) {
+        self.text.extend_from_slice(format!("%{byte:02X}").as_bytes());
+    }
+
+    fn query(&mut self) {
+        if std::mem::take(&mut self.adds_query) {
+            self.piece(Piece::Query);
+        }
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        if !self.text.is_empty() {
+            self.pieces.push(Piece::Text(std::mem::take(&mut self.text).into()));
+        }
+        self.pieces.push(piece);
+    }
+
+    fn end(mut self) -> Box<[Piece]> {
+        self.query();
+        if !self.text.is_empty() {
+            self.pieces.push(Piece::Text(self.text.into()));
+        }
+        self.pieces.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Pattern, Rewrite};
+
+    /// The address for a client that asked `host` with `?q`.
+    fn address_of(pattern: &str, to: &str, path: &str) -> String {
+        let pattern = match pattern.strip_prefix('~') {
+            Some(regex) => Pattern::regex(regex).unwrap(),
+            None => Pattern::parse(pattern).unwrap(),
+        };
+        let rule = Redirect::new(pattern, Template::parse(to).unwrap(), 301).unwrap();
+        let captures = rule.pattern().captures(path.as_bytes()).unwrap();
+        let pieces = address(&rule, path.as_bytes(), &captures);
+        let text = |piece: &Piece| match piece {
+            Piece::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+            Piece::Host => "host".to_owned(),
+            Piece::Query => "?q".to_owned(),
+        };
+        pieces.iter().map(text).collect()
+    }
+
+    #[test]
+    fn variables_stay_in_their_part_of_the_address() {
+        for (pattern, to, path, expected) in [
+            ("/old/*", "/new/$1", "/old/a b", "/new/a%20b?q"),
+            ("/old/*", "https://$host/new/$1", "/old/x/y", "https://host/new/x/y?q"),
+            ("*", "https://www.example$path", "/ü", "https://www.example/%C3%BC?q"),
+            ("*", "https://$host$path$query", "/a", "https://host/a?q"),
+            ("/a/*", "/b?to=$1", "/a/x&y=z?", "/b?to=x%26y%3Dz%3F"),
+            ("/a/*", "/b/$1#end", "/a/x#y", "/b/x%23y?q#end"),
+            ("/~*", "https://$1.example/", "/~evil.com/", "https://evil.com%2F.example/?q"),
+            ("~^/a(/.*)$", "/$1", "/a/evil.com", "/evil.com?q"),
+            ("~^/a/(.*)$", "$path", "/a/x", "/a/x?q"),
+            ("/a", "/ü?", "/a", "/%C3%BC?"),
+            ("/a", "//other.example/", "/a", "//other.example/?q"),
+            ("/a", "https://b.example", "/a", "https://b.example?q"),
+            ("/a", "/100$$", "/a", "/100$?q"),
+        ] {
+            assert_eq!(address_of(pattern, to, path), expected, "{pattern} {to} {path}");
+        }
+    }
+
+    #[test]
+    fn a_rewritten_path_has_no_detours() {
+        let rule = |pattern, to| {
+            let to = Template::parse(to).unwrap();
+            Rewrite::new(Pattern::regex(pattern).unwrap(), to).unwrap()
+        };
+        let site = SiteSettings {
+            rewrites: vec![rule("^/a(/.*)", "/app/$1"), rule(r"^/dots(\.)(.*)", "/$1$1$2")],
+            ..SiteSettings::default()
+        };
+        assert_eq!(rewrite(&site, b"/a/b").unwrap(), b"/app/b");
+        assert_eq!(rewrite(&site, b"/b"), None);
+        let up = rewrite(&site, b"/dots./etc/passwd").unwrap();
+        assert_eq!(up, b"/../etc/passwd");
+        assert!(!is_servable(&site, &up));
+        assert!(is_servable(&site, b"/a/.well-known") != is_servable(&site, b"/.well-known/a"));
+        assert!(!is_servable(&site, &[b'a'; 300]));
+    }
+}

@@ -1,0 +1,110 @@
+//! Lists of directories.
+
+use crate::testing::{Client, Folder};
+use crate::{Settings, settings};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+fn client(folder: &Folder) -> Client {
+    let mut settings = Settings::new(folder.path());
+    settings.sites[0].listing = true;
+    Client::with(settings)
+}
+
+#[test]
+fn a_directory_without_an_index_is_listed_if_that_is_wanted() {
+    let folder = Folder::new();
+    folder.write("a b/x&y.txt", "hello");
+    folder.write("a b/sub/z", "");
+    folder.write("a b/.hidden", "");
+    folder.write("with/index.html", "index");
+    symlink("/etc/passwd", folder.path().join("a b/out")).unwrap();
+    symlink("x&y.txt", folder.path().join("a b/in")).unwrap();
+    assert_eq!(Client::new(&folder).get("/a%20b/").status, 404);
+    let mut client = client(&folder);
+    for _ in 0..2 {
+        let page = client.get("/a%20b/");
+        assert_eq!(page.status, 200);
+        assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
+        assert_eq!(page.field("Vary"), Some("Accept, Accept-Encoding"));
+        assert_eq!((page.field("ETag"), page.field("Accept-Ranges")), (None, None));
+        for expected in ["./x&amp;y.txt", "<a href=\"./sub/\">sub/</a>", "./in", "5 B", "a b/</h1>"]
+        {
+            assert!(page.text().contains(expected), "{expected} in {}", page.text());
+        }
+        for absent in [".hidden", "out"] {
+            assert!(!page.text().contains(&format!("./{absent}")), "{absent}");
+        }
+        let json = client.get_with("/a%20b/", "Accept: application/json\r\n");
+        assert_eq!(json.field("Content-Type"), Some("application/json"));
+        assert!(json.text().starts_with("{\"path\":\"/a b/\",\"entries\":[\n{\"name\":\"sub\","));
+        assert!(json.text().ends_with("\n],\"complete\":true}\n"));
+    }
+    assert!(!client.get("/a%20b/").is_miss);
+    assert_eq!(client.get("/a%20b").field("Location"), Some("/a%20b/"));
+    assert_eq!(client.get("/with/").text(), "index");
+    assert_eq!(client.get("/none/").status, 404);
+    assert_eq!(client.get("/a%20b/x&y.txt/").status, 404);
+    assert!(client.get("/").text().contains("./with/"));
+}
+
+#[test]
+fn a_list_is_no_older_than_the_interval() {
+    let folder = Folder::new();
+    folder.write("d/one", "1");
+    let mut client = client(&folder);
+    assert!(client.get("/d/").text().contains("./one"));
+    folder.write("d/two", "22");
+    client.pass(settings::Cache::default().check_interval.as_millis() as u64);
+    assert!(client.get("/d/").text().contains("./two"));
+    folder.write("d/index.html", "index");
+    client.until("/d/", |answered| answered.body == b"index");
+    fs::remove_dir_all(folder.path().join("d")).unwrap();
+    client.until("/d/", |answered| answered.status == 404);
+}
+
+#[test]
+fn hidden_names_are_listed_only_when_served() {
+    let folder = Folder::new();
+    folder.write(".env", "secret");
+    folder.write(".well-known/x", "");
+    assert!(!client(&folder).get("/").text().contains(".env"));
+    assert!(client(&folder).get("/").text().contains("./.well-known/"));
+    let mut settings = Settings::new(folder.path());
+    settings.sites[0].listing = true;
+    settings.sites[0].hidden = true;
+    settings.cache.check_interval = Duration::ZERO;
+    assert!(Client::with(settings).get("/").text().contains("./.env"));
+}
+
+#[test]
+fn a_long_list_says_that_it_is_not_whole() {
+    let folder = Folder::new();
+    for number in 0..10_050 {
+        folder.write_now(&format!("{number}"), "");
+    }
+    let mut client = client(&folder);
+    let page = client.get("/");
+    assert_eq!(page.text().matches("<tr class=\"file\">").count(), 10_000);
+    assert!(page.text().contains("There are more files"));
+    let json = client.get_with("/", "Accept: application/json\r\n");
+    assert!(json.text().ends_with("\"complete\":false}\n"));
+}
+
+#[test]
+fn a_list_is_compressed_and_what_an_alias_leads_to_as_well() {
+    let folder = Folder::new();
+    folder.write("d/one", "1");
+    let mut client = client(&folder);
+    for _ in 0..2 {
+        let page = client.get_with("/d/", "Accept-Encoding: gzip\r\n");
+        assert_eq!((page.status, page.field("Content-Encoding")), (200, Some("gzip")));
+        assert_eq!(
+            (page.field("ETag"), page.field("Vary")),
+            (None, Some("Accept, Accept-Encoding"))
+        );
+    }
+    assert_eq!(client.get_with("/d/", "Accept-Encoding: gzip\r\n").jobs, 0);
+    assert!(client.get("/d/").text().contains("./one"));
+}

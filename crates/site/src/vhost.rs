@@ -1,0 +1,55 @@
+//! One site as it is served: its settings, its root, its small pages.
+
+use crate::fields::{Dress, dress_of};
+use crate::pages::Pages;
+use crate::root::Place;
+use crate::settings::{OpenError, SiteSettings};
+use forebay_sys::file::{self, Failure};
+use std::os::fd::AsFd;
+
+/// One site.
+#[derive(Debug)]
+pub(crate) struct VirtualHost {
+    pub(crate) settings: SiteSettings,
+    /// `None` if it has no files.
+    pub(crate) place: Option<Place>,
+    pub(crate) pages: Pages,
+}
+
+impl VirtualHost {
+    pub(crate) fn open(
+        settings: &SiteSettings,
+        is_server_named: bool,
+    ) -> Result<VirtualHost, OpenError> {
+        let place = match &settings.root {
+            Some(root) => {
+                let failed = |error| OpenError::Root { root: root.clone(), error };
+                let place = Place::open(root).map_err(failed)?;
+                let found = file::find_beneath(place.current().directory.as_fd(), b"");
+                found.map_err(|error| match file::failure(&error) {
+                    Failure::Denied => failed(error),
+                    _ => OpenError::Beneath { error },
+                })?;
+                Some(place)
+            }
+            None => None,
+        };
+        Ok(VirtualHost { settings: settings.clone(), place, pages: Pages::new(is_server_named) })
+    }
+
+    /// The header rules with these numbers.
+    pub(crate) fn dress<'v>(&'v self, numbers: &'v [u16]) -> Dress<'v> {
+        Dress::new(&self.settings.headers, numbers)
+    }
+
+    /// The numbers of the header rules for a path.
+    pub(crate) fn dress_of(&self, path: &[u8]) -> Box<[u16]> {
+        dress_of(&self.settings.headers, path)
+    }
+
+    /// The file that stands for an error.
+    pub(crate) fn error_page(&self, status: u16) -> Option<&str> {
+        let mut pages = self.settings.errors.iter();
+        pages.find(|page| page.status() == status).map(|page| page.path())
+    }
+}
