@@ -38,25 +38,32 @@ pub struct Options {
 }
 
 impl Options {
-    /// Serves `root` with the first engine, two workers and no access log.
+    /// Serves `root` with two workers and no access log, and with the first engine or the one that
+    /// `FOREBAY_ENGINE` names; `pipeline:never` is the pipeline that never fuses.
     pub fn new(root: impl Into<PathBuf>) -> Options {
-        Options {
+        let engine = env::var("FOREBAY_ENGINE").unwrap_or_else(|_| ENGINES[0].to_owned());
+        let (engine, config) = match engine.strip_suffix(":never") {
+            Some(engine) => (engine, "pipeline.fuse = \"never\"\n"),
+            None => (engine.as_str(), ""),
+        };
+        let options = Options {
             root: root.into(),
-            engine: ENGINES[0].to_owned(),
-            workers: 2,
-            config: String::new(),
+            engine: String::new(),
+            workers: 0,
+            config: config.to_owned(),
             args: Vec::new(),
             wrapper: Vec::new(),
             log: false,
             user: None,
-        }
+        };
+        options.engine(engine)
     }
 
     /// The same with another engine; one that gives each connection a thread has enough of them.
     #[must_use]
     pub fn engine(mut self, engine: &str) -> Options {
         engine.clone_into(&mut self.engine);
-        self.workers = if engine == "event" { 2 } else { 256 };
+        self.workers = if matches!(engine, "event" | "pipeline") { 2 } else { 256 };
         self
     }
 

@@ -21,6 +21,10 @@ pub(super) struct List<T> {
 struct State<T> {
     /// With the time each was put in.
     tasks: VecDeque<(T, u64)>,
+    /// Threads in a job …
+    in_job: u32,
+    /// … and tasks that are jobs and wait because all threads but one are.
+    held: VecDeque<(T, u64)>,
     /// Threads that sleep because there is no task …
     idle: usize,
     /// … and those of them that have been woken and do not yet run.
@@ -66,6 +70,8 @@ impl<T> List<T> {
     pub(super) fn new(target: u32) -> List<T> {
         let state = State {
             tasks: VecDeque::new(),
+            in_job: 0,
+            held: VecDeque::new(),
             idle: 0,
             woken: 0,
             target,
@@ -149,6 +155,33 @@ impl<T> List<T> {
         }
     }
 
+    /// A thread is about to do a job, which may take for ever. It gets its task back, unless all other
+    /// threads of this phase are in jobs: one, if there are two, is kept for what needs no job.
+    pub(super) fn begin_job(&self, task: T) -> Option<T> {
+        let mut state = self.lock();
+        if state.in_job < state.target.saturating_sub(1).max(1) {
+            state.in_job += 1;
+            return Some(task);
+        }
+        state.held.push_back((task, clock::monotonic_ns()));
+        None
+    }
+
+    /// The job is done.
+    pub(super) fn end_job(&self) {
+        let mut state = self.lock();
+        state.in_job -= 1;
+        self.release(&mut state);
+    }
+
+    /// A job that was held may be begun.
+    fn release(&self, state: &mut State<T>) {
+        if let Some(task) = state.held.pop_front() {
+            state.tasks.push_front(task);
+            self.wake_one(state);
+        }
+    }
+
     /// From now on so many threads take tasks. Returns the numbers of those that must be begun.
     pub(super) fn set_target(&self, target: u32) -> std::ops::Range<u32> {
         let mut state = self.lock();
@@ -157,6 +190,9 @@ impl<T> List<T> {
         } else if target < state.target {
             // those that sleep and are too many go and park
             self.work.notify_all();
+        }
+        for _ in state.target..target {
+            self.release(&mut state);
         }
         state.target = target;
         let begun = state.begun;
@@ -202,7 +238,8 @@ impl<T> List<T> {
     pub(super) fn figures(&self) -> Figures {
         let mut state = self.lock();
         state.change_busy(0);
-        let (waiting, threads) = (state.tasks.len() as u32, state.target.min(state.begun));
+        let waiting = (state.tasks.len() + state.held.len()) as u32;
+        let threads = state.target.min(state.begun);
         Figures { waiting, threads, ..state.figures }
     }
 
@@ -210,7 +247,7 @@ impl<T> List<T> {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let dropped = std::mem::take(&mut state.tasks);
+        let dropped = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.held));
         self.work.notify_all();
         self.parked.notify_all();
         drop(state);
@@ -309,6 +346,23 @@ mod tests {
         list.close();
         drop(tell);
         assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn one_thread_of_several_is_kept_from_jobs() {
+        let list = List::new(3);
+        assert_eq!(list.begin_job('a'), Some('a'));
+        assert_eq!(list.begin_job('b'), Some('b'));
+        assert_eq!(list.begin_job('c'), None);
+        assert_eq!(list.begin_job('d'), None);
+        list.push('e');
+        assert_eq!(list.figures().waiting, 3);
+        list.end_job();
+        assert_eq!(list.next(0, false, || ()), Some('c'));
+        assert_eq!(list.begin_job('c'), Some('c'));
+        list.set_target(4);
+        assert_eq!(list.next(1, false, || ()), Some('d'));
+        assert_eq!(list.next(2, false, || ()), Some('e'));
     }
 
     #[test]

@@ -187,10 +187,13 @@ impl<H: Handler> Shared<H> {
 
     /// Does a job whose lane is free, and goes on with the connection if it is still waiting.
     fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>) {
+        let list = self.lists.of(errand.phase);
+        let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand)) else { return };
         let Errand { job, phase, token, .. } = errand;
         let lane = job.lane();
         let sampled = worker.is_sampled();
         let done = self.lists.run(job, &worker.metrics, sampled);
+        list.end_job();
         self.lists.leave(lane);
         worker.read_clocks();
         if done.is_none() {
