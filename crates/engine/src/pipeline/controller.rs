@@ -121,17 +121,23 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
         bytes_per_s: per_s(now.bytes.saturating_sub(before.bytes)),
         phases: Phase::ALL.map(|phase| {
             let (before, now) = (&before.phases[phase.index()], &now.phases[phase.index()]);
-            let busy_ns = now.busy_ns - before.busy_ns;
+            let spent = lists.of(phase).spent();
+            // loops take nothing from a list; they are busy while they do not sleep
+            let busy_ns = match spent {
+                Some(spent) if now.taken == 0 => spent.run_ns + spent.runnable_ns,
+                _ => now.busy_ns - before.busy_ns,
+            };
             let taken = now.taken - before.taken;
             PhaseLoad {
                 waiting: now.waiting,
                 threads: now.threads,
                 busy: busy_ns as f64 / period_ns as f64,
-                // a kernel that does not tell is taken to have them all blocked: M alone is the bound
-                blocked: lists
-                    .of(phase)
-                    .spent()
-                    .map_or(1.0, |spent| blocked_share(busy_ns, spent.run_ns, spent.runnable_ns)),
+                blocked: match spent {
+                    Some(spent) => blocked_share(busy_ns, spent.run_ns, spent.runnable_ns),
+                    // a kernel that does not tell: all may be blocked, and M alone is the bound
+                    None if busy_ns > 0 => 1.0,
+                    None => 0.0,
+                },
                 arrivals: now.arrivals - before.arrivals,
                 completions: now.completions - before.completions,
                 delay_ns: (now.delay_ns - before.delay_ns).checked_div(taken).unwrap_or(0),

@@ -89,7 +89,9 @@ where
     /// # Errors
     /// As [`EventLoop::run`]; then the others are stopped.
     pub(super) fn run(self, control: &Control) -> io::Result<Ended> {
+        let list = self.crew.lists.of(Phase::Receive);
         let run = |event_loop: EventLoop<H, _>| {
+            let _meter = list.enlist();
             event_loop.run().inspect_err(|_| control.give(Order::Stop))
         };
         std::thread::scope(|scope| {
