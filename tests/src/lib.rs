@@ -42,4 +42,4 @@ pub mod wire;
 pub use server::{Options, Server};
 
 /// Every engine there is. Every conformance case runs on each of them.
-pub const ENGINES: [&str; 4] = ["event", "threads", "pool", "pipeline"];
+pub const ENGINES: [&str; 5] = ["event", "fibers", "threads", "pool", "pipeline"];

@@ -588,6 +588,13 @@ impl<H: Handler> Conn<H> {
         }
     }
 
+    /// Whether nothing of a request has been received.
+    pub fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Head | State::Proxy)
+            && self.held.is_empty()
+            && self.searched == 0
+    }
+
     /// Seconds the client was told that the connection is kept, with the last answer; 0 if it was
     /// told nothing.
     pub fn announced_s(&self) -> u32 {

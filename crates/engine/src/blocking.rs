@@ -2,12 +2,12 @@
 
 use crate::accept::Listener;
 use crate::admission::Admission;
-use crate::control::{Control, Order};
+use crate::control::{Control, Ended, Order};
 use crate::settings::Live;
-use crate::straight::Wait;
+use crate::straight::{self, Deadline, Gone, JobEnd, Wait};
 use crate::watch::Watch;
-use crate::worker::Worker;
-use forebay_conn::{Handler, Job};
+use crate::worker::{Served, Worker};
+use forebay_conn::{Closing, Handler, Job};
 use forebay_metrics::Local;
 use forebay_sys::poll::{self, Interest, Readiness};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,28 +15,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// A wait that lasts longer than this lets the handler rest.
+const REST_MS: u64 = 100;
+
 /// Blocks the thread: in poll on the socket and the bell, or in the job itself.
-pub struct Blocking<'c> {
+pub struct Blocking<'c, H: Handler> {
+    worker: &'c mut Worker<H>,
     control: &'c Control,
-    lingering: &'c AtomicUsize,
-    most_lingering: usize,
-    busy: &'c AtomicUsize,
-    threads: usize,
+    stock: &'c Stock<H>,
 }
 
-impl<'c> Blocking<'c> {
-    /// Listens to the orders of `control` while it waits; shares the bound on lingering with all
-    /// others of `stock`.
-    pub fn new<H: Handler>(control: &'c Control, stock: &'c Stock<H>) -> Blocking<'c> {
-        let most_lingering = stock.settings.get().lingering;
-        let (lingering, busy, threads) = (&stock.lingering, &stock.busy, stock.threads);
-        Blocking { control, lingering, most_lingering, busy, threads }
+impl<'c, H: Handler> Blocking<'c, H> {
+    /// Works with `worker`, listens to the orders of `control` while it waits, and shares the bound
+    /// on lingering with all others of `stock`.
+    pub fn new(
+        worker: &'c mut Worker<H>,
+        control: &'c Control,
+        stock: &'c Stock<H>,
+    ) -> Blocking<'c, H> {
+        Blocking { worker, control, stock }
     }
-}
 
-impl<H: Handler> Wait<H> for Blocking<'_> {
-    fn ready(
-        &mut self,
+    fn poll(
+        &self,
         socket: BorrowedFd<'_>,
         interest: Interest,
         timeout_ms: u64,
@@ -52,32 +53,77 @@ impl<H: Handler> Wait<H> for Blocking<'_> {
         // without memory for poll there is none for the answer
         result.unwrap_or(Readiness { broken: true, ..Readiness::default() })
     }
+}
 
-    fn job(&mut self, job: H::Job, worker: &mut Worker<H>) -> Option<<H::Job as Job>::Done> {
-        let sampled = worker.is_sampled();
-        let metrics = &worker.metrics;
-        let mut watch = Watch::new(metrics, sampled);
-        catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch))).ok()
+impl<H: Handler> Wait<H> for Blocking<'_, H> {
+    type Lent<'w>
+        = &'w mut Worker<H>
+    where
+        Self: 'w;
+
+    fn worker(&mut self) -> &mut Worker<H> {
+        self.worker
     }
 
-    fn pass(&mut self) {
+    fn begin_turn(&mut self, order: Order) {
+        self.worker.draining = order >= Order::Drain;
+        self.worker.read_clocks();
+        self.worker.observe(|| self.stock.load());
+    }
+
+    fn end_turn(&mut self) {
+        self.worker.end_turn();
+    }
+
+    fn ready(
+        &mut self,
+        served: &mut Served<H>,
+        interest: Interest,
+        timeout_ms: u64,
+        known: Order,
+    ) -> Result<(), Gone> {
+        let socket = served.socket.as_fd();
+        let mut readiness = self.poll(socket, interest, timeout_ms.min(REST_MS), known);
+        if readiness == Readiness::default() && timeout_ms > REST_MS {
+            self.worker.handler.rest();
+            readiness = self.poll(socket, interest, timeout_ms - REST_MS, known);
+        }
+        served.readable |= readiness.ready && interest == Interest::Read;
+        served.ended |= readiness.ended;
+        if readiness.broken { Err(Gone) } else { Ok(()) }
+    }
+
+    fn job(&mut self, _: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        let sampled = self.worker.is_sampled();
+        let metrics = &self.worker.metrics;
+        let mut watch = Watch::new(metrics, sampled);
+        match catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch))) {
+            Ok(done) => JobEnd::Done(done),
+            Err(_) => JobEnd::Panicked,
+        }
+    }
+
+    fn pass(&mut self, _: &mut Served<H>) {
         std::thread::yield_now();
     }
 
-    fn load(&self) -> f64 {
-        self.busy.load(Relaxed) as f64 / self.threads as f64
+    fn take_back(&mut self, served: Served<H>, _: Deadline) -> Option<Served<H>> {
+        Some(served)
     }
 
+    fn let_go(&mut self, _: &Served<H>) {}
+
     fn begin_linger(&mut self) -> bool {
-        let may = self.lingering.fetch_add(1, Relaxed) < self.most_lingering;
+        let lingering = &self.stock.lingering;
+        let may = lingering.fetch_add(1, Relaxed) < self.worker.settings.lingering;
         if !may {
-            self.lingering.fetch_sub(1, Relaxed);
+            lingering.fetch_sub(1, Relaxed);
         }
         may
     }
 
     fn end_linger(&mut self) {
-        self.lingering.fetch_sub(1, Relaxed);
+        self.stock.lingering.fetch_sub(1, Relaxed);
     }
 }
 
@@ -125,8 +171,35 @@ impl<H: Handler> Stock<H> {
         }
     }
 
+    /// Serves a connection to its end on this thread. Says how it ended, if that was in a drain.
+    pub fn serve(&self, worker: &mut Worker<H>, served: Served<H>, control: &Control) -> Ended {
+        let _occupied = self.occupy();
+        let mut wait = Blocking::new(worker, control, self);
+        let ended = straight::serve(&mut wait, served, Deadline::default(), control);
+        worker.handler.rest();
+        ended
+    }
+
+    /// Closes a connection on this thread.
+    pub fn close(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        closing: Closing,
+        control: &Control,
+    ) {
+        let _occupied = self.occupy();
+        straight::close(&mut Blocking::new(worker, control, self), served, closing);
+        worker.handler.rest();
+    }
+
+    /// The share of all threads that have a connection.
+    fn load(&self) -> f64 {
+        self.busy.load(Relaxed) as f64 / self.threads as f64
+    }
+
     /// A thread has a connection until the result is dropped.
-    pub fn occupy(&self) -> Occupied<'_> {
+    fn occupy(&self) -> Occupied<'_> {
         self.busy.fetch_add(1, Relaxed);
         Occupied(&self.busy)
     }
@@ -152,7 +225,7 @@ impl<H: Handler> Stock<H> {
 }
 
 /// A thread that has a connection.
-pub struct Occupied<'s>(&'s AtomicUsize);
+struct Occupied<'s>(&'s AtomicUsize);
 
 impl Drop for Occupied<'_> {
     fn drop(&mut self) {

@@ -8,8 +8,10 @@
 //! |---|---|
 //! | [`threads`] | a new thread per connection, none kept |
 //! | [`pool`] | a fixed number of threads, each accepts under a mutex |
-//! | [`straight`], [`blocking`] | what these two share: one driver, and how it waits |
+//! | [`straight`] | straight-line code for one connection, over a way of waiting |
+//! | [`blocking`] | how `threads` and `pool` wait |
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
+//! | [`fibers`] | one loop per core, a fiber per active connection in straight-line code |
 //! | [`pipeline`] | four phases with a list and threads each, fused while nothing waits |
 //! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
@@ -30,6 +32,7 @@ pub mod admission;
 pub mod blocking;
 pub mod control;
 pub mod event;
+pub mod fibers;
 pub mod helpers;
 pub mod lanes;
 pub mod pipeline;
@@ -43,4 +46,4 @@ pub mod watch;
 pub mod worker;
 
 /// The names of all engines, as the configuration, metrics and figures spell them.
-pub const NAMES: &[&str] = &["threads", "pool", "event", "pipeline"];
+pub const NAMES: &[&str] = &["threads", "pool", "event", "fibers", "pipeline"];

@@ -10,9 +10,8 @@
 //!   all have answered an order to stop.
 
 use crate::accept::{Arrival, Entrance, PAUSE_MS};
-use crate::blocking::{Blocking, Parts, Stock};
+use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::straight;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll;
@@ -69,16 +68,14 @@ where
 impl<H: Handler> Pool<H> {
     fn work(&self) -> Ended {
         let mut worker = self.stock.take();
-        let mut wait = Blocking::new(&self.control, &self.stock);
         let mut ended = Ended::default();
         while let Some(task) = self.next(&mut worker) {
-            let _occupied = self.stock.occupy();
             match task {
                 Task::Serve(served) => {
-                    ended = ended + straight::serve(&mut worker, served, &mut wait, &self.control);
+                    ended = ended + self.stock.serve(&mut worker, served, &self.control);
                 }
                 Task::Close(served, closing) => {
-                    straight::close(&mut worker, served, closing, &mut wait);
+                    self.stock.close(&mut worker, served, closing, &self.control);
                 }
             }
         }

@@ -6,33 +6,57 @@ use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::worker::{Fate, Served, Worker};
 use forebay_conn::{Await, Closing, Handler, Job};
 use forebay_metrics::Counter;
-use forebay_sys::poll::{Interest, Readiness};
+use forebay_sys::poll::Interest;
 use forebay_sys::socket;
-use std::os::fd::{AsFd, BorrowedFd};
-
-/// A wait that lasts longer than this lets the handler rest.
-const REST_MS: u64 = 100;
+use std::ops::DerefMut;
+use std::os::fd::AsFd;
 
 /// How an engine waits.
+///
+/// Every wait takes `self` mutably, so a worker that was lent is given back before: a fiber keeps
+/// nothing of its thread's worker while another fiber runs.
 pub trait Wait<H: Handler> {
-    /// Until the socket is ready, `timeout_ms` are over, or there is an order stronger than
-    /// `known`. What has not happened is not reported.
+    /// The worker, as long as it is lent.
+    type Lent<'w>: DerefMut<Target = Worker<H>>
+    where
+        Self: 'w;
+
+    /// Lends the worker, until the next wait.
+    fn worker(&mut self) -> Self::Lent<'_>;
+
+    /// Before a turn: the worker gets to know the order, the time and the load, unless somebody
+    /// else has told it.
+    fn begin_turn(&mut self, order: Order);
+
+    /// After a turn: the handler does what it does once per turn, unless somebody else has it do so.
+    fn end_turn(&mut self);
+
+    /// Until the socket is ready, `timeout_ms` are over, or there is an order stronger than `known`.
+    /// What has happened is noted in `served`, and what has not is not.
+    ///
+    /// # Errors
+    /// When the connection is gone in both directions.
     fn ready(
         &mut self,
-        socket: BorrowedFd<'_>,
+        served: &mut Served<H>,
         interest: Interest,
         timeout_ms: u64,
         known: Order,
-    ) -> Readiness;
+    ) -> Result<(), Gone>;
 
-    /// Until the job is done; `None` if it panicked.
-    fn job(&mut self, job: H::Job, worker: &mut Worker<H>) -> Option<<H::Job as Job>::Done>;
+    /// Until the job is done.
+    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done>;
 
     /// Until others had their turn.
-    fn pass(&mut self);
+    fn pass(&mut self, served: &mut Served<H>);
 
-    /// The share of what there is for connections that is in use, between 0 and 1.
-    fn load(&self) -> f64;
+    /// Offers the engine a connection that needs nothing but to wait for its next request, until
+    /// this deadline. If the engine takes it, this serving of it ends, and the engine has it served
+    /// on when one of them comes.
+    fn take_back(&mut self, served: Served<H>, deadline: Deadline) -> Option<Served<H>>;
+
+    /// The connection is about to be given away: nobody here watches it any longer.
+    fn let_go(&mut self, served: &Served<H>);
 
     /// Whether one more connection may linger; if so, [`end_linger`](Wait::end_linger) follows.
     fn begin_linger(&mut self) -> bool;
@@ -41,23 +65,43 @@ pub trait Wait<H: Handler> {
     fn end_linger(&mut self);
 }
 
-/// What the connection is given time for.
-#[derive(Default)]
-pub(crate) struct Deadline {
-    /// What is awaited, and how many requests had been answered when the time began.
-    awaited: Option<(Await, u32)>,
-    at_ms: u64,
+/// The connection is gone in both directions, or failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// How a job has ended.
+#[derive(Debug)]
+pub enum JobEnd<D> {
+    /// With this result.
+    Done(D),
+    /// It panicked.
+    Panicked,
+    /// Not in time, or too many were waiting.
+    Late,
+    /// The connection is gone, so nobody needs it.
+    Gone,
+    /// The engine was told to stop.
+    Stopped,
 }
 
-/// Serves one connection until it ends. Says how it ended, if that was in a drain.
-pub fn serve<H: Handler>(
-    worker: &mut Worker<H>,
+/// What a connection is given time for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deadline {
+    /// What is awaited, and how many requests had been answered when the time began.
+    awaited: Option<(Await, u32)>,
+    /// When the time is over, in milliseconds of the monotonic clock.
+    pub at_ms: u64,
+}
+
+/// Serves one connection until it ends or the engine takes it back. Says how it ended, if that was in
+/// a drain.
+pub fn serve<H: Handler, W: Wait<H>>(
+    wait: &mut W,
     mut served: Served<H>,
-    wait: &mut impl Wait<H>,
+    mut deadline: Deadline,
     control: &Control,
 ) -> Ended {
     let mut ended = Ended::default();
-    let mut deadline = Deadline::default();
     let mut done = None;
     let closing = loop {
         let order = control.order();
@@ -65,53 +109,60 @@ pub fn serve<H: Handler>(
             ended.abort(served.awaits());
             break Closing::Reset;
         }
-        worker.draining = order >= Order::Drain;
-        worker.read_clocks();
-        worker.observe(|| wait.load());
-        let fate = worker.turn(&mut served, done.take());
-        worker.end_turn();
+        wait.begin_turn(order);
+        let fate = wait.worker().turn(&mut served, done.take());
+        wait.end_turn();
         match fate {
             Fate::Waits => {
-                if let Some(closing) =
-                    wait_for_client(worker, &mut served, &mut deadline, wait, order)
-                {
+                set_deadline(&wait.worker(), &mut served, &mut deadline);
+                let has_time = deadline.at_ms > wait.worker().now_ms();
+                if has_time && served.is_at_rest() {
+                    served = match wait.take_back(served, deadline) {
+                        None => return ended,
+                        Some(served) => served,
+                    };
+                }
+                if let Some(closing) = wait_for_client(wait, &mut served, &mut deadline, order) {
                     break closing;
                 }
             }
-            Fate::Yields | Fate::Next(_) => wait.pass(),
+            Fate::Yields | Fate::Next(_) => wait.pass(&mut served),
             Fate::Job(job) => {
-                worker.count(Counter::Jobs);
-                done = wait.job(job, worker);
-                if done.is_none() {
-                    worker.count(Counter::Panics);
-                    break Closing::Reset;
+                wait.worker().count(Counter::Jobs);
+                match wait.job(&mut served, job) {
+                    JobEnd::Done(result) => done = Some(result),
+                    JobEnd::Panicked => {
+                        wait.worker().count(Counter::Panics);
+                        break Closing::Reset;
+                    }
+                    JobEnd::Late => break wait.worker().expire(&mut served, Await::Job),
+                    JobEnd::Gone => break Closing::Now,
+                    JobEnd::Stopped => {
+                        ended.abort(Await::Job);
+                        break Closing::Reset;
+                    }
                 }
             }
             Fate::HandOver => {
-                worker.hand_over(served);
+                wait.let_go(&served);
+                wait.worker().hand_over(served);
                 return ended;
             }
             Fate::Closes(closing) => break closing,
         }
     };
-    if worker.draining && ended == Ended::default() {
+    if wait.worker().draining && ended == Ended::default() {
         match closing {
             Closing::Reset => ended.abort(served.awaits()),
             Closing::Now | Closing::Linger => ended.drained = 1,
         }
     }
-    close(worker, served, closing, wait);
+    close(wait, served, closing);
     ended
 }
 
-/// Waits for what the connection needs of its client; `Some` if that did not come in time.
-pub(crate) fn wait_for_client<H: Handler>(
-    worker: &mut Worker<H>,
-    served: &mut Served<H>,
-    deadline: &mut Deadline,
-    wait: &mut impl Wait<H>,
-    order: Order,
-) -> Option<Closing> {
+/// Gives the connection time for what it waits for, unless it has been given that already.
+fn set_deadline<H: Handler>(worker: &Worker<H>, served: &mut Served<H>, deadline: &mut Deadline) {
     let what = served.awaits();
     let awaited = Some((what, served.conn.served()));
     if deadline.awaited != awaited {
@@ -120,22 +171,24 @@ pub(crate) fn wait_for_client<H: Handler>(
             served.begin_window();
         }
     }
-    let interest = if what == Await::Send { Interest::Write } else { Interest::Read };
-    let timeout_ms = deadline.at_ms.saturating_sub(worker.now_ms());
+}
+
+/// Waits for what the connection needs of its client; `Some` if that did not come in time.
+pub(crate) fn wait_for_client<H: Handler, W: Wait<H>>(
+    wait: &mut W,
+    served: &mut Served<H>,
+    deadline: &mut Deadline,
+    order: Order,
+) -> Option<Closing> {
+    set_deadline(&wait.worker(), served, deadline);
+    let what = served.awaits();
+    let timeout_ms = deadline.at_ms.saturating_sub(wait.worker().now_ms());
     if timeout_ms > 0 {
-        let socket = served.socket.as_fd();
-        let mut readiness = wait.ready(socket, interest, timeout_ms.min(REST_MS), order);
-        if readiness == Readiness::default() && timeout_ms > REST_MS {
-            worker.handler.rest();
-            readiness = wait.ready(socket, interest, timeout_ms - REST_MS, order);
-        }
-        served.readable |= readiness.ready && interest == Interest::Read;
-        served.ended |= readiness.ended;
-        if readiness.broken {
-            return Some(Closing::Now);
-        }
-        return None;
+        let interest = if what == Await::Send { Interest::Write } else { Interest::Read };
+        let gone = wait.ready(served, interest, timeout_ms, order).is_err();
+        return gone.then_some(Closing::Now);
     }
+    let mut worker = wait.worker();
     let timeouts = &worker.settings.timeouts;
     if what == Await::Send && served.taken_in_window() >= timeouts.bytes_per_window() {
         deadline.awaited = None;
@@ -145,31 +198,29 @@ pub(crate) fn wait_for_client<H: Handler>(
 }
 
 /// Closes a connection, with the mercy it asks for.
-pub fn close<H: Handler>(
-    worker: &mut Worker<H>,
-    mut served: Served<H>,
-    closing: Closing,
-    wait: &mut impl Wait<H>,
-) {
+pub fn close<H: Handler, W: Wait<H>>(wait: &mut W, mut served: Served<H>, closing: Closing) {
     if closing == Closing::Linger && wait.begin_linger() {
         served.pending = None;
-        let socket = served.socket.as_fd();
-        socket::shut_down_writing(socket);
-        worker.read_clocks();
-        let until_ms = worker.now_ms() + LINGER_MS;
-        let mut most = LINGER_BYTES;
-        while let Some(left) = worker.drop_input(socket, most) {
-            most = left;
+        socket::shut_down_writing(served.socket.as_fd());
+        let now_ms = |worker: &mut Worker<H>| {
             worker.read_clocks();
-            let timeout_ms = until_ms.saturating_sub(worker.now_ms());
-            if timeout_ms == 0 {
+            worker.now_ms()
+        };
+        let until_ms = now_ms(&mut wait.worker()) + LINGER_MS;
+        let mut most = LINGER_BYTES;
+        loop {
+            let left = wait.worker().drop_input(served.socket.as_fd(), most);
+            let Some(left) = left else { break };
+            most = left;
+            let timeout_ms = until_ms.saturating_sub(now_ms(&mut wait.worker()));
+            // not even an order to stop shortens this: the process does not wait for it
+            if timeout_ms == 0
+                || wait.ready(&mut served, Interest::Read, timeout_ms, Order::Stop).is_err()
+            {
                 break;
             }
-            // not even an order to stop shortens this: the process does not wait for it
-            wait.ready(socket, Interest::Read, timeout_ms, Order::Stop);
         }
         wait.end_linger();
     }
-    worker.close(served, closing);
-    worker.handler.rest();
+    wait.worker().close(served, closing);
 }

@@ -11,9 +11,8 @@
 //!   when all have answered an order to stop.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
-use crate::blocking::{Blocking, Parts, Stock};
+use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::straight;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Closing, Handler};
 use forebay_metrics::Counter;
@@ -133,12 +132,10 @@ where
         let crew = Arc::clone(self);
         let serve = move || {
             let mut worker = crew.stock.take();
-            let mut wait = Blocking::new(&crew.control, &crew.stock);
-            let _occupied = crew.stock.occupy();
             let ended = match refused {
-                None => straight::serve(&mut worker, served, &mut wait, &crew.control),
+                None => crew.stock.serve(&mut worker, served, &crew.control),
                 Some(closing) => {
-                    straight::close(&mut worker, served, closing, &mut wait);
+                    crew.stock.close(&mut worker, served, closing, &crew.control);
                     Ended::default()
                 }
             };

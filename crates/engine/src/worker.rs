@@ -99,6 +99,11 @@ impl<H: Handler> Served<H> {
     pub fn awaits(&self) -> Await {
         if self.pending.is_some() { Await::Send } else { self.conn.awaits() }
     }
+
+    /// Whether nothing of a request is there: all it needs is to be waited for.
+    pub fn is_at_rest(&self) -> bool {
+        self.pending.is_none() && self.conn.is_at_rest()
+    }
 }
 
 /// One thread's handler, buffers, clock and counters.

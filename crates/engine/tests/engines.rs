@@ -10,6 +10,7 @@ use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
+use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::pipeline::{self, Fuse, Pipeline};
 use forebay_engine::settings::{Live, Settings};
@@ -223,6 +224,21 @@ fn start_at(
             })
             .unwrap();
             std::thread::spawn(move || event_loop.run().unwrap())
+        }
+        "fibers" => {
+            let (handler, metrics) = make();
+            let helpers = Helpers::new((0..2).map(|_| Local::default()).collect(), 0);
+            let parts = event::Parts {
+                listeners,
+                handler,
+                settings,
+                admission: counted,
+                helpers,
+                control: ordered,
+                index: 0,
+                metrics,
+            };
+            std::thread::spawn(move || FiberLoop::new(parts).unwrap().run().unwrap())
         }
         "threads" => std::thread::spawn(move || {
             threads::run(blocking::Parts {

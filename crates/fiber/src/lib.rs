@@ -66,7 +66,7 @@ mod threads;
 
 pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
-pub use scheduler::{Id, Options, Scheduler, State};
+pub use scheduler::{Descriptors, Id, Options, Scheduler, State};
 pub use threads::Schedulers;
 
 use poller::Direction;

@@ -53,6 +53,14 @@ impl Watch {
     }
 }
 
+/// An epoll that watches the remote's bell.
+pub(crate) fn watch(remote: &Remote) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64(BELL);
+    epoll::add(&epoll, remote.as_fd(), data, epoll::EventFlags::IN)?;
+    Ok(epoll)
+}
+
 /// The kernel's side of a scheduler.
 pub(crate) struct Poller {
     epoll: Rc<OwnedFd>,
@@ -63,17 +71,14 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(crate) fn new(remote: &Arc<Remote>) -> io::Result<Poller> {
-        let epoll = Rc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let data = epoll::EventData::new_u64(BELL);
-        epoll::add(&epoll, remote.as_fd(), data, epoll::EventFlags::IN)?;
-        Ok(Poller {
-            epoll,
+    pub(crate) fn new(epoll: OwnedFd, remote: &Arc<Remote>) -> Poller {
+        Poller {
+            epoll: Rc::new(epoll),
             remote: Arc::clone(remote),
             watches: HashMap::new(),
             timers: BinaryHeap::new(),
             events: Vec::with_capacity(EVENTS),
-        })
+        }
     }
 
     pub(crate) fn epoll(&self) -> Rc<OwnedFd> {

@@ -2,7 +2,7 @@
 
 use crate::join::{Fiber, Packet};
 use crate::overflow;
-use crate::poller::Poller;
+use crate::poller::{self, Poller};
 use crate::remote::{Message, Remote};
 use crate::stack::{Stack, Stacks};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -405,6 +405,24 @@ impl Core {
     }
 }
 
+/// What a scheduler needs of the kernel. It may be made on another thread, so that whoever starts
+/// the scheduler's knows that it will not lack them.
+pub struct Descriptors {
+    epoll: OwnedFd,
+    remote: Arc<Remote>,
+}
+
+impl Descriptors {
+    /// Two descriptors.
+    ///
+    /// # Errors
+    /// Lack of them.
+    pub fn new() -> io::Result<Descriptors> {
+        let remote = Arc::new(Remote::new()?);
+        Ok(Descriptors { epoll: poller::watch(&remote)?, remote })
+    }
+}
+
 /// The fibers of one thread. It stays on the thread that made it, and its fibers with it.
 ///
 /// Dropping it unwinds the fibers that have not ended: their destructors and what they deferred
@@ -417,11 +435,16 @@ impl Scheduler {
     /// A scheduler without fibers.
     ///
     /// # Errors
-    /// Lack of descriptors: it takes two.
+    /// Lack of [`Descriptors`].
     pub fn new(options: Options) -> io::Result<Scheduler> {
+        Ok(Scheduler::on(Descriptors::new()?, options))
+    }
+
+    /// A scheduler without fibers, with descriptors that were made before.
+    pub fn on(descriptors: Descriptors, options: Options) -> Scheduler {
         overflow::watch();
-        let remote = Arc::new(Remote::new()?);
-        let poller = Poller::new(&remote)?;
+        let Descriptors { epoll, remote } = descriptors;
+        let poller = Poller::new(epoll, &remote);
         let core = Core {
             entries: RefCell::default(),
             vacant: RefCell::default(),
@@ -436,7 +459,7 @@ impl Scheduler {
             ending: Cell::new(false),
             remote,
         };
-        Ok(Scheduler { core: Rc::new(core) })
+        Scheduler { core: Rc::new(core) }
     }
 
     /// Runs `f` as a fiber, and all others, until it has ended. A panic in it goes on here. Fibers

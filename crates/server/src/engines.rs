@@ -14,6 +14,7 @@ use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
+use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::settings::{self, Settings};
@@ -179,23 +180,16 @@ impl Common {
         let mut hands =
             hands.into_iter().map(|hand| hand.into_iter().map(as_planned).collect::<Vec<Socket>>());
         let tasks = match plan.engine {
-            Engine::Event => hands
-                .enumerate()
-                .map(|(index, listeners)| {
-                    let metrics = self.register.worker();
-                    let event_loop = EventLoop::new(event::Parts {
-                        listeners,
-                        handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
-                        settings: Arc::clone(&settings),
-                        admission: Arc::clone(&self.admission),
-                        helpers: self.helpers.clone(),
-                        control: Arc::clone(&control),
-                        index,
-                        metrics,
-                    })?;
-                    Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
-                })
-                .collect::<io::Result<_>>()?,
+            Engine::Event => loops(hands, |index, listeners| {
+                let event_loop =
+                    EventLoop::new(self.loop_of(index, listeners, &settings, &control))?;
+                Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
+            })?,
+            Engine::Fibers => loops(hands, |index, listeners| {
+                let fiber_loop =
+                    FiberLoop::new(self.loop_of(index, listeners, &settings, &control))?;
+                Ok(Task::new(format!("fibers-{index}"), move || fiber_loop.run()))
+            })?,
             Engine::Pipeline => {
                 let parts = self.pipeline(&plan, hands.collect(), &settings, &control);
                 let pipeline = Pipeline::new(parts)?;
@@ -211,6 +205,27 @@ impl Common {
             }
         };
         Ok(Prepared { plan, control, settings, tasks })
+    }
+
+    /// The parts of loop `index`.
+    fn loop_of(
+        &self,
+        index: usize,
+        listeners: Vec<Socket>,
+        settings: &Arc<settings::Live>,
+        control: &Arc<Control>,
+    ) -> event::Parts<FastLane, Helpers<forebay_site::Job>> {
+        let metrics = self.register.worker();
+        event::Parts {
+            listeners,
+            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
+            settings: Arc::clone(settings),
+            admission: Arc::clone(&self.admission),
+            helpers: self.helpers.clone(),
+            control: Arc::clone(control),
+            index,
+            metrics,
+        }
     }
 
     fn blocking(
@@ -267,6 +282,14 @@ impl Common {
     fn handler(&self, metrics: Arc<Local>, paths: usize) -> FastLane {
         FastLane::new(Arc::clone(&self.live), metrics, paths, worker::read_clocks())
     }
+}
+
+/// A task for each loop.
+fn loops(
+    hands: impl Iterator<Item = Vec<Socket>>,
+    task: impl Fn(usize, Vec<Socket>) -> io::Result<Task>,
+) -> io::Result<Vec<Task>> {
+    hands.enumerate().map(|(index, listeners)| task(index, listeners)).collect()
 }
 
 impl Prepared {

@@ -85,7 +85,7 @@ impl Plan {
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
         let places = with_workers().map(|(listener, workers)| match listener.engine {
-            Engine::Event | Engine::Pipeline => connections,
+            Engine::Event | Engine::Fibers | Engine::Pipeline => connections,
             Engine::Pool | Engine::Threads => connections.min(*workers as u64),
         });
         let places = places.fold(0, u64::saturating_add).min(connections);
@@ -115,7 +115,7 @@ impl Plan {
 /// Loops, threads, or most threads of a listener.
 fn workers(listener: &Listener, cores: usize) -> usize {
     let auto = match listener.engine {
-        Engine::Event | Engine::Pipeline => cores as u64,
+        Engine::Event | Engine::Fibers | Engine::Pipeline => cores as u64,
         Engine::Pool => POOL_THREADS,
         Engine::Threads => MOST_THREADS,
     };
@@ -125,7 +125,7 @@ fn workers(listener: &Listener, cores: usize) -> usize {
 /// How many of the workers accept for themselves.
 fn entrances(config: &Config, listener: &Listener, workers: usize) -> usize {
     match listener.engine {
-        Engine::Event => workers,
+        Engine::Event | Engine::Fibers => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
         // one socket keeps one thread busy
         Engine::Pipeline => as_usize(config.pipeline.accept),
@@ -142,7 +142,7 @@ fn group(
 ) -> GroupPlan {
     // a thread that lingers serves nobody
     let most_lingering = match listener.engine {
-        Engine::Event | Engine::Pipeline => usize::MAX,
+        Engine::Event | Engine::Fibers | Engine::Pipeline => usize::MAX,
         Engine::Pool | Engine::Threads => (workers / 2).max(1),
     };
     GroupPlan {

@@ -33,6 +33,8 @@ pub enum Engine {
     /// One loop per core, readiness based.
     #[default]
     Event,
+    /// One loop per core, a fiber per active connection.
+    Fibers,
     /// Four phases with a list and threads each.
     Pipeline,
 }
@@ -47,7 +49,7 @@ impl Word for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
     const WORDS: &'static [&'static str] = forebay_engine::NAMES;
     const MEANINGS: &'static [Engine] =
-        &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Pipeline];
+        &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Fibers, Engine::Pipeline];
 }
 
 impl Word for Fuse {

@@ -60,7 +60,7 @@ const SETTINGS: &[Setting<Listener>] = &[
         key: "engine",
         preset: Preset::Value("event"),
         range: None,
-        meaning: "What performs the steps of the request path: event, pipeline, pool or threads.",
+        meaning: "What performs the steps of the request path: event, fibers, pipeline, pool or threads.",
         example: "\"pool\"",
         at: |l| &mut l.engine,
     },
@@ -68,7 +68,7 @@ const SETTINGS: &[Setting<Listener>] = &[
         key: "workers",
         preset: Preset::Value("auto"),
         range: Some(("1", "65536")),
-        meaning: "Loops (event, pipeline: auto is one per core) or most threads (pool: auto is 64, \
+        meaning: "Loops (event, fibers, pipeline: auto is one per core) or most threads (pool: auto is 64, \
                   threads: 1024).",
         example: "4",
         at: |l| &mut l.workers,

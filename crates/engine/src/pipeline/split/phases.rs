@@ -7,7 +7,7 @@ use crate::blocking::Blocking;
 use crate::control::Order;
 use crate::lanes::Entry;
 use crate::pipeline::lists::{Errand, Task};
-use crate::straight::{self, Deadline};
+use crate::straight::{self, Deadline, Wait};
 use crate::worker::{Fate, Served, Worker};
 use forebay_conn::{Await, Closing, Handler, Job};
 use forebay_control::allocation::Phase;
@@ -150,24 +150,24 @@ impl<H: Handler> Shared<H> {
         worker: &mut Worker<H>,
     ) -> After<H::Job> {
         let mut deadline = Deadline::default();
-        let mut wait = Blocking::new(&self.control, &self.stock);
+        let mut wait = Blocking::new(worker, &self.control, &self.stock);
         loop {
             let order = self.control.order();
             if order == Order::Stop {
                 return After::Stays;
             }
+            let worker = wait.worker();
             worker.draining = order >= Order::Drain;
             match worker.phase(phase, &mut connection.served, done.take()) {
                 Fate::Waits if connection.served.pending.is_some() => {
                     let served = &mut connection.served;
-                    let wait = &mut wait;
                     if let Some(closing) =
-                        straight::wait_for_client(worker, served, &mut deadline, wait, order)
+                        straight::wait_for_client(&mut wait, served, &mut deadline, order)
                     {
                         return After::Ends(closing);
                     }
-                    worker.end_turn();
-                    worker.read_clocks();
+                    wait.worker().end_turn();
+                    wait.worker().read_clocks();
                 }
                 Fate::Waits if self.watch(connection, worker) => return After::Stays,
                 Fate::Waits => return After::Ends(Closing::Reset),

@@ -1,0 +1,322 @@
+//! One connection of a loop: at rest, or with a fiber that serves it.
+
+use super::wait::Waiting;
+use super::{Running, Shared};
+use crate::helpers::Crew;
+use crate::straight::{self, Deadline};
+use crate::timer::SLOT_MS;
+use crate::worker::Served;
+use forebay_conn::{Await, Closing, Handler, Job};
+use forebay_fiber::Id;
+use forebay_metrics::Counter;
+use forebay_sys::epoll::Ready;
+use std::rc::Rc;
+
+/// A connection and what the loop must know about it.
+pub(super) struct Connection<H: Handler> {
+    pub(super) token: u64,
+    pub(super) place: Place<H>,
+    /// The kernel reports it.
+    pub(super) watched: bool,
+    /// What it has reported and the connection's fiber has not yet seen.
+    pub(super) news: News,
+    /// When it is looked at even if nothing happens.
+    pub(super) deadline_ms: u64,
+    /// When the wheel will present it; 0 for never.
+    timer_ms: u64,
+}
+
+/// Where a connection is. Idle ones are the many, and a box would cost them an allocation.
+#[expect(clippy::large_enum_variant, reason = "see above")]
+pub(super) enum Place<H: Handler> {
+    /// Here, without a fiber: it waits for its next request, until the deadline.
+    AtRest(Served<H>, Deadline),
+    /// With its fiber.
+    Served(Fiber<H>),
+}
+
+/// The loop's view of a fiber.
+pub(super) struct Fiber<H: Handler> {
+    /// The fiber, while it waits; what for decides what wakes it.
+    pub(super) waits: Option<(Id, Event)>,
+    /// The job has ended, and how.
+    pub(super) done: Option<Box<JobResult<H>>>,
+}
+
+/// The result of a job; `None` if it panicked.
+pub(super) type JobResult<H> = Option<<<H as Handler>::Job as Job>::Done>;
+
+/// What a fiber waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Readable,
+    Writable,
+    Job,
+}
+
+/// What the kernel has reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    pub(super) ended: bool,
+    pub(super) broken: bool,
+}
+
+impl<H: Handler> Connection<H> {
+    pub(super) fn new(served: Served<H>, token: u64) -> Self {
+        Connection {
+            token,
+            place: Place::AtRest(served, Deadline::default()),
+            watched: false,
+            news: News::default(),
+            deadline_ms: u64::MAX,
+            timer_ms: 0,
+        }
+    }
+
+    /// The fiber to wake if it waits for something that `wanted` says has come.
+    fn take_waiting(&mut self, wanted: impl FnOnce(Event) -> bool) -> Option<Id> {
+        let Place::Served(fiber) = &mut self.place else { return None };
+        let (id, event) = fiber.waits?;
+        if wanted(event) {
+            fiber.waits = None;
+            return Some(id);
+        }
+        None
+    }
+}
+
+impl<H, C> Running<H, C>
+where
+    H: Handler + 'static,
+    C: Crew<H::Job> + 'static,
+{
+    /// The kernel reports a connection.
+    #[inline]
+    pub(super) fn ready(&mut self, ready: Ready) {
+        let waiting = {
+            let mut connections = self.shared.connections.borrow_mut();
+            let Some(key) = key(&connections, ready.token) else { return };
+            let connection = &mut connections[key];
+            match &mut connection.place {
+                Place::AtRest(served, _) => {
+                    served.readable |= ready.readable;
+                    served.ended |= ready.ended;
+                    if !(served.readable || ready.broken) {
+                        return;
+                    }
+                    connection.news.broken |= ready.broken;
+                    None
+                }
+                Place::Served(_) => {
+                    let news = &mut connection.news;
+                    news.readable |= ready.readable;
+                    news.writable |= ready.writable;
+                    news.ended |= ready.ended;
+                    news.broken |= ready.broken;
+                    let waiting = connection.take_waiting(|event| match event {
+                        _ if ready.broken => true,
+                        Event::Readable => ready.readable,
+                        Event::Writable => ready.writable,
+                        Event::Job => false,
+                    });
+                    if waiting.is_none() {
+                        return;
+                    }
+                    waiting
+                }
+            }
+        };
+        match waiting {
+            Some(id) => self.scheduler.unpark(id),
+            None if ready.broken => self.close(ready.token, Closing::Now),
+            None => self.serve(ready.token),
+        }
+    }
+
+    /// A helper thread has finished a job of this connection, or has panicked.
+    pub(super) fn job_done(&mut self, token: u64, result: JobResult<H>) {
+        let waiting = {
+            let mut connections = self.shared.connections.borrow_mut();
+            let Some(key) = key(&connections, token) else { return };
+            let waiting = connections[key].take_waiting(|event| event == Event::Job);
+            if waiting.is_some()
+                && let Place::Served(fiber) = &mut connections[key].place
+            {
+                fiber.done = Some(Box::new(result));
+            }
+            waiting
+        };
+        if let Some(id) = waiting {
+            self.scheduler.unpark(id);
+        }
+    }
+
+    /// The wheel presents a connection: its deadline may have come, or moved.
+    pub(super) fn look_at_deadline(&self, token: u64, now_ms: u64) {
+        let waiting = {
+            let mut connections = self.shared.connections.borrow_mut();
+            let Some(key) = key(&connections, token) else { return };
+            let connection = &mut connections[key];
+            if connection.timer_ms > now_ms {
+                // an entry from before the deadline moved forward
+                return;
+            }
+            connection.timer_ms = 0;
+            if connection.deadline_ms > now_ms {
+                return self.shared.schedule(connection);
+            }
+            match connection.place {
+                Place::AtRest(..) => None,
+                Place::Served(_) => match connection.take_waiting(|_| true) {
+                    Some(id) => Some(id),
+                    // it is ready already
+                    None => return,
+                },
+            }
+        };
+        match waiting {
+            Some(id) => self.scheduler.unpark(id),
+            None => self.serve(token),
+        }
+    }
+
+    /// Starts a fiber that serves a connection at rest. It runs until it first waits.
+    #[inline]
+    pub(super) fn serve(&self, token: u64) {
+        self.start(token, |wait, served, deadline| {
+            let shared = wait.shared;
+            let ended = straight::serve(wait, served, deadline, &shared.control);
+            shared.ended.set(shared.ended.get() + ended);
+        });
+    }
+
+    /// Starts a fiber that closes a connection at rest.
+    pub(super) fn close(&self, token: u64, closing: Closing) {
+        self.start(token, move |wait, served, _| {
+            straight::close(wait, served, closing);
+        });
+    }
+
+    #[inline]
+    fn start(
+        &self,
+        token: u64,
+        work: impl FnOnce(&mut Waiting<'_, H, C>, Served<H>, Deadline) + 'static,
+    ) {
+        let shared = Rc::clone(&self.shared);
+        let started = self.scheduler.start(move || {
+            let Some((served, deadline)) = shared.take(token) else { return };
+            let mut wait = Waiting::new(&shared, token);
+            work(&mut wait, served, deadline);
+        });
+        if started.is_err() {
+            self.shared.give_up(token);
+        }
+    }
+
+    /// Lets those that are idle end. A request may have come since the last look: what is really
+    /// idle ends in its turn.
+    pub(super) fn end_idle(&mut self) {
+        let mut idle = Vec::new();
+        for (_, connection) in self.shared.connections.borrow_mut().iter_mut() {
+            if let Place::AtRest(served, _) = &mut connection.place
+                && served.awaits() == Await::Idle
+            {
+                served.readable = true;
+                idle.push(connection.token);
+            }
+        }
+        idle.into_iter().for_each(|token| self.serve(token));
+    }
+
+    /// Gives every connection at rest a fiber.
+    pub(super) fn serve_all(&mut self) {
+        let at_rest = |connection: &Connection<H>| matches!(connection.place, Place::AtRest(..));
+        let tokens: Vec<_> = self
+            .shared
+            .connections
+            .borrow()
+            .iter()
+            .filter(|(_, connection)| at_rest(connection))
+            .map(|(_, connection)| connection.token)
+            .collect();
+        tokens.into_iter().for_each(|token| self.serve(token));
+    }
+
+    /// Wakes every fiber that waits, whatever for.
+    pub(super) fn wake_all(&mut self) {
+        let waiting: Vec<_> = self
+            .shared
+            .connections
+            .borrow_mut()
+            .iter_mut()
+            .filter_map(|(_, connection)| connection.take_waiting(|_| true))
+            .collect();
+        waiting.into_iter().for_each(|id| self.scheduler.unpark(id));
+    }
+}
+
+impl<H: Handler, C> Shared<H, C> {
+    /// Takes a connection at rest out of its place, for its fiber.
+    fn take(&self, token: u64) -> Option<(Served<H>, Deadline)> {
+        let mut connections = self.connections.borrow_mut();
+        let key = key(&connections, token)?;
+        let place = &mut connections[key].place;
+        match std::mem::replace(place, Place::Served(Fiber { waits: None, done: None })) {
+            Place::AtRest(served, deadline) => Some((served, deadline)),
+            served => {
+                *place = served;
+                None
+            }
+        }
+    }
+
+    /// Runs `f` on the connection, which is in its fiber's hands.
+    #[inline]
+    pub(super) fn with<R>(&self, token: u64, f: impl FnOnce(&mut Connection<H>) -> R) -> Option<R> {
+        let mut connections = self.connections.borrow_mut();
+        let key = key(&connections, token)?;
+        Some(f(&mut connections[key]))
+    }
+
+    /// The connection is gone.
+    pub(super) fn remove(&self, token: u64) {
+        let mut connections = self.connections.borrow_mut();
+        if let Some(key) = key(&connections, token) {
+            let connection = connections.remove(key);
+            drop(connections);
+            drop(connection);
+        }
+    }
+
+    /// There is no memory for a fiber.
+    #[cold]
+    fn give_up(&self, token: u64) {
+        if let Some((served, _)) = self.take(token) {
+            let mut worker = self.worker.borrow_mut();
+            worker.count(Counter::AcceptErrors);
+            worker.close(served, Closing::Reset);
+        }
+        self.remove(token);
+    }
+
+    /// Sees to it that the wheel presents the connection in time. A deadline that has moved later
+    /// is met by the entry that is there.
+    #[inline]
+    pub(super) fn schedule(&self, connection: &mut Connection<H>) {
+        let late_ms = connection.deadline_ms.saturating_add(2 * SLOT_MS);
+        if connection.timer_ms == 0 || connection.timer_ms > late_ms {
+            connection.timer_ms =
+                self.wheel.borrow_mut().insert(connection.deadline_ms, connection.token);
+        }
+    }
+}
+
+/// The place of the connection with this token, if it is still there.
+#[inline]
+fn key<H: Handler>(connections: &slab::Slab<Connection<H>>, token: u64) -> Option<usize> {
+    let key = (token & 0xffff_ffff) as usize;
+    connections.get(key).filter(|connection| connection.token == token).map(|_| key)
+}

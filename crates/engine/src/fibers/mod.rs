@@ -1,0 +1,242 @@
+//! The `fibers` engine: a stackful fiber per active connection, in straight-line code that switches
+//! exactly where a wait begins (emu).
+//!
+//! * **Shape.** One scheduler thread per core, with listening sockets, connections, a worker and a
+//!   pool of stacks of its own. When something comes for a connection at rest, a fiber starts and
+//!   serves it in straight-line code; when it is at rest again, the fiber ends and its stack is
+//!   warm for the next. So an idle connection costs what it costs in `event`.
+//! * **What blocks where.** A fiber waits for its client or its job and lets others run meanwhile;
+//!   the thread blocks only in `epoll_wait`. Jobs go to the helper threads and come back through
+//!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
+//!   [`Wait`](crate::straight::Wait) makes the compiler check.
+//! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
+//!   are ready, first in, first out (at most one entry each); jobs (at most one per connection).
+//! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`Control`] has ordered to retire or
+//!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
+//!   connection.
+
+mod accept;
+mod connection;
+mod wait;
+
+use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::admission::Admission;
+use crate::control::{Control, Ended, Order};
+use crate::event::Parts;
+use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::timer::Wheel;
+use crate::worker::Worker;
+use connection::Connection;
+use forebay_conn::{Handler, Job};
+use forebay_fiber::{Descriptors, Options, Scheduler};
+use forebay_sys::epoll::{Epoll, Events};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The longest the loop sleeps: the handler's [`turn`](Handler::turn) wants to be called.
+const SLEEP_MS: u64 = 500;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 512;
+
+/// Tokens above all connections': listeners, then the bell.
+const BELL: u64 = u64::MAX;
+const FIRST_LISTENER: u64 = u64::MAX - 1024;
+
+/// Stacks of a loop that are kept for new fibers.
+const KEPT_STACKS: usize = 256;
+
+/// One loop, ready to run.
+pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
+    shared: Shared<H, C>,
+    entrance: Entrance,
+    descriptors: Descriptors,
+    index: usize,
+}
+
+/// A loop on its thread: a scheduler of fibers, and the events that start and wake them.
+struct Running<H: Handler, C> {
+    scheduler: Scheduler,
+    shared: Rc<Shared<H, C>>,
+    entrance: Entrance,
+    /// Listeners that rest, and until when.
+    paused: Vec<(usize, u64)>,
+    /// Distinguishes a connection from an earlier one in the same place.
+    generation: u32,
+    index: usize,
+}
+
+/// What the fibers of a loop share with it. No borrow of it lasts while a fiber waits.
+struct Shared<H: Handler, C> {
+    worker: RefCell<Worker<H>>,
+    connections: RefCell<Slab<Connection<H>>>,
+    epoll: Epoll,
+    wheel: RefCell<Wheel>,
+    lingering: Cell<usize>,
+    ended: Cell<Ended>,
+    mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
+    helpers: C,
+    control: Arc<Control>,
+    admission: Arc<Admission>,
+}
+
+impl<H, C> FiberLoop<H, C>
+where
+    H: Handler + 'static,
+    C: Crew<H::Job> + 'static,
+{
+    /// Makes a loop of the same parts as an `event` loop; it serves nothing until
+    /// [`run`](FiberLoop::run).
+    ///
+    /// # Errors
+    /// Lack of descriptors or memory.
+    pub fn new(parts: Parts<H, C>) -> io::Result<FiberLoop<H, C>> {
+        let epoll = Epoll::new()?;
+        epoll.add_reader(parts.control.bell(parts.index), BELL)?;
+        let entrance = Entrance::new(parts.listeners, Arc::clone(&parts.admission))?;
+        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
+        for (index, listener) in listeners {
+            accept::watch(&epoll, index, listener)?;
+        }
+        let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
+        let shared = Shared {
+            wheel: RefCell::new(Wheel::new(worker.now_ms())),
+            worker: RefCell::new(worker),
+            connections: RefCell::default(),
+            epoll,
+            lingering: Cell::new(0),
+            ended: Cell::default(),
+            mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
+            helpers: parts.helpers,
+            control: parts.control,
+            admission: parts.admission,
+        };
+        Ok(FiberLoop { shared, entrance, descriptors: Descriptors::new()?, index: parts.index })
+    }
+
+    /// Serves until told to stop, or told to drain and everything has ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait for events, which nothing here can mend.
+    pub fn run(self) -> io::Result<Ended> {
+        let options = Options { kept_stacks: KEPT_STACKS, ..Options::default() };
+        let running = Running {
+            scheduler: Scheduler::on(self.descriptors, options),
+            shared: Rc::new(self.shared),
+            entrance: self.entrance,
+            paused: Vec::new(),
+            generation: 0,
+            index: self.index,
+        };
+        running.run()
+    }
+}
+
+impl<H, C> Running<H, C>
+where
+    H: Handler + 'static,
+    C: Crew<H::Job> + 'static,
+{
+    fn run(mut self) -> io::Result<Ended> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut due = Vec::new();
+        loop {
+            self.shared.epoll.wait(&mut events, self.sleep_ms())?;
+            self.read_clocks();
+            for ready in events.iter() {
+                match ready.token {
+                    BELL => {
+                        self.shared.control.bell(self.index).silence();
+                        for (token, result) in self.shared.mailbox.take() {
+                            self.job_done(token, result);
+                        }
+                    }
+                    token if token >= FIRST_LISTENER => {
+                        self.accept((token - FIRST_LISTENER) as usize);
+                    }
+                    _ => self.ready(ready),
+                }
+            }
+            self.scheduler.run_ready();
+            self.look_at_deadlines(&mut due);
+            self.resume_accepting();
+            self.shared.worker.borrow_mut().end_turn();
+            match self.shared.control.order() {
+                Order::Run => {}
+                Order::Retire => self.leave_listeners(),
+                Order::Drain => self.begin_drain(),
+                Order::Stop => break,
+            }
+            let is_last = self.shared.connections.borrow().is_empty();
+            if self.shared.control.order() > Order::Run && is_last {
+                break;
+            }
+        }
+        Ok(self.stop())
+    }
+
+    fn look_at_deadlines(&mut self, due: &mut Vec<u64>) {
+        let now_ms = self.shared.worker.borrow().now_ms();
+        self.shared.wheel.borrow_mut().advance(now_ms, due);
+        for token in due.drain(..) {
+            self.look_at_deadline(token, now_ms);
+        }
+    }
+
+    /// Once per round, for all fibers.
+    fn read_clocks(&mut self) {
+        let mut worker = self.shared.worker.borrow_mut();
+        worker.read_clocks();
+        worker.observe(|| self.shared.admission.load());
+    }
+
+    fn sleep_ms(&self) -> u64 {
+        if self.scheduler.has_ready() {
+            return 0;
+        }
+        let most = if self.paused.is_empty() { SLEEP_MS } else { PAUSE_MS };
+        let now_ms = self.shared.worker.borrow().now_ms();
+        self.shared.wheel.borrow().sleep_ms(now_ms, most)
+    }
+
+    /// Takes what the listeners have queued, and closes them.
+    fn leave_listeners(&mut self) {
+        for index in 0..self.entrance.sockets().count() {
+            // out of epoll while it is still open: others may share the socket and keep it open
+            if let Some(listener) = self.entrance.listener(index) {
+                let _ = self.shared.epoll.remove(&listener.socket);
+            }
+            // bounded: clients that come back at once would keep it busy for ever
+            for _ in 0..DRAIN_BATCHES {
+                if !self.accept(index) {
+                    break;
+                }
+            }
+        }
+        self.entrance.close();
+        self.paused.clear();
+    }
+
+    /// Leaves the listeners, and ends what is idle.
+    fn begin_drain(&mut self) {
+        let was_draining = std::mem::replace(&mut self.shared.worker.borrow_mut().draining, true);
+        if !was_draining {
+            self.leave_listeners();
+            self.end_idle();
+        }
+    }
+
+    /// Lets every fiber see the order to stop, and closes what has none.
+    fn stop(mut self) -> Ended {
+        self.read_clocks();
+        self.serve_all();
+        while self.scheduler.alive() > 0 {
+            self.wake_all();
+            self.scheduler.run_ready();
+        }
+        self.shared.worker.borrow_mut().end_turn();
+        self.shared.ended.get()
+    }
+}

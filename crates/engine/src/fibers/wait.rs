@@ -1,0 +1,208 @@
+//! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
+
+use super::Shared;
+use super::connection::{Event, News, Place};
+use crate::control::Order;
+use crate::helpers::Crew;
+use crate::straight::{Deadline, Gone, JobEnd, Wait};
+use crate::worker::{Served, Worker};
+use forebay_conn::{Await, Handler, Job};
+use forebay_control::allocation::Phase;
+use forebay_metrics::Counter;
+use forebay_sys::poll::Interest;
+use std::cell::RefMut;
+
+/// The waits of one connection's fiber. When it is dropped, the connection is gone from its loop,
+/// unless that has taken it back.
+pub(super) struct Waiting<'s, H: Handler, C> {
+    pub(super) shared: &'s Shared<H, C>,
+    token: u64,
+}
+
+impl<'s, H: Handler, C> Waiting<'s, H, C> {
+    pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
+        Waiting { shared, token }
+    }
+
+    /// Has the kernel report the connection from now on. One that is answered and closed in its
+    /// first turn never needs it.
+    #[inline]
+    fn watch(&self, served: &Served<H>) -> Result<(), Gone> {
+        self.shared
+            .with(self.token, |connection| {
+                if !connection.watched {
+                    let added = self.shared.epoll.add_connection(&served.socket, self.token);
+                    connection.watched = added.is_ok();
+                }
+                connection.watched
+            })
+            .filter(|watched| *watched)
+            .map_or(Err(Gone), |_| Ok(()))
+    }
+
+    /// Lets others run until the loop has news of this kind, or the deadline is over.
+    fn wait(&self, event: Event, deadline_ms: u64) {
+        let waits = Some((forebay_fiber::id(), event));
+        self.shared.with(self.token, |connection| {
+            if let Place::Served(fiber) = &mut connection.place {
+                fiber.waits = waits;
+            }
+            connection.deadline_ms = deadline_ms;
+            self.shared.schedule(connection);
+        });
+        forebay_fiber::park();
+    }
+
+    /// Tells the connection what the kernel has reported of it.
+    #[inline]
+    fn take_news(&self, served: &mut Served<H>) -> News {
+        let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
+        let news = news.unwrap_or_default();
+        served.readable |= news.readable;
+        served.ended |= news.ended;
+        news
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.worker.borrow().now_ms()
+    }
+
+    fn must_stop(&self) -> bool {
+        self.shared.control.order() == Order::Stop
+    }
+}
+
+impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
+    type Lent<'w>
+        = RefMut<'w, Worker<H>>
+    where
+        Self: 'w;
+
+    #[inline]
+    fn worker(&mut self) -> RefMut<'_, Worker<H>> {
+        self.shared.worker.borrow_mut()
+    }
+
+    /// The loop has told the worker.
+    #[inline]
+    fn begin_turn(&mut self, _: Order) {}
+
+    /// The loop does it, once per round.
+    #[inline]
+    fn end_turn(&mut self) {}
+
+    fn ready(
+        &mut self,
+        served: &mut Served<H>,
+        interest: Interest,
+        timeout_ms: u64,
+        known: Order,
+    ) -> Result<(), Gone> {
+        self.watch(served)?;
+        let before = self.take_news(served);
+        let has_come = interest == Interest::Read && before.readable;
+        if before.broken || (known == Order::Stop && self.must_stop()) {
+            return Err(Gone);
+        }
+        if has_come || self.must_stop() {
+            return Ok(());
+        }
+        let event = match interest {
+            Interest::Read => Event::Readable,
+            Interest::Write => Event::Writable,
+        };
+        self.wait(event, self.now_ms() + timeout_ms);
+        if self.take_news(served).broken { Err(Gone) } else { Ok(()) }
+    }
+
+    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        let is_under_way = served.pending.is_some();
+        let phase = if is_under_way { Phase::Send } else { Phase::Process };
+        let Shared { helpers, mailbox, .. } = self.shared;
+        if !helpers.submit(job, phase, self.token, mailbox) {
+            return JobEnd::Late;
+        }
+        if self.watch(served).is_err() {
+            return JobEnd::Gone;
+        }
+        let time_ms = self.shared.worker.borrow().time_ms(served, Await::Job);
+        self.wait(Event::Job, self.now_ms() + time_ms);
+        let done = self.shared.with(self.token, |connection| match &mut connection.place {
+            Place::Served(fiber) => fiber.done.take(),
+            Place::AtRest(..) => None,
+        });
+        let news = self.take_news(served);
+        match done.flatten().map(|result| *result) {
+            Some(Some(done)) => JobEnd::Done(done),
+            Some(None) => JobEnd::Panicked,
+            None if news.broken => JobEnd::Gone,
+            None if self.must_stop() => JobEnd::Stopped,
+            None => JobEnd::Late,
+        }
+    }
+
+    fn pass(&mut self, served: &mut Served<H>) {
+        // what comes meanwhile must not be missed; without a watch the next wait will fail
+        let _ = self.watch(served);
+        forebay_fiber::yield_now();
+        self.take_news(served);
+    }
+
+    #[inline]
+    fn take_back(&mut self, served: Served<H>, deadline: Deadline) -> Option<Served<H>> {
+        let mut connections = self.shared.connections.borrow_mut();
+        let key = (self.token & 0xffff_ffff) as usize;
+        let Some(connection) = connections.get_mut(key) else { return Some(served) };
+        let news = connection.news;
+        // room to write was there before: nothing is waiting to be sent
+        if news.readable || news.ended || news.broken {
+            return Some(served);
+        }
+        if !connection.watched {
+            if self.shared.epoll.add_connection(&served.socket, self.token).is_err() {
+                return Some(served);
+            }
+            connection.watched = true;
+        }
+        connection.news = News::default();
+        connection.deadline_ms = deadline.at_ms;
+        connection.place = Place::AtRest(served, deadline);
+        self.shared.schedule(connection);
+        None
+    }
+
+    fn let_go(&mut self, served: &Served<H>) {
+        let _ = self.shared.epoll.remove(&served.socket);
+    }
+
+    fn begin_linger(&mut self) -> bool {
+        let lingering = &self.shared.lingering;
+        let may = lingering.get() < self.shared.worker.borrow().settings.lingering;
+        if may {
+            lingering.set(lingering.get() + 1);
+        }
+        may
+    }
+
+    fn end_linger(&mut self) {
+        self.shared.lingering.set(self.shared.lingering.get() - 1);
+    }
+}
+
+impl<H: Handler, C> Drop for Waiting<'_, H, C> {
+    fn drop(&mut self) {
+        let is_at_rest = self
+            .shared
+            .with(self.token, |connection| matches!(connection.place, Place::AtRest(..)));
+        if is_at_rest == Some(false) {
+            self.shared.remove(self.token);
+            // somebody else's code has panicked, and the connection went with its fiber
+            if std::thread::panicking()
+                && let Ok(worker) = self.shared.worker.try_borrow()
+            {
+                worker.count(Counter::Panics);
+                worker.count(Counter::Closed);
+            }
+        }
+    }
+}
