@@ -48,6 +48,16 @@ fn a_client_with_one_entry_does_not_wait_for_one_with_many() {
 }
 
 #[test]
+fn two_entries_are_enough_to_take_turns() {
+    let mut queue = Ranked::single(10, SEED);
+    let clients = clients(2);
+    for (client, item) in [(0, 'a'), (0, 'b'), (1, 'c')] {
+        queue.push(0, clients[client], 1, item).unwrap();
+    }
+    assert_eq!(popped(&mut queue), ['a', 'c', 'b']);
+}
+
+#[test]
 fn a_weight_is_entries_in_a_row() {
     let mut queue = Ranked::single(1_000, SEED);
     let clients = clients(2);
@@ -417,6 +427,9 @@ fn any_rank() -> impl Strategy<Value = Load> {
 }
 
 proptest! {
+    // A simulation takes long to shrink.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 100, ..ProptestConfig::default() })]
+
     /// Whatever the ranks ask for, each waits no longer than the bound.
     #[test]
     fn no_wait_exceeds_the_bound(
