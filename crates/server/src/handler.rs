@@ -47,6 +47,7 @@ impl FastLane {
         let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
         self.site = Site::new(content, metrics, self.now, self.paths);
         self.logger.update(&arrangement.logs);
+        self.trusted = Arc::clone(&arrangement.trusted);
     }
 
     #[inline]
@@ -130,7 +131,8 @@ impl Handler for FastLane {
             Some(request) => client_of(peer, request.head, &self.trusted),
             None => peer.address().ip(),
         };
-        let (site, via_proxy) = (request.map(|_| 0), self.trusted.trust(peer));
+        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
+        let via_proxy = self.trusted.trust(peer);
         let entry = Entry { site, client, via_proxy, request, status, stages };
         Some(self.logger.line(&entry))
     }
