@@ -1,0 +1,96 @@
+//! What `forebay check` says about files and directories that a configuration names.
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_server::config::{Config, load};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A fresh directory with `site` in it, gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("site")).unwrap();
+        Folder(path)
+    }
+
+    /// Loads a file with this text; what is wrong comes with `DIR` for the directory.
+    fn load(&self, text: &str) -> Result<Config, Vec<String>> {
+        let file = self.0.join("forebay.toml");
+        fs::write(&file, text).unwrap();
+        let directory = self.0.display().to_string();
+        load(&file).map_err(|problems| {
+            problems.iter().map(|problem| problem.to_string().replace(&directory, "DIR")).collect()
+        })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_there_is_good() {
+    let folder = Folder::new("there");
+    fs::write(folder.0.join("users"), "").unwrap();
+    let text = "root = \"site\"\nlog.access = \"access.log\"\n[[auth]]\nfile = \"users\"\n";
+    let config = folder.load(text).unwrap();
+    assert_eq!(config.sites[0].root, Some(folder.0.join("site")));
+    assert_eq!(config.sites[0].auth[0].file, Some(folder.0.join("users")));
+}
+
+#[test]
+fn everything_that_is_missing_is_told_with_its_place() {
+    let folder = Folder::new("missing");
+    fs::write(folder.0.join("file"), "").unwrap();
+    let problems = folder.load(
+        "[[site]]\nhosts = [\"a.example\"]\nroot = \"nowhere\"\nlog.access = \"logs/a.log\"\n\
+         [[site]]\nroot = \"file\"\n[[site.auth]]\nfile = \"users\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:3:8: site.root: cannot use the directory \"DIR/nowhere\": No such file or \
+         directory (os error 2)",
+        "DIR/forebay.toml:4:14: site.log.access: cannot use the directory \"DIR/logs\": No such file \
+         or directory (os error 2)",
+        "DIR/forebay.toml:6:8: site.root: cannot use the directory \"DIR/file\": not a directory",
+        "DIR/forebay.toml:8:8: site.auth.file: cannot read the file \"DIR/users\": No such file or \
+         directory (os error 2)",
+    ];
+    assert_eq!(problems.unwrap_err(), expected);
+}
+
+#[test]
+fn what_several_sites_inherit_is_told_once() {
+    let folder = Folder::new("inherited");
+    let problems = folder.load(
+        "root = \"nowhere\"\n[[auth]]\nfile = \"users\"\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:1:8: root: cannot use the directory \"DIR/nowhere\": No such file or \
+         directory (os error 2)",
+        "DIR/forebay.toml:3:8: auth.file: cannot read the file \"DIR/users\": No such file or \
+         directory (os error 2)",
+    ];
+    assert_eq!(problems.unwrap_err(), expected);
+}
+
+#[test]
+fn files_are_looked_for_only_when_all_else_is_good() {
+    let folder = Folder::new("order");
+    let problems = folder.load("root = \"nowhere\"\nworkers = 0\n").unwrap_err();
+    let expected = "DIR/forebay.toml:2:11: workers: 0 is out of range, from 1 to 65536 is allowed";
+    assert_eq!(problems, [expected]);
+}
+
+#[test]
+fn the_sample_can_be_run_as_it_is() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/forebay.toml");
+    let problems = load(&sample).err().unwrap_or_default();
+    assert!(problems.is_empty(), "{}", problems[0]);
+}
