@@ -11,6 +11,9 @@ use std::os::fd::OwnedFd;
 #[derive(Default)]
 struct Echo {
     logged: Vec<(u16, u64)>,
+    /// Goes one further at each look.
+    clock_ns: u64,
+    stages: Vec<Stages>,
 }
 
 struct Work;
@@ -76,7 +79,19 @@ impl Handler for Echo {
         Work
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16, _: Stages) -> Option<u16> {
+    fn tick(&mut self) -> u64 {
+        self.clock_ns += 1;
+        self.clock_ns
+    }
+
+    fn line(
+        &mut self,
+        _: &Peer,
+        _: Option<&Request<'_>>,
+        status: u16,
+        stages: Stages,
+    ) -> Option<u16> {
+        self.stages.push(stages);
         Some(status)
     }
 
@@ -99,13 +114,19 @@ fn play_on(
     limits: Limits,
     budget: u32,
 ) -> (String, Option<Closing>) {
-    let together = turns(conn(), pieces, limits, budget, false);
-    assert_eq!(turns(conn(), pieces, limits, 1, true), together, "left: a turn for each stage");
+    let (mut one, mut other) = (Echo::default(), Echo::default());
+    let together = turns(&mut one, conn(), pieces, limits, budget, false);
+    let apart = turns(&mut other, conn(), pieces, limits, 1, true);
+    assert_eq!(apart, together, "left: a turn for each stage");
+    assert_eq!(other.logged, one.logged);
+    let answers = together.0.matches("HTTP/1.1 ").count();
+    assert_eq!(answers - together.0.matches("HTTP/1.1 100 ").count(), one.logged.len());
     together
 }
 
 /// Receives `pieces` one after another, does jobs at once, collects what is sent.
 fn turns(
+    handler: &mut Echo,
     mut conn: Conn<Echo>,
     pieces: &[&[u8]],
     limits: Limits,
@@ -113,7 +134,6 @@ fn turns(
     apart: bool,
 ) -> (String, Option<Closing>) {
     let mut peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
-    let mut handler = Echo::default();
     let mut out = Out::default();
     let metrics = Local::default();
     let mut watch = Off;
@@ -124,7 +144,7 @@ fn turns(
     let mut answers = !apart;
     'turns: for _ in 0..100_000 {
         let mut cx = Context {
-            handler: &mut handler,
+            handler: &mut *handler,
             out: &mut out,
             peer: &peer,
             limits: &limits,
@@ -182,7 +202,10 @@ fn turns(
                     conn.suspend(&mut input);
                     continue 'turns;
                 }
-                Step::Close(closing) => return (sent, Some(closing)),
+                Step::Close(closing) => {
+                    conn.sent(cx.handler);
+                    return (sent, Some(closing));
+                }
                 Step::Wait | Step::HandOver => panic!("nothing leads here"),
             }
         }
@@ -290,6 +313,31 @@ fn who_does_not_state_a_client_is_reset() {
     // where it is not expected it is a malformed request
     let (sent, _) = whole(STATED.as_bytes());
     assert!(sent.starts_with("HTTP/1.1 400"), "{sent}");
+}
+
+#[test]
+fn each_answer_is_logged_with_when_its_request_began_and_was_complete() {
+    let play = |pieces: &[&[u8]]| {
+        let mut handler = Echo::default();
+        turns(&mut handler, Conn::default(), pieces, Limits::default(), 1000, false);
+        (handler.logged, handler.stages)
+    };
+    let came_in_one = Stages { begun_ns: 1, complete_ns: 1 };
+    let (logged, stages) = play(&[b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"]);
+    assert_eq!((logged, stages), (vec![(200, 3)], vec![came_in_one]));
+    // a job does not make receiving longer
+    let (_, stages) = play(&[b"GET /job HTTP/1.1\r\nHost: h\r\n\r\n"]);
+    assert_eq!(stages, [came_in_one]);
+    let came_in_three = Stages { begun_ns: 1, complete_ns: 2 };
+    let (_, stages) = play(&[b"GET /a HTTP", b"/1.1\r\nHost:", b" h\r\n\r\n"]);
+    assert_eq!(stages, [came_in_three]);
+    // the body is part of the request; the next request begins anew
+    let post = b"POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhel";
+    let (_, stages) = play(&[post, b"loGET /a HTTP/1.1\r\nHost: h\r\n\r\n"]);
+    assert_eq!(stages, [came_in_three, Stages { begun_ns: 3, complete_ns: 3 }]);
+    // what is refused is received as well
+    let (logged, stages) = play(&[b"GET /a HTTP", b"/1.1\r\n x\r\n\r\n"]);
+    assert_eq!((logged[0].0, stages), (400, vec![came_in_three]));
 }
 
 proptest! {
