@@ -13,6 +13,8 @@ PREFIX ?= /usr/local
 # CARGO_TARGET_DIR: all: where cargo builds [target]
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
+# The commit that /status and /metrics name.
+export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 

@@ -125,14 +125,6 @@ fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
     if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
 }
 
-impl Config {
-    /// The log of the first site, which all sites use until each has its own.
-    pub fn log(&self) -> &Log {
-        const OFF: &Log = &Log { access: Access::Off, format: LogFormat::Combined };
-        self.sites.first().map_or(OFF, |site| &site.log)
-    }
-}
-
 /// Everything that can be configured, typed and resolved. What each field means, its range and its
 /// default stand in the tables under the same key.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +133,9 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// What is served; at least one, and at most one without hosts.
     pub sites: Vec<Site>,
+    /// For requests that belong to no site: the log of the only site, or, if there are several, what
+    /// the top level says.
+    pub log: Log,
     /// `server_header`
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never

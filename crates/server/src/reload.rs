@@ -211,7 +211,7 @@ pub fn open_logs(
         format: site.log.format,
     };
     let sites: Vec<_> = config.sites.iter().map(settings).collect();
-    Logs::open(config.log(), &sites, previous)
+    Logs::open(&config.log, &sites, previous)
 }
 
 /// Sockets and workers for new groups.

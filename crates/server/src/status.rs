@@ -96,6 +96,8 @@ impl Status {
             gauges,
             info: vec![
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                // whoever builds says so: a build script would look at the repository each time
+                ("revision", option_env!("FOREBAY_REVISION").unwrap_or("unknown").to_owned()),
                 ("engine", engines.clone()),
                 ("workers", workers.clone()),
             ],

@@ -53,13 +53,27 @@ impl Served {
     /// # Panics
     /// If the admin listener does not answer.
     pub fn metric(&self, series: &str) -> u64 {
+        let text = self.metrics();
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
+    }
+
+    /// All of `/metrics`, with the head of the answer.
+    ///
+    /// # Panics
+    /// If the admin listener does not answer.
+    pub fn metrics(&self) -> String {
         let request =
             format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.admin);
         let answer = crate::wire::exchange(self.admin, request.as_bytes());
         let text = String::from_utf8(answer).expect("metrics are text");
         assert!(text.starts_with("HTTP/1.1 200 "), "/metrics: {text}");
-        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.map_or(0, |value| value.trim().parse::<f64>().expect("a number") as u64)
+        text
+    }
+
+    /// Where its admin listener is.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
     }
 }
 

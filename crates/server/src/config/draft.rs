@@ -83,6 +83,10 @@ impl Draft {
             config.listeners.push(Listener { listen, ..listener });
         }
         config.listeners.extend(listeners);
+        config.log = match &sites[..] {
+            [only] => only.log.clone(),
+            _ => site.log.clone(),
+        };
         if sites.is_empty() {
             config.sites.push(site);
         } else {

@@ -1,7 +1,7 @@
 //! A [`Config`] as TOML that reads back to the same configuration.
 
-use super::Config;
 use super::table::{Row, Section, Setting, rows};
+use super::{Config, Log, Site};
 use std::collections::HashSet;
 
 /// Columns of a comment.
@@ -29,6 +29,9 @@ impl Config {
             printer.subsections(site);
         }
         printer.subsections(&mut config);
+        if site.is_none() {
+            printer.top_log(config.log);
+        }
         for listener in listeners {
             printer.item("listener", listener);
         }
@@ -65,6 +68,15 @@ impl Printer {
         self.lists(section);
         debug_assert!(self.terse == terse);
         (self.prefix, self.terse) = outer;
+    }
+
+    /// The log of requests that belong to no site. The first site explains its settings.
+    fn top_log(&mut self, log: Log) {
+        let mut top = Site { log, ..Site::blank() };
+        self.line("[log]");
+        self.terse = true;
+        self.settings(&mut top, "log");
+        self.terse = false;
     }
 
     fn lists<T: Section>(&mut self, mut section: T) {

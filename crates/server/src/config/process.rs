@@ -2,7 +2,7 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Pipeline, Sandbox, Timeouts,
+    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Log, Pipeline, Sandbox, Timeouts,
 };
 
 impl Section for Config {
@@ -12,6 +12,7 @@ impl Section for Config {
         Config {
             listeners: Vec::new(),
             sites: Vec::new(),
+            log: Log::default(),
             server_header: false,
             sample: 0,
             trusted_proxies: Vec::new(),
