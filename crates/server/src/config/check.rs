@@ -82,8 +82,9 @@ impl Draft {
 
     /// No two sockets want the same address.
     fn check_addresses(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+        let listeners = self.all_listeners();
         let mut known: Vec<(&Listen, At)> = Vec::new();
-        for (path, listener) in self.all_listeners() {
+        for (path, listener) in &listeners {
             if listener.listen.is_empty() {
                 let example = "listen = [\"127.0.0.1:8080\"]".to_owned();
                 wrong.push((path.child("listen"), Wrong::Missing { example }));

@@ -58,10 +58,14 @@ impl Draft {
     }
 
     /// The listeners there will be, and where they stand.
-    pub(super) fn all_listeners(&self) -> Vec<(Path, &Listener)> {
-        let own = (Path::default(), &self.listener);
-        let own = (!self.listener.listen.is_empty()).then_some(own);
-        own.into_iter().chain(numbered("listener", &self.listeners)).collect()
+    pub(super) fn all_listeners(&self) -> Vec<(Path, Listener)> {
+        let mut own = self.listener.clone();
+        if own.listen.is_empty() && self.listeners.is_empty() {
+            own.listen.extend(Listen::read(DEFAULT_LISTEN));
+        }
+        let own = (!own.listen.is_empty()).then_some((Path::default(), own));
+        let others = numbered("listener", &self.listeners).map(|(path, l)| (path, l.clone()));
+        own.into_iter().chain(others).collect()
     }
 
     /// The sites there will be, and where they stand.
@@ -74,19 +78,13 @@ impl Draft {
 
     /// The configuration it comes to, if nothing is wrong with it ([`Draft::problems`]).
     pub fn resolve(self) -> Config {
-        let Draft { process, listener, site, listeners, sites } = self;
-        let mut config = process;
-        if !listener.listen.is_empty() {
-            config.listeners.push(listener);
-        } else if listeners.is_empty() {
-            let listen = Listen::read(DEFAULT_LISTEN).into_iter().collect();
-            config.listeners.push(Listener { listen, ..listener });
-        }
-        config.listeners.extend(listeners);
-        config.log = match &sites[..] {
+        let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
+        let Draft { process, site, sites, .. } = self;
+        let log = match &sites[..] {
             [only] => only.log.clone(),
             _ => site.log.clone(),
         };
+        let mut config = Config { listeners, log, ..process };
         if sites.is_empty() {
             config.sites.push(site);
         } else {

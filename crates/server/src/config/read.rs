@@ -3,6 +3,7 @@
 //! The reader walks the text once and asks the tables of the sections what may be there. It
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
+use super::Site;
 use super::draft::{self, Draft};
 use super::problem::{Problem, Wrong};
 use super::table::{Items, Preset, Section, Setting, in_range};
@@ -118,7 +119,15 @@ impl<'t> Reader<'t> {
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
         let inherited = || {
             let (section, rest) = exact.split_once("].")?;
-            let inherits = ["site[", "listener["].iter().any(|list| section.starts_with(list));
+            // but not by what it is told from others
+            let own: &[&str] = match section.split_once('[')?.0 {
+                "site" => &["name", "hosts"],
+                "listener" => &["listen"],
+                _ => return None,
+            };
+            let first = rest.split(['.', '[']).next()?;
+            let is_list = Site::LISTS.iter().any(|list| list.name == first);
+            let inherits = !is_list && !own.contains(&first);
             if inherits { self.places.get(rest) } else { None }
         };
         self.places.get(exact).or_else(inherited).cloned()
