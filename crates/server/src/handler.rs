@@ -81,7 +81,8 @@ impl Handler for FastLane {
         done: Option<<Self::Job as Job>::Done>,
         reply: &mut Reply<'_, Self::Body>,
     ) -> Outcome<Self::Job> {
-        self.site.process(request, done, reply)
+        let FastLane { site, trusted, .. } = self;
+        site.process(request, || client_of(request.peer, request.head, trusted), done, reply)
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>) {

@@ -138,6 +138,8 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, process::usable_cores(), descriptors);
     let content = if plan.site == current.plan.site {
+        // what new content would read at once
+        current.content.look_at_users();
         Arc::clone(&current.content)
     } else {
         let notice = |notice| say(format_args!("{notice}"));

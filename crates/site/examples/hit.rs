@@ -99,7 +99,7 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
         let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
         let mut reply = Reply::new(out, date, true);
         let request = Request { head, peer: &peer };
-        match site.process(&request, done.take(), &mut reply) {
+        match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
             Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,
         }

@@ -1,7 +1,7 @@
 //! What one entry answers to one request: variant, conditions, ranges.
 
 use crate::bake::length_line;
-use crate::body::{Body, Part, Source};
+use crate::body::{Body, MOST_COPIED_BYTES, Part, Source};
 use crate::compress::Choice;
 use crate::entry::{Entry, Found, Piece, Redirection, Variant, What};
 use crate::fields::line;
@@ -18,9 +18,6 @@ use forebay_http::range::{self, Range, Ranges};
 use std::hash::BuildHasher;
 use std::io::Write;
 use std::net::IpAddr;
-
-/// Larger bodies are not copied behind the head but sent from where they are.
-const MOST_COPIED_BYTES: u64 = 16 * 1024;
 
 /// Everything an answer is made with besides the entry.
 pub(crate) struct Answer<'a> {
@@ -39,6 +36,8 @@ pub(crate) enum Instead {
     Follow,
     /// The variant that belongs in this place must be made.
     Make(usize),
+    /// What the query asks for must be done.
+    Work,
     /// An error.
     Refuse(Refusal),
 }
@@ -78,6 +77,7 @@ impl Answer<'_> {
             What::Denied => self.vhost.pages.denied(reply),
             What::Page(page) => page.write(reply),
             What::Alias(_) => return Err(Instead::Follow),
+            What::Work => return Err(Instead::Work),
             What::Failed(status) => {
                 let text = "The file system does not answer as it should";
                 return Err(Instead::Refuse(Refusal::new(*status, text)));

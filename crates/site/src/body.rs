@@ -2,10 +2,13 @@
 
 use crate::entry::{Entry, Variant, What};
 use crate::front::{Front, Ticket};
-use forebay_conn::Piece;
+use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+/// Larger bodies are not copied behind the head but sent from where they are.
+pub(crate) const MOST_COPIED_BYTES: u64 = 16 * 1024;
 
 /// A body that the engine asks for piece by piece.
 ///
@@ -65,6 +68,16 @@ impl Body {
         Body { source, variant, part: Part::of_variant(range), rest: Vec::new() }
     }
 
+    /// Sends a text of one answer's own behind the head that was just written.
+    pub(crate) fn send_text(text: Vec<u8>, entry: &Arc<Entry>, reply: &mut Reply<'_, Body>) {
+        if text.len() as u64 <= MOST_COPIED_BYTES {
+            return reply.copy(&text);
+        }
+        let (source, part) = (Source::Held(Arc::clone(entry)), Part::of_text(text));
+        let len = part.range.len;
+        reply.stream(Body::parts(source, 0, vec![part]), len);
+    }
+
     /// Several parts, in order.
     pub(crate) fn parts(source: Source, variant: usize, mut parts: Vec<Part>) -> Body {
         parts.reverse();
@@ -116,9 +129,10 @@ impl Body {
         self.skip_empty();
     }
 
-    /// Whether the file is still the one the head was written for.
+    /// Whether the file is still the one the head was written for. A text of its own has none.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
-        self.found(front).is_some_and(Variant::is_intact)
+        let is_text_only = self.part.text.is_some() && self.rest.is_empty();
+        is_text_only || self.found(front).is_some_and(Variant::is_intact)
     }
 
     /// Takes a reference of its own.

@@ -170,6 +170,11 @@ impl OnDemand {
         });
         let variant = body.map(|body| recode(identity, *coding, &body));
         let bytes = variant.as_ref().map_or(0, Variant::weight);
+        if variant.is_none() {
+            // what one codec cannot make smaller no other can
+            self.made.iter().for_each(|slot| drop(slot.set(None)));
+            return 0;
+        }
         // it was empty, and nobody else fills it
         let _ = slot.set(variant);
         bytes

@@ -1,14 +1,16 @@
 //! What all loops share: roots, the cache, and the thread that waits for changes.
 
+use crate::auth::Realms;
 use crate::entry::{Asked, DEAD, Entry};
 use crate::graph::{Struck, Ticket};
 use crate::hosts::Hosts;
 use crate::pages::Pages;
 use crate::root::{Look, Place, Root};
-use crate::settings::{Notice, OpenError, Settings};
+use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
 use crate::vhost::VirtualHost;
 use crate::watch::{Untold, Watcher};
+use crate::work::Workshop;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -33,6 +35,8 @@ pub struct Content {
     pub(crate) vhosts: Vec<VirtualHost>,
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
+    pub(crate) realms: Arc<Realms>,
+    pub(crate) workshop: Workshop,
     /// For requests that are no site's.
     pub(crate) pages: Pages,
     /// Whether nothing is kept any more.
@@ -70,8 +74,15 @@ impl Content {
         notice: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Content>, OpenError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let open = |site| VirtualHost::open(site, settings.server_header);
+        let mut realms = 0;
+        let open = |site: &SiteSettings| {
+            let first_realm = realms;
+            realms += site.auth.len() as u32;
+            VirtualHost::open(site, first_realm, settings.server_header)
+        };
         let vhosts = settings.sites.iter().map(open).collect::<Result<_, _>>()?;
+        let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));
+        let realms = Arc::new(realms.map_err(|error| OpenError::Random { error: error.into() })?);
         let store = Store::new(&settings.cache);
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
@@ -83,6 +94,8 @@ impl Content {
             number: NUMBER.fetch_add(1, Relaxed),
             vhosts,
             hosts: Hosts::new(&settings.sites),
+            realms,
+            workshop: Workshop::default(),
             pages: Pages::new(settings.server_header),
             is_retired: AtomicBool::new(false),
             store,
@@ -93,6 +106,7 @@ impl Content {
             settings,
         });
         trouble.into_iter().for_each(|trouble| content.say_once(trouble));
+        content.look_at_users();
         content.start_watching()?;
         Ok(content)
     }
@@ -197,6 +211,13 @@ impl Content {
         }
     }
 
+    /// Reads the files of users that changed, as is done once a second anyway. May block.
+    pub fn look_at_users(&self) {
+        for (file, error) in self.realms.look() {
+            (self.notice)(Notice::Users { file, error });
+        }
+    }
+
     /// Whether the path leads to another directory than before.
     fn look_at_root(&self, site: u32, place: &Place) -> bool {
         let root = place.configured.clone();
@@ -293,6 +314,7 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
         }
         ticked = Instant::now();
         content.look_at_roots();
+        content.look_at_users();
         if let Some(watcher) = watcher {
             ticks = ticks.wrapping_add(1);
             watcher.tidy(ticks.is_multiple_of(SWEEP_TICKS));

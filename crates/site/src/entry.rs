@@ -2,6 +2,7 @@
 
 use crate::compress::OnDemand;
 use crate::disk::DiskFile;
+use crate::guard::Guard;
 use crate::pages::Page;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
@@ -54,6 +55,8 @@ pub(crate) struct Entry {
     pub(crate) what: What,
     /// The header rules of the site that are for this path, by number.
     pub(crate) dress: Box<[u16]>,
+    /// The rules about clients that are for this path.
+    pub(crate) guard: Option<Box<Guard>>,
     /// Whether a body is sent from an open file.
     pub(crate) is_on_disk: bool,
     /// Until when it may be answered with, in the loops' milliseconds: [`DEAD`] or an instant. Then
@@ -73,6 +76,8 @@ pub(crate) enum What {
     Found(Found),
     /// What other paths have too.
     Alias(Alias),
+    /// Whatever work the query asks for.
+    Work,
     /// Another address.
     Redirect(Redirection),
     /// Nothing that is served. 404.
@@ -296,7 +301,13 @@ impl Entry {
             _ => false,
         };
         let fresh_until_ms = AtomicU64::new(1);
-        Entry { key, what, dress, is_on_disk, fresh_until_ms, made_bytes: AtomicU64::new(0) }
+        let (guard, made_bytes) = (None, AtomicU64::new(0));
+        Entry { key, what, dress, guard, is_on_disk, fresh_until_ms, made_bytes }
+    }
+
+    /// The same with rules about clients.
+    pub(crate) fn guarded(self, guard: Option<Box<Guard>>) -> Entry {
+        Entry { guard, ..self }
     }
 
     /// Whether every open file is still what its head says. One system call for each.
@@ -344,7 +355,7 @@ impl Entry {
             What::Alias(alias) => weight += alias.bytes() as u64,
             What::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
             What::Page(page) => weight += page.bytes() as u64,
-            What::Missing | What::Denied | What::Failed(_) => {}
+            What::Work | What::Missing | What::Denied | What::Failed(_) => {}
         }
         weight
     }

@@ -1,9 +1,11 @@
 //! Work for helper threads: making an answer, and bringing a part of a file into memory.
 
+use crate::auth::{Verification, Verified};
 use crate::content::Content;
 use crate::entry::{Entry, Key, What};
 use crate::load::{Loaded, load};
 use crate::pages::Refusal;
+use crate::work::{Effort, Place, Worked};
 use foldhash::fast::FixedState;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
@@ -28,6 +30,10 @@ pub(crate) enum Work {
     },
     /// Make the variant that belongs in this place, of an answer or of the one it leads to.
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
+    /// Find out whether credentials are right.
+    Verify { content: u64, verification: Box<Verification> },
+    /// Do what a query asks for, and answer with the entry.
+    Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: Place },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Option<Arc<Entry>>, variant: usize, offset: u64 },
 }
@@ -36,10 +42,19 @@ pub(crate) enum Work {
 pub struct Done {
     /// The content that the job was for, by number.
     pub(crate) content: u64,
-    pub(crate) entry: Option<Arc<Entry>>,
-    /// What an alias leads to.
-    pub(crate) inner: Option<Arc<Entry>>,
-    pub(crate) refusal: Option<Box<Refusal>>,
+    pub(crate) outcome: Outcome,
+}
+
+/// What came of a job.
+pub(crate) enum Outcome {
+    /// What was asked for, and what it leads to if it is an alias. With a refusal it is its page.
+    Loaded { entry: Arc<Entry>, inner: Option<Arc<Entry>>, refusal: Option<Box<Refusal>> },
+    /// What was found out about the credentials of the request.
+    Verified(Verified),
+    /// What was done for the entry; `None` if there is not so much memory.
+    Worked { entry: Arc<Entry>, worked: Option<Worked> },
+    /// A part of a file is in memory.
+    Warm,
 }
 
 impl forebay_conn::Job for Job {
@@ -49,17 +64,30 @@ impl forebay_conn::Job for Job {
         match self.0 {
             Work::Load { content, key, prefers_json, asked_ms, refusal } => {
                 let Loaded { entry, inner } = load(&content, &key, prefers_json, asked_ms, watch);
-                Done { content: content.number, entry: Some(entry), inner, refusal }
+                let outcome = Outcome::Loaded { entry, inner, refusal };
+                Done { content: content.number, outcome }
             }
             Work::Compress { content, entry, inner, place } => {
                 compress(&content, inner.as_ref().unwrap_or(&entry), place);
                 watch.lap(Activity::Compute);
-                Done { content: content.number, entry: Some(entry), inner, refusal: None }
+                let outcome = Outcome::Loaded { entry, inner, refusal: None };
+                Done { content: content.number, outcome }
+            }
+            Work::Verify { content, verification } => {
+                let verified = verification.run();
+                watch.lap(Activity::Compute);
+                Done { content, outcome: Outcome::Verified(verified) }
+            }
+            Work::Perform { content, entry, effort, place } => {
+                let worked = effort.make();
+                drop(place);
+                watch.lap(Activity::Compute);
+                Done { content, outcome: Outcome::Worked { entry, worked } }
             }
             Work::Warm { entry, variant, offset } => {
                 entry.iter().for_each(|entry| warm(entry, variant, offset));
                 watch.lap(Activity::Load);
-                Done { content: NO_CONTENT, entry: None, inner: None, refusal: None }
+                Done { content: NO_CONTENT, outcome: Outcome::Warm }
             }
         }
     }
@@ -75,6 +103,9 @@ impl forebay_conn::Job for Job {
                 let key = &inner.as_ref().unwrap_or(entry).key;
                 hasher.hash_one(("compress", hasher.hash_one(key) % cores()))
             }
+            Work::Verify { verification, .. } => verification.lane(),
+            // no two in one lane: as many run at a time as there are threads
+            Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             Work::Warm { entry, .. } => hasher.hash_one(entry.as_ref().map(|entry| &entry.key)),
         }
     }

@@ -22,6 +22,8 @@
 //! | `site`, `answer`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `guard`, `auth` | who may ask for a path: addresses and passwords |
+//! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
 //! | `job`, `load`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
@@ -45,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod auth;
 mod bake;
 mod body;
 mod compress;
@@ -54,6 +57,7 @@ mod entry;
 mod fields;
 mod front;
 mod graph;
+mod guard;
 mod hosts;
 mod job;
 mod listing;
@@ -72,7 +76,9 @@ mod testing;
 mod tests;
 mod vhost;
 mod watch;
+mod work;
 
+pub use auth::UsersError;
 pub use body::Body;
 pub use content::{Content, Figures};
 pub use job::{Done, Job};

@@ -59,8 +59,10 @@ fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwat
         return failed(key);
     };
     let order = Order::of(vhost, &key.path);
+    let guard = vhost.guard_of(&key.path);
     if let Some(what) = order.without_files(vhost) {
-        let entry = Arc::new(Entry::new(key.clone(), what, order.dress));
+        let entry = Entry::new(key.clone(), what, order.dress).guarded(guard);
+        let entry = Arc::new(entry);
         content.keep(&entry);
         return entry;
     }
@@ -75,7 +77,8 @@ fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwat
         let is_last = attempt == ATTEMPTS;
         let mut reader = Reader { content, vhost, order: &order, claim: &claim, is_last, watch };
         let Some(what) = reader.make(seen) else { continue };
-        let entry = Arc::new(Entry::new(key.clone(), what, order.dress.clone()));
+        let entry = Entry::new(key.clone(), what, order.dress.clone()).guarded(guard);
+        let entry = Arc::new(entry);
         let is_kept = !is_last && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
         claim.settle(&entry, until_ms, true);

@@ -80,6 +80,9 @@ impl Order {
             if let Some(redirect) = redirect {
                 return Some(What::Redirect(redirect));
             }
+            if vhost.settings.work.iter().any(|rule| rule.path.matches(&self.path)) {
+                return Some(What::Work);
+            }
         }
         vhost.place.is_none().then(|| self.what(vhost, Outcome::Missing))
     }

@@ -1,5 +1,6 @@
 //! What a person may decide about static content, and what the content has to say in return.
 
+use crate::auth::UsersError;
 use crate::rules::{
     Access, Auth, ErrorPage, HeaderRule, Host, Redirect, Rewrite, SiteName, TryFiles, Work,
 };
@@ -182,6 +183,13 @@ pub enum Notice {
         /// The root as configured.
         root: PathBuf,
     },
+    /// Something is wrong with a file of users. Told each time the file changes.
+    Users {
+        /// The file as configured.
+        file: PathBuf,
+        /// What is wrong.
+        error: UsersError,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -220,6 +228,14 @@ impl fmt::Display for Notice {
             Notice::RootChanged { root } => {
                 write!(f, "the root {} is another directory now", root.display())
             }
+            Notice::Users { file, error: UsersError::Unreadable(error) } => write!(
+                f,
+                "the file of users {} cannot be read ({error}); nobody is let in until it can",
+                file.display()
+            ),
+            Notice::Users { file, error } => {
+                write!(f, "the file of users {}: {error}; this user is not let in", file.display())
+            }
         }
     }
 }
@@ -241,6 +257,11 @@ pub enum OpenError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// The kernel has no random numbers, without which passwords cannot be remembered safely.
+    Random {
+        /// What it said.
+        error: io::Error,
+    },
     /// The thread that waits for changes could not be started.
     Thread {
         /// What the kernel said.
@@ -259,6 +280,9 @@ impl fmt::Display for OpenError {
                 "cannot resolve paths beneath the root ({error}); openat2(2) is needed, which Linux \
                  has since 5.6 and some sandboxes forbid"
             ),
+            OpenError::Random { error } => {
+                write!(f, "the kernel has no random numbers: {error}")
+            }
             OpenError::Thread { error } => {
                 write!(f, "cannot start the thread that watches for changed files: {error}")
             }
@@ -271,6 +295,7 @@ impl std::error::Error for OpenError {
         match self {
             OpenError::Root { error, .. }
             | OpenError::Beneath { error }
+            | OpenError::Random { error }
             | OpenError::Thread { error } => Some(error),
         }
     }

@@ -1,18 +1,22 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 use crate::answer::{Answer, Boundaries, Instead};
+use crate::auth::{Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
 use crate::entry::{Asked, Entry, Inner, Key, Kind, What};
 use crate::front::{Front, Ticket};
+use crate::guard::{self, Stop};
 use crate::hosts::Memo;
-use crate::job::{Done, Job, Work};
+use crate::job::{self, Done, Job, Work};
 use crate::pages::Refusal;
 use crate::vhost::VirtualHost;
+use crate::work::{Effort, Worked};
 use forebay_conn::{Now, Outcome, Piece, Reply, Request};
 use forebay_http::head::{Head, Method};
 use forebay_http::{accept, path};
 use forebay_metrics::{Counter, Local};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Between two sweeps of the loop's own table.
@@ -32,6 +36,8 @@ pub struct Site {
     /// Room for heads that are put together.
     room: Vec<u8>,
     boundaries: Boundaries,
+    /// What this loop knows of credentials.
+    credentials: Own,
 }
 
 impl Site {
@@ -48,6 +54,7 @@ impl Site {
             path: Vec::new(),
             room: Vec::new(),
             boundaries: Boundaries::default(),
+            credentials: Own::default(),
         }
     }
 
@@ -59,18 +66,19 @@ impl Site {
     }
 
     /// See [`Handler::process`](forebay_conn::Handler::process). A `done` that comes from other
-    /// content is not looked at.
+    /// content is not looked at. `client` says who asks; only rules about clients go by it.
     #[inline]
     pub fn process(
         &mut self,
         request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         match request.head.method {
-            Method::Get | Method::Head if done.is_none() => self.get(site, request, reply),
-            _ => self.other(site, request, done, reply),
+            Method::Get | Method::Head if done.is_none() => self.get(site, request, client, reply),
+            _ => self.other(site, request, client, done, reply),
         }
     }
 
@@ -91,6 +99,7 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
@@ -99,7 +108,7 @@ impl Site {
         }
         let vhost = self.vhost(site);
         match request.head.method {
-            Method::Get | Method::Head => self.get(site, request, reply),
+            Method::Get | Method::Head => self.get(site, request, client, reply),
             Method::Options => {
                 self.options(site, request, reply);
                 Outcome::Replied
@@ -110,7 +119,7 @@ impl Site {
             }
             Method::Connect | Method::Trace => self.not_allowed(site, request, reply),
             // a redirect may be for forms, too
-            _ if !vhost.settings.redirects.is_empty() => self.search(site, request, reply),
+            _ if !vhost.settings.redirects.is_empty() => self.search(site, request, client, reply),
             _ => self.not_allowed(site, request, reply),
         }
     }
@@ -138,14 +147,43 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let raw = request.head.path;
         let spot = self.front.spot(site, raw);
         let Some((ticket, tell)) = self.front.find(spot, site, raw, self.now_ms) else {
-            return self.search(site, request, reply);
+            return self.search(site, request, client, reply);
         };
+        if let Some(entry) = self.front.entry(ticket)
+            && let Some(guard) = &entry.guard
+        {
+            let Site { content, credentials, now_ms, .. } = self;
+            if let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms) {
+                let dress = entry.dress.clone();
+                return self.stop(stop, dress, site, request, reply);
+            }
+        }
         self.answer_from(Place::Path(ticket), tell, site, request, reply)
+    }
+
+    /// The rules about clients are against an answer, or not for it yet.
+    #[cold]
+    fn stop(
+        &mut self,
+        stop: Stop,
+        dress: Box<[u16]>,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        match stop {
+            Stop::Refuse(refusal) => self.refuse_with(site, request, refusal, dress, reply),
+            Stop::Verify(verification) => {
+                let (content, verification) = (self.content.number, Box::new(verification));
+                Outcome::Job(Job(Work::Verify { content, verification }))
+            }
+        }
     }
 
     /// Answers with what is in a slot of the loop's own table.
@@ -162,7 +200,7 @@ impl Site {
         let (Place::Path(ticket) | Place::Inner(ticket)) = place;
         let entry = front.entry(ticket).filter(|entry| is_true(entry));
         let (Some(vhost), Some(entry)) = (content.vhosts.get(site as usize), entry) else {
-            return self.search(site, request, reply);
+            return self.search_on(site, request, reply);
         };
         if tell {
             content.store.touch(entry.key.asked());
@@ -194,7 +232,7 @@ impl Site {
                 return self.answer_from(Place::Inner(ticket), tell, site, request, reply);
             }
         }
-        self.search(site, request, reply)
+        self.search_on(site, request, reply)
     }
 
     /// The entry in a slot is not the answer as it is.
@@ -221,7 +259,7 @@ impl Site {
             Some((entry, inner)) => {
                 self.answer_instead(instead, entry, inner, site, request, reply)
             }
-            None => self.search(site, request, reply),
+            None => self.search_on(site, request, reply),
         }
     }
 
@@ -243,6 +281,7 @@ impl Site {
                 let content = Arc::clone(&self.content);
                 Outcome::Job(Job(Work::Compress { content, entry, inner, place }))
             }
+            Instead::Work => self.work(entry, site, request, reply),
             // what an alias leads to is never one
             Instead::Follow => {
                 self.refuse_with(site, request, Refusal::of(500), Box::default(), reply)
@@ -250,9 +289,31 @@ impl Site {
         }
     }
 
-    /// Not in the loop's own table: normalises the path and asks the shared cache.
+    /// Not in the loop's own table: first the rules about clients, then the shared cache.
     #[cold]
     fn search(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        // what has no normal path is refused whoever asks
+        if path::normalise(request.head.path, &mut self.path).is_ok()
+            && let Some(guard) = self.vhost(site).guard_of(&self.path)
+        {
+            let Site { content, credentials, now_ms, .. } = self;
+            if let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms) {
+                let dress = self.vhost(site).dress_of(&self.path);
+                return self.stop(stop, dress, site, request, reply);
+            }
+        }
+        self.search_on(site, request, reply)
+    }
+
+    /// For a request that may be answered: normalises the path and asks the shared cache.
+    #[cold]
+    fn search_on(
         &mut self,
         site: u32,
         request: &Request<'_>,
@@ -295,16 +356,86 @@ impl Site {
         done: Done,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let Done { entry: Some(entry), inner, refusal, .. } = done else {
-            return self.search(site, request, reply);
-        };
-        match refusal {
-            None => self.answer_with(entry, inner, site, request, reply),
-            Some(refusal) => {
+        match done.outcome {
+            job::Outcome::Loaded { entry, inner, refusal: None } => {
+                self.answer_with(entry, inner, site, request, reply)
+            }
+            job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
                 self.write_error(entry, &refusal, site, request, reply);
                 Outcome::Replied
             }
+            job::Outcome::Verified(verified) => self.verified(&verified, site, request, reply),
+            job::Outcome::Worked { entry, worked } => {
+                self.worked(&entry, worked, site, request, reply)
+            }
+            job::Outcome::Warm => self.search_on(site, request, reply),
         }
+    }
+
+    /// It is known whether the credentials are right.
+    fn verified(
+        &mut self,
+        verified: &Verified,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let realms = Arc::clone(&self.content.realms);
+        let decision = realms.take(verified, &mut self.credentials);
+        match guard::stop(decision, &realms, verified.realm()) {
+            Ok(()) => self.search_on(site, request, reply),
+            Err(stop) => {
+                let dress = self.dress_of(site, request.head);
+                self.stop(stop, dress, site, request, reply)
+            }
+        }
+    }
+
+    /// Has done what the query of the request asks for.
+    #[cold]
+    fn work(
+        &mut self,
+        entry: Arc<Entry>,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let effort = match Effort::parse(request.head.query.unwrap_or_default()) {
+            Ok(effort) => effort,
+            Err(error) => {
+                let refusal = Refusal::new(400, error.text());
+                return self.refuse_with(site, request, refusal, entry.dress.clone(), reply);
+            }
+        };
+        match self.content.workshop.enter() {
+            Some(place) => {
+                let content = self.content.number;
+                Outcome::Job(Job(Work::Perform { content, entry, effort, place }))
+            }
+            None => {
+                let refusal = Refusal::new(503, "Too much work is waiting already");
+                self.refuse_with(site, request, refusal, entry.dress.clone(), reply)
+            }
+        }
+    }
+
+    /// What the query of the request asks for is done.
+    fn worked(
+        &mut self,
+        entry: &Arc<Entry>,
+        worked: Option<Worked>,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let Some(worked) = worked else {
+            let refusal = Refusal::new(503, "There is not so much memory");
+            return self.refuse_with(site, request, refusal, entry.dress.clone(), reply);
+        };
+        let vhost = self.vhost(site);
+        reply.head(200, &worked.head(vhost.pages.is_server_named, vhost.dress(&entry.dress)));
+        Body::send_text(worked.body, entry, reply);
+        Outcome::Replied
     }
 
     /// Answers with an entry that may not be in the loop's own table yet; `inner` is what an alias

@@ -8,6 +8,7 @@ use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
 use forebay_metrics::{Counter, Local, Off};
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,6 +17,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How long a test waits for what must happen, before it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The client, if nothing else is said.
+const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A directory that is removed at the end of the test.
 pub(crate) struct Folder(PathBuf);
@@ -94,6 +98,8 @@ pub(crate) struct Client {
     pub(crate) now_ms: u64,
     /// What is asked for, with or without a port.
     pub(crate) host: &'static str,
+    /// Who asks.
+    pub(crate) client: IpAddr,
     /// What a job has brought for the next request.
     done: Option<Done>,
     metrics: Arc<Local>,
@@ -115,7 +121,17 @@ impl Client {
         let now_ms = 1_000_000;
         let now = Now { monotonic_ms: now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
-        Client { content, site, notices, now_ms, host: "a", done: None, metrics, jobs: 0 }
+        Client {
+            content,
+            site,
+            notices,
+            now_ms,
+            host: "a",
+            client: LOCAL,
+            done: None,
+            metrics,
+            jobs: 0,
+        }
     }
 
     /// Another loop over the same content.
@@ -125,7 +141,17 @@ impl Client {
         let now = Now { monotonic_ms: self.now_ms, unix_ms: 0 };
         let site = Site::new(Arc::clone(&content), Arc::clone(&metrics), now, 4096);
         let host = self.host;
-        Client { content, site, notices, now_ms: self.now_ms, host, done: None, metrics, jobs: 0 }
+        Client {
+            content,
+            site,
+            notices,
+            now_ms: self.now_ms,
+            host,
+            client: LOCAL,
+            done: None,
+            metrics,
+            jobs: 0,
+        }
     }
 
     /// Lets time pass for the loop, not for the file system.
@@ -188,7 +214,7 @@ impl Client {
         for turn in 0.. {
             assert!(turn < 8, "the same jobs again and again");
             let mut reply = Reply::new(&mut out, &date, true);
-            match self.site.process(&request, done.take(), &mut reply) {
+            match self.site.process(&request, || self.client, done.take(), &mut reply) {
                 Outcome::Replied => break,
                 Outcome::Job(job) => {
                     self.jobs += 1;
@@ -241,9 +267,20 @@ impl Client {
     /// Asks again until the answer is as expected: changes are told by another thread.
     #[track_caller]
     pub(crate) fn until(&mut self, target: &str, expected: impl Fn(&Answered) -> bool) -> Answered {
+        self.until_with(target, "", expected)
+    }
+
+    /// The same with fields.
+    #[track_caller]
+    pub(crate) fn until_with(
+        &mut self,
+        target: &str,
+        fields: &str,
+        expected: impl Fn(&Answered) -> bool,
+    ) -> Answered {
         let start = Instant::now();
         loop {
-            let answered = self.get(target);
+            let answered = self.get_with(target, fields);
             if expected(&answered) {
                 return answered;
             }

@@ -1,6 +1,7 @@
 //! One site as it is served: its settings, its root, its small pages.
 
 use crate::fields::{Dress, dress_of};
+use crate::guard::{self, Guard};
 use crate::pages::Pages;
 use crate::root::Place;
 use crate::settings::{OpenError, SiteSettings};
@@ -13,12 +14,15 @@ pub(crate) struct VirtualHost {
     pub(crate) settings: SiteSettings,
     /// `None` if it has no files.
     pub(crate) place: Option<Place>,
+    /// The number of its first realm among those of all sites.
+    first_realm: u32,
     pub(crate) pages: Pages,
 }
 
 impl VirtualHost {
     pub(crate) fn open(
         settings: &SiteSettings,
+        first_realm: u32,
         is_server_named: bool,
     ) -> Result<VirtualHost, OpenError> {
         let place = match &settings.root {
@@ -34,7 +38,18 @@ impl VirtualHost {
             }
             None => None,
         };
-        Ok(VirtualHost { settings: settings.clone(), place, pages: Pages::new(is_server_named) })
+        let mut settings = settings.clone();
+        settings.headers.splice(..0, guard::private_rules(&settings));
+        Ok(VirtualHost { settings, place, first_realm, pages: Pages::new(is_server_named) })
+    }
+
+    /// The rules about clients that are for a path; none are for the key of an
+    /// [`Inner`](crate::entry::Inner), which is asked for by those who passed.
+    #[inline]
+    pub(crate) fn guard_of(&self, path: &[u8]) -> Option<Box<Guard>> {
+        let has_rules = !self.settings.auth.is_empty() || !self.settings.access.is_empty();
+        let is_path = path.first() == Some(&b'/');
+        (has_rules && is_path).then(|| Guard::of(&self.settings, self.first_realm, path)).flatten()
     }
 
     /// The header rules with these numbers.

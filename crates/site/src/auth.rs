@@ -1,0 +1,255 @@
+//! Who may pass: HTTP Basic authentication (RFC 7617).
+//!
+//! Verifying a password takes tens of milliseconds of CPU time, which is what makes a stolen hash
+//! hard to guess from. So it is a job for a helper thread, and its outcome is remembered.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `users` | who is in a realm, and the file that says so |
+//! | `verdict` | what was found out about credentials |
+//! | `crowd` | how many may be verified at once |
+
+mod crowd;
+mod users;
+mod verdict;
+
+pub use users::UsersError;
+pub(crate) use verdict::Own;
+
+use crate::rules::{Auth, Realm as RealmName};
+use base64ct::{Base64, Encoding};
+use crowd::{Crowd, Seat};
+use foldhash::fast::FixedState;
+use forebay_http::head::{Head, Name};
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use users::Users;
+use verdict::{Shared, Tag, Tagger, Verdict};
+
+/// Credentials longer than this, decoded or not, are nobody's.
+const MOST_CREDENTIALS_BYTES: usize = 4096;
+
+/// One realm: what its clients are told, and who they may be.
+#[derive(Debug)]
+struct Realm {
+    /// The value of `WWW-Authenticate`.
+    challenge: Box<[u8]>,
+    users: Users,
+}
+
+/// All realms of all sites. A realm is named by its number.
+pub(crate) struct Realms {
+    realms: Vec<Realm>,
+    tagger: Tagger,
+    shared: Shared,
+    crowd: Arc<Crowd>,
+    /// One thread at a time reads the files.
+    looking: Mutex<()>,
+}
+
+/// What is to be done with a request for something protected.
+pub(crate) enum Decision {
+    /// It may pass.
+    Pass,
+    /// 401: it has no credentials, or wrong ones.
+    Refuse,
+    /// 500: nobody can be verified, because the file of users cannot be read.
+    Broken,
+    /// 429: too many credentials of one client are being verified already; 503: of all clients.
+    Crowded(u16),
+    /// Its credentials must be verified first.
+    Verify(Verification),
+}
+
+/// A job: credentials to be verified.
+pub(crate) struct Verification {
+    realms: Arc<Realms>,
+    realm: u32,
+    tag: Tag,
+    name: Box<[u8]>,
+    password: Box<[u8]>,
+    asked_ms: u64,
+    /// Given back when the job is done or dropped.
+    _seat: Seat,
+}
+
+/// What came of a [`Verification`].
+pub(crate) struct Verified {
+    realm: u32,
+    tag: Tag,
+    /// `None` if the users could not be read.
+    verdict: Option<Verdict>,
+}
+
+impl Realms {
+    /// Their numbers are places in `rules`. Nobody passes a realm with a file before the first
+    /// [`look`](Realms::look).
+    ///
+    /// # Errors
+    /// If the kernel has no randomness.
+    pub(crate) fn new<'r>(
+        rules: impl Iterator<Item = &'r Auth>,
+    ) -> Result<Realms, getrandom::Error> {
+        let realms = rules.map(|rule| Realm {
+            challenge: challenge(&rule.realm),
+            users: Users::new(rule.users.clone(), rule.file.clone()),
+        });
+        Ok(Realms {
+            realms: realms.collect(),
+            tagger: Tagger::new()?,
+            shared: Shared::new(),
+            crowd: Arc::default(),
+            looking: Mutex::default(),
+        })
+    }
+
+    /// Reads the files that changed. Returns what is wrong with them. May block.
+    pub(crate) fn look(&self) -> Vec<(PathBuf, UsersError)> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut errors = Vec::new();
+        for users in self.realms.iter().map(|realm| &realm.users) {
+            let Some(file) = users.file() else { continue };
+            errors.extend(users.look().into_iter().map(|error| (file.to_owned(), error)));
+        }
+        errors
+    }
+
+    /// The value of `WWW-Authenticate` for a 401.
+    pub(crate) fn challenge(&self, realm: u32) -> &[u8] {
+        self.realm(realm).map_or(&[], |realm| &realm.challenge)
+    }
+
+    fn realm(&self, realm: u32) -> Option<&Realm> {
+        self.realms.get(realm as usize)
+    }
+
+    /// Whether the request may pass. No lock and no allocation if its credentials are in the
+    /// loop's own table.
+    #[inline]
+    pub(crate) fn decide(
+        self: &Arc<Realms>,
+        number: u32,
+        head: &Head<'_>,
+        own: &mut Own,
+        now_ms: u64,
+        client: IpAddr,
+    ) -> Decision {
+        let Some(realm) = self.realm(number) else { return Decision::Broken };
+        let generation = realm.users.generation();
+        if realm.users.is_unreadable() {
+            return Decision::Broken;
+        }
+        let Some(credentials) = credentials(head) else { return Decision::Refuse };
+        let tag = self.tagger.tag(number, credentials);
+        if let Some(verdict) = own.get(&tag, generation, now_ms) {
+            return pass(verdict.passes);
+        }
+        if let Some(verdict) = self.shared.get(&tag, generation, now_ms) {
+            own.put(tag, verdict);
+            return pass(verdict.passes);
+        }
+        self.verification(number, tag, credentials, now_ms, client)
+    }
+
+    #[cold]
+    fn verification(
+        self: &Arc<Realms>,
+        realm: u32,
+        tag: Tag,
+        credentials: &[u8],
+        asked_ms: u64,
+        client: IpAddr,
+    ) -> Decision {
+        let Some([name, password]) = decode(credentials) else { return Decision::Refuse };
+        let seat = match self.crowd.seat(client) {
+            Ok(seat) => seat,
+            Err(status) => return Decision::Crowded(status),
+        };
+        let realms = Arc::clone(self);
+        Decision::Verify(Verification { realms, realm, tag, name, password, asked_ms, _seat: seat })
+    }
+
+    /// Takes the outcome into the loop's own table, and says what it means.
+    pub(crate) fn take(&self, verified: &Verified, own: &mut Own) -> Decision {
+        let Some(verdict) = verified.verdict else { return Decision::Broken };
+        own.put(verified.tag, verdict);
+        pass(verdict.passes)
+    }
+}
+
+fn pass(passes: bool) -> Decision {
+    if passes { Decision::Pass } else { Decision::Refuse }
+}
+
+impl Verification {
+    /// Verifies the credentials, unless another job has done so meanwhile.
+    pub(crate) fn run(self) -> Verified {
+        let Verification { realms, realm, tag, name, password, asked_ms, .. } = &self;
+        let verdict = realms.realm(*realm).and_then(|at| {
+            // before the users are asked: a change after this makes the verdict void
+            let generation = at.users.generation();
+            if let Some(verdict) = realms.shared.get(tag, generation, *asked_ms) {
+                return Some(verdict);
+            }
+            let turn = realms.crowd.turn();
+            let passes = at.users.verify(name, password)?;
+            drop(turn);
+            let verdict = Verdict::new(passes, generation, *asked_ms);
+            realms.shared.put(*tag, verdict);
+            Some(verdict)
+        });
+        Verified { realm: *realm, tag: *tag, verdict }
+    }
+
+    /// One user's passwords are tried one after another, and all users share a few lanes: whoever
+    /// guesses cannot occupy all helpers.
+    pub(crate) fn lane(&self) -> u64 {
+        let hasher = FixedState::default();
+        let user = hasher.hash_one((self.realm, &self.name));
+        hasher.hash_one(("verify", user % crowd::lanes()))
+    }
+}
+
+impl Verified {
+    /// The realm they are for.
+    pub(crate) fn realm(&self) -> u32 {
+        self.realm
+    }
+}
+
+/// What asks for credentials (RFC 7617 §2, §2.1).
+fn challenge(name: &RealmName) -> Box<[u8]> {
+    // it has neither quotes nor backslashes
+    format!("Basic realm=\"{name}\", charset=\"UTF-8\"").into_bytes().into_boxed_slice()
+}
+
+/// What stands behind `Basic` in the only `Authorization` line, still encoded.
+#[inline]
+fn credentials<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    if !head.has(Name::Authorization) {
+        return None;
+    }
+    let mut lines = head.values(Name::Authorization);
+    let (line, None) = (lines.next()?, lines.next()) else { return None };
+    let (scheme, credentials) = line.split_at_checked(6)?;
+    let is_basic = scheme[..5].eq_ignore_ascii_case(b"basic") && scheme[5] == b' ';
+    let credentials = credentials.trim_ascii();
+    (is_basic && credentials.len() <= MOST_CREDENTIALS_BYTES).then_some(credentials)
+}
+
+/// Name and password. `None` if they are no such thing (RFC 7617 §2): not base64, without a
+/// colon, with a control character.
+fn decode(credentials: &[u8]) -> Option<[Box<[u8]>; 2]> {
+    let text = std::str::from_utf8(credentials).ok()?;
+    let pair = Base64::decode_vec(text).ok()?;
+    if pair.iter().any(u8::is_ascii_control) {
+        return None;
+    }
+    let colon = pair.iter().position(|&byte| byte == b':')?;
+    Some([pair[..colon].into(), pair[colon + 1..].into()])
+}
+
+#[cfg(test)]
+mod tests;

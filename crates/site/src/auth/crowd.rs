@@ -1,0 +1,161 @@
+//! How many credentials may wait to be verified: so few that those who guess passwords hold
+//! neither all helpers nor a long queue.
+
+use crate::job::cores;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Of one client, an IPv4 address or an IPv6 /64.
+const MOST_OF_CLIENT: u32 = 8;
+/// Of all. With 20 ms each and four lanes the last one waits five seconds.
+const MOST: u32 = 1024;
+
+/// How many may be verified at a time: as many as there are cores, but at most four.
+pub(super) fn lanes() -> u64 {
+    cores().min(4)
+}
+
+/// Everybody who waits for a verdict. Locked for a look at a table, never while a password is
+/// verified.
+#[derive(Debug, Default)]
+pub(super) struct Crowd {
+    waiting: Mutex<Waiting>,
+    left: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    clients: HashMap<IpAddr, u32>,
+    all: u32,
+    /// Those whose turn it is.
+    verified: u64,
+}
+
+/// One password is verified.
+#[derive(Debug)]
+pub(super) struct Turn<'c>(&'c Crowd);
+
+/// A place in the crowd.
+#[derive(Debug)]
+pub(super) struct Seat {
+    crowd: Arc<Crowd>,
+    client: IpAddr,
+}
+
+impl Crowd {
+    /// A place for one more request of a client. It comes back when it is dropped.
+    ///
+    /// # Errors
+    /// The status to refuse it with: 429 if the client has too many, 503 if all together have.
+    pub(super) fn seat(self: &Arc<Crowd>, client: IpAddr) -> Result<Seat, u16> {
+        let client = network(client);
+        let mut waiting = self.lock();
+        if waiting.all >= MOST {
+            return Err(503);
+        }
+        let mine = waiting.clients.entry(client).or_default();
+        if *mine >= MOST_OF_CLIENT {
+            return Err(429);
+        }
+        *mine += 1;
+        waiting.all += 1;
+        drop(waiting);
+        Ok(Seat { crowd: Arc::clone(self), client })
+    }
+
+    /// Waits until fewer than [`lanes`] are verified: in engines whose threads do their jobs
+    /// themselves there are no lanes, and each password may take much memory.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        let is_full = |waiting: &mut Waiting| waiting.verified >= lanes();
+        let waiting = self.left.wait_while(self.lock(), is_full);
+        waiting.unwrap_or_else(PoisonError::into_inner).verified += 1;
+        Turn(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.lock().verified -= 1;
+        self.0.left.notify_one();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut waiting = self.crowd.lock();
+        waiting.all -= 1;
+        if let Some(mine) = waiting.clients.get_mut(&self.client) {
+            *mine -= 1;
+            if *mine == 0 {
+                waiting.clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// The client as clients are counted.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_has_few_seats_and_all_have_many() {
+        let crowd = Arc::new(Crowd::default());
+        let client = |n: u32| IpAddr::from(n.to_be_bytes());
+        let mut seats: Vec<_> =
+            (0..MOST_OF_CLIENT).map(|_| crowd.seat(client(1)).unwrap()).collect();
+        assert_eq!(crowd.seat(client(1)).unwrap_err(), 429);
+        seats.pop();
+        seats.push(crowd.seat(client(1)).unwrap());
+        while seats.len() < MOST as usize {
+            seats.push(crowd.seat(client(1000 + seats.len() as u32)).unwrap());
+        }
+        assert_eq!(crowd.seat(client(2)).unwrap_err(), 503);
+        drop(seats);
+        let waiting = crowd.lock();
+        assert!(waiting.clients.is_empty() && waiting.all == 0);
+    }
+
+    #[test]
+    fn so_many_are_verified_at_a_time() {
+        let crowd = Crowd::default();
+        let most = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    let _turn = crowd.turn();
+                    most.fetch_max(crowd.lock().verified, std::sync::atomic::Ordering::Relaxed);
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                });
+            }
+        });
+        assert!((1..=lanes()).contains(&most.into_inner()));
+        assert_eq!(crowd.lock().verified, 0);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_client() {
+        let crowd = Arc::new(Crowd::default());
+        let seats: Vec<_> = (0..MOST_OF_CLIENT)
+            .map(|n| crowd.seat(format!("2001:db8::{n}").parse().unwrap()).unwrap())
+            .collect();
+        assert_eq!(crowd.seat("2001:db8::ffff".parse().unwrap()).unwrap_err(), 429);
+        assert!(crowd.seat("2001:db8:0:1::".parse().unwrap()).is_ok());
+        drop(seats);
+    }
+}

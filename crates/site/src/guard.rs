@@ -1,0 +1,216 @@
+//! Which rules about clients concern a path, and whether a request passes them.
+//!
+//! Which rules concern a path is decided when its entry is made. So a hit on a path without such
+//! rules costs a look at an empty field, and one with rules a comparison of addresses.
+
+use crate::auth::{Decision, Own, Realms, Verification};
+use crate::content::Content;
+use crate::pages::Refusal;
+use crate::rules::{FieldName, FieldValue, HeaderRule};
+use crate::settings::SiteSettings;
+use forebay_conn::Request;
+use forebay_http::head::Head;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What a client refused for too many credentials is told to wait, in seconds.
+const RETRY_S: &[u8] = b"1";
+
+/// The rules of a site that concern one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    /// The access rules, by their places in the settings.
+    access: Box<[u16]>,
+    /// The realm the path is in, by its number among those of all sites.
+    realm: Option<u32>,
+}
+
+/// What comes before an answer.
+pub(crate) enum Stop {
+    /// The client is refused.
+    Refuse(Refusal),
+    /// Its credentials must be verified.
+    Verify(Verification),
+}
+
+impl Guard {
+    /// `None` if no rule concerns the path. The realms of the site are numbered from `first_realm`
+    /// on.
+    pub(crate) fn of(site: &SiteSettings, first_realm: u32, path: &[u8]) -> Option<Box<Guard>> {
+        let access = (0..=u16::MAX).zip(&site.access).filter(|(_, rule)| rule.path.matches(path));
+        let access: Box<[u16]> = access.map(|(number, _)| number).collect();
+        let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| rule.path.matches(path));
+        let realm = realm.map(|(number, _)| number);
+        let is_needed = realm.is_some() || !access.is_empty();
+        is_needed.then(|| Box::new(Guard { access, realm }))
+    }
+
+    /// Whether a request for the path may be answered: the address first, as it costs nothing.
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        content: &Content,
+        site: u32,
+        request: &Request<'_>,
+        client: impl FnOnce() -> IpAddr,
+        own: &mut Own,
+        now_ms: u64,
+    ) -> Result<(), Stop> {
+        let vhost = &content.vhosts[site as usize];
+        self.check_with(&vhost.settings, &content.realms, request.head, client(), own, now_ms)
+    }
+
+    #[inline]
+    fn check_with(
+        &self,
+        site: &SiteSettings,
+        realms: &Arc<Realms>,
+        head: &Head<'_>,
+        client: IpAddr,
+        own: &mut Own,
+        now_ms: u64,
+    ) -> Result<(), Stop> {
+        let rules = self.access.iter().filter_map(|number| site.access.get(usize::from(*number)));
+        if !rules.into_iter().all(|rule| rule.admits(client)) {
+            let text = "This is not for clients with your address";
+            return Err(Stop::Refuse(Refusal::new(403, text)));
+        }
+        match self.realm {
+            None => Ok(()),
+            Some(realm) => stop(realms.decide(realm, head, own, now_ms, client), realms, realm),
+        }
+    }
+}
+
+/// What is answered instead, if anything.
+pub(crate) fn stop(decision: Decision, realms: &Realms, realm: u32) -> Result<(), Stop> {
+    let (status, text) = match decision {
+        Decision::Pass => return Ok(()),
+        Decision::Verify(verification) => return Err(Stop::Verify(verification)),
+        Decision::Refuse => (401, "A name and a password are needed here"),
+        Decision::Broken => (500, "Nobody can be let in, because nobody is known"),
+        Decision::Crowded(status) => (status, "Too many passwords are being checked"),
+    };
+    let mut refusal = Refusal::new(status, text);
+    match status {
+        401 => refusal.fields.push(("WWW-Authenticate", realms.challenge(realm).to_vec())),
+        429 | 503 => refusal.fields.push(("Retry-After", RETRY_S.to_vec())),
+        _ => {}
+    }
+    Err(Stop::Refuse(refusal))
+}
+
+/// What is protected is for one person: a header rule for each realm, before all others, so that
+/// the operator's rules have the last word. What `cache_control` says besides stays.
+pub(crate) fn private_rules(site: &SiteSettings) -> Vec<HeaderRule> {
+    let said = site.cache_control.as_deref().unwrap_or_default();
+    let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());
+    let decided = ["private", "public", "no-store", "s-maxage"];
+    let is_decided = |at: &str| decided.iter().any(|known| at.eq_ignore_ascii_case(known));
+    if directives().any(is_decided) {
+        return Vec::new();
+    }
+    let value = if said.is_empty() { "private".to_owned() } else { format!("private, {said}") };
+    let rule = |path| {
+        let name = FieldName::parse("Cache-Control").ok()?;
+        let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
+        HeaderRule::new(Some(path), None, vec![(name, value)], Vec::new()).ok()
+    };
+    site.auth.iter().filter_map(|auth| rule(auth.path.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{Access, Auth, Network, Pattern, Realm};
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
+        let networks =
+            |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
+        Access { path: pattern(path), allow: networks(allow), deny: networks(deny) }
+    }
+
+    fn auth(path: &str) -> Auth {
+        Auth { path: pattern(path), realm: Realm::default(), users: Vec::new(), file: None }
+    }
+
+    #[test]
+    fn the_rules_of_a_path_are_all_for_access_and_the_first_for_auth() {
+        let site = SiteSettings {
+            access: vec![access("*", &[], &[]), access("/a/*", &[], &[]), access("*.x", &[], &[])],
+            auth: vec![auth("/b/*"), auth("/a/b/*"), auth("/a/*")],
+            ..SiteSettings::default()
+        };
+        for (path, numbers, realm) in [
+            ("/", &[0][..], None),
+            ("/a/b/c", &[0, 1], Some(11)),
+            ("/a/c.x", &[0, 1, 2], Some(12)),
+            ("/b/", &[0], Some(10)),
+            ("/b", &[0], None),
+        ] {
+            let guard = *Guard::of(&site, 10, path.as_bytes()).unwrap();
+            assert_eq!((&*guard.access, guard.realm), (numbers, realm), "{path}");
+        }
+        assert_eq!(Guard::of(&SiteSettings::default(), 0, b"/"), None);
+    }
+
+    #[test]
+    fn every_rule_must_admit() {
+        let site = SiteSettings {
+            access: vec![
+                access("*", &[], &["192.0.2.0/24"]),
+                access("/in/*", &["10.0.0.0/8"], &[]),
+            ],
+            ..SiteSettings::default()
+        };
+        let realms = Arc::new(Realms::new(std::iter::empty()).unwrap());
+        for (path, client, expected) in [
+            ("/", "192.0.2.1", Some(403)),
+            ("/", "10.0.0.1", None),
+            ("/", "8.8.8.8", None),
+            ("/in/", "8.8.8.8", Some(403)),
+            ("/in/", "10.0.0.1", None),
+            ("/in/", "::ffff:10.0.0.1", None),
+            ("/in/", "192.0.2.1", Some(403)),
+        ] {
+            let guard = Guard::of(&site, 0, path.as_bytes()).unwrap();
+            let client = client.parse().unwrap();
+            let mut own = Own::default();
+            let check =
+                |head: &Head<'_>| guard.check_with(&site, &realms, head, client, &mut own, 0);
+            let status = match crate::testing::with_head("", check) {
+                Ok(()) => None,
+                Err(Stop::Refuse(refusal)) => Some(refusal.status),
+                Err(Stop::Verify(_)) => panic!("there is no realm"),
+            };
+            assert_eq!(status, expected, "{path} {client}");
+        }
+    }
+
+    #[test]
+    fn what_is_protected_is_private_unless_set_otherwise() {
+        let value = |cache_control: Option<&str>| {
+            let site = SiteSettings {
+                cache_control: cache_control.map(str::to_owned),
+                auth: vec![auth("/a/*")],
+                ..SiteSettings::default()
+            };
+            let rules = private_rules(&site);
+            rules.first().map(|rule| rule.set()[0].1.as_str().to_owned())
+        };
+        for (said, expected) in [
+            (None, Some("private")),
+            (Some("no-cache"), Some("private, no-cache")),
+            (Some("max-age=60"), Some("private, max-age=60")),
+            (Some("max-age=60, Public"), None),
+            (Some("no-store"), None),
+            (Some("s-maxage=9"), None),
+        ] {
+            assert_eq!(value(said).as_deref(), expected, "{said:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Text is compressed on demand: what clients get, and what it costs them once.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::Answer;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{ENGINES, Options};
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const BROWSER: &str = "gzip, deflate, br, zstd";
+
+fn text(word: &str) -> String {
+    (0..400).map(|n| format!("<p>Line {n} of a page about {word}, dams and basins.\n")).collect()
+}
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("site/page.html", text("rivers"));
+    folder
+}
+
+fn serve(folder: &Folder, engine: &str, config: &str) -> Served {
+    Served::with(Options::new(folder.join("site")).engine(engine).config(config))
+}
+
+fn get(served: &Served, path: &str, accepted: &str) -> Answer {
+    let mut client = served.client();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {accepted}\r\n\r\n");
+    client.stream().write_all(request.as_bytes()).unwrap();
+    client.answer().unwrap()
+}
+
+/// By the program that everybody has, so that it is somebody else's word.
+fn gunzip(body: &[u8]) -> Vec<u8> {
+    let mut command = Command::new("gzip");
+    let command = command.args(["-d", "-c"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(body).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+#[test]
+fn each_client_gets_what_it_likes_best() {
+    let folder = site();
+    for engine in ENGINES {
+        let served = serve(&folder, engine, "");
+        let plain = get(&served, "/page.html", "identity");
+        assert_eq!(plain.body, text("rivers").as_bytes());
+        let mut tags = vec![plain.field("ETag").unwrap().to_owned()];
+        for (accepted, coding) in
+            [("gzip", "gzip"), ("zstd, gzip", "zstd"), (BROWSER, "br"), ("br;q=0.1, gzip", "gzip")]
+        {
+            let answer = get(&served, "/page.html", accepted);
+            assert_eq!(answer.field("Content-Encoding"), Some(coding), "{engine} {accepted}");
+            assert_eq!(answer.field("Vary"), Some("Accept-Encoding"));
+            assert!(answer.body.len() * 4 < plain.body.len());
+            if coding == "gzip" {
+                assert_eq!(gunzip(&answer.body), plain.body);
+            }
+            tags.push(answer.field("ETag").unwrap().to_owned());
+        }
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), 4, "one for each coding: {tags:?}");
+    }
+}
+
+/// Twenty clients at once, and twenty after them: the file is loaded once and compressed once, and
+/// the others wait for that. What was made counts in the cache.
+#[test]
+fn it_is_made_once() {
+    let folder = site();
+    let served = serve(&folder, ENGINES[0], "");
+    let before = get(&served, "/page.html", "identity");
+    let bytes = served.metric("forebay_cache_bytes");
+    let mut clients: Vec<_> = (0..20).map(|_| served.client()).collect();
+    for _ in 0..2 {
+        for client in &mut clients {
+            let request =
+                format!("GET /page.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {BROWSER}\r\n\r\n");
+            client.stream().write_all(request.as_bytes()).unwrap();
+        }
+        let answers: Vec<_> = clients.iter_mut().map(|client| client.answer().unwrap()).collect();
+        assert!(answers.iter().all(|answer| answer.head == answers[0].head));
+        assert!(answers.iter().all(|answer| answer.body == answers[0].body));
+        assert!(answers[0].body.len() < before.body.len());
+        let grown = served.metric("forebay_cache_bytes") - bytes;
+        let once = answers[0].body.len() as u64;
+        assert!((once..once + 1000).contains(&grown), "{grown} for {once}");
+    }
+    let jobs = served.metric("forebay_jobs_total");
+    get(&served, "/page.html", BROWSER);
+    assert_eq!(served.metric("forebay_jobs_total"), jobs, "a hit needs no job");
+}
+
+#[test]
+fn it_changes_with_the_file() {
+    let folder = site();
+    let served = serve(&folder, ENGINES[0], "");
+    let first = get(&served, "/page.html", "gzip");
+    fs::write(folder.join("new"), text("lakes")).unwrap();
+    fs::rename(folder.join("new"), folder.join("site/page.html")).unwrap();
+    let is_new = || gunzip(&get(&served, "/page.html", "gzip").body) == text("lakes").as_bytes();
+    assert!(soon(PATIENCE, is_new));
+    assert_ne!(get(&served, "/page.html", "gzip").field("ETag"), first.field("ETag"));
+}
+
+#[test]
+fn a_precompressed_file_goes_first_and_it_can_be_off() {
+    let folder = site();
+    folder.write("site/page.html.gz", "precompressed");
+    let served = serve(&folder, ENGINES[0], "");
+    assert_eq!(get(&served, "/page.html", BROWSER).body, b"precompressed");
+    assert_eq!(get(&served, "/page.html", "br").field("Content-Encoding"), Some("br"));
+    let folder = site();
+    for config in ["compress = []", "cache.bytes = \"0B\""] {
+        let answer = get(&serve(&folder, ENGINES[0], config), "/page.html", BROWSER);
+        assert_eq!(answer.status, 200);
+        assert_eq!((answer.field("Content-Encoding"), answer.field("Vary")), (None, None));
+        assert_eq!(answer.body, text("rivers").as_bytes());
+    }
+    let gzip = serve(&folder, ENGINES[0], "compress = [\"gzip\"]");
+    assert_eq!(get(&gzip, "/page.html", BROWSER).field("Content-Encoding"), Some("gzip"));
+}

@@ -1,0 +1,108 @@
+//! The handler `work`: it costs what the query says, on a helper and never on a loop.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::{Answer, Client};
+use forebay_tests::faults::process::{processor_time, resident_kib};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{ENGINES, Options};
+use std::io::Write;
+use std::time::Duration;
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("site/index.html", "index");
+    folder
+}
+
+fn serve(folder: &Folder, engine: &str, config: &str) -> Served {
+    let config = format!("{config}\n[[work]]\npath = \"/work\"");
+    Served::with(Options::new(folder.join("site")).engine(engine).config(&config))
+}
+
+/// A busy machine has little CPU time to give.
+fn client(served: &Served) -> Client {
+    served.client().patience(Duration::from_secs(60))
+}
+
+fn get(served: &Served, path: &str) -> Answer {
+    client(served).get(path).unwrap()
+}
+
+#[test]
+fn it_answers_with_what_the_query_says() {
+    let folder = site();
+    for engine in ENGINES {
+        let served = serve(&folder, engine, "");
+        for bytes in [0, 1, 4096, 16 << 10, (16 << 10) + 1, 3 << 20] {
+            let answer = get(&served, &format!("/work?out={bytes}"));
+            assert_eq!((answer.status, answer.body.len()), (200, bytes), "{engine}");
+            assert_eq!(answer.field("Cache-Control"), Some("no-store"));
+        }
+        let mut client = served.client();
+        client.stream().write_all(b"HEAD /work?out=1MiB HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert!(client.head().unwrap().contains("Content-Length: 1048576\r\n"));
+        assert_eq!(client.get("/").unwrap().body, b"index", "the connection goes on");
+        let wrong = get(&served, "/work?cpu=11s");
+        assert_eq!(wrong.status, 400);
+        let text = String::from_utf8(wrong.body).unwrap();
+        assert!(text.contains("cpu is at most 10s"), "{text}");
+    }
+}
+
+/// The process's own clock for CPU time says the same as the answer.
+#[test]
+fn it_burns_as_much_cpu_time_as_it_says() {
+    let folder = site();
+    let served = serve(&folder, ENGINES[0], "");
+    get(&served, "/work");
+    let before = processor_time(served.pid());
+    let answer = get(&served, "/work?cpu=500ms");
+    let used = processor_time(served.pid()) - before;
+    let said = answer.field("Server-Timing").unwrap();
+    let said_ms: f64 = said.strip_prefix("cpu;dur=").unwrap().parse().unwrap();
+    assert!((500.0..510.0).contains(&said_ms), "{said}");
+    // its clock counts in hundredths of a second
+    assert!((490..600).contains(&used.as_millis()), "{used:?}");
+}
+
+#[test]
+fn it_touches_as_much_memory_as_it_says() {
+    let folder = site();
+    let served = serve(&folder, ENGINES[0], "");
+    get(&served, "/work");
+    let before = resident_kib(served.pid());
+    let mut client = client(&served);
+    assert!(client.ask("/work?cpu=2s&mem=200MiB"));
+    let grown = || resident_kib(served.pid()).saturating_sub(before) >= 190 << 10;
+    assert!(soon(PATIENCE, grown), "{before} KiB before, {} now", resident_kib(served.pid()));
+    assert_eq!(client.answer().unwrap().status, 200);
+    assert!(soon(PATIENCE, || !grown()), "and gives it back");
+}
+
+/// With one loop and as many helpers as jobs: all run at once (a helper that has nothing to do stays
+/// for ten seconds, so they can be counted), and the loop answers meanwhile.
+#[test]
+fn it_never_holds_the_loop_and_as_many_run_as_there_are_helpers() {
+    let folder = site();
+    let config = "helpers.threads = 12\n[[work]]\npath = \"/work\"";
+    let options = Options { workers: 1, ..Options::new(folder.join("site")) };
+    let served = Served::with(options.config(config));
+    let mut at_work: Vec<Client> = (0..12).map(|_| client(&served)).collect();
+    for client in &mut at_work {
+        assert!(client.ask("/work?cpu=200ms"));
+    }
+    assert!(soon(PATIENCE, || served.metric("forebay_helper_threads") == 12), "all at once");
+    assert_eq!(get(&served, "/work?cpu=11s").status, 400, "the loop answers");
+    for client in &mut at_work {
+        assert_eq!(client.answer().unwrap().status, 200);
+    }
+}
+
+#[test]
+fn it_is_off_unless_configured() {
+    let folder = site();
+    let served = Served::with(Options::new(folder.join("site")).config("hidden = false"));
+    assert_eq!(get(&served, "/work?cpu=1ms").status, 404);
+}
