@@ -40,7 +40,10 @@ fn serve(folder: &std::path::Path, count: usize) -> Result<(), Failure> {
     }
     // Young files are loaded again when their tags can be strong; let them grow old first.
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let content = Content::open(Settings::new(folder), |notice| eprintln!("{notice}"))?;
+    let mut settings = Settings::new(folder);
+    // whole files are to be sent, and these texts would be compressed
+    settings.sites.iter_mut().for_each(|site| site.compress.clear());
+    let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
     let mut site = Site::new(content, Arc::default(), Now { monotonic_ms: 1, unix_ms: 1 }, 4096);
     for few in [1, 16, FILES] {
         let requests = &requests[..few];
