@@ -139,8 +139,11 @@ impl Draft {
     /// No log is where clients could read it, and none is written in two ways.
     fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
+        // with several sites, the top level's log has what belongs to none
+        let top = (self.sites.len() > 1).then(|| (At::default(), &self.site));
         let mut known: Vec<(&Path, LogFormat, At)> = Vec::new();
-        for (path, site) in &sites {
+        let mut told: HashSet<&Path> = HashSet::new();
+        for (path, site) in top.iter().chain(&sites) {
             let Access::File(log) = &site.log.access else { continue };
             let at = path.child("log.access");
             let served = sites.iter().find_map(|(path, site)| {
@@ -148,8 +151,10 @@ impl Draft {
                 is_within(log, root).then(|| (root, path.child("root")))
             });
             if let Some((root, first)) = served {
-                let (path, root) = (log.clone(), root.clone());
-                wrong.push((at, Wrong::LogServed { path, root, place: find(&first.exact) }));
+                if told.insert(log) {
+                    let (path, root) = (log.clone(), root.clone());
+                    wrong.push((at, Wrong::LogServed { path, root, place: find(&first.exact) }));
+                }
                 continue;
             }
             match known.iter().find(|(other, ..)| other == log) {
