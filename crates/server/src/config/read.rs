@@ -8,7 +8,7 @@ use super::draft::{self, Draft};
 use super::problem::{Problem, Wrong};
 use super::table::{Items, Preset, Section, Setting, in_range};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use toml_edit::{Document, Item, Key, Table, TableLike, Value as Toml};
 
@@ -51,6 +51,8 @@ pub struct Reader<'t> {
     text: &'t str,
     file: &'t str,
     places: Places,
+    /// What unknown keys were probably meant to be, by [`Path::exact`].
+    meant: HashSet<String>,
     problems: Vec<Problem>,
     is_toml: bool,
 }
@@ -58,7 +60,8 @@ pub struct Reader<'t> {
 impl<'t> Reader<'t> {
     /// For a text; `file` is its name for messages.
     pub fn new(text: &'t str, file: &'t str) -> Reader<'t> {
-        Reader { text, file, places: Places::new(), problems: Vec::new(), is_toml: true }
+        let (places, meant) = (Places::new(), HashSet::new());
+        Reader { text, file, places, meant, problems: Vec::new(), is_toml: true }
     }
 
     /// Reads the whole text. Of a text that is not TOML only the first place where it is not is
@@ -104,8 +107,8 @@ impl<'t> Reader<'t> {
         self.span(exact).map(|span| place(self.text, span.start))
     }
 
-    /// Whether the text says something about a setting, be it wrong; or about what makes it
-    /// unnecessary.
+    /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
+    /// it unnecessary.
     pub fn has(&self, path: &Path) -> bool {
         let says = |exact: &str| self.own_or_inherited(exact).is_some();
         let instead = match path.exact.strip_suffix("root") {
@@ -113,7 +116,7 @@ impl<'t> Reader<'t> {
             Some(site) => says(&format!("{site}redirect")) || says(&format!("{site}work")),
             None => false,
         };
-        instead || says(&path.exact)
+        instead || says(&path.exact) || self.meant.contains(&path.exact)
     }
 
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
@@ -225,9 +228,10 @@ impl<'t> Reader<'t> {
         let mut section = T::preset();
         self.fill(&mut section, path, table);
         for setting in T::SETTINGS {
-            if setting.preset == Preset::Required && table.get(setting.key).is_none() {
+            let at = path.child(setting.key);
+            if setting.preset == Preset::Required && !self.has(&at) {
                 let example = format!("{} = {}", setting.key, setting.example);
-                self.note_at(&path.child(setting.key), Wrong::Missing { example });
+                self.note_at(&at, Wrong::Missing { example });
             }
         }
         (self.problems.len() == before).then_some(section)
@@ -294,6 +298,9 @@ impl<'t> Reader<'t> {
             Some(home) if !parent.shown.is_empty() => Wrong::Misplaced { home },
             _ => Wrong::Unknown { near: draft::similar(&parent.shown, key.get()) },
         };
+        if let Wrong::Unknown { near: Some(near) } = &wrong {
+            self.meant.insert(parent.child(near).exact);
+        }
         self.note(&parent.key(key).shown, at, wrong);
     }
 
