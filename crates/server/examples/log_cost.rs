@@ -1,0 +1,61 @@
+//! What recording one answer costs its loop, by format: `cargo run --release -p forebay-server
+//! --example log_cost [common|combined|json|off] [LINES]`. The lines go to `/dev/null`; for
+//! instructions run it under `valgrind --tool=callgrind --toggle-collect='log_cost::record'`.
+
+use forebay_conn::{Peer, Request, Stages};
+use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_server::config::{self, Access, LogFormat};
+use forebay_server::log::{Entry, LogSettings, Logger, Logs};
+use std::sync::Arc;
+use std::time::Duration;
+
+const REQUEST: &[u8] = b"GET /assets/app.3f9c.js?v=12 HTTP/1.1\r\nHost: www.example.org\r\n\
+    Referer: https://www.example.org/index.html\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; \
+    rv:128.0) Gecko/20100101 Firefox/128.0\r\nAccept: */*\r\n\r\n";
+
+#[inline(never)]
+fn record(logger: &mut Logger, request: &Request<'_>) {
+    let complete_ns = logger.tick();
+    let entry = Entry {
+        site: Some(0),
+        client: request.peer.address().ip(),
+        via_proxy: false,
+        request: Some(request),
+        status: 200,
+        stages: Stages { begun_ns: complete_ns, complete_ns },
+    };
+    let line = logger.line(&entry);
+    logger.log(line, 1024);
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let word = arguments.next().unwrap_or_else(|| "combined".to_owned());
+    let count: u32 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
+    let format = match word.as_str() {
+        "json" => LogFormat::Json,
+        "common" => LogFormat::Common,
+        _ => LogFormat::Combined,
+    };
+    let access = if word == "off" { Access::Off } else { Access::File("/dev/null".into()) };
+    let site = LogSettings { site: "www".to_owned(), access, format };
+    let logs = match Logs::open(&config::Log::default(), &[site], None) {
+        Ok(logs) => logs,
+        Err(error) => return eprintln!("{error}"),
+    };
+    let mut logger = logs.logger(Arc::default());
+    let mut room = Lines::new();
+    let Ok(Parsed::Complete(head)) = Head::parse(REQUEST, &mut room, &Limits::default()) else {
+        return;
+    };
+    let peer = Peer::new(([192, 0, 2, 17], 4711).into(), ([192, 0, 2, 1], 80).into());
+    let request = Request { head: &head, peer: &peer };
+    let began = std::time::Instant::now();
+    for _ in 0..count {
+        record(&mut logger, &request);
+    }
+    let each_ns = began.elapsed().as_nanos() / u128::from(count.max(1));
+    drop(logger);
+    logs.close(Duration::from_secs(10));
+    println!("{word}: {each_ns} ns for a line, {} of {count} dropped", logs.dropped());
+}
