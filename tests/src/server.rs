@@ -261,6 +261,14 @@ impl Server {
             assert!(Instant::now() < deadline, "no listener; it said:\n{}", self.stderr());
             thread::sleep(Duration::from_millis(10));
         }
+        // the sockets are open before the server is itself: it gives up privileges in between
+        while !self.stderr().contains(": serving ") {
+            if let Some(status) = self.wait(Duration::ZERO) {
+                panic!("the server ended ({status}) and said:\n{}", self.stderr());
+            }
+            assert!(Instant::now() < deadline, "no first line; it said:\n{}", self.stderr());
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

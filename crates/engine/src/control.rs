@@ -2,17 +2,28 @@
 
 use forebay_conn::Await;
 use forebay_sys::epoll::Bell;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Told from outside; every loop of an engine looks at it when its bell rings.
 #[derive(Debug)]
 pub struct Control {
     order: AtomicU8,
     bells: Vec<Bell>,
+    beats: Vec<Beat>,
     retiring: Bell,
     draining: Bell,
     stopping: Bell,
 }
+
+/// When a loop turned last, in milliseconds of the monotonic clock; in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Beat(AtomicU64);
+
+/// A loop that has not begun, or is no loop.
+const SILENT: u64 = 0;
+/// A loop that has ended.
+const ENDED: u64 = u64::MAX;
 
 /// What a loop has been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +49,7 @@ impl Control {
         let bells = (0..loops).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         Ok(Control {
             order: AtomicU8::new(0),
+            beats: (0..loops).map(|_| Beat::default()).collect(),
             bells,
             retiring: Bell::new()?,
             draining: Bell::new()?,
@@ -48,6 +60,26 @@ impl Control {
     /// The bell that wakes loop `index`.
     pub fn bell(&self, index: usize) -> &Bell {
         &self.bells[index]
+    }
+
+    /// Loop `index` turns, or whatever does its work.
+    #[inline]
+    pub fn beat(&self, index: usize, now_ms: u64) {
+        if let Some(beat) = self.beats.get(index) {
+            beat.0.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Loop `index` has ended.
+    pub fn beat_no_more(&self, index: usize) {
+        self.beat(index, ENDED);
+    }
+
+    /// Whether every loop that has begun and not ended has turned since `since_ms`. Threads that may
+    /// all wait for clients, as those of `pool` do, show no beat and are not asked for one.
+    pub fn beats_since(&self, since_ms: u64) -> bool {
+        let mut beats = self.beats.iter().map(|beat| beat.0.load(Ordering::Relaxed));
+        beats.all(|at_ms| at_ms == SILENT || at_ms >= since_ms)
     }
 
     /// Gives an order. An order never takes back a stronger one.
@@ -123,5 +155,23 @@ impl std::ops::Add for Ended {
             aborted_in_job: self.aborted_in_job + other.aborted_in_job,
             aborted_sending: self.aborted_sending + other.aborted_sending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_hangs_shows_and_one_that_has_ended_does_not() {
+        let control = Control::new(3).unwrap();
+        assert!(control.beats_since(1000), "none has begun");
+        control.beat(0, 900);
+        control.beat(1, 1100);
+        assert!(control.beats_since(900));
+        assert!(!control.beats_since(1000));
+        control.beat_no_more(0);
+        assert!(control.beats_since(1000));
+        control.beat(9, 1);
     }
 }

@@ -69,23 +69,40 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
+    listener: Option<UnixListener>,
 }
 
 impl ControlSocket {
-    /// Listens at `path` and gives what is asked to `tell`. The directory is made if it is missing.
+    /// Listens at `path`; what is asked waits until [`serve`](ControlSocket::serve). The directory is
+    /// made if it is missing.
     ///
     /// # Errors
     /// When the path cannot be used, or another server listens there.
-    pub fn open(path: &Path, tell: impl Fn(Asked) + Clone + Send + 'static) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
         }
         remove_stale(path)?;
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let thread = std::thread::Builder::new().name("control".to_owned());
-        thread.spawn(move || listen(&listener, &tell))?;
-        Ok(ControlSocket { path: path.to_owned() })
+        Ok(ControlSocket { path: path.to_owned(), listener: Some(listener) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives what is asked to `tell`, on a thread of its own.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn serve(&mut self, tell: impl Fn(Asked) + Clone + Send + 'static) -> io::Result<()> {
+        if let Some(listener) = self.listener.take() {
+            let thread = std::thread::Builder::new().name("control".to_owned());
+            thread.spawn(move || listen(&listener, &tell))?;
+        }
+        Ok(())
     }
 }
 
@@ -172,16 +189,17 @@ mod tests {
             let text = format!("you said {}\n", asked.command);
             asked.reply.send(Answer { code: 7, text }).unwrap();
         };
-        let socket = ControlSocket::open(&path, echo).unwrap();
+        let mut socket = ControlSocket::open(&path).unwrap();
+        socket.serve(echo).unwrap();
         let answer = ask(&path, "reload now").unwrap();
         assert_eq!(answer, Answer { code: 7, text: "you said reload now\n".to_owned() });
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let taken = ControlSocket::open(&path, echo).unwrap_err();
+        let taken = ControlSocket::open(&path).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         drop(socket);
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
-        drop(ControlSocket::open(&path, echo).unwrap());
+        drop(ControlSocket::open(&path).unwrap());
         fs::remove_dir_all(directory).unwrap();
     }
 }

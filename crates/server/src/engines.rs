@@ -320,6 +320,11 @@ impl Group {
         self.control.give(order);
     }
 
+    /// Whether its loops have all turned since this moment of the monotonic clock.
+    pub fn turns_since(&self, since_ms: u64) -> bool {
+        self.control.beats_since(since_ms)
+    }
+
     /// Timeouts and bounds from now on.
     pub fn set(&mut self, settings: Settings) {
         self.plan.settings = settings.clone();

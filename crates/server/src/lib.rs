@@ -13,6 +13,8 @@
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
+//! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
+//! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
@@ -42,7 +44,10 @@ pub mod handler;
 pub mod listen;
 pub mod live;
 pub mod log;
+pub mod notify;
 pub mod plan;
+pub mod privileges;
 pub mod reload;
 pub mod run;
+pub mod sandbox;
 pub mod status;

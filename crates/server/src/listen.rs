@@ -306,7 +306,7 @@ impl Listener {
     }
 
     fn ignore_new(&mut self) {
-        match &self.origin {
+        match &mut self.origin {
             // without memory for the filter, what comes in the last moment is lost
             Origin::Bound => {
                 self.sockets.iter().for_each(|socket| drop(socket::ignore_new(socket)));

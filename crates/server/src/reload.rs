@@ -12,6 +12,7 @@ use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
+use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
 use forebay_engine::helpers::Helpers;
 use forebay_metrics::Totals;
@@ -37,6 +38,8 @@ pub struct Current {
     pub groups: Vec<(u64, GroupPlan)>,
     /// The listening sockets.
     pub listeners: Arc<Mutex<Listeners>>,
+    /// What may be reached since the start.
+    pub sandbox: Sandbox,
     /// What the admin listener reports.
     pub status: Arc<Status>,
 }
@@ -81,6 +84,8 @@ pub enum ReloadError {
     },
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// Something lies where the server may not reach since its start.
+    Outside(Outside),
     /// The content cannot be served.
     Content(OpenError),
     /// The access log cannot be written.
@@ -114,6 +119,7 @@ impl fmt::Display for ReloadError {
                 write!(f, "{key} cannot change while the server runs: restart it")
             }
             ReloadError::Listen(error) => error.fmt(f),
+            ReloadError::Outside(error) => error.fmt(f),
             ReloadError::Content(error) => error.fmt(f),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
@@ -135,6 +141,8 @@ impl std::error::Error for ReloadError {}
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
     at_the_start_only(&config, &current.config)?;
+    let needs = Needs::of(&config, Some(file), None);
+    current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
     let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, process::usable_cores(), descriptors);
     let content = if plan.site == current.plan.site {

@@ -1,7 +1,7 @@
 //! A configuration in, a running server out; it returns when the server has stopped.
 //!
-//! Order at start: descriptors, sockets, content, log, groups of workers, admin listener, control
-//! socket. At the end the same backwards. Signals and commands arrive here, and only here: this
+//! Order at start: descriptors, sockets, the control socket, giving up privileges, and only then
+//! threads: signals, content, logs, groups of workers, admin listener. At the end the same backwards. Signals and commands arrive here, and only here: this
 //! thread decides, one event after another.
 
 use crate::admin::{AdminListener, RunningAdmin};
@@ -13,19 +13,22 @@ use crate::engines::{self, Common, Group, Outcome, Register};
 use crate::listen::{ARRIVAL, Address, ListenError, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::log::LogError;
+use crate::notify::{self, Notifier};
 use crate::plan::Plan;
+use crate::privileges::{self, PrivilegeError};
 use crate::reload::{self, Change, Current, Next, ReloadError};
+use crate::sandbox::{self, Needs, Sandbox, SandboxError};
 use crate::status::Status;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Ended, Order};
 use forebay_engine::helpers::Helpers;
 use forebay_site::{Content, OpenError};
-use forebay_sys::process;
+use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -50,6 +53,10 @@ pub enum RunError {
     Content(OpenError),
     /// The access log cannot be written.
     Log(LogError),
+    /// The process cannot become the user it is to be.
+    Privileges(PrivilegeError),
+    /// The process cannot be confined although it must be.
+    Sandbox(SandboxError),
     /// The control socket cannot be used.
     ControlSocket {
         /// Where it should be.
@@ -77,6 +84,8 @@ impl fmt::Display for RunError {
             RunError::Listen(error) => error.fmt(f),
             RunError::Content(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
+            RunError::Privileges(error) => error.fmt(f),
+            RunError::Sandbox(error) => error.fmt(f),
             RunError::ControlSocket { path, error } => {
                 write!(f, "cannot listen for commands at {}: {error}", path.display())?;
                 match error.kind() {
@@ -114,6 +123,8 @@ enum Later {
     Retire(Vec<u64>),
     /// Nobody accepts any more from those that were left.
     Close,
+    /// The service manager wants to hear that the loops turn.
+    Watchdog,
     /// The time for a drain is over.
     Stop,
 }
@@ -133,6 +144,8 @@ struct Server {
     status: Arc<Status>,
     admin: Option<RunningAdmin>,
     _control_socket: Option<ControlSocket>,
+    sandbox: Sandbox,
+    notifier: Notifier,
     reload: Reload,
     later: Vec<(Instant, Later)>,
     /// The signal that began the drain, and when.
@@ -160,14 +173,15 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
     process::return_large_blocks();
     // signals wait for somebody to listen before there is anything they could interrupt
     let (to_main, events) = unbounded();
-    listen_for_signals(to_main.clone()).map_err(resources("a thread for signals"))?;
-    Server::start(config, file, to_main, events)?.serve()
+    let signals = catch_signals().map_err(resources("descriptors for signals"))?;
+    Server::start(config, file, signals, to_main, events)?.serve()
 }
 
 impl Server {
     fn start(
         config: Config,
         file: Option<PathBuf>,
+        signals: Signals,
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
@@ -176,6 +190,15 @@ impl Server {
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
+        let admin_hand = match config.admin.listen.0 {
+            Some(at) => listeners.take(&[Listen::At(at)], 1).map_err(RunError::Listen)?.pop(),
+            None => None,
+        };
+        listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
+        let mut control_socket = open_control_socket(&config, file.as_deref())?;
+        let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
+        // threads from here on: they have what is left of the privileges
+        listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
         let register = Arc::<Register>::default();
@@ -195,31 +218,18 @@ impl Server {
             boards: Arc::default(),
         };
         let status = Status::new(&common, &plan);
-        let admin = match config.admin.listen.0 {
-            Some(address) => {
-                let mut hands =
-                    listeners.take(&[Listen::At(address)], 1).map_err(RunError::Listen)?;
-                let admin = AdminListener::new(hands.remove(0), Arc::clone(&status));
-                Some(admin.map_err(resources("the admin listener's descriptors"))?)
-            }
-            None => None,
-        };
-        listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
+        let admin = admin_hand.map(|hand| AdminListener::new(hand, Arc::clone(&status)));
+        let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
         let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
             common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
         });
         let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-        let control_path =
-            file.as_ref().and_then(|file| control_socket::path(&config.control.socket, file));
-        let control_socket = match control_path {
-            Some(path) => {
-                let tell = to_main.clone();
-                let opened =
-                    ControlSocket::open(&path, move |asked| drop(tell.send(Event::Asked(asked))));
-                Some(opened.map_err(|error| RunError::ControlSocket { path, error })?)
-            }
-            None => None,
-        };
+        if let Some(socket) = &mut control_socket {
+            let tell = to_main.clone();
+            socket
+                .serve(move |asked| drop(tell.send(Event::Asked(asked))))
+                .map_err(resources("a thread for commands"))?;
+        }
         let start_line = start_line(&plan, &config, &listeners);
         let mut server = Server {
             config,
@@ -232,6 +242,8 @@ impl Server {
             status,
             admin: None,
             _control_socket: control_socket,
+            sandbox,
+            notifier: Notifier::from_environment(),
             reload: Reload::default(),
             later: Vec::new(),
             draining: None,
@@ -246,7 +258,29 @@ impl Server {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
         let _ = writeln!(io::stderr(), "{start_line}");
+        server.notifier.ready(&start_line);
+        server.watch_later();
         Ok(server)
+    }
+
+    /// Notes when the service manager is to hear next that the loops turn.
+    fn watch_later(&mut self) {
+        if let Some(interval) = self.notifier.interval() {
+            self.later.push((Instant::now() + interval, Later::Watchdog));
+        }
+    }
+
+    /// Tells the service manager that the server is alive, if every loop has turned lately.
+    fn show_life(&mut self) {
+        let Some(interval) = self.notifier.interval() else { return };
+        let patience = notify::patience(interval).as_millis() as u64;
+        let since_ms = clock::coarse_ms().saturating_sub(patience);
+        if self.groups.iter().all(|(_, _, group)| group.turns_since(since_ms)) {
+            self.notifier.alive();
+        } else {
+            say(format_args!("a loop has not turned for {patience} ms: no sign of life is given"));
+        }
+        self.watch_later();
     }
 
     /// Starts a group. Returns its number.
@@ -307,6 +341,7 @@ impl Server {
             match later {
                 Later::Retire(numbers) => self.retire(&numbers),
                 Later::Close => self.listeners().close(),
+                Later::Watchdog => self.show_life(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(
@@ -328,6 +363,7 @@ impl Server {
                 self.give_all(Order::Drain);
                 // those who drain hold duplicates and take what is queued
                 self.listeners().end();
+                self.notifier.stopping("draining");
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {
                     self.later.push((Instant::now() + self.plan.drain, Later::Stop));
@@ -378,6 +414,7 @@ impl Server {
                 match thread.spawn(prepare) {
                     Ok(_) => {
                         self.reload.is_under_way = true;
+                        self.notifier.reloading();
                         return;
                     }
                     Err(error) => ReloadError::Resources(error),
@@ -398,6 +435,7 @@ impl Server {
             common: self.common.clone(),
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
+            sandbox: self.sandbox.clone(),
             status: Arc::clone(&self.status),
         }
     }
@@ -423,6 +461,9 @@ impl Server {
             }
         };
         answer.text.lines().for_each(|line| say(format_args!("reload: {line}")));
+        if self.draining.is_none() {
+            self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
+        }
         for reply in self.reload.waiting.drain(..) {
             // who asked may be gone
             let _ = reply.send(answer.clone());
@@ -477,6 +518,10 @@ impl Server {
     fn leave(&mut self, groups: Vec<u64>, plan: &Plan, config: &Config) {
         if !self.listeners().leave(&reload::wanted(plan, config)) {
             return self.retire(&groups);
+        }
+        // from now on no reload goes on with them
+        for (number, is_retiring, _) in &mut self.groups {
+            *is_retiring |= groups.contains(number);
         }
         let at = Instant::now() + ARRIVAL;
         self.later.push((at, Later::Retire(groups)));
@@ -534,8 +579,38 @@ impl Server {
     }
 }
 
-fn listen_for_signals(to_main: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])?;
+fn open_control_socket(
+    config: &Config,
+    file: Option<&Path>,
+) -> Result<Option<ControlSocket>, RunError> {
+    let path = file.and_then(|file| control_socket::path(&config.control.socket, file));
+    let open = |path: PathBuf| {
+        ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
+    };
+    path.map(open).transpose()
+}
+
+/// Gives up what the server does not need: root, and most of the file system. What only root can do
+/// has been done.
+fn confine(
+    config: &Config,
+    file: Option<&Path>,
+    listeners: &mut Listeners,
+    control_socket: Option<&ControlSocket>,
+) -> Result<Sandbox, RunError> {
+    let control = control_socket.map(ControlSocket::path);
+    privileges::drop_to_user(config, listeners, control.as_slice())
+        .map_err(RunError::Privileges)?;
+    let needs = Needs::of(config, file, control);
+    sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
+}
+
+/// From here on signals wait until somebody listens.
+fn catch_signals() -> io::Result<Signals> {
+    Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])
+}
+
+fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Result<()> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if to_main.send(Event::Signal(signal)).is_err() {

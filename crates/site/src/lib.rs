@@ -82,5 +82,6 @@ pub use auth::UsersError;
 pub use body::Body;
 pub use content::{Content, Figures};
 pub use job::{Done, Job};
+pub use root::root_directories;
 pub use settings::{Notice, OpenError, Settings, SiteSettings};
 pub use site::Site;

@@ -90,36 +90,52 @@ impl Place {
     /// The names that decide where the path leads: every link on it, and its last name. A renamed
     /// directory in the middle is not among them; the periodic look finds that.
     pub(crate) fn signposts(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut signposts = Vec::new();
-        let mut names = Vec::new();
-        push_names(&self.absolute, &mut names);
-        let mut at = PathBuf::from("/");
-        let mut links = 0;
-        while let Some(name) = names.pop() {
-            if name == ".." {
-                at.pop();
-                continue;
+        signposts(&self.absolute)
+    }
+}
+
+/// The directories in which a root may be replaced by another, with everything beneath them: those
+/// that hold a link on its path, and the one that holds its last name. A root right beneath `/` is
+/// taken by itself.
+pub fn root_directories(root: &Path) -> Vec<PathBuf> {
+    let absolute = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+    let directories = signposts(&absolute).into_iter().map(|(directory, name)| {
+        let is_all = directory == Path::new("/");
+        if is_all { directory.join(OsString::from_vec(name)) } else { directory }
+    });
+    directories.collect()
+}
+
+fn signposts(absolute: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut signposts = Vec::new();
+    let mut names = Vec::new();
+    push_names(absolute, &mut names);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        if name == ".." {
+            at.pop();
+            continue;
+        }
+        let path = at.join(&name);
+        match std::fs::read_link(&path) {
+            Ok(target) if links < MOST_LINKS => {
+                links += 1;
+                signposts.push((at.clone(), name.into_vec()));
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                push_names(&target, &mut names);
             }
-            let path = at.join(&name);
-            match std::fs::read_link(&path) {
-                Ok(target) if links < MOST_LINKS => {
-                    links += 1;
-                    signposts.push((at.clone(), name.into_vec()));
-                    if target.is_absolute() {
-                        at = PathBuf::from("/");
-                    }
-                    push_names(&target, &mut names);
+            _ => {
+                if names.is_empty() {
+                    signposts.push((at.clone(), name.as_bytes().to_vec()));
                 }
-                _ => {
-                    if names.is_empty() {
-                        signposts.push((at.clone(), name.as_bytes().to_vec()));
-                    }
-                    at = path;
-                }
+                at = path;
             }
         }
-        signposts
     }
+    signposts
 }
 
 /// Pushes the names of `path`, the first one last.

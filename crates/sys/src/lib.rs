@@ -14,6 +14,7 @@
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
+//! | [`privileges`] | users, and giving up the rights of root |
 //! | [`process`] | descriptor limits, affinity, timers |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
@@ -24,6 +25,7 @@ pub mod epoll;
 pub mod file;
 pub mod inherited;
 pub mod poll;
+pub mod privileges;
 pub mod process;
 pub mod schedule;
 pub mod socket;

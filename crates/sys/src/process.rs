@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Raises the soft limit of open descriptors to the hard limit; returns the limit then in force.
@@ -41,9 +42,10 @@ pub fn user() -> u32 {
 }
 
 /// How many threads can run at once: the cores this process may use, cut by the quota of its
-/// cgroup; at least 1.
+/// cgroup; at least 1. Asked once: what a sandbox hides later makes no difference.
 pub fn usable_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// The numbers of the cores the calling thread may run on, ascending.

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    /// Device and inode, as long as it is there.
+    identity: Option<(u64, u64)>,
 }
 
 /// Opens a listening socket at `path`: non-blocking, and open to every user of the machine (mode
@@ -33,7 +33,7 @@ pub fn listen(path: &Path, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
     let socket = stream()?;
     net::bind(&socket, &address)?;
     let found = fs::symlink_metadata(path)?;
-    let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
+    let file = SocketFile { path: path.to_owned(), identity: Some((found.dev(), found.ino())) };
     // nobody gets in before it listens
     chmod(path, Mode::from_raw_mode(0o666))?;
     net::listen(&socket, backlog)?;
@@ -62,9 +62,11 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<()> {
 
 impl SocketFile {
     /// Removes it now, unless another has taken its place.
-    pub fn remove(&self) {
+    pub fn remove(&mut self) {
+        // once: the number of an inode that is gone may be another's
+        let Some(identity) = self.identity.take() else { return };
         let found = fs::symlink_metadata(&self.path);
-        if found.is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode)) {
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == identity) {
             // after a drop of privileges the directory may not be ours any more; the next server
             // removes what nobody listens at
             let _ = fs::remove_file(&self.path);

@@ -120,6 +120,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         loop {
             self.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
+            self.control.beat(self.index, self.worker.now_ms());
             self.worker.observe(|| self.entrance.load());
             for ready in events.iter() {
                 match ready.token {
@@ -218,6 +219,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         }
         self.worker.read_clocks();
         self.worker.end_turn();
+        self.control.beat_no_more(self.index);
         self.ended
     }
 

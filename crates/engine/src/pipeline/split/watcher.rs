@@ -61,6 +61,7 @@ impl<H: Handler> Watcher<H> {
         loop {
             shared.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
+            shared.control.beat(0, self.worker.now_ms());
             for ready in events.iter() {
                 match ready.token {
                     BELL => shared.control.bell(0).silence(),
@@ -88,6 +89,7 @@ impl<H: Handler> Watcher<H> {
             }
         }
         self.stop();
+        shared.control.beat_no_more(0);
         Ok(())
     }
 

@@ -1,0 +1,127 @@
+//! What the service manager is told (sd_notify(3)): that clients are served, that a reload is under
+//! way, that the end has come, and, at intervals, that the loops turn.
+//!
+//! Without a service manager all of it does nothing.
+
+use forebay_sys::clock;
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// The way to the service manager, if there is one.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: Option<UnixDatagram>,
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// As the environment says.
+    pub fn from_environment() -> Notifier {
+        let path = env::var_os("NOTIFY_SOCKET");
+        let socket = path.and_then(|path| connect(&path).ok());
+        let is_ours = match number("WATCHDOG_PID") {
+            Some(pid) => pid == u64::from(std::process::id()),
+            None => true,
+        };
+        let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0);
+        let watchdog = watchdog.filter(|_| socket.is_some()).map(Duration::from_micros);
+        Notifier { socket, watchdog }
+    }
+
+    /// Clients are served, with the configuration of this generation. Also the end of a reload.
+    pub fn ready(&self, status: &str) {
+        self.tell(&format!("READY=1\nSTATUS={status}\n"));
+    }
+
+    /// A reload has begun; [`ready`](Notifier::ready) follows whatever comes of it.
+    pub fn reloading(&self) {
+        // the service manager compares it with the moment at which it asked
+        let now_us = clock::monotonic_ns() / 1000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading\n"));
+    }
+
+    /// The end has come.
+    pub fn stopping(&self, status: &str) {
+        self.tell(&format!("STOPPING=1\nSTATUS={status}\n"));
+    }
+
+    /// How often [`alive`](Notifier::alive) is to be called: at half of the time after which the
+    /// service manager would take the server for dead. `None` if it does not watch.
+    pub fn interval(&self) -> Option<Duration> {
+        self.watchdog.map(|after| after / 2)
+    }
+
+    /// The server is alive.
+    pub fn alive(&self) {
+        self.tell("WATCHDOG=1\n");
+    }
+
+    fn tell(&self, what: &str) {
+        if let Some(socket) = &self.socket {
+            // a service manager that has gone, or does not listen now, is no reason to stop
+            let _ = socket.send(what.as_bytes());
+        }
+    }
+}
+
+/// How old the sign of life of a loop may be before the service manager is told nothing more. A loop
+/// turns at least twice a second.
+pub fn patience(interval: Duration) -> Duration {
+    interval.max(Duration::from_millis(1500))
+}
+
+fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(path)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_the_manual_of_sd_notify_says() {
+        let name = format!("forebay-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let socket = connect(format!("@{name}").as_ref()).ok();
+        let notifier = Notifier { socket, watchdog: Some(Duration::from_secs(10)) };
+        let heard = || {
+            let mut text = [0; 200];
+            let length = manager.recv(&mut text).unwrap();
+            String::from_utf8(text[..length].to_vec()).unwrap()
+        };
+        notifier.ready("serving");
+        assert_eq!(heard(), "READY=1\nSTATUS=serving\n");
+        notifier.reloading();
+        let text = heard();
+        let now_us: u64 = text
+            .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+            .and_then(|rest| rest.strip_suffix("\nSTATUS=reloading\n"))
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("{text}"));
+        assert!(now_us <= clock::monotonic_ns() / 1000);
+        notifier.alive();
+        assert_eq!(heard(), "WATCHDOG=1\n");
+        notifier.stopping("draining");
+        assert_eq!(heard(), "STOPPING=1\nSTATUS=draining\n");
+        assert_eq!(notifier.interval(), Some(Duration::from_secs(5)));
+        drop(manager);
+        notifier.alive();
+    }
+}

@@ -1,0 +1,170 @@
+//! From root to the user of the configuration, once and for good, before there are threads.
+//!
+//! What only root can do is done first: sockets are bound, and log files that are not there yet are
+//! made, and given to that user.
+
+use crate::config::{Access, Account, Config};
+use crate::listen::Listeners;
+use forebay_sys::privileges::{self, User};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::{fmt, slice};
+
+/// Why the process cannot become the user of the configuration.
+#[derive(Debug)]
+pub enum PrivilegeError {
+    /// There is no such user.
+    NoUser {
+        /// The name or number.
+        name: String,
+    },
+    /// There is no such group.
+    NoGroup {
+        /// The name or number.
+        name: String,
+    },
+    /// The number of a user says nothing about groups.
+    GroupMissing {
+        /// The number.
+        user: String,
+    },
+    /// Only root can become another user.
+    NotRoot {
+        /// The user.
+        name: String,
+    },
+    /// A log file cannot be made for the user.
+    Log {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The kernel refused.
+    Refused {
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for PrivilegeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PrivilegeError::NoUser { name } => {
+                write!(f, "user: there is no user {name:?} on this machine")
+            }
+            PrivilegeError::NoGroup { name } => {
+                write!(f, "group: there is no group {name:?} on this machine")
+            }
+            PrivilegeError::GroupMissing { user } => {
+                write!(f, "group: must be set, because user is a number without a name, {user}")
+            }
+            PrivilegeError::NotRoot { name } => write!(
+                f,
+                "user: only root can become {name}; start the server as root, or as {name} and \
+                 without this setting"
+            ),
+            PrivilegeError::Log { path, error } => {
+                write!(f, "log.access: cannot make {} for the user: {error}", path.display())
+            }
+            PrivilegeError::Refused { error } => write!(f, "cannot give up privileges: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PrivilegeError {}
+
+fn refused(error: io::Error) -> PrivilegeError {
+    PrivilegeError::Refused { error }
+}
+
+/// Becomes the user that `config` names, if it names one, and gives up what root may do beyond that.
+/// `listeners` are open and are given to that user, and so are `files`.
+///
+/// # Errors
+/// [`PrivilegeError`]; the process must then end.
+pub fn drop_to_user(
+    config: &Config,
+    listeners: &mut Listeners,
+    files: &[&Path],
+) -> Result<(), PrivilegeError> {
+    let wanted = match &config.user {
+        Some(user) => Some(user_of(user, config.group.as_ref())?),
+        None => None,
+    };
+    if let Some(user) = wanted.filter(|user| (user.user, user.group) != privileges::current()) {
+        if !privileges::may_become_another() {
+            let name = config.user.as_ref().map_or("", Account::as_str).to_owned();
+            return Err(PrivilegeError::NotRoot { name });
+        }
+        listeners.give(user.user, user.group).map_err(refused)?;
+        for path in files {
+            std::os::unix::fs::lchown(path, Some(user.user), Some(user.group)).map_err(refused)?;
+        }
+        for path in logs(config) {
+            make_log(path, &user)
+                .map_err(|error| PrivilegeError::Log { path: path.to_owned(), error })?;
+        }
+        privileges::become_user(&user).map_err(refused)?;
+    } else if privileges::current().0 != 0 {
+        privileges::keep_binding_only().map_err(refused)?;
+    }
+    privileges::gain_nothing().map_err(refused)
+}
+
+/// The user, by name or number, in that group or the user's own.
+fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
+    let name = user.as_str();
+    let found = privileges::user(name).map_err(refused)?;
+    let group = match group {
+        Some(group) => Some(group_of(group)?),
+        None => None,
+    };
+    match (found, name.parse(), group) {
+        (Some(user), _, None) => Ok(user),
+        (Some(User { user, mut groups, group: own }), _, Some(group)) => {
+            groups.retain(|other| *other != own);
+            groups.push(group);
+            Ok(User { user, group, groups })
+        }
+        (None, Ok(user), Some(group)) => Ok(User { user, group, groups: vec![group] }),
+        (None, Ok(user), None) => Err(PrivilegeError::GroupMissing { user: u32::to_string(&user) }),
+        (None, Err(_), _) => Err(PrivilegeError::NoUser { name: name.to_owned() }),
+    }
+}
+
+fn group_of(group: &Account) -> Result<u32, PrivilegeError> {
+    let name = group.as_str();
+    let found = privileges::group(name).map_err(refused)?;
+    found
+        .or_else(|| name.parse().ok())
+        .ok_or_else(|| PrivilegeError::NoGroup { name: name.to_owned() })
+}
+
+/// The files of all access logs.
+pub(crate) fn logs(config: &Config) -> impl Iterator<Item = &Path> {
+    let sites = config.sites.iter().map(|site| &site.log);
+    sites.chain(slice::from_ref(&config.log)).filter_map(|log| match &log.access {
+        Access::File(path) => Some(path.as_path()),
+        Access::Off | Access::Stdout => None,
+    })
+}
+
+/// Makes a log file and gives it to the user. One that is there already keeps its owner: what lies in
+/// a directory that others may write to is not ours to give away.
+fn make_log(path: &Path, user: &User) -> io::Result<()> {
+    let made = OpenOptions::new().append(true).create_new(true).mode(0o640).open(path);
+    match made {
+        Ok(file) => give(&file, user),
+        // whether it can be opened is said when it is
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn give(file: &File, user: &User) -> io::Result<()> {
+    fchown(file, Some(user.user), Some(user.group))
+}

@@ -1,0 +1,259 @@
+//! What the server may reach in the file system from its start on (Landlock): what it serves, to
+//! read; what it logs to, to write; nothing else. A mistake in the server, or in a link that somebody
+//! put into a root, cannot lead further.
+//!
+//! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
+//! reload that needs more fails as a whole.
+
+use crate::config::{self, Config, Landlock, Listen};
+use crate::privileges;
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The newest kernel interface that is asked for (Linux 6.10); older ones confine as far as they can.
+const INTERFACE: ABI = ABI::V5;
+
+/// One place, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Need {
+    key: &'static str,
+    path: PathBuf,
+    /// Why it must be reached.
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Read,
+    /// Log files: made, appended to, found again after a rotation.
+    Log,
+    /// Sockets: made and removed.
+    Socket,
+}
+
+impl What {
+    fn access(self) -> BitFlags<AccessFs> {
+        match self {
+            What::Read => AccessFs::ReadFile | AccessFs::ReadDir,
+            What::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
+            What::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
+        }
+    }
+}
+
+/// Everything that a configuration needs to reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs(Vec<Need>);
+
+impl Needs {
+    /// Of `config`, which was read from `file`; the control socket is at `control`.
+    pub fn of(config: &Config, file: Option<&Path>, control: Option<&Path>) -> Needs {
+        let mut needs = Needs::default();
+        for site in &config.sites {
+            // a new version of a root takes its place by a link or a rename beside it
+            let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
+            roots.for_each(|directory| needs.add("root", directory, What::Read));
+            for file in site.auth.iter().filter_map(|auth| auth.file.as_deref()) {
+                needs.add_directory_of("auth.file", file, What::Read);
+            }
+        }
+        for path in &config.sandbox.read {
+            needs.add("sandbox.read", path.clone(), What::Read);
+        }
+        if let Some(file) = file {
+            needs.add_directory_of("the configuration file", file, What::Read);
+        }
+        for path in privileges::logs(config) {
+            needs.add_directory_of("log.access", path, What::Log);
+        }
+        for listen in config.listeners.iter().flat_map(|listener| &listener.listen) {
+            if let Listen::Unix(path) = listen {
+                needs.add_directory_of("listen", path, What::Socket);
+            }
+        }
+        if let Some(control) = control {
+            needs.add_directory_of("control.socket", control, What::Socket);
+        }
+        // held back as a spare descriptor
+        needs.add("", PathBuf::from("/dev/null"), What::Read);
+        needs
+    }
+
+    fn add_directory_of(&mut self, key: &'static str, path: &Path, what: What) {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        self.add(key, directory.to_owned(), what);
+    }
+
+    fn add(&mut self, key: &'static str, path: PathBuf, what: What) {
+        // what is not there cannot be opened either, and whoever needs it says so
+        let path = std::fs::canonicalize(&path).unwrap_or(path);
+        let need = Need { key, path, what };
+        if !self.0.iter().any(|known| (&known.path, known.what) == (&need.path, what)) {
+            self.0.push(need);
+        }
+    }
+}
+
+/// What holds since the start.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    /// What may be reached; `None` if everything may.
+    within: Option<Needs>,
+}
+
+/// Something lies outside of what the server may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outside {
+    /// The setting that needs it.
+    pub key: &'static str,
+    /// What it needs.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for Outside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outside { key, path } = self;
+        write!(
+            f,
+            "{key}: {} lies outside of what the server may reach since its start: restart it, and \
+             name such directories in sandbox.read",
+            path.display()
+        )
+    }
+}
+
+/// The kernel does not confine, but is told to.
+#[derive(Debug)]
+pub struct SandboxError {
+    /// What is missing.
+    pub reason: String,
+}
+
+impl fmt::Display for SandboxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sandbox.landlock is on, but the server cannot be confined: {}", self.reason)
+    }
+}
+
+impl std::error::Error for SandboxError {}
+
+/// Confines the calling thread, and all it starts, to `needs`, as `setting` says.
+///
+/// # Errors
+/// If it must be and cannot.
+pub fn confine(needs: Needs, setting: config::Landlock) -> Result<Sandbox, SandboxError> {
+    if setting == Landlock::Off {
+        return Ok(Sandbox { within: None });
+    }
+    match restrict(&needs) {
+        Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => {
+            Ok(Sandbox { within: Some(needs) })
+        }
+        Ok(RulesetStatus::NotEnforced) if setting == Landlock::Auto => Ok(Sandbox { within: None }),
+        Ok(RulesetStatus::NotEnforced) => {
+            Err(SandboxError { reason: "this kernel has no Landlock, or it is off".to_owned() })
+        }
+        Err(error) if setting == Landlock::On => Err(SandboxError { reason: error.to_string() }),
+        Err(_) => Ok(Sandbox { within: None }),
+    }
+}
+
+fn restrict(needs: &Needs) -> Result<RulesetStatus, landlock::RulesetError> {
+    let handled = AccessFs::from_all(INTERFACE);
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(handled)?
+        .create()?;
+    for need in &needs.0 {
+        let Ok(place) = PathFd::new(&need.path) else { continue };
+        let access = match need.path.is_dir() {
+            true => need.what.access(),
+            // rights to what is in a directory mean nothing for a file
+            false => need.what.access() & AccessFs::from_file(INTERFACE),
+        };
+        rules = rules.add_rule(PathBeneath::new(place, access))?;
+    }
+    Ok(rules.restrict_self()?.ruleset)
+}
+
+impl Sandbox {
+    /// Whether everything that `needs` names can be reached.
+    ///
+    /// # Errors
+    /// The first thing that cannot.
+    pub fn allows(&self, needs: &Needs) -> Result<(), Outside> {
+        let Some(within) = &self.within else { return Ok(()) };
+        let is_within = |need: &&Need| {
+            let mut known = within.0.iter().filter(|known| known.what == need.what);
+            known.any(|known| need.path.starts_with(&known.path))
+        };
+        match needs.0.iter().find(|need| !is_within(need)) {
+            None => Ok(()),
+            Some(Need { key, path, .. }) => Err(Outside { key, path: path.clone() }),
+        }
+    }
+
+    /// Whether the kernel confines the server.
+    pub fn is_on(&self) -> bool {
+        self.within.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::ErrorKind;
+
+    fn needs(list: &[(&Path, What)]) -> Needs {
+        let mut needs = Needs::default();
+        list.iter().for_each(|(path, what)| needs.add("test", path.to_path_buf(), *what));
+        needs
+    }
+
+    #[test]
+    fn nothing_else_can_be_reached() {
+        let base = std::env::temp_dir().join(format!("forebay-sandbox-{}", std::process::id()));
+        for directory in ["root", "logs", "else"] {
+            fs::create_dir_all(base.join(directory)).unwrap();
+            fs::write(base.join(directory).join("file"), "x").unwrap();
+        }
+        let [root, logs, other] = ["root", "logs", "else"].map(|name| base.join(name));
+        let list = needs(&[(&root, What::Read), (&logs, What::Log)]);
+        let again = needs(&[(&root.join("."), What::Read)]);
+        let more = needs(&[(&root, What::Read), (&other, What::Read)]);
+        let confined = std::thread::spawn(move || {
+            let sandbox = confine(list, Landlock::Auto).unwrap();
+            if !sandbox.is_on() {
+                eprintln!("SKIPPED: this kernel has no Landlock");
+                return;
+            }
+            assert_eq!(fs::read(root.join("file")).unwrap(), b"x");
+            fs::write(logs.join("new"), "y").unwrap();
+            let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
+            assert_eq!(kind(fs::write(root.join("new"), "")), ErrorKind::PermissionDenied);
+            assert_eq!(kind(fs::read(other.join("file")).map(drop)), ErrorKind::PermissionDenied);
+            assert_eq!(kind(fs::read("/etc/passwd").map(drop)), ErrorKind::PermissionDenied);
+            assert_eq!(sandbox.allows(&again), Ok(()));
+            let outside = sandbox.allows(&more).unwrap_err();
+            assert!(outside.path.ends_with("else"), "{outside}");
+        });
+        let outcome = confined.join();
+        fs::remove_dir_all(&base).unwrap();
+        outcome.unwrap();
+    }
+
+    #[test]
+    fn without_it_everything_is_allowed() {
+        let sandbox = confine(Needs::default(), Landlock::Off).unwrap();
+        assert!(!sandbox.is_on());
+        assert_eq!(sandbox.allows(&needs(&[(Path::new("/"), What::Read)])), Ok(()));
+    }
+}

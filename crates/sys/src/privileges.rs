@@ -1,0 +1,206 @@
+//! Becoming another user for good, and what is kept of root's rights.
+//!
+//! All of it concerns the calling thread and the threads it starts later, so it is to be done before
+//! there are others.
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Where the kernel's list of capabilities ends at the latest.
+const MOST_CAPABILITIES: u64 = 63;
+
+/// A user or group of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's number.
+    pub user: u32,
+    /// The number of the primary group.
+    pub group: u32,
+    /// All groups the user is in.
+    pub groups: Vec<u32>,
+}
+
+/// Whether this thread may become another user.
+pub fn may_become_another() -> bool {
+    thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID))
+}
+
+/// The user and group that the process has.
+pub fn current() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// The user with this name; `None` if there is none.
+///
+/// # Errors
+/// What the databases of users say, or a name with a NUL byte.
+pub fn user(name: &str) -> io::Result<Option<User>> {
+    let name = CString::new(name)?;
+    let found = look_up(|buffer| {
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut result = ptr::null_mut();
+        // SAFETY: `name` ends in NUL; `entry` and `result` are writable; the buffer is writable for
+        // its length.
+        let error = unsafe {
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        // SAFETY: a result that is not null points to `entry`, which then is filled in.
+        let found = (!result.is_null()).then(|| unsafe { entry.assume_init() });
+        (error, found.map(|entry| (entry.pw_uid, entry.pw_gid)))
+    })?;
+    Ok(found.map(|(user, group)| User { user, group, groups: groups(&name, group) }))
+}
+
+/// The number of the group with this name; `None` if there is none.
+///
+/// # Errors
+/// What the databases of groups say, or a name with a NUL byte.
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    let name = CString::new(name)?;
+    look_up(|buffer| {
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut result = ptr::null_mut();
+        // SAFETY: as in `user`.
+        let error = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &raw mut result,
+            )
+        };
+        // SAFETY: a result that is not null points to `entry`, which then is filled in.
+        let found = (!result.is_null()).then(|| unsafe { entry.assume_init() });
+        (error, found.map(|entry| entry.gr_gid))
+    })
+}
+
+/// Asks with a larger buffer until the answer fits.
+fn look_up<T>(
+    mut ask: impl FnMut(&mut [c_char]) -> (libc::c_int, Option<T>),
+) -> io::Result<Option<T>> {
+    let mut buffer = vec![0; 1024];
+    loop {
+        match ask(&mut buffer) {
+            (0, found) => return Ok(found),
+            (libc::ERANGE, _) if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
+            (error, _) => return Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+fn groups(name: &CStr, primary: u32) -> Vec<u32> {
+    let mut groups = vec![0; 64];
+    loop {
+        let mut count = groups.len() as libc::c_int;
+        // SAFETY: `name` ends in NUL; `groups` is writable for `count` numbers.
+        let outcome = unsafe {
+            libc::getgrouplist(name.as_ptr(), primary, groups.as_mut_ptr(), &raw mut count)
+        };
+        let count = count.max(0) as usize;
+        if outcome >= 0 {
+            groups.truncate(count);
+            return groups;
+        }
+        if count <= groups.len() {
+            return vec![primary];
+        }
+        groups.resize(count, 0);
+    }
+}
+
+/// Becomes `user` for good and gives up every right of root but one: to listen on ports below 1024
+/// (`CAP_NET_BIND_SERVICE`), if the thread has it.
+///
+/// # Errors
+/// What the kernel says; then the process is half way between two users and must end.
+pub fn become_user(user: &User) -> io::Result<()> {
+    let kept = CapabilitySet::NET_BIND_SERVICE;
+    for number in 0..=MOST_CAPABILITIES {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if one != kept && thread::capability_is_in_bounding_set(one).unwrap_or(false) {
+            thread::remove_capability_from_bounding_set(one)?;
+        }
+    }
+    thread::set_keep_capabilities(true)?;
+    let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
+    thread::set_thread_groups(&groups)?;
+    let (uid, gid) = (Uid::from_raw(user.user), Gid::from_raw(user.group));
+    thread::set_thread_res_gid(gid, gid, gid)?;
+    thread::set_thread_res_uid(uid, uid, uid)?;
+    thread::set_keep_capabilities(false)?;
+    keep_only(kept)
+}
+
+/// Gives up every right of root but to listen on ports below 1024. Whoever is not root may still have
+/// that one, from a service manager.
+///
+/// # Errors
+/// What the kernel says.
+pub fn keep_binding_only() -> io::Result<()> {
+    keep_only(CapabilitySet::NET_BIND_SERVICE)
+}
+
+fn keep_only(kept: CapabilitySet) -> io::Result<()> {
+    let has = thread::capabilities(None)?.permitted & kept;
+    thread::set_capabilities(
+        None,
+        CapabilitySets { effective: has, permitted: has, inheritable: CapabilitySet::empty() },
+    )?;
+    Ok(())
+}
+
+/// Neither this thread nor what it starts ever gains rights by running a program.
+///
+/// # Errors
+/// None in practice.
+pub fn gain_nothing() -> io::Result<()> {
+    Ok(thread::set_no_new_privs(true)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_found_and_a_stranger_is_not() {
+        let root = user("root").unwrap().unwrap();
+        assert_eq!((root.user, root.group), (0, 0));
+        assert!(root.groups.contains(&0));
+        assert_eq!(group("root").unwrap(), Some(0));
+        assert_eq!(user("nobody-has-this-name").unwrap(), None);
+        assert_eq!(group("nobody-has-this-name").unwrap(), None);
+    }
+
+    #[test]
+    fn a_thread_becomes_nobody_and_keeps_one_right() {
+        if !may_become_another() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        let nobody = User { user: 65534, group: 65534, groups: vec![65534] };
+        let after = std::thread::spawn(move || {
+            become_user(&nobody).unwrap();
+            gain_nothing().unwrap();
+            let sets = thread::capabilities(None).unwrap();
+            assert_eq!(sets.permitted, CapabilitySet::NET_BIND_SERVICE);
+            assert_eq!(sets.effective, CapabilitySet::NET_BIND_SERVICE);
+            assert!(thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err());
+            current()
+        });
+        assert_eq!(after.join().unwrap(), (65534, 65534));
+        assert_eq!(current().0, 0, "only that thread");
+    }
+}

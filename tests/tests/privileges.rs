@@ -1,0 +1,228 @@
+//! What the server gives up at its start (issue, "Start and stop"): root, and most of the file system.
+//! Most of it needs tests that run as root, and a kernel with Landlock.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
+use forebay_tests::server::{binary, free_addr};
+use forebay_tests::wire::{PATIENCE, exchange};
+use forebay_tests::{Options, Server};
+use rustix::process::Signal;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+/// Who serves: Debian's user for nobody.
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        // past the test harness, which would swallow it
+        let _ = writeln!(io::stderr(), "SKIPPED: this test of privileges.rs needs root");
+    }
+    is_root
+}
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("app/root/index.html", "hello");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+fn hello(addr: SocketAddr) -> bool {
+    exchange(addr, GET).ends_with(b"hello")
+}
+
+/// A line of `/proc/PID/status` of every thread.
+fn status(server: &Server, name: &str) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let line = |text: String| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        line.unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("status")).ok())
+        .map(line)
+        .collect()
+}
+
+#[test]
+fn a_server_that_root_starts_becomes_the_user() {
+    if !is_root() {
+        return;
+    }
+    let folder = site();
+    folder.write("app/root/secret", "root's own");
+    fs::set_permissions(folder.join("app/root/secret"), Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(folder.join("logs")).unwrap();
+    let [low, lower] = [81, 82].map(|port| SocketAddr::new(free_addr().ip(), port));
+    let log = folder.join("logs/access.log");
+    let with = |workers: usize, low: &[SocketAddr]| {
+        let low: Vec<_> = low.iter().map(SocketAddr::to_string).collect();
+        let lines = format!(
+            "user = \"nobody\"\nlog.access = {log:?}\n[[listener]]\nlisten = {low:?}\nworkers = \
+             {workers}"
+        );
+        Options::new(folder.join("app/root")).config(&lines)
+    };
+    let mut server = Server::start(&with(2, &[low]));
+    for name in ["Uid:", "Gid:"] {
+        let four = [NOBODY.to_string().as_str(); 4].join(" ");
+        let all = status(&server, name);
+        assert!(all.len() > 3 && all.iter().all(|ids| *ids == four), "{name} {all:?}");
+    }
+    // CAP_NET_BIND_SERVICE is number 10
+    for name in ["CapPrm:", "CapEff:", "CapBnd:"] {
+        let all = status(&server, name);
+        assert!(all.iter().all(|set| *set == "0000000000000400"), "{name} {all:?}");
+    }
+    assert!(status(&server, "NoNewPrivs:").iter().all(|is_set| is_set == "1"));
+    let groups = status(&server, "Groups:");
+    assert!(groups.iter().all(|groups| !groups.split(' ').any(|group| group == "0")), "{groups:?}");
+
+    assert!(hello(low) && hello(server.addr()));
+    let secret = exchange(server.addr(), &[b"GET /secret", &GET[5..]].concat());
+    assert!(!secret.windows(6).any(|bytes| bytes == b"root's"));
+    assert_eq!(fs::metadata(&log).unwrap().uid(), NOBODY);
+    assert!(soon(PATIENCE, || fs::read_to_string(&log).unwrap().lines().count() >= 3));
+
+    // a reload can still bind low ports, and add sockets to a group that root has opened
+    server.configure(&with(4, &[low, lower]));
+    let (code, said) = server.reload();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(hello(low) && hello(lower));
+    server.signal(Signal::TERM);
+    assert!(server.wait(PATIENCE).unwrap().success());
+}
+
+/// Runs the server with this configuration until it ends by itself; what it said.
+fn refused(folder: &Folder, lines: &str, user: Option<u32>) -> String {
+    let text =
+        format!("listen = [\"{}\"]\nroot = {:?}\n{lines}\n", free_addr(), folder.join("app/root"));
+    let file = folder.write("forebay.toml", text);
+    let copy = folder.join("forebay");
+    fs::copy(binary(), &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.args(["run", "-c"]).arg(file);
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn who_cannot_be_the_user_is_told_so() {
+    let folder = site();
+    if is_root() {
+        let said = refused(&folder, "user = \"nobody-has-this-name\"", None);
+        assert!(said.contains("user: there is no user \"nobody-has-this-name\""), "{said}");
+        let said = refused(&folder, "user = \"4242\"", None);
+        assert!(said.contains("group: must be set"), "{said}");
+        let said = refused(&folder, "user = \"root\"\ncontrol.socket = \"off\"", Some(NOBODY));
+        assert!(said.contains("user: only root can become root"), "{said}");
+    } else {
+        let said = refused(&folder, "user = \"root\"\ncontrol.socket = \"off\"", None);
+        assert!(said.contains("user: only root can become root"), "{said}");
+    }
+}
+
+#[test]
+fn whoever_is_the_user_already_may_say_so() {
+    let folder = site();
+    let user = if is_root() { Some(NOBODY) } else { None };
+    let me = user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+    let group = user.unwrap_or_else(|| rustix::process::getegid().as_raw());
+    let lines = format!("user = \"{me}\"\ngroup = \"{group}\"\ncontrol.socket = \"off\"");
+    let options = Options { user, ..Options::new(folder.join("app/root")).config(&lines) };
+    let server = Server::start(&options);
+    assert!(hello(server.addr()));
+    assert!(status(&server, "NoNewPrivs:").iter().all(|is_set| is_set == "1"));
+}
+
+/// Whether the kernel confines; says so if not.
+fn has_landlock(folder: &Folder) -> bool {
+    let options = Options::new(folder.join("app/root"));
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let probe = refused_or_served(&options.config("sandbox.landlock = \"on\""));
+    if let Err(said) = &probe {
+        let _ = writeln!(io::stderr(), "SKIPPED: no Landlock on Linux {}: {said}", text.trim());
+    }
+    probe.is_ok()
+}
+
+fn refused_or_served(options: &Options) -> Result<Server, String> {
+    let start = std::panic::catch_unwind(|| Server::start(options));
+    start.map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+}
+
+#[test]
+fn a_reload_that_needs_more_than_the_sandbox_has_fails_as_a_whole() {
+    let folder = site();
+    if !has_landlock(&folder) {
+        return;
+    }
+    folder.write("app/next/index.html", "next");
+    folder.write("elsewhere/index.html", "elsewhere");
+    let root = |name: &str, lines: &str| Options::new(folder.join(name)).config(lines);
+    let says = |server: &Server, text: &str| server.exchange(GET).ends_with(text.as_bytes());
+
+    let server = Server::start(&root("app/root", "sandbox.landlock = \"on\""));
+    server.configure(&root("elsewhere", "sandbox.landlock = \"on\""));
+    let (code, said) = server.reload();
+    let path = folder.join("elsewhere").display().to_string();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(folder.path().to_str().unwrap()) && said.contains("restart"), "{said}");
+    assert!(says(&server, "hello"), "{path}");
+    // beside the root there is room for its next version
+    server.configure(&root("app/next", "sandbox.landlock = \"on\""));
+    assert_eq!(server.reload().0, Some(0));
+    assert!(says(&server, "next"));
+
+    for lines in
+        [format!("sandbox.read = [{:?}]", folder.path()), "sandbox.landlock = \"off\"".to_owned()]
+    {
+        let server = Server::start(&root("app/root", &lines));
+        server.configure(&root("elsewhere", &lines));
+        let (code, said) = server.reload();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(says(&server, "elsewhere"));
+    }
+}
+
+#[test]
+fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
+    let folder = site();
+    if !has_landlock(&folder) {
+        return;
+    }
+    for version in 1..=3 {
+        folder.write(&format!("app/releases/{version}/index.html"), version.to_string());
+    }
+    let point = |version: usize| {
+        let _ = fs::remove_file(folder.join("app/next"));
+        symlink(format!("releases/{version}"), folder.join("app/next")).unwrap();
+        fs::rename(folder.join("app/next"), folder.join("app/current")).unwrap();
+    };
+    point(1);
+    let options = Options::new(folder.join("app/current")).config("sandbox.landlock = \"on\"");
+    let server = Server::start(&options);
+    for version in [1, 2, 3] {
+        point(version);
+        let served = || server.exchange(GET).ends_with(version.to_string().as_bytes());
+        assert!(soon(PATIENCE, served), "version {version}: {}", server.stderr());
+    }
+    // another directory by the same name
+    let server = Server::start(&Options { root: folder.join("app/root"), ..options });
+    folder.write("app/new/index.html", "replaced");
+    fs::rename(folder.join("app/root"), folder.join("app/old")).unwrap();
+    fs::rename(folder.join("app/new"), folder.join("app/root")).unwrap();
+    assert!(soon(PATIENCE, || server.exchange(GET).ends_with(b"replaced")), "{}", server.stderr());
+}
