@@ -4,7 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_conn::*;
-use forebay_control::allocation;
+use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -12,10 +12,10 @@ use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::Helpers;
-use forebay_engine::pipeline::{self, Fuse, Pipeline};
+use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
-use forebay_metrics::{Counter, Local, Stopwatch};
+use forebay_metrics::{Counter, Gauge, Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -52,6 +52,9 @@ impl Job for Work {
 
 /// The pipeline in which every boundary is a list.
 const NEVER_FUSED: &str = "pipeline, never fused";
+
+/// The same with threads by queue delay.
+const BY_DELAY: &str = "pipeline, never fused, by delay";
 
 const BIG: usize = 40 << 20;
 
@@ -155,6 +158,8 @@ struct Running {
     lines: std::sync::mpsc::Receiver<(u16, u64)>,
     thread: JoinHandle<Ended>,
     settings: Arc<Live>,
+    /// The controller's figures, if there is one.
+    board: Arc<Board>,
     /// The listening socket stays open when the engine has left it.
     keeper: OwnedFd,
 }
@@ -207,6 +212,7 @@ fn start_at(
         }
     };
     let live = Arc::clone(&settings);
+    let board = Arc::<Board>::default();
     let (counted, ordered) = (Arc::clone(&admission), Arc::clone(&control));
     let thread = match engine {
         "event" => {
@@ -262,7 +268,7 @@ fn start_at(
             })
             .unwrap()
         }),
-        "pipeline" | NEVER_FUSED => {
+        "pipeline" | NEVER_FUSED | BY_DELAY => {
             let pipeline = Pipeline::new(pipeline::Parts {
                 entrances: vec![listeners],
                 make: Box::new(make),
@@ -271,22 +277,34 @@ fn start_at(
                 admission: counted,
                 control: ordered,
                 pipeline: pipeline::Settings {
-                    fuse: if engine == NEVER_FUSED { Fuse::Never } else { Fuse::Auto },
+                    fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
                     is_fixed: false,
                     allocation: allocation::Settings {
                         period_ms: 10,
+                        law: if engine == BY_DELAY { Law::Delay } else { Law::Queue },
                         ..allocation::Settings::for_cores(2)
                     },
                     connections: 100,
                 },
-                board: Arc::default(),
+                board: Arc::clone(&board),
             })
             .unwrap();
             std::thread::spawn(move || pipeline.run().unwrap())
         }
         other => panic!("no engine is called {other}"),
     };
-    Running { address, control, locals, admission, away, lines, thread, settings: live, keeper }
+    Running {
+        address,
+        control,
+        locals,
+        admission,
+        away,
+        lines,
+        thread,
+        settings: live,
+        board,
+        keeper,
+    }
 }
 
 /// Runs a test on every engine.
@@ -316,6 +334,11 @@ impl Running {
 
     fn get(&self, counter: Counter) -> u64 {
         self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
+    }
+
+    fn gauge(&self, wanted: Gauge) -> u64 {
+        let gauges = self.board.gauges();
+        gauges.iter().find(|(gauge, _)| *gauge == wanted).map(|(_, value)| *value).unwrap()
     }
 
     fn stop(mut self) -> Ended {
@@ -713,4 +736,33 @@ fn under_load_idle_connections_are_kept_less_long_but_as_long_as_announced() {
         drop((first, crowd));
         server.stop();
     });
+}
+
+#[test]
+fn slow_receivers_get_threads_that_are_given_back() {
+    for engine in [NEVER_FUSED, BY_DELAY] {
+        let server = start(engine, |_| {});
+        let slow: Vec<_> = (0..12)
+            .map(|_| {
+                let mut stream = server.connect();
+                stream.write_all(get("/big").as_bytes()).unwrap();
+                stream.read_exact(&mut [0; 15]).unwrap();
+                stream
+            })
+            .collect();
+        // each of them has a thread, and there is one more
+        let mut client = server.connect();
+        client.write_all(get("/x").as_bytes()).unwrap();
+        client.read_exact(&mut [0; 15]).unwrap();
+        let wait_for = |gauge, wanted: &dyn Fn(u64) -> bool| {
+            while !wanted(server.gauge(gauge)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        wait_for(Gauge::PipelineGrown, &|grown| grown >= 12);
+        drop((slow, client));
+        wait_for(Gauge::SendThreads, &|threads| threads == 1);
+        wait_for(Gauge::PipelineReturned, &|returned| returned >= 12);
+        server.stop();
+    }
 }

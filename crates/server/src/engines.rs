@@ -374,3 +374,13 @@ where
     })?;
     Ok(Task::new(name, move || event_loop.run()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_a_small_descriptor() {
+        assert!(pipeline::descriptor_bytes::<FastLane>() <= 1024);
+    }
+}

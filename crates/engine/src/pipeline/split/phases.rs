@@ -204,6 +204,8 @@ impl<H: Handler> Shared<H> {
         if connection.state != State::InJob {
             return;
         }
+        // the next job has time of its own
+        connection.awaited = None;
         match done {
             Some(done) => {
                 connection.state = State::Moving;

@@ -14,6 +14,8 @@ use std::sync::{Arc, PoisonError};
 
 /// The longest it sleeps: the handler's [`turn`](Handler::turn) wants to be called.
 const SLEEP_MS: u64 = 500;
+/// How often idle connections are looked for in a drain.
+const SWEEP_MS: u64 = 100;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
@@ -32,6 +34,8 @@ pub(super) struct Watcher<H: Handler> {
     worker: Worker<H>,
     due: Vec<u64>,
     has_left: bool,
+    /// When idle connections are looked for next, in a drain.
+    sweep_ms: u64,
 }
 
 impl<H: Handler> Watcher<H> {
@@ -48,7 +52,7 @@ impl<H: Handler> Watcher<H> {
             }
         }
         let worker = shared.stock.take();
-        Ok(Watcher { shared, worker, due: Vec::new(), has_left: false })
+        Ok(Watcher { shared, worker, due: Vec::new(), has_left: false, sweep_ms: 0 })
     }
 
     /// Watches until the last connection has ended after an order to end.
@@ -81,7 +85,7 @@ impl<H: Handler> Watcher<H> {
             match shared.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
-                Order::Drain => self.begin_drain(),
+                Order::Drain => self.drain(),
                 Order::Stop => break,
             }
             if shared.control.order() > Order::Run && shared.slab.open() == 0 {
@@ -94,7 +98,13 @@ impl<H: Handler> Watcher<H> {
     }
 
     fn sleep_ms(&self) -> u64 {
-        let most = if self.shared.paused().is_empty() { SLEEP_MS } else { PAUSE_MS };
+        let most = if self.worker.draining {
+            SWEEP_MS
+        } else if self.shared.paused().is_empty() {
+            SLEEP_MS
+        } else {
+            PAUSE_MS
+        };
         let now_ms = self.worker.now_ms();
         let mut time = self.shared.time();
         let sleep_ms = time.wheel.sleep_ms(now_ms, most);
@@ -171,14 +181,17 @@ impl<H: Handler> Watcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, and ends what is idle.
-    fn begin_drain(&mut self) {
-        if std::mem::replace(&mut self.worker.draining, true) {
+    /// Leaves the listeners, and ends what is idle. More than once: who was at work when the order came
+    /// may not have seen it.
+    fn drain(&mut self) {
+        self.worker.draining = true;
+        self.leave_listeners();
+        let now_ms = self.worker.now_ms();
+        if now_ms < self.sweep_ms {
             return;
         }
-        self.leave_listeners();
+        self.sweep_ms = now_ms + SWEEP_MS;
         for place in self.shared.slab.places() {
-            // whoever works on one sees the order
             let Ok(mut slot) = place.try_lock() else { continue };
             let Some(connection) = slot.connection() else { continue };
             if connection.state == State::Watched && connection.awaits() == Await::Idle {
