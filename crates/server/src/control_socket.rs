@@ -12,7 +12,7 @@ use forebay_sys::process;
 use std::fs::{self, Permissions};
 use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +81,11 @@ impl ControlSocket {
     pub fn open(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs::create_dir_all(directory)?;
+            // in /tmp somebody may have made it before us, and could put a socket of his own there
+            let owner = fs::metadata(directory)?.uid();
+            if owner != 0 && owner != process::user() {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
         }
         remove_stale(path)?;
         let listener = UnixListener::bind(path)?;

@@ -187,6 +187,8 @@ impl Server {
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
         let plan = Plan::new(&config, process::usable_cores(), descriptors);
+        // who can connect can also send commands
+        let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
@@ -195,7 +197,6 @@ impl Server {
             None => None,
         };
         listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
-        let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
