@@ -78,6 +78,8 @@ impl Needs {
         if let Some(control) = control {
             needs.add_directory_of("control.socket", control, What::Socket);
         }
+        // the scheduler's figures of threads, for the controller of a pipeline
+        needs.add("", PathBuf::from("/proc/self/task"), What::Read);
         // held back as a spare descriptor
         needs.add("", PathBuf::from("/dev/null"), What::Read);
         needs
