@@ -1,74 +1,135 @@
 //! How long a cache hit takes, beside the work it cannot do without.
 //!
 //! ```text
-//! cargo run --release -p forebay-site --example hit [REQUESTS]
+//! cargo run --release -p forebay-site --example hit [REQUESTS [FILES [SETUP]]]
 //! ```
 //!
 //! Serves files of 1 KiB from a temporary directory and prints nanoseconds per request: for
 //! reading the head and writing an answer of the same length from one buffer, and for reading the
-//! head and [`Site::process`]. Both are measured in turns; medians of the rounds are printed.
+//! head and [`Site::process`]. Both are measured in turns; medians of the rounds are printed. A
+//! setup is one of `one` (one site), `hosts` (a hundred sites, asked in turn), `rules` (one site
+//! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
 use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
 use forebay_metrics::{Local, Off};
-use forebay_site::{Body, Content, Settings, Site};
+use forebay_site::rules::{
+    FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName, Template,
+    TryFiles,
+};
+use forebay_site::{Body, Content, Settings, Site, SiteSettings};
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 const FILES: usize = 1000;
 const ROUNDS: usize = 9;
+const SITES: usize = 100;
+const RULES: usize = 20;
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("forebay-hit-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let count = std::env::args().nth(1).map_or(Ok(400_000), |text| text.parse())?;
-    let outcome = serve(&folder, count);
+    let mut arguments = std::env::args().skip(1);
+    let count = arguments.next().map_or(Ok(400_000), |text| text.parse())?;
+    let files = arguments.next().map(|text| text.parse()).transpose()?;
+    let only = arguments.next();
+    let outcome = serve(&folder, count, files, only.as_deref());
     std::fs::remove_dir_all(&folder)?;
     outcome
 }
 
-fn serve(folder: &std::path::Path, count: usize) -> Result<(), Failure> {
-    let mut requests = Vec::new();
+fn serve(
+    folder: &Path,
+    count: usize,
+    files: Option<usize>,
+    only: Option<&str>,
+) -> Result<(), Failure> {
     for number in 0..FILES {
         std::fs::write(folder.join(format!("{number}.html")), vec![b'x'; 1024])?;
-        requests.push(format!(
-            "GET /{number}.html HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n\r\n"
-        ));
     }
     // Young files are loaded again when their tags can be strong; let them grow old first.
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let mut settings = Settings::new(folder);
-    // whole files are to be sent, and these texts would be compressed
-    settings.sites.iter_mut().for_each(|site| site.compress.clear());
-    let content = Content::open(settings, |notice| eprintln!("{notice}"))?;
-    let mut site = Site::new(content, Arc::default(), Now { monotonic_ms: 1, unix_ms: 1 }, 4096);
-    for few in [1, 16, FILES] {
-        let requests = &requests[..few];
-        let answer = vec![b'x'; ask(requests, few, |head, out| process(&mut site, head, out))?];
-        let answer = &answer[..answer.len() / few];
-        let (mut copies, mut hits) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            let start = Instant::now();
-            ask(requests, count, |_, out| out.bytes.extend_from_slice(black_box(answer)))?;
-            copies.push(start.elapsed().as_nanos() as f64 / count as f64);
-            let start = Instant::now();
-            ask(requests, count, |head, out| process(&mut site, head, out))?;
-            hits.push(start.elapsed().as_nanos() as f64 / count as f64);
+    let setups = ["one", "hosts", "rules", "fallback"];
+    for name in setups.into_iter().filter(|name| only.is_none_or(|only| only == *name)) {
+        let content = Content::open(settings(name, folder)?, |notice| eprintln!("{notice}"))?;
+        let now = Now { monotonic_ms: 1, unix_ms: 1 };
+        let mut site = Site::new(content, Arc::default(), now, 4096);
+        for few in [1, 16, FILES].into_iter().filter(|few| files.is_none_or(|only| only == *few)) {
+            measure(name, &mut site, few, count)?;
         }
-        let [copied, hit] = [copies, hits].map(|mut times| {
-            times.sort_by(f64::total_cmp);
-            times[ROUNDS / 2]
-        });
-        println!(
-            "{few:5} files, answers of {} bytes: read and copy {copied:.1} ns, read and process \
-             {hit:.1} ns, difference {:.1} ns",
-            answer.len(),
-            hit - copied
-        );
     }
+    Ok(())
+}
+
+fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
+    // whole files are to be sent, and these texts would be compressed
+    let site = SiteSettings { compress: Vec::new(), ..SiteSettings::new(folder) };
+    let sites = match name {
+        "hosts" => {
+            let site = |number| -> Result<SiteSettings, Failure> {
+                let hosts = vec![Host::parse(&format!("site-{number}.example"))?];
+                Ok(SiteSettings { name: SiteName::of(&hosts), hosts, ..site.clone() })
+            };
+            (0..SITES).map(site).collect::<Result<_, _>>()?
+        }
+        "rules" => vec![with_rules(site)?],
+        "fallback" => {
+            let try_files = TryFiles::parse(&["$path", "/0.html"])?;
+            vec![SiteSettings { try_files, ..site }]
+        }
+        _ => vec![site],
+    };
+    Ok(Settings { sites, ..Settings::new("") })
+}
+
+fn with_rules(mut site: SiteSettings) -> Result<SiteSettings, Failure> {
+    for number in 0..RULES {
+        let pattern = Pattern::parse(&format!("/none-{number}/*"))?;
+        let to = Template::parse("/other/$1")?;
+        site.redirects.push(Redirect::new(pattern.clone(), to.clone(), 301)?);
+        site.rewrites.push(Rewrite::new(pattern.clone(), to)?);
+        let set = vec![(FieldName::parse("X-None")?, FieldValue::parse("none")?)];
+        site.headers.push(HeaderRule::new(Some(pattern), None, set, Vec::new())?);
+    }
+    site.try_files = TryFiles::parse(&["$path", "/none.html"])?;
+    Ok(site)
+}
+
+fn measure(name: &str, site: &mut Site, few: usize, count: usize) -> Result<(), Failure> {
+    let request = |number: usize| {
+        let host = match name {
+            "hosts" => format!("site-{}.example", number % SITES),
+            _ => "127.0.0.1".to_owned(),
+        };
+        let ending = if name == "fallback" { "none" } else { "html" };
+        format!("GET /{number}.{ending} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: gzip\r\n\r\n")
+    };
+    let requests: Vec<_> = (0..few).map(request).collect();
+    let answer = vec![b'x'; ask(&requests, few, |head, out| process(site, head, out))?];
+    let answer = &answer[..answer.len() / few];
+    let (mut copies, mut hits) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        ask(&requests, count, |_, out| out.bytes.extend_from_slice(black_box(answer)))?;
+        copies.push(start.elapsed().as_nanos() as f64 / count as f64);
+        let start = Instant::now();
+        ask(&requests, count, |head, out| process(site, head, out))?;
+        hits.push(start.elapsed().as_nanos() as f64 / count as f64);
+    }
+    let [copied, hit] = [copies, hits].map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    });
+    println!(
+        "{name:8} {few:5} files, answers of {} bytes: read and copy {copied:.1} ns, read and process \
+         {hit:.1} ns, difference {:.1} ns",
+        answer.len(),
+        hit - copied
+    );
     Ok(())
 }
 
@@ -93,6 +154,7 @@ fn ask(
     Ok(bytes)
 }
 
+/// Not inlined, so that callgrind can count what happens in it (`--toggle-collect=hit::process`).
 #[inline(never)]
 fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));

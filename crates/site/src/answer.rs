@@ -38,8 +38,8 @@ pub(crate) enum Instead {
     Make(usize),
     /// What the query asks for must be done.
     Work,
-    /// An error.
-    Refuse(Refusal),
+    /// An error. Boxed, so that an answer without one pays nothing for the room.
+    Refuse(Box<Refusal>),
 }
 
 /// What stands between the parts of an answer with several ranges: nothing that anyone could guess
@@ -69,7 +69,7 @@ impl Answer<'_> {
                 Chosen::None => {
                     let text =
                         "None of the codings this file exists in is acceptable to the client";
-                    return Err(Instead::Refuse(Refusal::new(406, text)));
+                    return Err(refuse(406, text));
                 }
             },
             What::Redirect(redirection) => self.redirect(redirection, reply),
@@ -80,7 +80,7 @@ impl Answer<'_> {
             What::Work => return Err(Instead::Work),
             What::Failed(status) => {
                 let text = "The file system does not answer as it should";
-                return Err(Instead::Refuse(Refusal::new(*status, text)));
+                return Err(refuse(*status, text));
             }
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Answer<'_> {
             }
             Outcome::Failed => {
                 let text = "The file is not in the state that the request asks for";
-                return Err(Instead::Refuse(Refusal::new(412, text)));
+                return Err(refuse(412, text));
             }
         }
         if head.has(Name::Range)
@@ -124,7 +124,7 @@ impl Answer<'_> {
                     self.many(variant, index, &ranges, reply);
                     return Ok(());
                 }
-                Ranges::Unsatisfiable => return Err(Instead::Refuse(unsatisfiable(variant))),
+                Ranges::Unsatisfiable => return Err(unsatisfiable(variant)),
             }
         }
         reply.head(200, variant.head());
@@ -224,10 +224,15 @@ impl Answer<'_> {
     }
 }
 
-fn unsatisfiable(variant: &Variant) -> Refusal {
+#[cold]
+fn refuse(status: u16, text: &'static str) -> Instead {
+    Instead::Refuse(Box::new(Refusal::new(status, text)))
+}
+
+fn unsatisfiable(variant: &Variant) -> Instead {
     let mut refusal = Refusal::new(416, "The file has no bytes there");
     refusal.fields.push(("Content-Range", format!("bytes */{}", variant.size).into_bytes()));
-    refusal
+    Instead::Refuse(Box::new(refusal))
 }
 
 /// The host that the client asked for; if it named none, one of the site's, or its address.

@@ -3,6 +3,7 @@
 use crate::settings::SiteSettings;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 /// The hosts of all sites.
 #[derive(Debug, Default)]
@@ -50,15 +51,27 @@ impl Hosts {
     }
 }
 
-/// A loop's memory of the last host that was asked for.
+/// Hosts that a loop remembers, a power of two. What is asked for in turn mostly stays.
+const REMEMBERED: usize = 128;
+/// Longer ones, which are no names, are looked up each time; bounds the memory.
+const MOST_REMEMBERED_BYTES: usize = 128;
+
+/// A loop's memory of the hosts that were asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// As it was sent, with its port.
-    authority: Vec<u8>,
-    site: Option<u32>,
-    is_set: bool,
+    /// By a hash of what was sent. Empty until there is something to remember.
+    remembered: Vec<Remembered>,
+    hasher: foldhash::fast::RandomState,
     /// Room for the host in lower case.
     lower: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Remembered {
+    /// As it was sent, with its port.
+    authority: Box<[u8]>,
+    /// `None` if nothing is remembered.
+    site: Option<Option<u32>>,
 }
 
 impl Memo {
@@ -68,19 +81,25 @@ impl Memo {
         if hosts.exact.is_empty() && hosts.wildcards.is_empty() {
             return hosts.default;
         }
-        if !(self.is_set && self.authority == authority) {
-            self.look_up(hosts, authority);
+        let index = self.hasher.hash_one(authority) as usize % REMEMBERED;
+        match self.remembered.get(index) {
+            Some(Remembered { authority: known, site: Some(site) }) if **known == *authority => {
+                *site
+            }
+            _ => self.look_up(hosts, authority, index),
         }
-        self.site
     }
 
-    fn look_up(&mut self, hosts: &Hosts, authority: &[u8]) {
+    #[cold]
+    fn look_up(&mut self, hosts: &Hosts, authority: &[u8], index: usize) -> Option<u32> {
         self.lower.clear();
         self.lower.extend(host_of(authority).iter().map(u8::to_ascii_lowercase));
-        self.site = hosts.find(&self.lower);
-        self.authority.clear();
-        self.authority.extend_from_slice(authority);
-        self.is_set = true;
+        let site = hosts.find(&self.lower);
+        if authority.len() <= MOST_REMEMBERED_BYTES {
+            self.remembered.resize(REMEMBERED, Remembered::default());
+            self.remembered[index] = Remembered { authority: authority.into(), site: Some(site) };
+        }
+        site
     }
 }
 
@@ -135,6 +154,7 @@ mod tests {
             ("[::1]:8080", 0),
             ("[::1]", 0),
             ("[::2]", 2),
+            (&"a".repeat(1000), 2),
         ] {
             for _ in 0..2 {
                 let site = memo.site_of(&hosts, authority.as_bytes());

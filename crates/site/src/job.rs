@@ -39,10 +39,20 @@ pub(crate) enum Work {
 }
 
 /// What a [`Job`] brings back to [`Site::process`](crate::Site::process).
-pub struct Done {
+///
+/// One pointer, because every hit passes by the place where it would be.
+pub struct Done(pub(crate) Box<Brought>);
+
+pub(crate) struct Brought {
     /// The content that the job was for, by number.
     pub(crate) content: u64,
     pub(crate) outcome: Outcome,
+}
+
+impl Done {
+    fn new(content: u64, outcome: Outcome) -> Done {
+        Done(Box::new(Brought { content, outcome }))
+    }
 }
 
 /// What came of a job.
@@ -65,29 +75,29 @@ impl forebay_conn::Job for Job {
             Work::Load { content, key, prefers_json, asked_ms, refusal } => {
                 let Loaded { entry, inner } = load(&content, &key, prefers_json, asked_ms, watch);
                 let outcome = Outcome::Loaded { entry, inner, refusal };
-                Done { content: content.number, outcome }
+                Done::new(content.number, outcome)
             }
             Work::Compress { content, entry, inner, place } => {
                 compress(&content, inner.as_ref().unwrap_or(&entry), place);
                 watch.lap(Activity::Compute);
                 let outcome = Outcome::Loaded { entry, inner, refusal: None };
-                Done { content: content.number, outcome }
+                Done::new(content.number, outcome)
             }
             Work::Verify { content, verification } => {
                 let verified = verification.run();
                 watch.lap(Activity::Compute);
-                Done { content, outcome: Outcome::Verified(verified) }
+                Done::new(content, Outcome::Verified(verified))
             }
             Work::Perform { content, entry, effort, place } => {
                 let worked = effort.make();
                 drop(place);
                 watch.lap(Activity::Compute);
-                Done { content, outcome: Outcome::Worked { entry, worked } }
+                Done::new(content, Outcome::Worked { entry, worked })
             }
             Work::Warm { entry, variant, offset } => {
                 entry.iter().for_each(|entry| warm(entry, variant, offset));
                 watch.lap(Activity::Load);
-                Done { content: NO_CONTENT, outcome: Outcome::Warm }
+                Done::new(NO_CONTENT, Outcome::Warm)
             }
         }
     }

@@ -19,7 +19,7 @@
 //! |---|---|
 //! | [`settings`], [`rules`] | what a person may decide, and what the operator should know |
 //! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
-//! | `site`, `answer`, `pages` | from a request to what is written: variant, conditions, ranges |
+//! | `site`, `answer`, `refuse`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
 //! | `guard`, `auth` | who may ask for a path: addresses and passwords |
@@ -64,6 +64,7 @@ mod listing;
 mod load;
 mod look;
 mod pages;
+mod refuse;
 mod root;
 mod route;
 pub mod rules;

@@ -4,7 +4,7 @@ use crate::answer::{Answer, Boundaries, Instead};
 use crate::auth::{Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
-use crate::entry::{Asked, Entry, Inner, Key, Kind, What};
+use crate::entry::{Asked, Entry, Key, What};
 use crate::front::{Front, Ticket};
 use crate::guard::{self, Stop};
 use crate::hosts::Memo;
@@ -25,17 +25,17 @@ const SWEEP_MS: u64 = 1000;
 /// The process stage for static content. Its methods are those of
 /// [`Handler`](forebay_conn::Handler).
 pub struct Site {
-    content: Arc<Content>,
-    metrics: Arc<Local>,
+    pub(crate) content: Arc<Content>,
+    pub(crate) metrics: Arc<Local>,
     front: Front,
     memo: Memo,
-    now_ms: u64,
+    pub(crate) now_ms: u64,
     swept_ms: u64,
     /// Room for the path while it is normalised, and for keys.
-    path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// Room for heads that are put together.
-    room: Vec<u8>,
-    boundaries: Boundaries,
+    pub(crate) room: Vec<u8>,
+    pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
     credentials: Own,
 }
@@ -82,17 +82,6 @@ impl Site {
         }
     }
 
-    /// RFC 9110 §15.5.20.
-    #[cold]
-    fn misdirected(&self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> Outcome<Job> {
-        let text = match request.head.authority {
-            b"" => "The request names no host, and no site here is for all hosts",
-            _ => "No site here has the host that the request names",
-        };
-        self.content.pages.refuse(&Refusal::new(421, text), Default::default(), reply);
-        Outcome::Replied
-    }
-
     /// A request that was processed before, or does not read a file.
     #[cold]
     fn other(
@@ -103,7 +92,7 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        if let Some(done) = done.filter(|done| done.content == self.content.number) {
+        if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(site, request, done, reply);
         }
         let vhost = self.vhost(site);
@@ -122,24 +111,6 @@ impl Site {
             _ if !vhost.settings.redirects.is_empty() => self.search(site, request, client, reply),
             _ => self.not_allowed(site, request, reply),
         }
-    }
-
-    fn not_allowed(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        // what follows a CONNECT may be meant for the other end of a tunnel
-        reply.keep_alive &= request.head.method != Method::Connect;
-        let refusal = Refusal::new(405, "There are only files here; they can be read");
-        self.refuse_path(site, request, refusal, reply)
-    }
-
-    fn options(&mut self, site: u32, request: &Request<'_>, reply: &mut Reply<'_, Body>) {
-        let dress = self.dress_of(site, request.head);
-        let vhost = self.vhost(site);
-        vhost.pages.options(vhost.dress(&dress), reply);
     }
 
     #[inline]
@@ -275,7 +246,7 @@ impl Site {
     ) -> Outcome<Job> {
         match instead {
             Instead::Refuse(refusal) => {
-                self.refuse_with(site, request, refusal, entry.dress.clone(), reply)
+                self.refuse_with(site, request, *refusal, entry.dress.clone(), reply)
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
@@ -335,7 +306,7 @@ impl Site {
     }
 
     /// The entry from the shared cache if it can be answered with.
-    fn cached(&self, asked: Asked<'_>) -> Option<Arc<Entry>> {
+    pub(crate) fn cached(&self, asked: Asked<'_>) -> Option<Arc<Entry>> {
         let is_good = |entry: &Arc<Entry>| entry.is_fresh(self.now_ms) && is_true(entry);
         self.content.cached(asked).filter(is_good)
     }
@@ -356,7 +327,7 @@ impl Site {
         done: Done,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        match done.outcome {
+        match done.0.outcome {
             job::Outcome::Loaded { entry, inner, refusal: None } => {
                 self.answer_with(entry, inner, site, request, reply)
             }
@@ -482,78 +453,9 @@ impl Site {
         }
     }
 
-    /// Answers with an error whatever is at the path.
-    fn refuse_path(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        refusal: Refusal,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let dress = self.dress_of(site, request.head);
-        self.refuse_with(site, request, refusal, dress, reply)
-    }
-
-    /// The numbers of the header rules for the path of a request.
-    fn dress_of(&mut self, site: u32, head: &Head<'_>) -> Box<[u16]> {
-        let rules = &self.vhost(site).settings.headers;
-        if rules.is_empty() || path::normalise(head.path, &mut self.path).is_err() {
-            return Box::default();
-        }
-        self.vhost(site).dress_of(&self.path)
-    }
-
-    /// Answers with an error: with the site's page for it, if there is one.
-    #[cold]
-    fn refuse_with(
-        &mut self,
-        site: u32,
-        request: &Request<'_>,
-        refusal: Refusal,
-        dress: Box<[u16]>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let vhost = self.vhost(site);
-        let Some(page) = vhost.error_page(refusal.status) else {
-            vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
-            return Outcome::Replied;
-        };
-        let (status, path) = (refusal.status, page.as_bytes().to_vec());
-        let path: Arc<[u8]> = Inner { kind: Kind::File, status, dress, path }.key().into();
-        if let Some(entry) = self.cached(Asked { site, path: &path }) {
-            self.write_error(entry, &refusal, site, request, reply);
-            return Outcome::Replied;
-        }
-        self.metrics.add(Counter::CacheMisses, 1);
-        let (content, key) = (Arc::clone(&self.content), Key { site, path });
-        let refusal = Some(Box::new(refusal));
-        let (prefers_json, asked_ms) = (false, self.now_ms);
-        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal }))
-    }
-
-    fn write_error(
-        &mut self,
-        entry: Arc<Entry>,
-        refusal: &Refusal,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) {
-        let Site { content, boundaries, room, .. } = self;
-        let Some(vhost) = content.vhosts.get(site as usize) else { return };
-        let source = Source::Held(Arc::clone(&entry));
-        let answer = Answer { vhost, request, source, boundaries, room };
-        answer.write_error(&entry, refusal, reply);
-    }
-
     /// The site with this number, which is one that [`site_of`](Site::site_of) gave.
-    fn vhost(&self, site: u32) -> &VirtualHost {
+    pub(crate) fn vhost(&self, site: u32) -> &VirtualHost {
         &self.content.vhosts[site as usize]
-    }
-
-    /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
-    pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
-        self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
     /// See [`Handler::piece`](forebay_conn::Handler::piece).

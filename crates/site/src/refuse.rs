@@ -1,0 +1,122 @@
+//! The answers that are not what was asked for: errors, and what a site says of itself.
+
+use crate::answer::Answer;
+use crate::body::{Body, Source};
+use crate::entry::{Asked, Entry, Inner, Key, Kind};
+use crate::job::{Job, Work};
+use crate::pages::Refusal;
+use crate::site::Site;
+use forebay_conn::{Outcome, Reply, Request};
+use forebay_http::head::{Head, Method};
+use forebay_http::path;
+use forebay_metrics::Counter;
+use std::sync::Arc;
+
+impl Site {
+    /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
+    pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
+    }
+
+    /// RFC 9110 §15.5.20.
+    #[cold]
+    pub(crate) fn misdirected(
+        &self,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let text = match request.head.authority {
+            b"" => "The request names no host, and no site here is for all hosts",
+            _ => "No site here has the host that the request names",
+        };
+        self.content.pages.refuse(&Refusal::new(421, text), Default::default(), reply);
+        Outcome::Replied
+    }
+
+    pub(crate) fn not_allowed(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        // what follows a CONNECT may be meant for the other end of a tunnel
+        reply.keep_alive &= request.head.method != Method::Connect;
+        let refusal = Refusal::new(405, "There are only files here; they can be read");
+        self.refuse_path(site, request, refusal, reply)
+    }
+
+    pub(crate) fn options(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let dress = self.dress_of(site, request.head);
+        let vhost = self.vhost(site);
+        vhost.pages.options(vhost.dress(&dress), reply);
+    }
+
+    /// Answers with an error whatever is at the path.
+    pub(crate) fn refuse_path(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        refusal: Refusal,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let dress = self.dress_of(site, request.head);
+        self.refuse_with(site, request, refusal, dress, reply)
+    }
+
+    /// The numbers of the header rules for the path of a request.
+    pub(crate) fn dress_of(&mut self, site: u32, head: &Head<'_>) -> Box<[u16]> {
+        let rules = &self.vhost(site).settings.headers;
+        if rules.is_empty() || path::normalise(head.path, &mut self.path).is_err() {
+            return Box::default();
+        }
+        self.vhost(site).dress_of(&self.path)
+    }
+
+    /// Answers with an error: with the site's page for it, if there is one.
+    #[cold]
+    pub(crate) fn refuse_with(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        refusal: Refusal,
+        dress: Box<[u16]>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let vhost = self.vhost(site);
+        let Some(page) = vhost.error_page(refusal.status) else {
+            vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
+            return Outcome::Replied;
+        };
+        let (status, path) = (refusal.status, page.as_bytes().to_vec());
+        let path: Arc<[u8]> = Inner { kind: Kind::File, status, dress, path }.key().into();
+        if let Some(entry) = self.cached(Asked { site, path: &path }) {
+            self.write_error(entry, &refusal, site, request, reply);
+            return Outcome::Replied;
+        }
+        self.metrics.add(Counter::CacheMisses, 1);
+        let (content, key) = (Arc::clone(&self.content), Key { site, path });
+        let refusal = Some(Box::new(refusal));
+        let (prefers_json, asked_ms) = (false, self.now_ms);
+        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal }))
+    }
+
+    pub(crate) fn write_error(
+        &mut self,
+        entry: Arc<Entry>,
+        refusal: &Refusal,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let Site { content, boundaries, room, .. } = self;
+        let Some(vhost) = content.vhosts.get(site as usize) else { return };
+        let source = Source::Held(Arc::clone(&entry));
+        let answer = Answer { vhost, request, source, boundaries, room };
+        answer.write_error(&entry, refusal, reply);
+    }
+}
