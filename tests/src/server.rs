@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
@@ -306,9 +306,7 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
     let user = options.user.filter(|_| rustix::process::geteuid().is_root());
     if user.is_some() {
         // the build directory may be closed to other users
-        let copy = folder.join("forebay");
-        fs::copy(&binary, &copy).unwrap();
-        binary = copy;
+        binary = within_reach(&binary, folder);
     }
     let mut words = options.wrapper.iter().map(PathBuf::from).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
@@ -329,6 +327,20 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
         command.uid(user).gid(user);
     }
     command
+}
+
+/// The binary in a folder that other users may enter: a link to the last copy that was made, while
+/// that is there.
+fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
+    static LAST: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let place = folder.join("forebay");
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_linked = last.as_ref().is_some_and(|last| fs::hard_link(last, &place).is_ok());
+    if !is_linked {
+        fs::copy(binary, &place).unwrap();
+    }
+    *last = Some(place.clone());
+    place
 }
 
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
