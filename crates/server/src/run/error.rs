@@ -1,0 +1,73 @@
+//! Why a server could not start, or did not end well.
+
+use crate::listen::ListenError;
+use crate::log::LogError;
+use crate::privileges::PrivilegeError;
+use crate::sandbox::SandboxError;
+use forebay_site::OpenError;
+use std::path::PathBuf;
+use std::{fmt, io};
+/// Why a server could not start, or did not end well.
+#[derive(Debug)]
+pub enum RunError {
+    /// An address cannot be listened on.
+    Listen(ListenError),
+    /// The content cannot be served.
+    Content(OpenError),
+    /// The access log cannot be written.
+    Log(LogError),
+    /// The process cannot become the user it is to be.
+    Privileges(PrivilegeError),
+    /// The process cannot be confined although it must be.
+    Sandbox(SandboxError),
+    /// The control socket cannot be used.
+    ControlSocket {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The machine has no room for what a server needs: descriptors, threads, memory.
+    Resources {
+        /// What was wanted.
+        what: &'static str,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// A loop has ended although nobody told it to.
+    LoopEnded {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Listen(error) => error.fmt(f),
+            RunError::Content(error) => error.fmt(f),
+            RunError::Log(error) => error.fmt(f),
+            RunError::Privileges(error) => error.fmt(f),
+            RunError::Sandbox(error) => error.fmt(f),
+            RunError::ControlSocket { path, error } => {
+                write!(f, "cannot listen for commands at {}: {error}", path.display())?;
+                match error.kind() {
+                    io::ErrorKind::AddrInUse => write!(f, "; another server has this socket"),
+                    io::ErrorKind::AlreadyExists => write!(f, "; there is a file with this name"),
+                    _ => Ok(()),
+                }
+            }
+            RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
+            RunError::LoopEnded { reason } => {
+                write!(f, "a loop has ended by itself ({reason}); the server stopped with it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// What the machine lacks.
+pub(super) fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |error| RunError::Resources { what, error }
+}

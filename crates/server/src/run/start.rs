@@ -1,0 +1,178 @@
+//! From a configuration to a server that runs: in this order descriptors, sockets, privileges,
+//! content, logs, groups of workers, admin listener.
+
+use super::error::{RunError, resources};
+use super::takeover::Reload;
+use super::{Event, Server, say};
+use crate::admin::AdminListener;
+use crate::client::TrustedProxies;
+use crate::config::choice::Word;
+use crate::config::{Config, Listen};
+use crate::control_socket::{self, ControlSocket};
+use crate::engines::{Common, Register};
+use crate::listen::{Address, Listeners};
+use crate::live::{Arrangement, Live};
+use crate::notify::Notifier;
+use crate::plan::Plan;
+use crate::privileges;
+use crate::reload;
+use crate::sandbox::{self, Needs, Sandbox};
+use crate::status::Status;
+use crossbeam_channel::{Receiver, Sender};
+use forebay_engine::admission::Admission;
+use forebay_engine::helpers::Helpers;
+use forebay_site::Content;
+use forebay_sys::process;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+impl Server {
+    pub(super) fn start(
+        config: Config,
+        file: Option<PathBuf>,
+        signals: Signals,
+        to_main: Sender<Event>,
+        events: Receiver<Event>,
+    ) -> Result<Server, RunError> {
+        let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
+        let plan = Plan::new(&config, process::usable_cores(), descriptors);
+        // who can connect can also send commands
+        let mut control_socket = open_control_socket(&config, file.as_deref())?;
+        let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
+        let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
+        let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
+        let admin_hand = match config.admin.listen.0 {
+            Some(at) => listeners.take(&[Listen::At(at)], 1).map_err(RunError::Listen)?.pop(),
+            None => None,
+        };
+        listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
+        let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
+        // threads from here on: they have what is left of the privileges
+        listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
+        let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
+            .map_err(RunError::Content)?;
+        let register = Arc::<Register>::default();
+        let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
+        let common = Common {
+            live: Arc::new(Live::new(Arrangement {
+                content,
+                logs,
+                trusted: TrustedProxies::shared(&config.trusted_proxies),
+            })),
+            admission: Admission::new(plan.connections, plan.connections_per_client),
+            helpers: Helpers::new(
+                register.helpers(plan.helpers),
+                config.sample.try_into().unwrap_or(u32::MAX),
+            ),
+            register,
+            boards: Arc::default(),
+        };
+        let status = Status::new(&common, &plan);
+        let admin = admin_hand.map(|hand| AdminListener::new(hand, Arc::clone(&status)));
+        let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
+        let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
+            common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
+        });
+        let prepared = prepared.collect::<Result<Vec<_>, _>>()?;
+        if let Some(socket) = &mut control_socket {
+            let tell = to_main.clone();
+            socket
+                .serve(move |asked| drop(tell.send(Event::Asked(asked))))
+                .map_err(resources("a thread for commands"))?;
+        }
+        let start_line = start_line(&plan, &config, &listeners);
+        let mut server = Server {
+            config,
+            file,
+            plan,
+            common,
+            listeners: Arc::new(Mutex::new(listeners)),
+            groups: Vec::new(),
+            numbered: 0,
+            status,
+            admin: None,
+            _control_socket: control_socket,
+            sandbox,
+            notifier: Notifier::from_environment(),
+            reload: Reload::default(),
+            later: Vec::new(),
+            draining: None,
+            to_main,
+            events,
+        };
+        // clients are served from here on
+        for prepared in prepared {
+            server.begin(prepared).map_err(resources("a thread"))?;
+        }
+        if let Some(admin) = admin {
+            server.admin = Some(admin.start().map_err(resources("a thread"))?);
+        }
+        let _ = writeln!(io::stderr(), "{start_line}");
+        server.notifier.ready(&start_line);
+        server.watch_later();
+        Ok(server)
+    }
+}
+
+fn open_control_socket(
+    config: &Config,
+    file: Option<&Path>,
+) -> Result<Option<ControlSocket>, RunError> {
+    let path = file.and_then(|file| control_socket::path(&config.control.socket, file));
+    let open = |path: PathBuf| {
+        ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
+    };
+    path.map(open).transpose()
+}
+
+/// Gives up what the server does not need: root, and most of the file system. What only root can do
+/// has been done.
+fn confine(
+    config: &Config,
+    file: Option<&Path>,
+    listeners: &mut Listeners,
+    control_socket: Option<&ControlSocket>,
+) -> Result<Sandbox, RunError> {
+    let control = control_socket.map(ControlSocket::path);
+    privileges::drop_to_user(config, listeners, control.as_slice())
+        .map_err(RunError::Privileges)?;
+    let needs = Needs::of(config, file, control);
+    sandbox::confine(needs, config.sandbox.landlock).map_err(RunError::Sandbox)
+}
+
+/// From here on signals wait until somebody listens.
+pub(super) fn catch_signals() -> io::Result<Signals> {
+    Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1])
+}
+
+fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Result<()> {
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if to_main.send(Event::Signal(signal)).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// The first line: what is served, where, how.
+fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
+    let roots = roots.map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+    let groups = plan.groups.iter().map(|group| {
+        let addresses = listeners.addresses(&group.listen);
+        let addresses: Vec<_> = addresses.iter().map(Address::url).collect();
+        let (engine, workers) = (group.engine.word(), group.workers);
+        format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
+    });
+    let groups = groups.collect::<Vec<_>>().join(" and ");
+    let admin = config.admin.listen.0.map(|admin| listeners.addresses(&[Listen::At(admin)]));
+    let admin = admin.and_then(|bound| bound.first().map(|at| format!(", admin on {at}")));
+    let admin = admin.unwrap_or_default();
+    format!("forebay {version}: serving {roots} on {groups}{admin}")
+}

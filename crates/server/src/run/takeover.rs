@@ -1,0 +1,178 @@
+//! How a reload is asked for, prepared beside everything else, and put in force in one go.
+
+use super::{Event, Later, Server, say};
+use crate::admin::{AdminListener, RunningAdmin};
+use crate::client::TrustedProxies;
+use crate::config::Config;
+use crate::control_socket::Answer;
+use crate::listen::ARRIVAL;
+use crate::live::Arrangement;
+use crate::plan::Plan;
+use crate::reload::{self, Change, Current, Next, ReloadError};
+use crossbeam_channel::Sender;
+use forebay_engine::control::Order;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Groups that retire at the same time. Beyond that the oldest is drained: its clients are told to
+/// connect anew.
+const MOST_RETIRING: usize = 16;
+
+/// A reload that is being prepared, and who waits for one.
+#[derive(Default)]
+pub(super) struct Reload {
+    is_under_way: bool,
+    /// Wait for the one under way.
+    waiting: Vec<Sender<Answer>>,
+    /// Came later: they want what the file says now.
+    again: Option<Vec<Sender<Answer>>>,
+}
+
+impl Server {
+    /// Begins a reload, or notes that one more is wanted.
+    pub(super) fn ask_for_reload(&mut self, reply: Option<Sender<Answer>>) {
+        if self.reload.is_under_way {
+            self.reload.again.get_or_insert_default().extend(reply);
+            return;
+        }
+        self.reload.waiting.extend(reply);
+        let refused = match &self.file {
+            _ if self.draining.is_some() => ReloadError::Stopping,
+            None => ReloadError::NoFile,
+            Some(file) => {
+                let (file, current) = (file.clone(), self.current());
+                let to_main = self.to_main.clone();
+                let prepare = move || {
+                    let next = reload::prepare(&file, &current).map(Box::new);
+                    let _ = to_main.send(Event::Prepared(next));
+                };
+                let thread = std::thread::Builder::new().name("reload".to_owned());
+                match thread.spawn(prepare) {
+                    Ok(_) => {
+                        self.reload.is_under_way = true;
+                        self.notifier.reloading();
+                        return;
+                    }
+                    Err(error) => ReloadError::Resources(error),
+                }
+            }
+        };
+        self.finish_reload(Err(refused));
+    }
+
+    fn current(&self) -> Current {
+        let arrangement = self.common.live.current();
+        let groups = self.groups.iter().filter(|(_, is_retiring, _)| !is_retiring);
+        Current {
+            config: self.config.clone(),
+            plan: self.plan.clone(),
+            content: Arc::clone(&arrangement.content),
+            logs: Arc::clone(&arrangement.logs),
+            common: self.common.clone(),
+            groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
+            listeners: Arc::clone(&self.listeners),
+            sandbox: self.sandbox.clone(),
+            status: Arc::clone(&self.status),
+        }
+    }
+
+    /// Puts what was prepared in force, tells everybody who waits, and begins again if somebody
+    /// asked meanwhile.
+    pub(super) fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
+        self.reload.is_under_way = false;
+        let result = match next {
+            Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
+            Ok(next) => self.put_in_force(*next),
+            Err(error) => Err(error),
+        };
+        let generation = self.common.live.generation();
+        let answer = match result {
+            Ok(()) => Answer { code: 0, text: format!("reloaded: generation {generation}\n") },
+            Err(error) => {
+                self.status.reload_failed();
+                Answer {
+                    code: error.code(),
+                    text: format!("{error}\nnothing has changed: generation {generation}\n"),
+                }
+            }
+        };
+        answer.text.lines().for_each(|line| say(format_args!("reload: {line}")));
+        if self.draining.is_none() {
+            self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
+        }
+        for reply in self.reload.waiting.drain(..) {
+            // who asked may be gone
+            let _ = reply.send(answer.clone());
+        }
+        if let Some(waiting) = self.reload.again.take() {
+            self.reload.waiting = waiting;
+            self.ask_for_reload(None);
+        }
+    }
+
+    fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
+        let Next { config, plan, content, logs, common, kept, begun, admin } = next;
+        let known = self.numbered;
+        for prepared in begun {
+            if let Err(error) = self.begin(prepared) {
+                let begun: Vec<_> = (known + 1..=self.numbered).collect();
+                self.retire(&begun);
+                return Err(ReloadError::Resources(error));
+            }
+        }
+        if let Change::To(admin) = admin {
+            let running = admin.map(AdminListener::start).transpose();
+            let running = running.map_err(ReloadError::Resources)?;
+            std::mem::replace(&mut self.admin, running).into_iter().for_each(RunningAdmin::stop);
+        }
+        self.common = common;
+        let trusted = TrustedProxies::shared(&config.trusted_proxies);
+        let before = self.common.live.replace(Arrangement { content, logs, trusted });
+        if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
+            before.content.retire();
+        }
+        self.common.admission.limit(plan.connections, plan.connections_per_client);
+        for (number, plan) in &kept {
+            let group = self.groups.iter_mut().find(|(known, ..)| known == number);
+            group.into_iter().for_each(|(_, _, group)| group.set(plan.settings.clone()));
+        }
+        let stays = |number: u64| number > known || kept.iter().any(|(kept, _)| *kept == number);
+        let leaving: Vec<u64> = self
+            .groups
+            .iter()
+            .filter(|(number, is_retiring, _)| !is_retiring && !stays(*number))
+            .map(|(number, ..)| *number)
+            .collect();
+        self.leave(leaving, &plan, &config);
+        (self.plan, self.config) = (plan, config);
+        self.status.reloaded(&self.common, &self.plan);
+        Ok(())
+    }
+
+    /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
+    /// until what was on its way has arrived.
+    fn leave(&mut self, groups: Vec<u64>, plan: &Plan, config: &Config) {
+        if !self.listeners().leave(&reload::wanted(plan, config)) {
+            return self.retire(&groups);
+        }
+        // from now on no reload goes on with them
+        for (number, is_retiring, _) in &mut self.groups {
+            *is_retiring |= groups.contains(number);
+        }
+        let at = Instant::now() + ARRIVAL;
+        self.later.push((at, Later::Retire(groups)));
+        self.later.push((at + ARRIVAL, Later::Close));
+    }
+
+    pub(super) fn retire(&mut self, numbers: &[u64]) {
+        for (number, is_retiring, group) in &mut self.groups {
+            if numbers.contains(number) {
+                *is_retiring = true;
+                group.give(Order::Retire);
+            }
+        }
+        let retiring = self.groups.iter().filter(|(_, is_retiring, _)| *is_retiring);
+        let most = retiring.clone().count().saturating_sub(MOST_RETIRING);
+        retiring.take(most).for_each(|(_, _, group)| group.give(Order::Drain));
+    }
+}
