@@ -89,7 +89,7 @@ impl fmt::Display for Error {
             Error::WrongAnswer { server, case, what } => {
                 write!(f, "{server} in case {case}: {what}")
             }
-            Error::Client(what) => write!(f, "the client wrk: {what}"),
+            Error::Client(what) => write!(f, "the client: {what}"),
             Error::Interrupted => write!(f, "interrupted; the rows measured so far are kept"),
         }
     }

@@ -15,6 +15,8 @@
 //! | [`cpu`] | processor time of processes and cores |
 //! | [`row`] | one measurement and what is wrong with it |
 //! | [`engines`] | the engines beside one another, in other workloads |
+//! | [`forebay`] | Forebay with a configuration of one's own |
+//! | [`keepalive`] | clients that want one object and stay silent |
 //! | [`summary`] | medians, spreads, ratios, goals as markdown |
 //! | [`measure`] | rounds, cases and servers interleaved |
 //! | [`machine`] | what everything ran on |
@@ -35,6 +37,8 @@ pub mod content;
 pub mod cpu;
 pub mod engines;
 pub mod error;
+pub mod forebay;
+pub mod keepalive;
 pub mod machine;
 pub mod measure;
 pub mod peer;

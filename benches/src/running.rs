@@ -6,7 +6,7 @@ use crate::{cpu, probe};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::CpuSet;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -125,6 +125,34 @@ pub fn serve(
         std::thread::sleep(POLL);
     }
     Ok(process)
+}
+
+/// Waits until somebody listens on `port`; `said` is where the process writes its complaints.
+///
+/// # Errors
+/// When it has ended, or takes longer than any server should.
+pub fn until_it_listens(
+    process: &Process,
+    port: u16,
+    name: &str,
+    said: &Path,
+) -> Result<(), Error> {
+    let end = Instant::now() + 2 * READY_WITHIN;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+        if process.has_ended() || Instant::now() > end {
+            let said = last_lines(&fs::read_to_string(said).unwrap_or_default());
+            return Err(Error::Client(format!("{name} does not start: {said}")));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// A number of `/proc/PID/status`, by its name with the colon; 0 if there is none.
+pub fn status(pid: u32, key: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 fn last_lines(text: &str) -> String {

@@ -12,7 +12,6 @@ use forebay_benches::running::{self, Process};
 use forebay_benches::{Error, machine, measure};
 use std::fs;
 use std::io::Write;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -165,28 +164,10 @@ impl Bench<'_> {
         }
         command.stderr(fs::File::create(&said).map_err(Error::io("cannot write", &said))?);
         let mut process = Process::start(command, self.options.server_core)?;
-        self.wait(&process, port, server, &said)?;
+        running::until_it_listens(&process, port, server.name(), &said)?;
         let row = self.load(round, workload, connections, server, &process, port)?;
         process.end();
         Ok(row)
-    }
-
-    fn wait(
-        &self,
-        process: &Process,
-        port: u16,
-        server: &Server,
-        said: &Path,
-    ) -> Result<(), Error> {
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if process.has_ended() || Instant::now() > end {
-                let said = fs::read_to_string(said).unwrap_or_default();
-                return Err(Error::Client(format!("{} does not start: {said}", server.name())));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
     }
 
     fn load(
@@ -213,8 +194,8 @@ impl Bench<'_> {
             if now <= measured_until {
                 after = Some((now, Used::read(&family)));
             }
-            threads = threads.max(family.iter().map(|pid| status(*pid, "Threads:")).sum());
-            let rss = family.iter().map(|pid| status(*pid, "RssAnon:")).sum::<u64>();
+            threads = threads.max(family.iter().map(|pid| running::status(*pid, "Threads:")).sum());
+            let rss = family.iter().map(|pid| running::status(*pid, "RssAnon:")).sum::<u64>();
             memory = memory.max(rss as f64 / 1024.0);
         };
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -253,11 +234,4 @@ impl Bench<'_> {
             client: report.generator.busiest_thread,
         })
     }
-}
-
-/// A number of `/proc/PID/status`.
-fn status(pid: u32, key: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(key));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
