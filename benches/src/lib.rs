@@ -16,6 +16,7 @@
 //! | [`row`] | one measurement and what is wrong with it |
 //! | [`engines`] | the engines beside one another, in other workloads |
 //! | [`forebay`] | Forebay with a configuration of one's own |
+//! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
 //! | [`keepalive`] | clients that want one object and stay silent |
 //! | [`summary`] | medians, spreads, ratios, goals as markdown |
 //! | [`measure`] | rounds, cases and servers interleaved |
@@ -45,6 +46,7 @@ pub mod peer;
 pub mod probe;
 pub mod row;
 pub mod running;
+pub mod shift;
 pub mod summary;
 pub mod wrk;
 

@@ -1,0 +1,263 @@
+//! `shift`: a load that shifts between hot small files, cold files and slow receivers, on a pipeline
+//! with fuse = "never": both laws of its controller against fixed counts of threads.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use forebay_benches::content::Scratch;
+use forebay_benches::engines::cold;
+use forebay_benches::forebay::{Forebay, Place, header, value};
+use forebay_benches::shift::load::{self, KINDS, Kind, Shift};
+use forebay_benches::shift::row::{self, Policy, Row, Seen};
+use forebay_benches::shift::verdict;
+use forebay_benches::{Error, machine, measure, probe, running};
+use forebay_load::Report;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Compares threads that are moved between the phases of a pipeline with threads that stay.
+#[derive(Parser)]
+struct Options {
+    /// Laws of the controller
+    #[arg(long, value_delimiter = ',', value_parser = ["queue", "delay"], default_value = "queue,delay")]
+    laws: Vec<String>,
+    /// Fixed counts: each of them for process with each of them for send
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
+    counts: Vec<u32>,
+    /// Most threads of all phases together, for the laws
+    #[arg(long, default_value_t = 18)]
+    most: u32,
+    /// Requests per second for the hot file
+    #[arg(long, default_value_t = 5000.0)]
+    hot: f64,
+    /// Requests per second for cold files: more than one thread of process reads
+    #[arg(long, default_value_t = 3000.0)]
+    cold: f64,
+    /// Requests per second of slow receivers: more than eight threads of send serve
+    #[arg(long, default_value_t = 25.0)]
+    slow: f64,
+    /// Length of a phase of the load in seconds
+    #[arg(long, default_value_t = 4)]
+    seconds: u32,
+    /// How often each kind of request has its turn
+    #[arg(long, default_value_t = 2)]
+    cycles: u32,
+    /// Runs of each law and each pair of counts
+    #[arg(long, default_value_t = 10)]
+    rounds: u32,
+    /// A line added to the configuration of every server; may be given again
+    #[arg(long, value_name = "LINE")]
+    set: Vec<String>,
+    /// The core the server runs on
+    #[arg(long, default_value_t = 0)]
+    server_core: usize,
+    /// The core the load comes from
+    #[arg(long, default_value_t = 1)]
+    client_core: usize,
+    /// Folder for the results [default: lab/runs/DATE-shift]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    fn shift(&self) -> Shift {
+        let rates = [self.hot, self.cold, self.slow];
+        Shift { rates, seconds: self.seconds, cycles: self.cycles }
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        let known = ["queue", "delay"].into_iter();
+        let laws = known.filter(|law| self.laws.iter().any(|wanted| wanted == law));
+        let fixed = self.counts.iter().flat_map(|process| {
+            self.counts.iter().map(|send| Policy::Fixed { process: *process, send: *send })
+        });
+        laws.map(Policy::Law).chain(fixed).collect()
+    }
+
+    /// The configuration of a server.
+    fn lines(&self, policy: Policy, root: &Path) -> String {
+        let (by, process, send) = match policy {
+            Policy::Law(law) => (law, 1, 1),
+            Policy::Fixed { process, send } => ("fixed", process, send),
+        };
+        let more: String = self.set.iter().map(|line| format!("{line}\n")).collect();
+        format!(
+            "root = {root:?}\nengine = \"pipeline\"\nworkers = 1\ncache.bytes = \"32MiB\"\n\
+             cache.file_bytes = \"8MiB\"\npipeline.fuse = \"never\"\npipeline.by = \"{by}\"\n\
+             pipeline.process = {process}\npipeline.send = {send}\npipeline.threads = {}\n{more}",
+            self.most,
+        )
+    }
+}
+
+fn main() -> ExitCode {
+    let ended = bench(&Options::parse());
+    let _ = fs::remove_file(cold::urls());
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shift: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), Error> {
+    let stop = measure::stop_on_signals().map_err(Error::io("cannot watch for", "signals"))?;
+    let out = options
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("lab/runs/{}-shift", machine::date("+%Y-%m-%d"))));
+    fs::create_dir_all(&out).map_err(Error::io("cannot make the folder", &out))?;
+    let own = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
+    let scratch = Scratch::new()?;
+    let root = scratch.path().join("site");
+    fs::create_dir(&root).map_err(Error::io("cannot make the folder", &root))?;
+    load::write(&root)?;
+    let described = machine::describe();
+    // nothing of ours runs beside the server
+    running::pin(options.client_core)?;
+    let place = Place {
+        program: &own.with_file_name("forebay"),
+        scratch: scratch.path(),
+        core: options.server_core,
+        caged: true,
+    };
+    let file = out.join("rows.csv");
+    let mut rows_file = fs::File::create(&file).map_err(Error::io("cannot write", &file))?;
+    let _ = writeln!(rows_file, "{}", Row::HEAD);
+    let policies = options.policies();
+    let (mut rows, mut ended) = (Vec::new(), Ok(()));
+    'rounds: for round in 1..=options.rounds {
+        for turn in 0..policies.len() {
+            // whoever came first in the last round comes later in this one
+            let policy = policies[(turn + round as usize - 1) % policies.len()];
+            let lines = options.lines(policy, &root);
+            match one(options, &place, &lines, (round, turn, policy), &stop) {
+                Ok(row) => {
+                    print!("{}", row.csv());
+                    let _ = write!(rows_file, "{}", row.csv());
+                    rows.push(row);
+                }
+                Err(error) => {
+                    ended = Err(error);
+                    break 'rounds;
+                }
+            }
+        }
+    }
+    rows.sort_by_key(|row| policies.iter().position(|policy| *policy == row.policy));
+    let text = report(options, &described, &rows);
+    let file = out.join("README.md");
+    fs::write(&file, &text).map_err(Error::io("cannot write", &file))?;
+    println!("{text}");
+    ended
+}
+
+fn report(options: &Options, described: &str, rows: &[Row]) -> String {
+    format!(
+        "{}- phases of {} s, {} × hot ({}/s), cold ({}/s), slow ({}/s); laws have {} threads at \
+         most\n- medians of {} repetitions (least–most); server on core {}, load on core {}\n{}{}",
+        header("A load that shifts", "shift", described),
+        options.seconds,
+        options.cycles,
+        options.hot,
+        options.cold,
+        options.slow,
+        options.most,
+        options.rounds,
+        options.server_core,
+        options.client_core,
+        row::tables(rows),
+        verdict::verdicts(rows)
+    )
+}
+
+/// Starts the server, runs the load, stops it.
+fn one(
+    options: &Options,
+    place: &Place<'_>,
+    lines: &str,
+    (round, turn, policy): (u32, usize, Policy),
+    stop: &Arc<AtomicBool>,
+) -> Result<Row, Error> {
+    let server = Forebay::start(place, lines, 20_000 + (std::process::id() % 8000) as u16)?;
+    // what is hot is in memory from now on
+    for file in ["hot.html", "slow.bin"] {
+        let asked = probe::get(server.port(), file, "Connection: close\r\n");
+        asked.map_err(Error::io("no answer for", file))?;
+    }
+    let shift = options.shift();
+    let plan = shift.plan(server.port(), options.client_core, round)?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut samples = Samples::default();
+    let report = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            // dropped when the run has ended, however it does
+            let sender = sender;
+            forebay_load::run(&plan, stop, &mut |progress| {
+                let _ = sender.send(progress.elapsed.as_secs_f64());
+            })
+        });
+        for at_s in &receiver {
+            // a server that answers late makes samples rare, not old
+            let at_s = receiver.try_iter().last().unwrap_or(at_s);
+            samples.take(&server, shift.kind_at(at_s - 1e-3));
+        }
+        run.join()
+    });
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    let report = report.map_err(|_| Error::Client("the load generator panicked".into()))?;
+    let report = report.map_err(|error| Error::Client(error.to_string()))?;
+    Ok(Row {
+        round,
+        place: turn + 1,
+        policy,
+        kinds: KINDS.map(|kind| seen(kind, &shift, &report, &samples)),
+        threads: samples.most,
+        client: report.generator.busiest_thread,
+    })
+}
+
+/// Threads of process and of send, added up over samples, for each kind of requests.
+#[derive(Default)]
+struct Samples {
+    sums: [(f64, f64); 3],
+    counts: [u32; 3],
+    most: u64,
+}
+
+impl Samples {
+    fn take(&mut self, server: &Forebay, kind: Option<Kind>) {
+        self.most = self.most.max(server.threads());
+        let metrics = server.metrics();
+        let of = |phase| value(&metrics, &format!("forebay_pipeline_threads{{phase=\"{phase}\"}}"));
+        if let (Some(kind), Some(process), Some(send)) = (kind, of("process"), of("send")) {
+            let sum = &mut self.sums[kind as usize];
+            *sum = (sum.0 + process, sum.1 + send);
+            self.counts[kind as usize] += 1;
+        }
+    }
+}
+
+fn seen(kind: Kind, shift: &Shift, report: &Report, samples: &Samples) -> Seen {
+    let (group, index) = (&report.groups[kind as usize], kind as usize);
+    let mine = group.series.iter().filter(|point| shift.kind_at(point.at_s - 1e-3) == Some(kind));
+    let (answered, points) =
+        mine.fold((0.0, 0u32), |(sum, count), point| (sum + point.answered, count + 1));
+    let count = f64::from(samples.counts[index].max(1));
+    Seen {
+        requests: group.latency.count,
+        mean_ms: group.latency.mean_us / 1e3,
+        p99_ms: group.latency.p99_us / 1e3,
+        rate: answered / f64::from(points.max(1)),
+        failed: group.failed,
+        process: samples.sums[index].0 / count,
+        send: samples.sums[index].1 / count,
+    }
+}
