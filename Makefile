@@ -6,7 +6,7 @@ SHELL  := /bin/bash
 LISTEN ?= 127.0.0.1:8080
 # SITE: serve: the directory that is served [examples/site]
 SITE   ?= examples/site
-# ARGS: serve, bench: more options for the program, such as "--engine pool"
+# ARGS: serve, bench, bench-…: more options for the program, such as "--engine pool"
 ARGS   ?=
 # PREFIX: install: where to [/usr/local]
 PREFIX ?= /usr/local
@@ -18,11 +18,13 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-.PHONY: help serve test check audit bench fuzz manual install build example clean
+BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload
+
+.PHONY: help serve test check audit $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 	@echo
 	@echo "Variables, as in: make serve SITE=/srv/www LISTEN=:8080"
 	@sed -n 's/^# \([A-Z_]*\): \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,10 +53,16 @@ audit: ## Licences, sources and published advisories of all dependencies (needs 
 	cargo deny check
 
 bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARGS
+bench-engines: ## Measure the engines beside one another; options in ARGS
+bench-shift: ## Threads that move against threads that stay, under a load that shifts (as root)
+bench-keepalive: ## Clients that want one object and stay silent, by the law that keeps them
+bench-reload: ## Reloads under keep-alive clients, beside nginx
+
+$(BENCHES):
 	@scripts/install build bench
 	cargo build --release --locked --bin forebay
 	cargo build --release --locked -p forebay-benches
-	$(TARGET)/release/bench $(ARGS)
+	$(TARGET)/release/$(patsubst bench-%,%,$@) $(ARGS)
 
 fuzz: ## Every fuzz target for 60 seconds
 	@scripts/install build fuzz
