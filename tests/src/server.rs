@@ -63,7 +63,7 @@ impl Options {
     #[must_use]
     pub fn engine(mut self, engine: &str) -> Options {
         engine.clone_into(&mut self.engine);
-        self.workers = if matches!(engine, "event" | "pipeline") { 2 } else { 256 };
+        self.workers = if matches!(engine, "event" | "fibers" | "pipeline") { 2 } else { 256 };
         self
     }
 

@@ -1,11 +1,12 @@
 //! The smallest server: one engine, one handler, one answer. `cargo run --release --example fixed`
-//! serves it on http://127.0.0.1:8081 until it is killed.
+//! serves it on http://127.0.0.1:8081 until it is killed; with `fibers` behind it, by that engine.
 
 use forebay_conn::{Handler, Job, Outcome, Peer, Piece, Reply, Request, Stages};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::Control;
 use forebay_engine::event::{EventLoop, Parts};
+use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::Helpers;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen};
@@ -104,6 +105,9 @@ fn main() -> std::io::Result<()> {
         index: 0,
         metrics: Arc::new(Local::default()),
     };
-    EventLoop::new(parts)?.run()?;
+    match std::env::args().nth(1).as_deref() {
+        Some("fibers") => FiberLoop::new(parts)?.run()?,
+        _ => EventLoop::new(parts)?.run()?,
+    };
     Ok(())
 }
