@@ -107,7 +107,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         std::thread::yield_now();
     }
 
-    fn take_back(&mut self, served: Served<H>, _: Deadline) -> Option<Served<H>> {
+    fn take_back(&mut self, served: Box<Served<H>>, _: Deadline) -> Option<Box<Served<H>>> {
         Some(served)
     }
 
@@ -175,7 +175,7 @@ impl<H: Handler> Stock<H> {
     pub fn serve(&self, worker: &mut Worker<H>, served: Served<H>, control: &Control) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self);
-        let ended = straight::serve(&mut wait, served, Deadline::default(), control);
+        let ended = straight::serve(&mut wait, Box::new(served), Deadline::default(), control);
         worker.handler.rest();
         ended
     }
@@ -189,7 +189,7 @@ impl<H: Handler> Stock<H> {
         control: &Control,
     ) {
         let _occupied = self.occupy();
-        straight::close(&mut Blocking::new(worker, control, self), served, closing);
+        straight::close(&mut Blocking::new(worker, control, self), Box::new(served), closing);
         worker.handler.rest();
     }
 

@@ -53,7 +53,7 @@ pub trait Wait<H: Handler> {
     /// Offers the engine a connection that needs nothing but to wait for its next request, until
     /// this deadline. If the engine takes it, this serving of it ends, and the engine has it served
     /// on when one of them comes.
-    fn take_back(&mut self, served: Served<H>, deadline: Deadline) -> Option<Served<H>>;
+    fn take_back(&mut self, served: Box<Served<H>>, deadline: Deadline) -> Option<Box<Served<H>>>;
 
     /// The connection is about to be given away: nobody here watches it any longer.
     fn let_go(&mut self, served: &Served<H>);
@@ -94,10 +94,10 @@ pub struct Deadline {
 }
 
 /// Serves one connection until it ends or the engine takes it back. Says how it ended, if that was in
-/// a drain.
+/// a drain. A connection is boxed because it goes to and fro.
 pub fn serve<H: Handler, W: Wait<H>>(
     wait: &mut W,
-    mut served: Served<H>,
+    mut served: Box<Served<H>>,
     mut deadline: Deadline,
     control: &Control,
 ) -> Ended {
@@ -145,7 +145,7 @@ pub fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::HandOver => {
                 wait.let_go(&served);
-                wait.worker().hand_over(served);
+                wait.worker().hand_over(*served);
                 return ended;
             }
             Fate::Closes(closing) => break closing,
@@ -198,7 +198,7 @@ pub(crate) fn wait_for_client<H: Handler, W: Wait<H>>(
 }
 
 /// Closes a connection, with the mercy it asks for.
-pub fn close<H: Handler, W: Wait<H>>(wait: &mut W, mut served: Served<H>, closing: Closing) {
+pub fn close<H: Handler, W: Wait<H>>(wait: &mut W, mut served: Box<Served<H>>, closing: Closing) {
     if closing == Closing::Linger && wait.begin_linger() {
         served.pending = None;
         socket::shut_down_writing(served.socket.as_fd());
@@ -222,5 +222,5 @@ pub fn close<H: Handler, W: Wait<H>>(wait: &mut W, mut served: Served<H>, closin
         }
         wait.end_linger();
     }
-    wait.worker().close(served, closing);
+    wait.worker().close(*served, closing);
 }

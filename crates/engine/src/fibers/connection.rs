@@ -26,11 +26,10 @@ pub(super) struct Connection<H: Handler> {
     timer_ms: u64,
 }
 
-/// Where a connection is. Idle ones are the many, and a box would cost them an allocation.
-#[expect(clippy::large_enum_variant, reason = "see above")]
+/// Where a connection is.
 pub(super) enum Place<H: Handler> {
     /// Here, without a fiber: it waits for its next request, until the deadline.
-    AtRest(Served<H>, Deadline),
+    AtRest(Box<Served<H>>, Deadline),
     /// With its fiber.
     Served(Fiber<H>),
 }
@@ -67,7 +66,7 @@ impl<H: Handler> Connection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> Self {
         Connection {
             token,
-            place: Place::AtRest(served, Deadline::default()),
+            place: Place::AtRest(Box::new(served), Deadline::default()),
             watched: false,
             news: News::default(),
             deadline_ms: u64::MAX,
@@ -203,7 +202,7 @@ where
     fn start(
         &self,
         token: u64,
-        work: impl FnOnce(&mut Waiting<'_, H, C>, Served<H>, Deadline) + 'static,
+        work: impl FnOnce(&mut Waiting<'_, H, C>, Box<Served<H>>, Deadline) + 'static,
     ) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
@@ -260,7 +259,7 @@ where
 
 impl<H: Handler, C> Shared<H, C> {
     /// Takes a connection at rest out of its place, for its fiber.
-    fn take(&self, token: u64) -> Option<(Served<H>, Deadline)> {
+    fn take(&self, token: u64) -> Option<(Box<Served<H>>, Deadline)> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let place = &mut connections[key].place;
@@ -297,7 +296,7 @@ impl<H: Handler, C> Shared<H, C> {
         if let Some((served, _)) = self.take(token) {
             let mut worker = self.worker.borrow_mut();
             worker.count(Counter::AcceptErrors);
-            worker.close(served, Closing::Reset);
+            worker.close(*served, Closing::Reset);
         }
         self.remove(token);
     }

@@ -149,7 +149,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     }
 
     #[inline]
-    fn take_back(&mut self, served: Served<H>, deadline: Deadline) -> Option<Served<H>> {
+    fn take_back(&mut self, served: Box<Served<H>>, deadline: Deadline) -> Option<Box<Served<H>>> {
         let mut connections = self.shared.connections.borrow_mut();
         let key = (self.token & 0xffff_ffff) as usize;
         let Some(connection) = connections.get_mut(key) else { return Some(served) };
