@@ -3,6 +3,7 @@
 use crate::root::Root;
 use forebay_http::{date, path};
 use forebay_sys::file::{self, Kind};
+use std::cmp::Ordering;
 use std::fmt::Write;
 use std::io;
 use std::os::fd::AsFd;
@@ -53,8 +54,9 @@ impl Listing {
             let modified = u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0);
             items.push(Item { name, is_directory, size_bytes: stamp.size, modified });
         }
-        items.sort_by_cached_key(|item| {
-            (!item.is_directory, item.name.to_ascii_lowercase(), item.name.clone())
+        items.sort_by(|a, b| {
+            let by_name = || natural_order(&a.name, &b.name);
+            b.is_directory.cmp(&a.is_directory).then_with(by_name)
         });
         Ok(Listing { path: directory.to_vec(), items, is_whole })
     }
@@ -69,7 +71,7 @@ impl Listing {
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
+             <title>Files in {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
         );
         self.trail(&mut page);
         page.push_str(
@@ -166,6 +168,39 @@ impl Item {
     }
 }
 
+/// Without regard to case, and numbers by their value: `page 9` before `Page 10`.
+fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let order = match (left.first(), right.first()) {
+            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
+                let (x, y) = (take_number(&mut left), take_number(&mut right));
+                x.len().cmp(&y.len()).then_with(|| x.cmp(y))
+            }
+            (Some(x), Some(y)) => {
+                let order = x.to_ascii_lowercase().cmp(&y.to_ascii_lowercase());
+                (left, right) = (&left[1..], &right[1..]);
+                order
+            }
+            // names that differ in case or in zeros only keep an order, too
+            (None, None) => return a.cmp(b),
+            (x, y) => return x.cmp(&y),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// The digits at the start of `text` without zeros before them.
+fn take_number<'t>(text: &mut &'t [u8]) -> &'t [u8] {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    *text = rest;
+    let zeros = digits.iter().take_while(|byte| **byte == b'0').count();
+    &digits[zeros..]
+}
+
 /// For people: three digits and a unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -259,6 +294,32 @@ mod tests {
             listing("/", &[]).json(),
             "{\"path\":\"/\",\"entries\":[\n],\"complete\":true}\n"
         );
+    }
+
+    #[test]
+    fn names_are_in_the_order_people_expect() {
+        let sorted =
+            ["", "a", "A1", "a1", "a 2", "a 10", "b", "IMG_2.jpg", "img_09.jpg", "IMG_10.jpg"];
+        let mut names = sorted;
+        names.reverse();
+        names.sort_by(|a, b| natural_order(a.as_bytes(), b.as_bytes()));
+        assert_eq!(
+            names,
+            ["", "a", "a 2", "a 10", "A1", "a1", "b", "IMG_2.jpg", "img_09.jpg", "IMG_10.jpg"]
+        );
+    }
+
+    proptest::proptest! {
+        /// What is sorted by it needs a total order.
+        #[test]
+        fn the_order_is_total(a in "[aA0-2 ]{0,6}", b in "[aA0-2 ]{0,6}", c in "[aA0-2 ]{0,6}") {
+            let order = |x: &str, y: &str| natural_order(x.as_bytes(), y.as_bytes());
+            proptest::prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
+            proptest::prop_assert_eq!(order(&a, &b).is_eq(), a == b);
+            if order(&a, &b).is_le() && order(&b, &c).is_le() {
+                proptest::prop_assert!(order(&a, &c).is_le());
+            }
+        }
     }
 
     #[test]
