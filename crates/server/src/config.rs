@@ -77,7 +77,7 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     let text = std::str::from_utf8(&bytes).map_err(|error| {
         // the part up to the bad byte is UTF-8
         let good = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or("");
-        whole(Some(read::place(good, good.len())), Wrong::NotUtf8)
+        whole(Some(Reader::new(good, &file).end()), Wrong::NotUtf8)
     })?;
     let mut reader = Reader::new(text, &file);
     let draft = checked(&mut reader, &file)?;

@@ -139,31 +139,30 @@ impl Draft {
     /// No log is where clients could read it, and none is written in two ways.
     fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
+        let roots: HashMap<&Path, &At> = sites
+            .iter()
+            .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path)))
+            .collect();
         // with several sites, the top level's log has what belongs to none
         let top = (self.sites.len() > 1).then(|| (At::default(), &self.site));
-        let mut known: Vec<(&Path, LogFormat, At)> = Vec::new();
-        let mut told: HashSet<&Path> = HashSet::new();
+        let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
         for (path, site) in top.iter().chain(&sites) {
             let Access::File(log) = &site.log.access else { continue };
-            let at = path.child("log.access");
-            let served = sites.iter().find_map(|(path, site)| {
-                let root = site.root.as_ref()?;
-                is_within(log, root).then(|| (root, path.child("root")))
-            });
-            if let Some((root, first)) = served {
-                if told.insert(log) {
-                    let (path, root) = (log.clone(), root.clone());
-                    wrong.push((at, Wrong::LogServed { path, root, place: find(&first.exact) }));
-                }
-                continue;
-            }
-            match known.iter().find(|(other, ..)| other == log) {
-                Some((_, format, first)) if *format != site.log.format => {
+            match known.get(&**log) {
+                Some((format, first)) if *format != site.log.format => {
                     let (at, place) = (path.child("log.format"), find(&first.exact));
                     wrong.push((at, Wrong::TwoFormats { path: log.clone(), place }));
                 }
                 Some(_) => {}
-                None => known.push((log, site.log.format, at)),
+                None => {
+                    let at = path.child("log.access");
+                    if let Some((root, site)) = directory_of(log, &roots) {
+                        let (path, root) = (log.clone(), root.to_owned());
+                        let place = find(&site.child("root").exact);
+                        wrong.push((at.clone(), Wrong::LogServed { path, root, place }));
+                    }
+                    known.insert(log, (site.log.format, at));
+                }
             }
         }
     }
@@ -229,14 +228,23 @@ impl Draft {
     }
 }
 
-/// Whether a file is in a directory, as far as their names tell.
-fn is_within(file: &Path, directory: &Path) -> bool {
-    let plain = |path: &'_ Path| path.strip_prefix(".").unwrap_or(path).to_owned();
-    let (file, directory) = (plain(file), plain(directory));
-    let same_start = file.is_absolute() == directory.is_absolute();
-    // where ".." leads is not known without looking
-    let is_plain = !file.components().any(|part| part == Component::ParentDir);
-    same_start && is_plain && file.starts_with(directory)
+/// A path without `.` at its start.
+fn plain(path: &Path) -> &Path {
+    path.strip_prefix(".").unwrap_or(path)
+}
+
+/// The directory among these that a file is in, as far as their names tell. Where `..` leads is not
+/// known without looking.
+fn directory_of<'d>(
+    file: &Path,
+    directories: &HashMap<&'d Path, &'d At>,
+) -> Option<(&'d Path, &'d At)> {
+    let file = plain(file);
+    if file.components().any(|part| part == Component::ParentDir) {
+        return None;
+    }
+    let mut above = file.ancestors().skip(1);
+    above.find_map(|directory| directories.get_key_value(directory)).map(|(path, at)| (*path, *at))
 }
 
 /// A log can be made if its directory is there.

@@ -49,6 +49,8 @@ pub type Places = HashMap<String, Range<usize>>;
 /// Reads a text; notes what is wrong.
 pub struct Reader<'t> {
     text: &'t str,
+    /// Where each line ends.
+    line_ends: Vec<usize>,
     file: &'t str,
     places: Places,
     /// What unknown keys were probably meant to be, by [`Path::exact`].
@@ -60,8 +62,15 @@ pub struct Reader<'t> {
 impl<'t> Reader<'t> {
     /// For a text; `file` is its name for messages.
     pub fn new(text: &'t str, file: &'t str) -> Reader<'t> {
-        let (places, meant) = (Places::new(), HashSet::new());
-        Reader { text, file, places, meant, problems: Vec::new(), is_toml: true }
+        Reader {
+            text,
+            line_ends: text.match_indices('\n').map(|(at, _)| at).collect(),
+            file,
+            places: Places::new(),
+            meant: HashSet::new(),
+            problems: Vec::new(),
+            is_toml: true,
+        }
     }
 
     /// Reads the whole text. Of a text that is not TOML only the first place where it is not is
@@ -86,6 +95,11 @@ impl<'t> Reader<'t> {
         std::mem::take(&mut self.problems)
     }
 
+    /// The line and column of the text's end.
+    pub fn end(&self) -> (usize, usize) {
+        self.position(self.text.len())
+    }
+
     /// Whether the text could be taken apart at all.
     pub fn is_toml(&self) -> bool {
         self.is_toml
@@ -104,7 +118,7 @@ impl<'t> Reader<'t> {
 
     /// Line and column of what was read at `exact`; of an inherited setting, where that stands.
     pub fn place(&self, exact: &str) -> Option<(usize, usize)> {
-        self.span(exact).map(|span| place(self.text, span.start))
+        self.span(exact).map(|span| self.position(span.start))
     }
 
     /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
@@ -117,6 +131,17 @@ impl<'t> Reader<'t> {
             None => false,
         };
         instead || says(&path.exact) || self.meant.contains(&path.exact)
+    }
+
+    /// Line and column of a byte offset, both from 1, the column in characters.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let mut offset = offset.min(self.text.len());
+        while !self.text.is_char_boundary(offset) {
+            offset -= 1;
+        }
+        let line = self.line_ends.partition_point(|end| *end < offset);
+        let start = line.checked_sub(1).map_or(0, |before| self.line_ends[before] + 1);
+        (line + 1, self.text[start..offset].chars().count() + 1)
     }
 
     fn own_or_inherited(&self, exact: &str) -> Option<Range<usize>> {
@@ -145,7 +170,7 @@ impl<'t> Reader<'t> {
     fn note(&mut self, shown: &str, span: Range<usize>, wrong: Wrong) {
         self.problems.push(Problem {
             file: self.file.to_owned(),
-            place: Some(place(self.text, span.start)),
+            place: Some(self.position(span.start)),
             key: shown.to_owned(),
             wrong,
         });
@@ -403,18 +428,6 @@ fn misfit(value: &dyn Value, item: &Item) -> Wrong {
         _ => (value.expected(), suggest(value, &text)),
     };
     Wrong::Form { expected, found, near }
-}
-
-/// Line and column of a byte offset, both from 1, the column in characters.
-pub(super) fn place(text: &str, offset: usize) -> (usize, usize) {
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    let before = &text[..offset];
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
-    (line, before[line_start..].chars().count() + 1)
 }
 
 /// What stands in the file, in words.
