@@ -10,6 +10,7 @@
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
 //! | [`regression`] | `c1` and `c2` from runs at saturation |
+//! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out |
 //! | [`ranked`] | waiting work by rank, with floors, fair between clients |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //!
@@ -33,4 +34,5 @@ pub mod allocation;
 pub mod keep_alive;
 pub mod ranked;
 pub mod regression;
+pub mod simulation;
 pub mod utilisation;

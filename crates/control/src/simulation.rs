@@ -1,0 +1,346 @@
+//! Four phases, their lists, threads and cores in virtual time: where a controller can be tried out
+//! without a machine, and its constants be looked for (keta's "off-line experiment", §4.2).
+//!
+//! Tasks arrive at random (Poisson) and pass the phases in order. In each one a task first takes
+//! CPU time, which all threads that want a core share equally, and then time in which its thread is
+//! blocked: by a disk, by a receiver. A list is served first come, first served. Nothing else costs
+//! time: no cache, no switch between threads, no wake-up.
+
+use crate::allocation::{
+    Controller, PHASES, Phase, Sample, Settings, SettingsError, blocked_share,
+};
+use std::collections::VecDeque;
+
+/// What the tasks of an interval are like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Tasks that arrive per second, on average.
+    pub per_s: f64,
+    /// CPU time in each phase, by [`Phase::index`], nanoseconds.
+    pub cpu_ns: [u64; PHASES],
+    /// Time after that in which the thread is blocked, nanoseconds.
+    pub blocked_ns: [u64; PHASES],
+}
+
+impl Work {
+    /// The least time to an answer, nanoseconds: nobody ever waits for a thread or a core.
+    pub fn least_ns(&self) -> u64 {
+        self.cpu_ns.iter().chain(&self.blocked_ns).sum()
+    }
+}
+
+/// A remainder of work below this is none: rounding of a nanosecond's parts.
+const NOTHING_NS: f64 = 1e-3;
+
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    came_ns: f64,
+    listed_ns: f64,
+    cpu_ns: f64,
+    blocked_ns: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Line {
+    list: VecDeque<Task>,
+    running: Vec<Task>,
+    busy_ns: f64,
+    core_ns: f64,
+    runnable_ns: f64,
+    arrivals: u64,
+    completions: u64,
+    taken: u64,
+    waited_ns: f64,
+}
+
+/// A pipeline, and what was seen of it.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    controller: Option<Controller>,
+    cores: f64,
+    period_ns: f64,
+    targets: [u32; PHASES],
+    lines: [Line; PHASES],
+    now_ns: f64,
+    next_period_ns: f64,
+    next_arrival_ns: f64,
+    random: u64,
+    history: Vec<[u32; PHASES]>,
+    answered: Vec<(f64, f64)>,
+    period_answers: u64,
+}
+
+impl Simulation {
+    /// Steered by a controller with these settings, on as many cores as they name.
+    ///
+    /// # Errors
+    /// If the settings contradict themselves.
+    pub fn steered(settings: Settings) -> Result<Simulation, SettingsError> {
+        let (cores, period_ms) = (settings.cores, settings.period_ms);
+        let controller = Controller::new(settings)?;
+        let fixed = Simulation::fixed(controller.targets(), cores, period_ms);
+        Ok(Simulation { controller: Some(controller), ..fixed })
+    }
+
+    /// With threads that stay, on so many cores. The period only says how often
+    /// [`history`](Simulation::history) is kept.
+    pub fn fixed(targets: [u32; PHASES], cores: u32, period_ms: u32) -> Simulation {
+        let period_ns = f64::from(period_ms.max(1)) * 1e6;
+        Simulation {
+            controller: None,
+            cores: f64::from(cores.max(1)),
+            period_ns,
+            targets,
+            lines: Default::default(),
+            now_ns: 0.0,
+            next_period_ns: period_ns,
+            next_arrival_ns: f64::INFINITY,
+            random: 0x2545_f491_4f6c_dd1d,
+            history: Vec::new(),
+            answered: Vec::new(),
+            period_answers: 0,
+        }
+    }
+
+    /// With other random arrivals, the same for the same number.
+    pub fn seeded(mut self, seed: u64) -> Simulation {
+        self.random ^= seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // xorshift has one state that it never leaves
+        self.random = self.random.max(1);
+        self
+    }
+
+    /// Has tasks of this kind arrive for so long. What waits at the end goes on in the next run.
+    pub fn run(&mut self, work: &Work, seconds: f64) -> &mut Simulation {
+        let end_ns = self.now_ns + seconds * 1e9;
+        self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
+        while self.now_ns < end_ns {
+            self.settle(work);
+            self.advance(end_ns);
+            if self.now_ns >= self.next_arrival_ns {
+                self.list(0, self.now_ns, work);
+                self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
+            }
+            if self.now_ns >= self.next_period_ns {
+                self.decide();
+                self.next_period_ns += self.period_ns;
+            }
+        }
+        self.settle(work);
+        self
+    }
+
+    /// Threads of each phase now.
+    pub fn targets(&self) -> [u32; PHASES] {
+        self.targets
+    }
+
+    /// Tasks in the list of a phase now.
+    pub fn waiting(&self, phase: Phase) -> usize {
+        self.lines[phase.index()].list.len()
+    }
+
+    /// Threads of each phase after each period.
+    pub fn history(&self) -> &[[u32; PHASES]] {
+        &self.history
+    }
+
+    /// The mean time to an answer, in milliseconds, of those complete in the last `seconds`; 0 if
+    /// there are none.
+    pub fn mean_ms(&self, seconds: f64) -> f64 {
+        let since_ns = self.now_ns - seconds * 1e9;
+        let late = self.answered.iter().filter(|(at_ns, _)| *at_ns >= since_ns);
+        mean(late.map(|(_, took_ns)| *took_ns)) / 1e6
+    }
+
+    /// The mean time to an answer, in milliseconds, of all that ever came. What is not answered yet
+    /// counts with the time it has taken so far: who keeps it waiting gains nothing by it.
+    pub fn mean_of_all_ms(&self) -> f64 {
+        let tasks = self.lines.iter().flat_map(|line| line.list.iter().chain(&line.running));
+        let open = tasks.map(|task| self.now_ns - task.came_ns);
+        let answered = self.answered.iter().map(|(_, took_ns)| *took_ns);
+        mean(answered.chain(open)) / 1e6
+    }
+
+    /// Between 0, included, and 1.
+    fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Until the next arrival.
+    fn gap_ns(&mut self, per_s: f64) -> f64 {
+        let uniform = self.uniform();
+        if per_s > 0.0 { -(1.0 - uniform).ln() / per_s * 1e9 } else { f64::INFINITY }
+    }
+
+    fn list(&mut self, phase: usize, came_ns: f64, work: &Work) {
+        let (cpu_ns, blocked_ns) = (work.cpu_ns[phase] as f64, work.blocked_ns[phase] as f64);
+        let task = Task { came_ns, listed_ns: self.now_ns, cpu_ns, blocked_ns };
+        self.lines[phase].list.push_back(task);
+        self.lines[phase].arrivals += 1;
+    }
+
+    /// Ends what is done and begins what can begin, phase by phase, so that a task passes phases that
+    /// need no time at once.
+    fn settle(&mut self, work: &Work) {
+        for phase in 0..PHASES {
+            loop {
+                let (line, now_ns) = (&mut self.lines[phase], self.now_ns);
+                let before = line.completions;
+                let mut done = Vec::new();
+                line.running.retain(|task| {
+                    let is_done = task.cpu_ns <= NOTHING_NS && task.blocked_ns <= NOTHING_NS;
+                    if is_done {
+                        done.push(task.came_ns);
+                    }
+                    !is_done
+                });
+                line.completions += done.len() as u64;
+                while line.running.len() < self.targets[phase] as usize
+                    && let Some(task) = line.list.pop_front()
+                {
+                    line.taken += 1;
+                    line.waited_ns += now_ns - task.listed_ns;
+                    line.running.push(task);
+                }
+                let has_ended = line.completions > before;
+                for came_ns in done {
+                    if phase + 1 < PHASES {
+                        self.list(phase + 1, came_ns, work);
+                    } else {
+                        self.answered.push((now_ns, now_ns - came_ns));
+                        self.period_answers += 1;
+                    }
+                }
+                if !has_ended {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Goes on to the next moment at which something happens.
+    fn advance(&mut self, end_ns: f64) {
+        let running = self.lines.iter().flat_map(|line| &line.running);
+        let wanting = running.clone().filter(|task| task.cpu_ns > NOTHING_NS).count();
+        let speed = (self.cores / wanting.max(1) as f64).min(1.0);
+        let ends_ns = running.map(|task| match task.cpu_ns > NOTHING_NS {
+            true => task.cpu_ns / speed,
+            false => task.blocked_ns,
+        });
+        let next_ns = self.next_arrival_ns.min(self.next_period_ns).min(end_ns) - self.now_ns;
+        let step_ns = ends_ns.fold(next_ns, f64::min).max(0.0);
+        for line in &mut self.lines {
+            for task in &mut line.running {
+                line.busy_ns += step_ns;
+                if task.cpu_ns > NOTHING_NS {
+                    line.core_ns += step_ns * speed;
+                    line.runnable_ns += step_ns * (1.0 - speed);
+                    task.cpu_ns -= step_ns * speed;
+                } else {
+                    task.blocked_ns -= step_ns;
+                }
+            }
+        }
+        // the end itself, and not what rounding makes of it
+        self.now_ns =
+            if step_ns == next_ns { self.now_ns + next_ns } else { self.now_ns + step_ns };
+    }
+
+    fn decide(&mut self) {
+        let requests_per_s = self.period_answers as f64 * 1e9 / self.period_ns;
+        self.period_answers = 0;
+        let period_ns = self.period_ns as u64;
+        let mut sample = Sample { requests_per_s, ..Sample::of(period_ns, self.targets) };
+        for (phase, line) in sample.phases.iter_mut().zip(&mut self.lines) {
+            let (busy, core) = (line.busy_ns as u64, line.core_ns as u64);
+            phase.waiting = line.list.len() as u32;
+            phase.busy = line.busy_ns / self.period_ns;
+            phase.blocked = blocked_share(busy, core, line.runnable_ns as u64);
+            phase.arrivals = line.arrivals;
+            phase.completions = line.completions;
+            phase.delay_ns = (line.waited_ns as u64).checked_div(line.taken).unwrap_or(0);
+            *line = Line {
+                list: std::mem::take(&mut line.list),
+                running: std::mem::take(&mut line.running),
+                ..Line::default()
+            };
+        }
+        if let Some(controller) = &mut self.controller {
+            self.targets = controller.step(&sample).targets;
+        }
+        self.history.push(self.targets);
+    }
+}
+
+fn mean(times_ns: impl Iterator<Item = f64>) -> f64 {
+    let (mut count, mut sum_ns) = (0u64, 0.0);
+    for time_ns in times_ns {
+        count += 1;
+        sum_ns += time_ns;
+    }
+    sum_ns / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue for one thread that computes: the others take no time.
+    fn one_queue(per_s: f64) -> Work {
+        Work { per_s, cpu_ns: [0, 0, 1_000_000, 0], blocked_ns: [0; PHASES] }
+    }
+
+    #[test]
+    fn a_queue_is_as_long_as_theory_says() {
+        // M/D/1: the mean wait is ρ·S / (2·(1 − ρ)); with ρ 0.8 and S 1 ms 2 ms, and 1 ms of service.
+        let mut simulation = Simulation::fixed([1; PHASES], 1, 20);
+        simulation.run(&one_queue(800.0), 400.0);
+        let mean_ms = simulation.mean_of_all_ms();
+        assert!((mean_ms - 3.0).abs() < 0.15, "{mean_ms}");
+    }
+
+    #[test]
+    fn threads_share_the_cores_and_blocked_ones_need_none() {
+        // Four threads of one core, each with the whole load of a saturated queue.
+        let mut simulation = Simulation::fixed([1, 1, 4, 1], 1, 20);
+        simulation.run(&one_queue(2_000.0), 10.0);
+        let answered = simulation.answered.len() as f64 / 10.0;
+        assert!((answered - 1_000.0).abs() < 5.0, "{answered}");
+        let blocked =
+            Work { cpu_ns: [0; PHASES], blocked_ns: [0, 0, 1_000_000, 0], per_s: 9_000.0 };
+        let mut simulation = Simulation::fixed([1, 1, 4, 1], 1, 20);
+        simulation.run(&blocked, 10.0);
+        let answered = simulation.answered.len() as f64 / 10.0;
+        assert!((answered - 4_000.0).abs() < 5.0, "{answered}");
+    }
+
+    #[test]
+    fn alone_a_task_takes_its_own_time_and_waiting_ones_count() {
+        let work = Work { per_s: 1.0, cpu_ns: [1_000_000; PHASES], blocked_ns: [500_000; PHASES] };
+        let mut simulation = Simulation::fixed([4; PHASES], 4, 20);
+        simulation.run(&work, 60.0);
+        let least_ms = work.least_ns() as f64 / 1e6;
+        let mean_ms = simulation.mean_ms(60.0);
+        assert!(mean_ms >= least_ms - 1e-6 && mean_ms < 1.01 * least_ms, "{mean_ms}");
+        // Nothing is ever answered: the longer it waits the worse.
+        let stuck = Work { per_s: 10.0, blocked_ns: [0, 0, 0, u64::MAX / 4], ..work };
+        let mut simulation = Simulation::fixed([1; PHASES], 4, 20);
+        let early_ms = simulation.run(&stuck, 5.0).mean_of_all_ms();
+        let late_ms = simulation.run(&stuck, 15.0).mean_of_all_ms();
+        assert!(simulation.answered.is_empty() && late_ms > 2.0 * early_ms);
+    }
+
+    #[test]
+    fn the_same_seed_brings_the_same_arrivals() {
+        let times = |seed| {
+            let mut simulation = Simulation::fixed([1; PHASES], 1, 20).seeded(seed);
+            simulation.run(&one_queue(500.0), 2.0).answered.clone()
+        };
+        assert_eq!(times(7), times(7));
+        assert_ne!(times(7), times(8));
+    }
+}
