@@ -94,7 +94,8 @@ pub trait Handler {
     /// A request that is not ours leaves with its socket and all bytes read so far.
     fn hand_over(&mut self, socket: std::os::fd::OwnedFd, received: Vec<u8>, peer: &Peer);
 
-    /// Called once per turn of the loop, and at least once a second: flush logs, sweep caches.
+    /// Called at the beginning of each turn of the loop, and at least twice a second while there is one:
+    /// this is the time now; flush logs, sweep caches.
     fn turn(&mut self, _now: Now) {}
 
     /// Called when there may be no turn for a while: write out what is held back.

@@ -68,11 +68,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn begin_turn(&mut self, order: Order) {
         self.worker.draining = order >= Order::Drain;
         self.worker.read_clocks();
+        self.worker.begin_turn();
         self.worker.observe(|| self.stock.load());
-    }
-
-    fn end_turn(&mut self) {
-        self.worker.end_turn();
     }
 
     fn ready(

@@ -98,7 +98,7 @@ impl<H: Handler> Pool<H> {
             fds.push(self.control.stronger_than(order).as_fd());
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
-            worker.end_turn();
+            worker.begin_turn();
             *first += 1;
             let index = (0..listeners)
                 .map(|at| (at + *first) % listeners)

@@ -24,12 +24,9 @@ pub trait Wait<H: Handler> {
     /// Lends the worker, until the next wait.
     fn worker(&mut self) -> Self::Lent<'_>;
 
-    /// Before a turn: the worker gets to know the order, the time and the load, unless somebody
-    /// else has told it.
+    /// Before a turn: the worker gets to know the order, the time and the load, and the handler does
+    /// what it does once per turn, unless somebody else has seen to that.
     fn begin_turn(&mut self, order: Order);
-
-    /// After a turn: the handler does what it does once per turn, unless somebody else has it do so.
-    fn end_turn(&mut self);
 
     /// Until the socket is ready, `timeout_ms` are over, or there is an order stronger than `known`.
     /// What has happened is noted in `served`, and what has not is not.
@@ -111,7 +108,6 @@ pub fn serve<H: Handler, W: Wait<H>>(
         }
         wait.begin_turn(order);
         let fate = wait.worker().turn(&mut served, done.take());
-        wait.end_turn();
         match fate {
             Fate::Waits => {
                 set_deadline(&wait.worker(), &mut served, &mut deadline);

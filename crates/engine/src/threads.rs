@@ -64,11 +64,11 @@ where
         fds.push(control.stronger_than(Order::Run).as_fd());
         let ready = poll::wait_readable(&fds, SLEEP_MS)?;
         worker.read_clocks();
+        worker.begin_turn();
         control.beat(0, worker.now_ms());
         for index in (0..ready.len() - 1).filter(|&index| ready[index]) {
             crew.accept(&mut entrance, index, &mut worker, parts.threads);
         }
-        worker.end_turn();
     }
     control.beat_no_more(0);
     for index in 0..entrance.sockets().count() {

@@ -209,9 +209,10 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Lets the handler do what it does once per turn.
+    /// Lets the handler do what it does once per turn, before anything else in it: it gets to know
+    /// the time, and what has changed while the thread slept.
     #[inline]
-    pub fn end_turn(&mut self) {
+    pub fn begin_turn(&mut self) {
         self.handler.turn(self.now);
     }
 

@@ -16,6 +16,7 @@ use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::{Counter, Gauge, Local, Stopwatch};
+use forebay_sys::clock;
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -33,6 +34,8 @@ struct Paths {
     away: Away,
     lines: Sender<(u16, u64)>,
     trusts: bool,
+    /// The time, as it was told.
+    now_ms: u64,
 }
 
 struct Work(String);
@@ -93,6 +96,7 @@ impl Handler for Paths {
             ("/away", _) => return Outcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
             ("/job" | "/jobpanic", None) => return Outcome::Job(Work(path)),
+            ("/now", None) => self.now_ms.to_string(),
             ("/who", None) => request.peer.address().to_string(),
             (_, Some(done)) => done,
             ("/big", None) => {
@@ -142,6 +146,10 @@ impl Handler for Paths {
 
     fn log(&mut self, status: u16, body_bytes: u64) {
         let _ = self.lines.send((status, body_bytes));
+    }
+
+    fn turn(&mut self, now: Now) {
+        self.now_ms = now.monotonic_ms;
     }
 
     fn hand_over(&mut self, socket: OwnedFd, received: Vec<u8>, _: &Peer) {
@@ -208,7 +216,7 @@ fn start_at(
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
             let (away, lines) = (Arc::clone(&away), sender.clone());
-            (Paths { away, lines, trusts: proxies.trusted }, local)
+            (Paths { away, lines, trusts: proxies.trusted, now_ms: 0 }, local)
         }
     };
     let live = Arc::clone(&settings);
@@ -765,4 +773,31 @@ fn slow_receivers_get_threads_that_are_given_back() {
         wait_for(Gauge::PipelineReturned, &|returned| returned >= 11);
         server.stop();
     }
+}
+
+#[test]
+fn a_handler_knows_the_time_of_a_request_that_comes_after_a_rest() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut client = server.connect();
+        for _ in 0..2 {
+            let sent_ms = clock::coarse_ms();
+            client.write_all(get("/now").as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                answer.push(byte[0]);
+            }
+            let head = String::from_utf8(answer).unwrap();
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.unwrap().parse().unwrap()];
+            client.read_exact(&mut body).unwrap();
+            let now_ms: u64 = String::from_utf8(body).unwrap().parse().unwrap();
+            assert!(now_ms >= sent_ms, "{} ms ago", sent_ms - now_ms);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(client);
+        server.stop();
+    });
 }

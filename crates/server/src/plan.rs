@@ -76,12 +76,7 @@ impl Plan {
         let workers: Vec<_> =
             config.listeners.iter().map(|listener| workers(listener, cores)).collect();
         let with_workers = || config.listeners.iter().zip(&workers);
-        // each thread of a pipeline has one
-        let meters: u64 = with_workers()
-            .filter(|(listener, _)| listener.engine == Engine::Pipeline)
-            .map(|(_, workers)| u64::from(allocation(config, *workers, cores).most))
-            .sum();
-        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + meters + open_files + lingering);
+        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
         let places = with_workers().map(|(listener, workers)| match listener.engine {

@@ -1,12 +1,12 @@
 //! What the scheduler says of a thread: how long it ran, and how long it waited for a core.
 
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read};
 
-/// The scheduler's figures of one thread; anybody may read them while it lives.
+/// The scheduler's figures of one thread; anybody in its process may read them while it lives. It
+/// holds no descriptor.
 #[derive(Debug)]
-pub struct Figures(File);
+pub struct Figures(String);
 
 /// How a thread has spent its time since it began, in nanoseconds. The rest it slept or waited for
 /// something else.
@@ -24,7 +24,8 @@ impl Figures {
     /// # Errors
     /// A kernel without `CONFIG_SCHED_INFO`, no `/proc`, or no permission to open it.
     pub fn of_this_thread() -> io::Result<Figures> {
-        let figures = Figures(File::open("/proc/thread-self/schedstat")?);
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let figures = Figures(format!("/proc/self/task/{thread}/schedstat"));
         figures.read()?;
         Ok(figures)
     }
@@ -32,10 +33,10 @@ impl Figures {
     /// Its figures now; 1 to 4 ms behind if it runs.
     ///
     /// # Errors
-    /// When the thread has ended.
+    /// When the thread has ended, or there is no descriptor for a moment.
     pub fn read(&self) -> io::Result<Spent> {
         let mut text = [0; 96];
-        let count = self.0.read_at(&mut text, 0)?;
+        let count = File::open(&self.0)?.read(&mut text)?;
         let text = std::str::from_utf8(&text[..count]).map_err(io::Error::other)?;
         let mut numbers = text.split_ascii_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {

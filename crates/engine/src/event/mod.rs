@@ -120,6 +120,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         loop {
             self.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
+            self.worker.begin_turn();
             self.control.beat(self.index, self.worker.now_ms());
             self.worker.observe(|| self.entrance.load());
             for ready in events.iter() {
@@ -146,7 +147,6 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 self.look_at_deadline(token);
             }
             self.resume_accepting();
-            self.worker.end_turn();
             match self.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -218,7 +218,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             self.close(token, Closing::Reset);
         }
         self.worker.read_clocks();
-        self.worker.end_turn();
+        self.worker.begin_turn();
         self.control.beat_no_more(self.index);
         self.ended
     }

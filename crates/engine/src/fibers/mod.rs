@@ -145,6 +145,7 @@ where
         loop {
             self.shared.epoll.wait(&mut events, self.sleep_ms())?;
             self.read_clocks();
+            self.shared.worker.borrow_mut().begin_turn();
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
@@ -162,7 +163,6 @@ where
             self.scheduler.run_ready();
             self.look_at_deadlines(&mut due);
             self.resume_accepting();
-            self.shared.worker.borrow_mut().end_turn();
             match self.shared.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -236,7 +236,7 @@ where
             self.wake_all();
             self.scheduler.run_ready();
         }
-        self.shared.worker.borrow_mut().end_turn();
+        self.shared.worker.borrow_mut().begin_turn();
         self.shared.ended.get()
     }
 }

@@ -87,10 +87,6 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     #[inline]
     fn begin_turn(&mut self, _: Order) {}
 
-    /// The loop does it, once per round.
-    #[inline]
-    fn end_turn(&mut self) {}
-
     fn ready(
         &mut self,
         served: &mut Served<H>,

@@ -37,13 +37,13 @@ impl<H: Handler> Shared<H> {
             finished = true;
             worker.draining = self.control.order() >= Order::Drain;
             worker.read_clocks();
+            worker.begin_turn();
             worker.observe(|| self.admission.load());
             match task {
                 Task::Accept(index) => self.accept(index, &mut worker),
                 Task::Turn(token) => self.turn(phase, token, &mut worker),
                 Task::Run(errand) => self.run(errand, &mut worker),
             }
-            worker.end_turn();
         }
         worker.handler.rest();
         self.stock.give_back(worker);
@@ -166,8 +166,8 @@ impl<H: Handler> Shared<H> {
                     {
                         return After::Ends(closing);
                     }
-                    wait.worker().end_turn();
                     wait.worker().read_clocks();
+                    wait.worker().begin_turn();
                 }
                 Fate::Waits if self.watch(connection, worker) => return After::Stays,
                 Fate::Waits => return After::Ends(Closing::Reset),

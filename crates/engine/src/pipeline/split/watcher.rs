@@ -65,6 +65,7 @@ impl<H: Handler> Watcher<H> {
         loop {
             shared.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
+            self.worker.begin_turn();
             shared.control.beat(0, self.worker.now_ms());
             for ready in events.iter() {
                 match ready.token {
@@ -81,7 +82,6 @@ impl<H: Handler> Watcher<H> {
                 shared.look_at_deadline(token, &mut self.worker);
             }
             self.resume_accepting();
-            self.worker.end_turn();
             match shared.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -218,7 +218,7 @@ impl<H: Handler> Watcher<H> {
             shared.close(slot, Closing::Reset, worker);
         }
         worker.read_clocks();
-        worker.end_turn();
+        worker.begin_turn();
         worker.handler.rest();
     }
 }
