@@ -40,7 +40,7 @@ impl<H: Handler> Shared<H> {
             worker.begin_turn();
             worker.observe(|| self.admission.load());
             match task {
-                Task::Accept(index) => self.accept(index, &mut worker),
+                Task::Accept(index) => self.accept(phase, index, &mut worker),
                 Task::Turn(token) => self.turn(phase, token, &mut worker),
                 Task::Run(errand) => self.run(errand, &mut worker),
             }
@@ -49,12 +49,20 @@ impl<H: Handler> Shared<H> {
         self.stock.give_back(worker);
     }
 
-    /// The accept phase: a batch from listener `index`.
-    fn accept(&self, index: usize, worker: &mut Worker<H>) {
+    /// The accept phase: a batch from listener `index`. When all places are taken it comes after those
+    /// in the list of receive: they may be about to leave, and nobody is to be refused for them.
+    fn accept(&self, phase: Phase, index: usize, worker: &mut Worker<H>) {
         let entrance = self.entrance.read().unwrap_or_else(PoisonError::into_inner);
+        let mut may_leave = phase == Phase::Accept;
         for _ in 0..BATCH {
+            if may_leave && self.admission.load() >= 1.0 {
+                return self.lists.of(Phase::Receive).push(Task::Accept(index));
+            }
             match entrance.next(index, worker) {
-                Arrival::Served(served) => self.admit(served, worker),
+                Arrival::Served(served) => {
+                    self.admit(served, worker);
+                    may_leave = true;
+                }
                 Arrival::Refused(served, closing) => self.refuse(served, closing, worker),
                 Arrival::Gone => {}
                 Arrival::Nobody => {
