@@ -36,14 +36,19 @@ impl fmt::Display for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Whoever waits for a result on a fiber.
-struct Waiter {
-    ticket: Ticket,
-    remote: Arc<Remote>,
+/// Who waits for a result.
+enum Waiter {
+    Nobody,
+    Fiber {
+        ticket: Ticket,
+        remote: Arc<Remote>,
+    },
+    /// A thread, at the condition variable, which costs a system call to notify.
+    Thread,
 }
 
 enum Outcome<T> {
-    Open(Option<Waiter>),
+    Open(Waiter),
     Ended(Result<T, JoinError>),
     Taken,
 }
@@ -64,7 +69,7 @@ impl<T> Packet<T> {
     pub(crate) fn new() -> Arc<Packet<T>> {
         Arc::new(Packet {
             id: AtomicU64::new(UNKNOWN),
-            outcome: Mutex::new(Outcome::Open(None)),
+            outcome: Mutex::new(Outcome::Open(Waiter::Nobody)),
             ended: Condvar::new(),
         })
     }
@@ -119,12 +124,13 @@ impl<T> Packet<T> {
             }
             let begun = with_running(|core, entry| {
                 let remote = Arc::clone(&core.remote);
-                *outcome = Outcome::Open(Some(Waiter { ticket: entry.begin_wait(), remote }));
+                *outcome = Outcome::Open(Waiter::Fiber { ticket: entry.begin_wait(), remote });
             });
             if begun.is_some() {
                 drop(outcome);
                 with_running(|_, entry| entry.suspend());
             } else {
+                *outcome = Outcome::Open(Waiter::Thread);
                 drop(self.ended.wait(outcome));
             }
         }
@@ -151,11 +157,14 @@ impl<T> Promise<T> {
     fn end(&self, result: Result<T, JoinError>) {
         let mut outcome = self.packet.lock();
         let Outcome::Open(waiter) = &mut *outcome else { return };
-        let waiter = waiter.take();
+        let waiter = std::mem::replace(waiter, Waiter::Nobody);
         *outcome = Outcome::Ended(result);
-        self.packet.ended.notify_all();
         drop(outcome);
-        let Some(Waiter { ticket, remote }) = waiter else { return };
+        let (ticket, remote) = match waiter {
+            Waiter::Nobody => return,
+            Waiter::Thread => return self.packet.ended.notify_all(),
+            Waiter::Fiber { ticket, remote } => (ticket, remote),
+        };
         let woken = with_running(|core, _| {
             let here = Arc::ptr_eq(&core.remote, &remote);
             if here {

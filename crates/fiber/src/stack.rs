@@ -8,11 +8,17 @@ use std::ptr::{self, NonNull};
 /// is not bounded by `vm.max_map_count`.
 const GUARD_INSTALL: libc::c_int = 102;
 
+/// Stacks are shifted against each other by a multiple of this, below a page in all.
+const SHIFT_BYTES: usize = 256;
+const SHIFTS: usize = 16;
+
 /// A stack with a guard page at its lower end.
 pub(crate) struct Stack {
     /// The lowest address: that of the guard page.
     lowest: NonNull<u8>,
     bytes: usize,
+    /// Bytes at its upper end that are left out.
+    shift: usize,
 }
 
 /// The size of a page and so of a guard.
@@ -21,11 +27,15 @@ pub(crate) fn page_bytes() -> usize {
 }
 
 impl Stack {
-    /// A fresh stack of at least `bytes`, guard not included.
-    fn map(bytes: usize) -> io::Result<Stack> {
+    /// A fresh stack of at least `bytes`, guard not included. Of many, `number` shifts each a little:
+    /// their upper ends, which all are in use, would otherwise share few places of the caches.
+    fn map(bytes: usize, number: usize) -> io::Result<Stack> {
+        let shift = number % SHIFTS * SHIFT_BYTES;
         let page = page_bytes();
         let bytes = bytes
             .max(MIN_STACK_SIZE)
+            .checked_add(SHIFTS * SHIFT_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?
             .checked_next_multiple_of(page)
             .and_then(|bytes| bytes.checked_add(page))
             .ok_or(io::ErrorKind::OutOfMemory)?;
@@ -38,7 +48,7 @@ impl Stack {
             return Err(io::Error::last_os_error());
         }
         let lowest = NonNull::new(lowest.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let stack = Stack { lowest, bytes };
+        let stack = Stack { lowest, bytes, shift };
         // SAFETY: the page belongs to the mapping above, which nobody uses yet.
         let guarded = unsafe { libc::madvise(lowest.as_ptr().cast(), page, GUARD_INSTALL) } == 0
             // SAFETY: as above.
@@ -49,7 +59,7 @@ impl Stack {
     /// How much of it has ever been used, to the word.
     fn used_bytes(&self) -> usize {
         let page = page_bytes();
-        let words = (self.bytes - page) / size_of::<usize>();
+        let words = (self.bytes - self.shift - page) / size_of::<usize>();
         // SAFETY: everything above the guard page is readable and, as the stack is idle, at rest;
         // fresh memory is zero.
         let unused = unsafe {
@@ -73,7 +83,7 @@ impl Drop for Stack {
 unsafe impl corosensei::stack::Stack for Stack {
     fn base(&self) -> StackPointer {
         const { assert!(STACK_ALIGNMENT <= 4096) };
-        self.lowest.addr().saturating_add(self.bytes)
+        self.lowest.addr().saturating_add(self.bytes - self.shift)
     }
 
     fn limit(&self) -> StackPointer {
@@ -86,11 +96,13 @@ pub(crate) struct Stacks {
     idle: Vec<Stack>,
     bytes: usize,
     most_idle: usize,
+    /// Stacks that were made.
+    made: usize,
 }
 
 impl Stacks {
     pub(crate) fn new(bytes: usize, most_idle: usize) -> Stacks {
-        Stacks { idle: Vec::new(), bytes, most_idle }
+        Stacks { idle: Vec::new(), bytes, most_idle, made: 0 }
     }
 
     /// The stack that was used last, which the caches know best, or a fresh one.
@@ -101,7 +113,10 @@ impl Stacks {
     pub(crate) fn take(&mut self) -> io::Result<Stack> {
         match self.idle.pop() {
             Some(stack) => Ok(stack),
-            None => Stack::map(self.bytes),
+            None => {
+                self.made = self.made.wrapping_add(1);
+                Stack::map(self.bytes, self.made)
+            }
         }
     }
 
@@ -134,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_depth_is_found() {
-        let stack = Stack::map(32 << 10).unwrap();
+        let stack = Stack::map(32 << 10, 3).unwrap();
         assert_eq!(stack.used_bytes(), 0);
         let at = stack.base().get() - 5_000 / 8 * 8;
         // SAFETY: within the stack, above its guard.
@@ -144,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_size_nobody_has_is_an_error() {
-        assert!(Stack::map(usize::MAX - 4096).is_err());
-        assert!(Stack::map(usize::MAX / 2).is_err());
+        assert!(Stack::map(usize::MAX - 4096, 0).is_err());
+        assert!(Stack::map(usize::MAX / 2, 0).is_err());
     }
 }
