@@ -85,7 +85,7 @@ extern "C" fn on_fault(
     {
         let mut line = Line { text: [0; 160], len: 0 };
         line.push(b"fiber: stack overflow: a fiber needs more than its ");
-        line.push_number(stack_bytes - page_bytes());
+        line.push_number(stack_bytes);
         line.push(b" bytes of stack; raise stack_bytes. Aborting.\n");
         // SAFETY: `write` and `abort` may be called in a signal handler; the buffer is local.
         unsafe {

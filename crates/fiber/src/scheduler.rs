@@ -78,7 +78,7 @@ pub(crate) struct Entry {
     permit: Cell<bool>,
     waits: Cell<u64>,
     yielder: Cell<*const Yielder<(), ()>>,
-    /// Lowest address and size of its stack, guard included.
+    /// Lowest address of its stack, that of the guard, and its size without the guard.
     stack: Cell<(usize, usize)>,
     coroutine: RefCell<Option<Coroutine<(), (), (), Stack>>>,
     deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
@@ -183,7 +183,7 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> Option<R> {
     Some(unsafe { f(&*running.core, &*running.entry) })
 }
 
-/// Lowest address and size of the running fiber's stack. May be called in a signal handler.
+/// Lowest address of the running fiber's stack, and its size without the guard there. May be called in a signal handler.
 pub(crate) fn running_stack() -> Option<(usize, usize)> {
     with_running(|_, entry| entry.stack.get())
 }
@@ -214,11 +214,7 @@ impl Core {
     fn create(&self, f: impl FnOnce() + 'static) -> io::Result<Rc<Entry>> {
         let stack = self.stacks.borrow_mut().take()?;
         let entry = self.vacant_entry();
-        let (limit, base) = {
-            use corosensei::stack::Stack as _;
-            (stack.limit().get(), stack.base().get())
-        };
-        entry.stack.set((limit, base - limit));
+        entry.stack.set((stack.lowest(), stack.usable_bytes()));
         entry.state.set(State::Suspended);
         entry.parked.set(true);
         let main = move |yielder: &Yielder<(), ()>, ()| {

@@ -56,6 +56,16 @@ impl Stack {
         if guarded { Ok(stack) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// The address of the guard page.
+    pub(crate) fn lowest(&self) -> usize {
+        self.lowest.addr().get()
+    }
+
+    /// The size that every stack of this kind has at least.
+    pub(crate) fn usable_bytes(&self) -> usize {
+        self.bytes - page_bytes() - SHIFTS * SHIFT_BYTES
+    }
+
     /// How much of it has ever been used, to the word.
     fn used_bytes(&self) -> usize {
         let page = page_bytes();
