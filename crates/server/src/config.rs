@@ -12,6 +12,7 @@
 //! | [`value`] | what every type of setting can do, and the plain ones |
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` they are made of |
+//! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
@@ -21,6 +22,7 @@
 
 pub mod account;
 pub mod address;
+pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod draft;
@@ -38,6 +40,7 @@ pub mod written;
 
 pub use account::Account;
 pub use address::{Listen, Loopback};
+pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
     Access, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat,
 };
@@ -80,11 +83,35 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
         whole(Some(Reader::new(good, &file).end()), Wrong::NotUtf8)
     })?;
     let mut reader = Reader::new(text, &file);
-    let draft = checked(&mut reader, &file)?;
+    let mut draft = checked(&mut reader, &file)?;
     for (path, wrong) in draft.missing_files() {
         reader.note_at(&path, wrong);
     }
-    if reader.is_content() { Ok(draft.resolve()) } else { Err(reader.problems()) }
+    let of_calibration = calibrate(&mut draft, &mut reader);
+    let mut problems = reader.problems();
+    problems.extend(of_calibration);
+    if problems.is_empty() { Ok(draft.resolve()) } else { Err(problems) }
+}
+
+/// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
+fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
+    let Some(path) = draft.process.pipeline.calibration.clone() else { return Vec::new() };
+    let top = read::Path::default();
+    match Calibration::load(&path) {
+        Ok(calibration) => {
+            draft.process.pipeline.calibrated = Some(calibration);
+            if !reader.has(&top.child("cache").child("file_bytes")) {
+                draft.process.cache.file_bytes = calibration.file_bytes;
+            }
+            Vec::new()
+        }
+        Err(CalibrationError::Unreadable(error)) => {
+            let at = top.child("pipeline").child("calibration");
+            reader.note_at(&at, Wrong::NoFile { path, error });
+            Vec::new()
+        }
+        Err(CalibrationError::Wrong(problems)) => problems,
+    }
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
@@ -276,6 +303,10 @@ pub struct Pipeline {
     pub process: u64,
     /// `pipeline.send`
     pub send: u64,
+    /// `pipeline.calibration`
+    pub calibration: Option<PathBuf>,
+    /// What that file says.
+    pub calibrated: Option<Calibration>,
 }
 
 /// The socket that commands come by.

@@ -162,7 +162,12 @@ fn group(
 /// How the threads of a pipeline are allocated.
 fn allocation(config: &Config, workers: usize, cores: usize) -> allocation::Settings {
     let config = &config.pipeline;
-    let preset = allocation::Settings::for_cores(as_u32(cores as u64));
+    let mut preset = allocation::Settings::for_cores(as_u32(cores as u64));
+    if let Some(calibrated) = &config.calibrated {
+        preset.costs = calibrated.costs(preset.cores);
+        preset.per_waiting = calibrated.per_waiting;
+        preset.per_rate = calibrated.per_rate;
+    }
     let receive = if config.fuse == Fuse::Auto { workers as u64 } else { config.receive };
     let initial = [config.accept, receive, config.process, config.send].map(as_u32);
     let least = initial.iter().fold(0u32, |sum, count| sum.saturating_add(*count));

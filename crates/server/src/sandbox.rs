@@ -67,6 +67,9 @@ impl Needs {
         if let Some(file) = file {
             needs.add_directory_of("the configuration file", file, What::Read);
         }
+        if let Some(file) = &config.pipeline.calibration {
+            needs.add_directory_of("pipeline.calibration", file, What::Read);
+        }
         for path in privileges::logs(config) {
             needs.add_directory_of("log.access", path, What::Log);
         }

@@ -189,6 +189,7 @@ impl Draft {
             join(path);
         }
         self.process.sandbox.read.iter_mut().for_each(join);
+        self.process.pipeline.calibration.iter_mut().for_each(join);
     }
 
     /// What the disk lacks for this configuration: where it is asked for, and what is wrong.

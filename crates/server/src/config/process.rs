@@ -371,4 +371,14 @@ const SETTINGS: &[Setting<Config>] = &[
         example: "4",
         at: |c| &mut c.pipeline.send,
     },
+    Setting {
+        key: "pipeline.calibration",
+        preset: Preset::Unset("what was measured on another machine"),
+        range: None,
+        meaning: "The file of constants that forebay calibrate wrote on this machine: what a request \
+                  and a byte cost, how fast the phases of the pipeline get threads, and the default \
+                  of cache.file_bytes.",
+        example: "\"calibration.toml\"",
+        at: |c| &mut c.pipeline.calibration,
+    },
 ];
