@@ -801,3 +801,48 @@ fn a_handler_knows_the_time_of_a_request_that_comes_after_a_rest() {
         server.stop();
     });
 }
+
+#[test]
+fn loops_that_share_a_socket_share_those_who_come() {
+    let options = ListenOptions { backlog: 64, reuse_port: false };
+    let socket = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let address = local_address(&socket).unwrap();
+    let control = Arc::new(Control::new(2).unwrap());
+    let (lines, _read) = channel();
+    let start = |index| {
+        let metrics = Arc::<Local>::default();
+        let copy = socket.try_clone().unwrap();
+        let handler =
+            Paths { away: Arc::default(), lines: lines.clone(), trusts: false, now_ms: 0 };
+        let event_loop = EventLoop::new(event::Parts {
+            listeners: vec![Listener { shared: true, ..Listener::new(copy, address) }],
+            handler,
+            settings: Arc::default(),
+            admission: Admission::new(100, 100),
+            helpers: Helpers::new(Arc::new([]), 0),
+            control: Arc::clone(&control),
+            index,
+            metrics: Arc::clone(&metrics),
+        });
+        let event_loop = event_loop.unwrap();
+        (metrics, std::thread::spawn(move || event_loop.run().unwrap()))
+    };
+    let loops = [start(0), start(1)];
+    let clients: Vec<_> = (0..40)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(get("/x").as_bytes()).unwrap();
+            stream.read_exact(&mut [0; 15]).unwrap();
+            stream
+        })
+        .collect();
+    let accepted = [0, 1].map(|index: usize| loops[index].0.get(Counter::Accepted));
+    assert_eq!(accepted[0] + accepted[1], 40);
+    // one after the other, unless one was late to sleep again
+    assert!(accepted.iter().all(|count| *count >= 8), "{accepted:?}");
+    drop(clients);
+    control.give(Order::Drain);
+    for (_, thread) in loops {
+        thread.join().unwrap();
+    }
+}

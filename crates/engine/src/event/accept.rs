@@ -10,9 +10,32 @@ use forebay_sys::epoll::Epoll;
 use std::io;
 
 impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
+    /// Somebody has come to listener `index`.
+    pub(super) fn arrived(&mut self, index: usize) {
+        let shared = self.entrance.listener(index).is_some_and(|listener| listener.shared);
+        if !shared {
+            self.accept(index);
+            return;
+        }
+        // One, and then the turn is another loop's: the kernel wakes the one that has watched for
+        // longest, and would always wake the same.
+        self.accept_some(index, 1);
+        let rests = self.paused.iter().any(|(paused, _)| *paused == index);
+        if let Some(listener) = self.entrance.listener(index).filter(|_| !rests)
+            && self.epoll.remove(&listener.socket).is_ok()
+            && watch(&self.epoll, index, listener).is_err()
+        {
+            self.paused.push((index, self.worker.now_ms() + PAUSE_MS));
+        }
+    }
+
     /// Accepts a batch from listener `index`. Returns whether more may be waiting.
     pub(super) fn accept(&mut self, index: usize) -> bool {
-        for _ in 0..BATCH {
+        self.accept_some(index, BATCH)
+    }
+
+    fn accept_some(&mut self, index: usize, most: usize) -> bool {
+        for _ in 0..most {
             match self.entrance.next(index, &mut self.worker) {
                 Arrival::Served(served) => {
                     let token = self.insert(served);

@@ -132,7 +132,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                         }
                     }
                     token if token >= FIRST_LISTENER => {
-                        self.accept((token - FIRST_LISTENER) as usize);
+                        self.arrived((token - FIRST_LISTENER) as usize);
                     }
                     _ => self.ready(ready),
                 }
