@@ -1,4 +1,4 @@
-//! The units of `packaging/` under a real systemd (issue, "Shown by", 2): start, reload, rotation of
+//! The units of `packaging/` under a real systemd: start, reload, rotation of
 //! logs, the watchdog, restart behind sockets that systemd holds.
 //!
 //! `tests/tools/systemd-bed` boots it in namespaces of its own from which nothing of the machine can
