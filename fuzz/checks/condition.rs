@@ -1,5 +1,6 @@
-//! What must hold for any field lines: conditions, `If-Range` and `Accept-Encoding`.
+//! What must hold for any field lines: conditions, `If-Range`, `Accept-Encoding` and `Accept`.
 
+use forebay_http::accept;
 use forebay_http::coding::{Coding, Preference};
 use forebay_http::condition::{self, Outcome};
 use forebay_http::head::{Head, Limits, Lines, Method, Name, Parsed};
@@ -18,8 +19,18 @@ pub(crate) fn check(fields: &[u8]) {
                 check_if_range(&head, etag);
             }
             check_codings(&head);
+            check_types(&head);
         }
     }
+}
+
+/// Of two types at most one is preferred to the other, and none to itself.
+fn check_types(head: &Head<'_>) {
+    let (json, html) = ("application/json", "text/html");
+    let is_either = accept::prefers(head, json, html) || accept::prefers(head, html, json);
+    assert!(!is_either || head.has(Name::Accept));
+    assert!(!(accept::prefers(head, json, html) && accept::prefers(head, html, json)));
+    assert!(!accept::prefers(head, json, json));
 }
 
 fn check_conditions(head: &Head<'_>, etag: &[u8]) {

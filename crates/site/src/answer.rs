@@ -243,6 +243,8 @@ fn push_host(url: &mut Vec<u8>, request: &Request<'_>, hosts: &[Host]) {
     }
     match hosts.iter().find(|host| !host.is_wildcard()) {
         Some(host) => url.extend_from_slice(host.name().as_bytes()),
+        // the address of the listener, which may be that of no interface
+        None if request.peer.local.ip().is_unspecified() => url.extend_from_slice(b"localhost"),
         None => {
             // Writing to a vector cannot fail.
             let _ = match request.peer.local.ip() {
