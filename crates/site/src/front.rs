@@ -44,6 +44,14 @@ pub(crate) struct Ticket {
     version: u32,
 }
 
+/// What was found.
+pub(crate) struct Hit<'f> {
+    pub(crate) ticket: Ticket,
+    /// The shared cache should be told now.
+    pub(crate) tell: bool,
+    pub(crate) entry: &'f Arc<Entry>,
+}
+
 /// Where to look for a path.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
@@ -67,7 +75,7 @@ impl Front {
         Spot { hash, first: (hash as usize & (sets - 1)) * WAYS }
     }
 
-    /// The fresh entry for the path. The flag says that the shared cache should be told now.
+    /// The fresh entry for the path.
     #[inline]
     pub(crate) fn find(
         &mut self,
@@ -75,22 +83,21 @@ impl Front {
         site: u32,
         raw: &[u8],
         now_ms: u64,
-    ) -> Option<(Ticket, bool)> {
-        for index in spot.first..spot.first + WAYS {
-            let slot = &mut self.slots[index];
-            let Some(entry) = &slot.entry else { continue };
-            if slot.hash != spot.hash || slot.site != site || *slot.raw != *raw {
-                continue;
-            }
-            if !entry.is_fresh(now_ms) {
-                slot.clear();
-                return None;
-            }
-            slot.uses = slot.uses.wrapping_add(1);
-            let ticket = Ticket { index: index as u32, version: slot.version };
-            return Some((ticket, slot.uses.is_multiple_of(TOUCH_EVERY)));
+    ) -> Option<Hit<'_>> {
+        let set = &mut self.slots[spot.first..spot.first + WAYS];
+        let is_it = |slot: &Slot| {
+            slot.hash == spot.hash && slot.site == site && slot.entry.is_some() && *slot.raw == *raw
+        };
+        let at = set.iter().position(is_it)?;
+        let slot = &mut set[at];
+        if !slot.entry.as_ref()?.is_fresh(now_ms) {
+            slot.clear();
+            return None;
         }
-        None
+        slot.uses = slot.uses.wrapping_add(1);
+        let tell = slot.uses.is_multiple_of(TOUCH_EVERY);
+        let ticket = Ticket { index: (spot.first + at) as u32, version: slot.version };
+        Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
     }
 
     /// The entry in the slot, unless the slot changed since the ticket was given.
@@ -171,8 +178,7 @@ mod tests {
 
     fn find(front: &mut Front, raw: &[u8]) -> Option<Arc<Entry>> {
         let spot = front.spot(0, raw);
-        let (ticket, _) = front.find(spot, 0, raw, 0)?;
-        front.entry(ticket).cloned()
+        front.find(spot, 0, raw, 0).map(|hit| Arc::clone(hit.entry))
     }
 
     #[test]

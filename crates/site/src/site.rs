@@ -5,7 +5,7 @@ use crate::auth::{Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
 use crate::entry::{Asked, Entry, Key, What};
-use crate::front::{Front, Ticket};
+use crate::front::{Front, Hit, Ticket};
 use crate::guard::{self, Stop};
 use crate::hosts::Memo;
 use crate::job::{self, Done, Job, Work};
@@ -121,21 +121,76 @@ impl Site {
         client: impl FnOnce() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
         let raw = request.head.path;
-        let spot = self.front.spot(site, raw);
-        let Some((ticket, tell)) = self.front.find(spot, site, raw, self.now_ms) else {
+        let Some(hit) = front.find(front.spot(site, raw), site, raw, *now_ms) else {
             return self.search(site, request, client, reply);
         };
-        if let Some(entry) = self.front.entry(ticket)
-            && let Some(guard) = &entry.guard
+        let Hit { ticket, tell, entry } = hit;
+        if let Some(guard) = &entry.guard
+            && let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms)
         {
-            let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms) {
-                let dress = entry.dress.clone();
-                return self.stop(stop, dress, site, request, reply);
+            let dress = entry.dress.clone();
+            return self.stop(stop, dress, site, request, reply);
+        }
+        let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
+            return self.search_on(site, request, reply);
+        };
+        if tell {
+            content.store.touch(entry.key.asked());
+        }
+        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        match answer.write(entry, reply) {
+            Ok(()) => {
+                self.metrics.add(Counter::CacheHits, 1);
+                Outcome::Replied
+            }
+            Err(Instead::Follow) => {
+                self.path.clear();
+                if let What::Alias(alias) = &entry.what {
+                    self.path.extend_from_slice(alias.to(|| prefers_json(request.head)));
+                }
+                self.follow(ticket, site, request, reply)
+            }
+            Err(instead) => {
+                let entry = Arc::clone(entry);
+                self.answer_instead(instead, entry, None, site, request, reply)
             }
         }
-        self.answer_from(Place::Path(ticket), tell, site, request, reply)
+    }
+
+    /// The alias in slot `outer` of the loop's own table leads to the key in `self.path`.
+    fn follow(
+        &mut self,
+        outer: Ticket,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let Site { content, front, boundaries, room, path, now_ms, .. } = self;
+        let hit = front.find(front.spot(site, path), site, path, *now_ms);
+        let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
+            (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
+        else {
+            return self.search_on(site, request, reply);
+        };
+        if tell {
+            content.store.touch(entry.key.asked());
+        }
+        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
+        match answer.write(entry, reply) {
+            Ok(()) => {
+                self.metrics.add(Counter::CacheHits, 1);
+                Outcome::Replied
+            }
+            Err(instead) => {
+                let inner = Some(Arc::clone(entry));
+                match self.front.entry(outer).cloned() {
+                    Some(entry) => self.answer_instead(instead, entry, inner, site, request, reply),
+                    None => self.search_on(site, request, reply),
+                }
+            }
+        }
     }
 
     /// The rules about clients are against an answer, or not for it yet.
@@ -157,84 +212,8 @@ impl Site {
         }
     }
 
-    /// Answers with what is in a slot of the loop's own table.
-    #[inline]
-    fn answer_from(
-        &mut self,
-        place: Place,
-        tell: bool,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let Site { content, front, boundaries, room, .. } = self;
-        let (Place::Path(ticket) | Place::Inner(ticket)) = place;
-        let entry = front.entry(ticket).filter(|entry| is_true(entry));
-        let (Some(vhost), Some(entry)) = (content.vhosts.get(site as usize), entry) else {
-            return self.search_on(site, request, reply);
-        };
-        if tell {
-            content.store.touch(entry.key.asked());
-        }
-        let answer = Answer { vhost, request, source: Source::Slot(ticket), boundaries, room };
-        match answer.write(entry, reply) {
-            Ok(()) => {
-                self.metrics.add(Counter::CacheHits, 1);
-                Outcome::Replied
-            }
-            Err(Instead::Follow) => self.follow(ticket, site, request, reply),
-            Err(instead) => self.find_instead(place, instead, site, request, reply),
-        }
-    }
-
-    /// An alias is in a slot of the loop's own table.
-    fn follow(
-        &mut self,
-        ticket: Ticket,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        if let Some(What::Alias(alias)) = self.front.entry(ticket).map(|entry| &entry.what) {
-            self.path.clear();
-            self.path.extend_from_slice(alias.to(|| prefers_json(request.head)));
-            let spot = self.front.spot(site, &self.path);
-            if let Some((ticket, tell)) = self.front.find(spot, site, &self.path, self.now_ms) {
-                return self.answer_from(Place::Inner(ticket), tell, site, request, reply);
-            }
-        }
-        self.search_on(site, request, reply)
-    }
-
-    /// The entry in a slot is not the answer as it is.
-    #[cold]
-    fn find_instead(
-        &mut self,
-        place: Place,
-        instead: Instead,
-        site: u32,
-        request: &Request<'_>,
-        reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
-        let found = match place {
-            Place::Path(ticket) => self.front.entry(ticket).cloned().map(|entry| (entry, None)),
-            Place::Inner(ticket) => {
-                let raw = request.head.path;
-                let spot = self.front.spot(site, raw);
-                let outer = self.front.find(spot, site, raw, self.now_ms);
-                let outer = outer.and_then(|(ticket, _)| self.front.entry(ticket).cloned());
-                outer.map(|outer| (outer, self.front.entry(ticket).cloned()))
-            }
-        };
-        match found {
-            Some((entry, inner)) => {
-                self.answer_instead(instead, entry, inner, site, request, reply)
-            }
-            None => self.search_on(site, request, reply),
-        }
-    }
-
     /// `entry`, or `inner` if that is there, is not the answer as it is.
+    #[cold]
     fn answer_instead(
         &mut self,
         instead: Instead,
@@ -507,15 +486,6 @@ impl Site {
             self.front.sweep(self.now_ms);
         }
     }
-}
-
-/// A slot of the loop's own table, and what was looked up there.
-#[derive(Clone, Copy)]
-enum Place {
-    /// The path of the request.
-    Path(Ticket),
-    /// What its alias leads to.
-    Inner(Ticket),
 }
 
 /// Whether the client would rather have JSON where there is a choice.
