@@ -66,10 +66,12 @@ pub(crate) struct Serve {
     /// Accept connections here; may be given several times [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("listen", text))]
     pub(crate) listen: Vec<Given>,
-    /// What performs the steps of the request path: event, pool or threads [default: event]
+    /// What performs the steps of the request path: event, fibers, pipeline, pool or threads
+    /// [default: event]
     #[arg(long, value_name = "NAME", value_parser = |text: &str| Given::new("engine", text))]
     pub(crate) engine: Option<Given>,
-    /// Loops of event, threads of pool, most threads of threads [default: one per core, 64, 1024]
+    /// Loops of event, fibers and pipeline, threads of pool, most threads of threads [default: one
+    /// per core, 64, 1024]
     #[arg(long, value_name = "N", value_parser = |text: &str| Given::new("workers", text))]
     pub(crate) workers: Option<Given>,
     /// Write no access log [default: to standard output]

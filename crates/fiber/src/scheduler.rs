@@ -171,6 +171,25 @@ thread_local! {
         const { Cell::new(Running { core: ptr::null(), entry: ptr::null() }) };
 }
 
+/// A fiber has control until this is dropped, however that comes about.
+struct Control {
+    before: Running,
+}
+
+impl Control {
+    #[inline]
+    fn give(core: &Core, entry: &Entry) -> Control {
+        Control { before: RUNNING.replace(Running { core, entry }) }
+    }
+}
+
+impl Drop for Control {
+    #[inline]
+    fn drop(&mut self) {
+        RUNNING.set(self.before);
+    }
+}
+
 /// Calls `f` with the running fiber and its scheduler, or not at all outside of fibers.
 #[inline]
 pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> Option<R> {
@@ -178,8 +197,8 @@ pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> Option<R> {
     if running.core.is_null() {
         return None;
     }
-    // SAFETY: `resume` and `end_all` set both pointers for as long as the fiber has control, and
-    // hold its entry and, through the scheduler, the core for at least as long.
+    // SAFETY: `Control` sets both pointers for as long as the fiber has control; `resume` and
+    // `end_all`, who give it, hold its entry and the core for longer.
     Some(unsafe { f(&*running.core, &*running.entry) })
 }
 
@@ -319,12 +338,13 @@ impl Core {
     #[inline]
     fn resume(&self, entry: &Rc<Entry>) {
         entry.state.set(State::Executing);
-        let before = RUNNING.replace(Running { core: self, entry: &raw const **entry });
-        let ended = match entry.coroutine.borrow_mut().as_mut() {
-            Some(coroutine) => coroutine.resume(()) == CoroutineResult::Return(()),
-            None => false,
+        let ended = {
+            let _control = Control::give(self, entry);
+            match entry.coroutine.borrow_mut().as_mut() {
+                Some(coroutine) => coroutine.resume(()) == CoroutineResult::Return(()),
+                None => false,
+            }
         };
-        RUNNING.set(before);
         if ended {
             self.bury(entry);
         }
@@ -393,9 +413,9 @@ impl Core {
                 .cloned();
             let Some(entry) = entry else { break };
             let coroutine = entry.coroutine.borrow_mut().take();
-            let before = RUNNING.replace(Running { core: self, entry: &raw const *entry });
+            let control = Control::give(self, &entry);
             drop(coroutine);
-            RUNNING.set(before);
+            drop(control);
             entry.state.set(State::Terminated);
         }
     }
