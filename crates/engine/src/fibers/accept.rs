@@ -23,6 +23,7 @@ where
                 Arrival::Served(served) => {
                     let token = self.insert(served);
                     self.serve(token);
+                    self.serve_due();
                 }
                 Arrival::Refused(served, closing) => {
                     let token = self.insert(served);

@@ -2,6 +2,7 @@
 
 use super::wait::Waiting;
 use super::{Running, Shared};
+use crate::control::Ended;
 use crate::helpers::Crew;
 use crate::straight::{self, Deadline};
 use crate::timer::SLOT_MS;
@@ -181,34 +182,31 @@ where
         }
     }
 
-    /// Starts a fiber that serves a connection at rest. It runs until it first waits.
+    /// Something has come for a connection at rest: a fiber is to serve it.
     #[inline]
     pub(super) fn serve(&self, token: u64) {
-        self.start(token, |wait, served, deadline| {
-            let shared = wait.shared;
-            let ended = straight::serve(wait, served, deadline, &shared.control);
-            shared.ended.set(shared.ended.get() + ended);
-        });
+        self.shared.due.borrow_mut().push_back(token);
+    }
+
+    /// Lets fibers serve all connections that are due: one after the other, and when a fiber waits,
+    /// the next one goes on with those that are left.
+    #[inline]
+    pub(super) fn serve_due(&self) {
+        while !self.shared.due.borrow().is_empty() {
+            let shared = Rc::clone(&self.shared);
+            if self.scheduler.start(move || shared.serve_due()).is_err() {
+                self.shared.give_up_due();
+            }
+        }
     }
 
     /// Starts a fiber that closes a connection at rest.
     pub(super) fn close(&self, token: u64, closing: Closing) {
-        self.start(token, move |wait, served, _| {
-            straight::close(wait, served, closing);
-        });
-    }
-
-    #[inline]
-    fn start(
-        &self,
-        token: u64,
-        work: impl FnOnce(&mut Waiting<'_, H, C>, Box<Served<H>>, Deadline) + 'static,
-    ) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
-            let Some((served, deadline)) = shared.take(token) else { return };
-            let mut wait = Waiting::new(&shared, token);
-            work(&mut wait, served, deadline);
+            if let Some((served, _)) = shared.take(token) {
+                straight::close(&mut Waiting::new(&shared, token), served, closing);
+            }
         });
         if started.is_err() {
             self.shared.give_up(token);
@@ -228,6 +226,7 @@ where
             }
         }
         idle.into_iter().for_each(|token| self.serve(token));
+        self.serve_due();
     }
 
     /// Gives every connection at rest a fiber.
@@ -242,6 +241,7 @@ where
             .map(|(_, connection)| connection.token)
             .collect();
         tokens.into_iter().for_each(|token| self.serve(token));
+        self.serve_due();
     }
 
     /// Wakes every fiber that waits, whatever for.
@@ -254,6 +254,29 @@ where
             .filter_map(|(_, connection)| connection.take_waiting(|_| true))
             .collect();
         waiting.into_iter().for_each(|id| self.scheduler.unpark(id));
+    }
+}
+
+impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
+    /// What a fiber does.
+    fn serve_due(&self) {
+        loop {
+            let next = self.due.borrow_mut().pop_front();
+            let Some(token) = next else { break };
+            let Some((served, deadline)) = self.take(token) else { continue };
+            let mut wait = Waiting::new(self, token);
+            let ended = straight::serve(&mut wait, served, deadline, &self.control);
+            if ended != Ended::default() {
+                self.ended.set(self.ended.get() + ended);
+            }
+        }
+    }
+
+    /// There is no memory for a fiber.
+    #[cold]
+    fn give_up_due(&self) {
+        let due = self.due.take();
+        due.into_iter().for_each(|token| self.give_up(token));
     }
 }
 
