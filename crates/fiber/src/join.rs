@@ -1,7 +1,8 @@
 //! Handles: a fiber's result, and waking it.
 
+use crate::entry::{Id, State, Ticket, with_running};
 use crate::remote::{Message, Remote};
-use crate::scheduler::{Id, State, Ticket, with_running};
+
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

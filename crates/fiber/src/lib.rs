@@ -55,6 +55,7 @@
 //! assert_eq!(sum, 285);
 //! ```
 
+mod entry;
 mod join;
 mod main_thread;
 mod overflow;
@@ -64,13 +65,15 @@ mod scheduler;
 mod stack;
 mod threads;
 
+pub use entry::{Id, State};
 pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
-pub use scheduler::{Descriptors, Id, Options, Scheduler, State};
+pub use scheduler::{Descriptors, Options, Scheduler};
 pub use threads::Schedulers;
 
+use entry::{Entry, with_running};
 use poller::Direction;
-use scheduler::{Core, Entry, with_running};
+use scheduler::Core;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

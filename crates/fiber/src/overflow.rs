@@ -1,7 +1,7 @@
 //! A fiber that overflows its stack runs into the guard page. This module turns the SIGSEGV that
 //! follows into one clear line and an abort; every other SIGSEGV goes where it would have gone.
 
-use crate::scheduler;
+use crate::entry;
 use crate::stack::page_bytes;
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -80,7 +80,7 @@ extern "C" fn on_fault(
 ) {
     // SAFETY: the kernel passes a valid siginfo_t to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
-    if let Some((lowest, stack_bytes)) = scheduler::running_stack()
+    if let Some((lowest, stack_bytes)) = entry::running_stack()
         && (lowest..lowest + page_bytes()).contains(&address)
     {
         let mut line = Line { text: [0; 160], len: 0 };

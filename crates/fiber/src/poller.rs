@@ -1,7 +1,8 @@
 //! What fibers wait for outside of the program: descriptors and the clock.
 
+use crate::entry::Ticket;
 use crate::remote::Remote;
-use crate::scheduler::{Core, Ticket};
+use crate::scheduler::Core;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use std::cmp::Reverse;

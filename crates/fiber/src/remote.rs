@@ -1,6 +1,7 @@
 //! What other threads may ask of a scheduler: a list of messages, and a bell.
 
-use crate::scheduler::{Core, Id, Ticket};
+use crate::entry::{Id, Ticket};
+use crate::scheduler::Core;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,178 @@
+//! One fiber: its state, its waits, and which one is running.
+
+use crate::scheduler::Core;
+use crate::stack::Stack;
+use corosensei::{Coroutine, Yielder};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+/// What a fiber is doing (emu §2, figure 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Created and not yet resumed, or waiting for something.
+    Suspended,
+    /// Ready to run: in the list, first in, first out.
+    Yielded,
+    /// Running.
+    Executing,
+    /// Ended.
+    Terminated,
+}
+
+/// A fiber of one scheduler. No fiber after it has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id(pub(crate) u64);
+
+impl Id {
+    fn new(slot: u32, generation: u32) -> Id {
+        Id(u64::from(generation) << 32 | u64::from(slot))
+    }
+}
+
+/// One wait of one fiber. What ends a wait that is over already does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) fiber: u64,
+    pub(crate) number: u64,
+}
+
+/// A fiber, or a place for one.
+pub(crate) struct Entry {
+    pub(crate) slot: u32,
+    pub(crate) generation: Cell<u32>,
+    pub(crate) state: Cell<State>,
+    /// The wait is one that `unpark` ends.
+    pub(crate) parked: Cell<bool>,
+    /// It was unparked before it parked.
+    pub(crate) permit: Cell<bool>,
+    pub(crate) waits: Cell<u64>,
+    pub(crate) yielder: Cell<*const Yielder<(), ()>>,
+    /// Lowest address of its stack, that of the guard, and its size without the guard.
+    pub(crate) stack: Cell<(usize, usize)>,
+    pub(crate) coroutine: RefCell<Option<Coroutine<(), (), (), Stack>>>,
+    deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+}
+
+impl Entry {
+    pub(crate) fn new(slot: u32) -> Entry {
+        Entry {
+            slot,
+            generation: Cell::new(0),
+            state: Cell::new(State::Terminated),
+            parked: Cell::new(false),
+            permit: Cell::new(false),
+            waits: Cell::new(0),
+            yielder: Cell::new(ptr::null()),
+            stack: Cell::new((0, 0)),
+            coroutine: RefCell::new(None),
+            deferred: RefCell::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        Id::new(self.slot, self.generation.get())
+    }
+
+    /// Begins a wait; [`suspend`](Entry::suspend) performs it.
+    pub(crate) fn begin_wait(&self) -> Ticket {
+        self.waits.set(self.waits.get() + 1);
+        Ticket { fiber: self.id().0, number: self.waits.get() }
+    }
+
+    /// Lets others run until somebody ends the wait that has begun. Only the running fiber calls
+    /// this.
+    pub(crate) fn suspend(&self) {
+        self.switch(State::Suspended);
+    }
+
+    /// Goes to the end of the list.
+    #[inline]
+    pub(crate) fn give_way(&self) {
+        self.switch(State::Yielded);
+    }
+
+    /// Waits until it is unparked.
+    pub(crate) fn park(&self) {
+        if !self.permit.replace(false) {
+            self.begin_wait();
+            self.parked.set(true);
+            self.suspend();
+            // still set if the fiber unwinds and has not waited
+            self.parked.set(false);
+        }
+    }
+
+    #[inline]
+    fn switch(&self, state: State) {
+        // Whoever ran next would find the thread panicking: a fiber that unwinds does not wait.
+        if std::thread::panicking() {
+            return;
+        }
+        self.state.set(state);
+        // SAFETY: only the running fiber comes here, and it has set the pointer to the yielder of
+        // its own main function, which is below on this very stack.
+        unsafe { (*self.yielder.get()).suspend(()) };
+    }
+
+    pub(crate) fn defer(&self, work: Box<dyn FnOnce()>) {
+        self.deferred.borrow_mut().push(work);
+    }
+
+    /// What was deferred last runs first, whatever becomes of the others.
+    pub(crate) fn run_deferred(&self) {
+        loop {
+            let last = self.deferred.borrow_mut().pop();
+            let Some(work) = last else { break };
+            let _ = catch_unwind(AssertUnwindSafe(work));
+        }
+    }
+}
+
+/// The running fiber and its scheduler; null outside of fibers.
+#[derive(Clone, Copy)]
+struct Running {
+    core: *const Core,
+    entry: *const Entry,
+}
+
+thread_local! {
+    static RUNNING: Cell<Running> =
+        const { Cell::new(Running { core: ptr::null(), entry: ptr::null() }) };
+}
+
+/// A fiber has control until this is dropped, however that comes about.
+pub(crate) struct Control {
+    before: Running,
+}
+
+impl Control {
+    #[inline]
+    pub(crate) fn give(core: &Core, entry: &Entry) -> Control {
+        Control { before: RUNNING.replace(Running { core, entry }) }
+    }
+}
+
+impl Drop for Control {
+    #[inline]
+    fn drop(&mut self) {
+        RUNNING.set(self.before);
+    }
+}
+
+/// Calls `f` with the running fiber and its scheduler, or not at all outside of fibers.
+#[inline]
+pub(crate) fn with_running<R>(f: impl FnOnce(&Core, &Entry) -> R) -> Option<R> {
+    let running = RUNNING.get();
+    if running.core.is_null() {
+        return None;
+    }
+    // SAFETY: `Control` sets both pointers for as long as the fiber has control; `resume` and
+    // `end_all`, who give it, hold its entry and the core for longer.
+    Some(unsafe { f(&*running.core, &*running.entry) })
+}
+
+/// Lowest address of the running fiber's stack, and its size without the guard there. May be called in a signal handler.
+pub(crate) fn running_stack() -> Option<(usize, usize)> {
+    with_running(|_, entry| entry.stack.get())
+}
