@@ -21,7 +21,11 @@ struct Ends {
 impl Template {
     pub(crate) fn new(group: &Group) -> Template {
         let end = |version: &str, connection: &str| {
-            let mut end = format!(" HTTP/{version}\r\nHost: {}\r\n", group.target.authority);
+            let mut end = format!(" HTTP/{version}\r\n");
+            // a host that is given stands for a virtual host of the target
+            if !group.headers.iter().any(|line| is_host(line)) {
+                end.push_str(&format!("Host: {}\r\n", group.target.authority));
+            }
             for header in &group.headers {
                 end.push_str(header);
                 end.push_str("\r\n");
@@ -45,6 +49,10 @@ impl Template {
         to.extend_from_slice(path.as_bytes());
         to.extend_from_slice(if last { &ends.last } else { &ends.keep });
     }
+}
+
+fn is_host(line: &str) -> bool {
+    line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case("host"))
 }
 
 #[cfg(test)]

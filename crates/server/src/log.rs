@@ -42,7 +42,7 @@ pub mod writer;
 pub use logger::{Entry, Line, Logger};
 
 use crate::config::{self, Access, LogFormat};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use forebay_metrics::{Local, SiteNames, SiteTotals, Slot, Totals};
 use sink::Sink;
 use std::fmt;
@@ -280,11 +280,16 @@ impl Logs {
         self.timed
     }
 
-    /// Hands lines over, or counts them as dropped. Returns an empty batch to go on with.
-    pub(crate) fn send(&self, batch: Batch) -> Batch {
+    /// Hands lines over. Returns the batch to go on with: an empty one, or the same if the writer
+    /// is behind and the batch is smaller than `kept_bytes`. Otherwise its lines are counted as
+    /// dropped.
+    pub(crate) fn send(&self, batch: Batch, kept_bytes: usize) -> Batch {
         let Some(running) = &self.running else { return batch };
         match running.to_writer.try_send(Message::Lines(batch)) {
             Ok(()) => running.emptied.try_recv().unwrap_or_default(),
+            Err(TrySendError::Full(Message::Lines(batch))) if batch.bytes.len() < kept_bytes => {
+                batch
+            }
             Err(error) => dropped(error.into_inner()),
         }
     }

@@ -99,6 +99,9 @@ impl<'c> Common<'c> {
         'c: 'f,
     {
         fields.apply(self.dress, None);
+        if self.status >= 400 {
+            fields.shorten_for_error();
+        }
         let content_type = fields.take("Content-Type").unwrap_or_default();
         let mut head = status_line(self.status);
         let status_end = head.len();

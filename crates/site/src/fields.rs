@@ -51,6 +51,20 @@ impl<'f> Fields<'f> {
         }
     }
 
+    /// What rules say about a path they say about its content: an error must not be kept as long.
+    pub(crate) fn shorten_for_error(&mut self) {
+        let Some(at) = self.position("Cache-Control") else { return };
+        let value = String::from_utf8_lossy(&self.0[at].1).to_ascii_lowercase();
+        if !["max-age", "s-maxage", "public", "immutable"].iter().any(|word| value.contains(word)) {
+            return;
+        }
+        if value.contains("private") {
+            self.0[at].1 = Cow::Borrowed(b"private");
+        } else {
+            self.0.remove(at);
+        }
+    }
+
     /// Appends the lines.
     pub(crate) fn write(&self, head: &mut Vec<u8>) {
         self.0.iter().for_each(|(name, value)| line(head, name, value));
@@ -137,6 +151,21 @@ mod tests {
         let expected = "Content-Type: text/css; charset=utf-8\r\nCache-Control: no-store\r\n\
             Vary: Accept-Encoding, Origin\r\nX-A: 2\r\n";
         assert_eq!(String::from_utf8(head).unwrap(), expected);
+    }
+
+    #[test]
+    fn an_error_is_not_kept_like_content() {
+        for (said, left) in [
+            ("public, max-age=31536000", None),
+            ("Private, max-age=60", Some("private")),
+            ("no-store", Some("no-store")),
+            ("no-cache", Some("no-cache")),
+        ] {
+            let mut fields = Fields::default();
+            fields.push("cache-control", said.as_bytes());
+            fields.shorten_for_error();
+            assert_eq!(fields.take("Cache-Control").as_deref(), left.map(str::as_bytes), "{said}");
+        }
     }
 
     #[test]

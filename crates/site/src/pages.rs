@@ -164,6 +164,9 @@ fn html_head(is_server_named: bool, status: u16, more: &[Field], dress: Dress<'_
     server(is_server_named, &mut fields);
     more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
     fields.apply(dress, None);
+    if status >= 400 {
+        fields.shorten_for_error();
+    }
     fields.write(&mut head);
     head
 }

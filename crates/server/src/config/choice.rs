@@ -212,7 +212,7 @@ impl Value for ControlSocket {
         Form::Text
     }
     fn expected(&self) -> &'static str {
-        "\"auto\", \"off\", or the path of a socket"
+        "\"auto\", \"off\", or the path of a socket with a slash in it, such as \"./control.sock\""
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
         *self = match text {

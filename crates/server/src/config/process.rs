@@ -197,7 +197,7 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "limits.connections_per_client",
         preset: Preset::Value("auto"),
         range: Some(("1", "10000000")),
-        meaning: "Connections of one client (an IPv4 address or an IPv6 /64); auto is half of all.",
+        meaning: "Connections of one client (an IPv4 address or an IPv6 /64); auto is half of all, with engine pool or threads half of the threads.",
         example: "100",
         at: |c| &mut c.limits.connections_per_client,
     },

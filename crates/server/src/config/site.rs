@@ -181,7 +181,8 @@ const LISTS: &[List<Site>] = &[
     },
     List {
         name: "header",
-        meaning: "Changes the fields of answers, errors and redirects included. All rules that fit \
+        meaning: "Changes the fields of answers, errors and redirects included; but an error never says \
+                  that it may be kept for long (max-age, public). All rules that fit \
                   apply, in order.",
         at: |s| &mut s.headers,
     },

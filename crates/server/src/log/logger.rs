@@ -223,14 +223,14 @@ impl Logger {
         let mut batch = Batch::default();
         open.finish(&mut batch, body_bytes);
         batch.logs = Some(Arc::clone(&open.logs));
-        open.logs.send(batch);
+        open.logs.send(batch, 0);
     }
 
-    /// Hands all finished lines over to the writer. If it is too far behind they are dropped and
-    /// counted.
+    /// Hands all finished lines over to the writer. If it is too far behind they stay for the next
+    /// time, or are dropped and counted when they are many.
     pub fn flush(&mut self) {
         if let Some(batch) = self.take() {
-            self.batch = self.logs.send(batch);
+            self.batch = self.logs.send(batch, BATCH_BYTES / 2);
         }
     }
 

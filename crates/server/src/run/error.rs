@@ -52,7 +52,9 @@ impl fmt::Display for RunError {
             RunError::ControlSocket { path, error } => {
                 write!(f, "cannot listen for commands at {}: {error}", path.display())?;
                 match error.kind() {
-                    io::ErrorKind::AddrInUse => write!(f, "; another server has this socket"),
+                    io::ErrorKind::AddrInUse => {
+                        write!(f, "; a server that runs this configuration file is there already")
+                    }
                     io::ErrorKind::AlreadyExists => write!(f, "; there is a file with this name"),
                     _ => Ok(()),
                 }

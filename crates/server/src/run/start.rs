@@ -7,7 +7,7 @@ use super::{Event, Server, say};
 use crate::admin::AdminListener;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::listen::{Address, Listeners};
@@ -162,8 +162,10 @@ fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Resul
 /// The first line: what is served, where, how.
 fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let roots = config.sites.iter().filter_map(|site| site.root.as_ref());
-    let roots = roots.map(|root| root.display().to_string()).collect::<Vec<_>>().join(", ");
+    let what = match &config.sites[..] {
+        [Site { root: Some(root), .. }] => root.display().to_string(),
+        sites => sites.iter().map(|site| site.name().to_string()).collect::<Vec<_>>().join(", "),
+    };
     let groups = plan.groups.iter().map(|group| {
         let addresses = listeners.addresses(&group.listen);
         let addresses: Vec<_> = addresses.iter().map(Address::url).collect();
@@ -174,5 +176,5 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let admin = config.admin.listen.0.map(|admin| listeners.addresses(&[Listen::At(admin)]));
     let admin = admin.and_then(|bound| bound.first().map(|at| format!(", admin on {at}")));
     let admin = admin.unwrap_or_default();
-    format!("forebay {version}: serving {roots} on {groups}{admin}")
+    format!("forebay {version}: serving {what} on {groups}{admin}")
 }
