@@ -275,6 +275,17 @@ pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bo
     }
 }
 
+/// Has the kernel forget what it holds of a file in memory, so that its next reader waits for the
+/// disk. What is not on the disk yet is written first; what somebody has mapped stays.
+///
+/// # Errors
+/// When it cannot be written. A file system that lives in memory (tmpfs) keeps everything, and says
+/// nothing.
+pub fn forget(file: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::fs::fdatasync(file)?;
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
 /// Whether `pages` are all that the file has between `offset` and `offset + len`.
 fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Result<bool> {
     let page = rustix::param::page_size() as u64;
@@ -350,6 +361,21 @@ mod tests {
 
     fn errno(outcome: io::Result<OwnedFd>) -> i32 {
         outcome.unwrap_err().raw_os_error().unwrap()
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_resident() {
+        // not in /tmp, which may live in memory
+        let path = std::env::current_exe().unwrap().with_file_name("forget");
+        fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        match is_resident(file.as_fd(), 0, 1 << 20) {
+            Ok(resident) => assert!(resident),
+            Err(error) => return eprintln!("SKIPPED: residency is not known here: {error}"),
+        }
+        forget(file.as_fd()).unwrap();
+        assert!(!is_resident(file.as_fd(), 0, 1 << 20).unwrap());
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the scheduler says of a thread: how long it ran, and how long it waited for a core.
+//! What the scheduler says of threads: how long they ran, and how long they waited for a core.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,11 +38,36 @@ impl Figures {
         let mut text = [0; 96];
         let count = File::open(&self.0)?.read(&mut text)?;
         let text = std::str::from_utf8(&text[..count]).map_err(io::Error::other)?;
-        let mut numbers = text.split_ascii_whitespace().map(str::parse);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(run_ns)), Some(Ok(runnable_ns))) => Ok(Spent { run_ns, runnable_ns }),
-            _ => Err(io::Error::other("no scheduler figures")),
-        }
+        spent(text).ok_or_else(|| io::Error::other("no scheduler figures"))
+    }
+}
+
+/// Names and figures of all threads of a process that live now. Those that have ended took theirs
+/// with them.
+///
+/// # Errors
+/// No such process, a kernel without `CONFIG_SCHED_INFO`, or no `/proc`.
+pub fn threads_of(process: u32) -> io::Result<Vec<(String, Spent)>> {
+    let mut threads = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        let task = task?.path();
+        // a thread may end between the calls
+        let Ok(name) = std::fs::read_to_string(task.join("comm")) else { continue };
+        let Ok(text) = std::fs::read_to_string(task.join("schedstat")) else { continue };
+        threads.extend(spent(&text).map(|spent| (name.trim_end().to_owned(), spent)));
+    }
+    if threads.is_empty() {
+        return Err(io::Error::other("no scheduler figures"));
+    }
+    Ok(threads)
+}
+
+/// The first two numbers of a schedstat.
+fn spent(text: &str) -> Option<Spent> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(run_ns)), Some(Ok(runnable_ns))) => Some(Spent { run_ns, runnable_ns }),
+        _ => None,
     }
 }
 
@@ -50,6 +75,33 @@ impl Figures {
 mod tests {
     use super::*;
     use crate::clock;
+
+    #[test]
+    fn threads_are_known_by_name() {
+        if Figures::of_this_thread().is_err() {
+            return eprintln!("SKIPPED: this kernel has no schedstat");
+        }
+        let (asked, answered) = (std::sync::mpsc::channel::<()>(), std::sync::mpsc::channel());
+        let sender = answered.0;
+        let thread = std::thread::Builder::new().name("figures".to_owned()).spawn(move || {
+            let begin_ns = clock::thread_cpu_ns();
+            while clock::thread_cpu_ns() - begin_ns < 10_000_000 {}
+            sender.send(()).unwrap();
+            // until it has been looked at
+            let _ = asked.1.recv();
+        });
+        answered.1.recv().unwrap();
+        let named = || {
+            let threads = threads_of(std::process::id()).unwrap();
+            threads.into_iter().find(|(name, _)| name == "figures").unwrap().1
+        };
+        while named().run_ns < 10_000_000 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        drop(asked.0);
+        thread.unwrap().join().unwrap();
+        assert!(threads_of(0).is_err());
+    }
 
     #[test]
     fn work_shows_and_sleep_does_not() {
