@@ -46,6 +46,8 @@ pub(crate) enum Command {
     },
     /// Make load for a server, and measure what it does with it
     Load(Box<crate::load::Load>),
+    /// Measure what requests cost on this machine, and write it to a file for pipeline.calibration
+    Calibrate(crate::calibrate::Calibrate),
     /// Print the hash of a password, for [[site.auth]] or its file of users; the password is asked
     /// for on the terminal, or read as one line from a pipe
     HashPassword(crate::hash_password::HashPassword),

@@ -1,5 +1,6 @@
 //! What can go wrong, and the exit code of each. Codes follow sysexits.h where it has one.
 
+use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
 use forebay_server::config::Problem;
 use forebay_server::control_socket::Answer;
@@ -46,6 +47,8 @@ pub(crate) enum Failure {
     },
     /// The server said no.
     Answered(Answer),
+    /// There is no calibration.
+    Calibrate(CalibrateError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
     /// Standard output could not be written.
@@ -60,6 +63,7 @@ impl Failure {
             Failure::Run(_)
             | Failure::NoSocket { .. }
             | Failure::Unreachable { .. }
+            | Failure::Calibrate(_)
             | Failure::Password(_)
             | Failure::Output(_) => 1,
             Failure::Answered(answer) => answer.code,
@@ -87,6 +91,7 @@ impl fmt::Display for Failure {
                 file.display()
             ),
             Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
+            Failure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
             Failure::Password(error) => write!(f, "forebay hash-password: {error}"),
             Failure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")

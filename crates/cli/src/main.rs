@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`args`] | commands and options |
+//! | [`calibrate`](mod@calibrate) | `forebay calibrate` |
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod exit;
 mod hash_password;
 mod load;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Check { config, print } => check(&config, print),
         Command::Load(load) => return load::run(*load),
+        Command::Calibrate(options) => calibrate(&options),
         Command::HashPassword(options) => {
             hash_password::run(&options).and_then(|hash| print_out(&hash))
         }
@@ -104,6 +107,13 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
     let problems: Vec<_> = between.chain(missing).collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
+}
+
+fn calibrate(options: &calibrate::Calibrate) -> Result<(), Failure> {
+    let (report, remarks) = calibrate::run(options).map_err(Failure::Calibrate)?;
+    print_out(&report)?;
+    say(&remarks);
+    Ok(())
 }
 
 fn completions(shell: clap_complete::Shell) -> String {

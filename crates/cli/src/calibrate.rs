@@ -1,0 +1,353 @@
+//! `forebay calibrate`: measures what requests cost on this machine, and writes the constants that a
+//! pipeline's controller and the data cache go by (keta §4.2).
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`server`] | this program's own server, as a child on a temporary folder |
+//! | [`bench`] | one measurement: a load, and what the server spent meanwhile |
+//! | [`crossover`] | memory or sendfile, by interleaved pairs |
+//! | [`costs`] | `c1` and `c2` by regression |
+//! | [`phases`] | what each phase takes |
+//! | [`factors`] | `a_k` and `b_k`, in a simulation with these times |
+//! | [`progress`], [`error`] | the bar; what can go wrong |
+//!
+//! What is measured is processor time, on one core that the server has for itself while the load comes
+//! from the others. So neither the client nor the number of cores decides: where the client was the
+//! bottleneck, the rates are scaled to a core that is used fully.
+
+mod bench;
+mod costs;
+mod crossover;
+mod error;
+mod factors;
+mod phases;
+mod progress;
+mod server;
+
+pub(crate) use error::CalibrateError;
+
+use bench::{Bench, Length, Measured};
+use costs::Point;
+use crossover::Pairs;
+use factors::{Factors, Grid};
+use forebay_control::regression::Fit;
+use forebay_http::date;
+use forebay_server::config::value::quote;
+use forebay_server::config::{Calibration, Config, Size};
+use forebay_server::plan::Plan;
+use forebay_sys::process;
+use progress::Bar;
+use server::{Scratch, Server};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Options of `calibrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Calibrate {
+    /// Measure less, in under a minute instead of under five
+    #[arg(long)]
+    quick: bool,
+    /// The file to write; one that is there is replaced
+    #[arg(long, value_name = "FILE", default_value = "calibration.toml")]
+    out: PathBuf,
+}
+
+/// What is measured, and for how long.
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    sizes: &'static [u64],
+    connections: &'static [u32],
+    point: Length,
+    crossover_sizes: &'static [u64],
+    rounds: u32,
+    pair: Length,
+    phase: Length,
+    grid: Grid,
+}
+
+const KIB: u64 = 1024;
+
+const FULL: Scope = Scope {
+    sizes: &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB],
+    connections: &[16, 64, 256],
+    point: Length { warmup_ms: 500, ms: 2000 },
+    crossover_sizes: &[16 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB],
+    rounds: 5,
+    pair: Length { warmup_ms: 200, ms: 800 },
+    phase: Length { warmup_ms: 500, ms: 3000 },
+    grid: factors::FULL,
+};
+
+const QUICK: Scope = Scope {
+    sizes: &[KIB, 16 * KIB, 128 * KIB, KIB * KIB],
+    connections: &[16, 64],
+    point: Length { warmup_ms: 300, ms: 800 },
+    crossover_sizes: &[64 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB],
+    rounds: 3,
+    pair: Length { warmup_ms: 100, ms: 400 },
+    phase: Length { warmup_ms: 300, ms: 1500 },
+    grid: factors::QUICK,
+};
+
+/// What one simulated pipeline of the search takes, about.
+const SEARCH: Duration = Duration::from_millis(60);
+/// A server whose threads waited longer than this share of the time for their core had neighbours.
+const NOISE: f64 = 0.1;
+/// A fit worse than this says little.
+const GOOD_FIT: f64 = 0.95;
+
+impl Scope {
+    fn total(&self) -> Duration {
+        let points = self.sizes.len() * self.connections.len();
+        crossover::total(self.crossover_sizes, self.rounds, self.pair)
+            + self.point.total() * points as u32
+            + self.phase.total() * 2
+            + SEARCH * self.grid.runs()
+    }
+
+    /// All sizes that are asked for, each once.
+    fn files(&self) -> Vec<u64> {
+        let mut sizes = [self.sizes, self.crossover_sizes].concat();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug)]
+struct Found {
+    pairs: Vec<Pairs>,
+    file_bytes: u64,
+    points: Vec<Point>,
+    fit: Fit,
+    hot: phases::Times,
+    cold: phases::Times,
+    factors: Factors,
+    cores: usize,
+}
+
+/// Measures, writes the file, and returns what there is to say about it: for standard output, and for
+/// standard error.
+///
+/// # Errors
+/// Whatever ended it early; then nothing is written.
+pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateError> {
+    let began = Instant::now();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in
+        [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+    {
+        let registered = signal_hook::flag::register(signal, Arc::clone(&stop));
+        registered.map_err(CalibrateError::io("cannot watch for", "signals"))?;
+    }
+    let scope = if options.quick { QUICK } else { FULL };
+    let cores = process::allowed_cores().map_err(CalibrateError::io("cannot tell", "the cores"))?;
+    let server_core = cores.first().copied().unwrap_or(0);
+    // with one core only, both share it
+    let others: Vec<_> =
+        cores.iter().copied().filter(|core| *core != server_core).take(3).collect();
+    let client_cores = if others.is_empty() { vec![server_core] } else { others };
+    // nothing of ours runs beside the server
+    let pinned = process::pin_to_core(client_cores[0]);
+    pinned.map_err(CalibrateError::io("cannot keep to", "a core"))?;
+    let bar = Bar::new(scope.total());
+    let bench = Bench { server_core, client_cores, stop, bar };
+    let found = measure(&bench, &scope, cores.len());
+    bench.bar.end();
+    let found = found?;
+    write(&options.out, &file(options, &found, began.elapsed()))?;
+    Ok((report(&found), remarks(&options.out, &found, &bench)))
+}
+
+fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, CalibrateError> {
+    let scratch = Scratch::new()?;
+    let root = scratch.path().join("site");
+    fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
+    write_files(&root, scope)?;
+    let start =
+        |name: &str, lines: &str| Server::start(&root, name, lines, bench.server_core, &bench.stop);
+    let pairs = {
+        let memory = start("memory", "cache.file_bytes = \"64MiB\"\n")?;
+        let file = start("sendfile", "cache.file_bytes = \"0B\"\n")?;
+        let (sizes, rounds) = (scope.crossover_sizes, scope.rounds);
+        crossover::measure(bench, &memory, &file, sizes, rounds, scope.pair)?
+    };
+    let file_bytes = crossover::file_bytes(&pairs);
+    let points = {
+        let server = start("costs", &format!("cache.file_bytes = \"{}\"\n", Size(file_bytes)))?;
+        costs::measure(bench, &server, scope.sizes, scope.connections, scope.point)?
+    };
+    let fit = costs::fit(&points).map_err(CalibrateError::Fit)?;
+    let (hot, cold) = {
+        let server = start("phases", "pipeline.fuse = \"never\"\npipeline.by = \"fixed\"\n")?;
+        let hot = phases::hot(bench, &server, scope.phase)?;
+        (hot, phases::cold(bench, &server, &root, scope.phase)?)
+    };
+    bench.bar.say("a, b: simulated pipelines");
+    let load = factors::shifting(hot, cold, cores as u32);
+    let settings = &Plan::new(&Config::default(), cores, 20_000).groups[0].pipeline.allocation;
+    let factors = factors::search(&load, settings, scope.grid, || {
+        bench.bar.done(SEARCH);
+        bench.check()
+    })?;
+    Ok(Found { pairs, file_bytes, points, fit, hot, cold, factors, cores })
+}
+
+/// Writes everything that will be asked for.
+fn write_files(root: &Path, scope: &Scope) -> Result<(), CalibrateError> {
+    let cold =
+        (0..phases::cold_files(scope.phase)).map(|n| (phases::cold_name(n), phases::COLD_BYTES));
+    let sized = scope.files().into_iter().map(|bytes| (costs::file_name(bytes), bytes as usize));
+    for (name, bytes) in sized.chain(cold) {
+        let path = root.join(name);
+        let written = fs::write(&path, vec![b'x'; bytes]);
+        written.map_err(CalibrateError::io("cannot write", &path))?;
+    }
+    Ok(())
+}
+
+/// Replaces the file in one step.
+fn write(path: &Path, text: &str) -> Result<(), CalibrateError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = fs::write(&new, text).and_then(|()| fs::rename(&new, path));
+    written.map_err(|error| {
+        let _ = fs::remove_file(&new);
+        CalibrateError::io("cannot write", path)(error)
+    })
+}
+
+/// The text of the file.
+fn file(options: &Calibrate, found: &Found, took: Duration) -> String {
+    let Found { fit, factors, file_bytes, .. } = found;
+    let calibration = Calibration {
+        request_s: rounded(fit.costs.request_s),
+        byte_s: rounded(fit.costs.byte_s),
+        per_waiting: factors.per_waiting,
+        per_rate: factors.per_rate,
+        file_bytes: Size(*file_bytes),
+    };
+    let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let about = format!(
+        "Constants of this machine, found by forebay calibrate. A configuration takes them over with\n\
+         pipeline.calibration = {}",
+        quote(&options.out.display().to_string())
+    );
+    let number = |number: f64| format!("{:?}", rounded(number));
+    let phases = |times: &[u64; 4]| format!("{:?}", times.map(|ns| ns as f64 / 1e3));
+    let command: Vec<_> = std::env::args().skip(1).collect();
+    calibration.to_toml(
+        &about,
+        &[
+            ("command", quote(&format!("forebay {}", command.join(" ")))),
+            ("date", quote(&date::rfc3339(now_s))),
+            ("machine", quote(&machine(found.cores))),
+            ("version", quote(env!("CARGO_PKG_VERSION"))),
+            ("seconds", took.as_secs().to_string()),
+            ("runs", found.points.len().to_string()),
+            ("server_used_least", number(least_used(found))),
+            ("r_squared", number(fit.r_squared)),
+            ("service_r_squared", number(fit.service_r_squared)),
+            ("c1_standard_error", number(fit.request_error_s)),
+            ("c2_standard_error", number(fit.byte_error_s)),
+            ("hot_cpu_us", phases(&found.hot.cpu_ns)),
+            ("cold_cpu_us", phases(&found.cold.cpu_ns)),
+            ("cold_blocked_us", phases(&found.cold.blocked_ns)),
+            ("simulated_mean_ms_before", number(factors.before_ms)),
+            ("simulated_mean_ms", number(factors.after_ms)),
+        ],
+    )
+}
+
+/// What was found, for people.
+fn report(found: &Found) -> String {
+    let Found { fit, factors, .. } = found;
+    let mut text = costs::table(&found.points, fit);
+    // writing to a string does not fail
+    let _ = write!(
+        text,
+        "\nc1          {:.2} ± {:.2} µs per request\nc2          {:.4} ± {:.4} ns per byte\n\
+         R²          {:.3} of U, {:.3} of the service times, over {} runs\n\
+         Seconds of one core. The server used {:.0} to {:.0} % of it; each run is scaled to 100 %,\n\
+         since a client that has no more to ask is not the server's limit.\n\n{}\n\
+         file_bytes  {}\n\n",
+        fit.costs.request_s * 1e6,
+        fit.request_error_s * 1e6,
+        fit.costs.byte_s * 1e9,
+        fit.byte_error_s * 1e9,
+        fit.r_squared,
+        fit.service_r_squared,
+        found.points.len(),
+        least_used(found) * 100.0,
+        used(found).fold(0.0, f64::max) * 100.0,
+        crossover::table(&found.pairs),
+        Size(found.file_bytes),
+    );
+    let us = |times: &[u64; 4]| times.map(|ns| format!("{:.1}", ns as f64 / 1e3)).join(", ");
+    let _ = write!(
+        text,
+        "phases      accept, receive, process, send\n\
+         hot file    {} µs on a core\ncold file   {} µs on a core, {} µs blocked\n\
+         a           {:?}\nb           {:?}\n\
+         Simulated with these times, a load that shifts is answered in {:.2} ms on average, with the\n\
+         defaults in {:.2} ms.\n",
+        us(&found.hot.cpu_ns),
+        us(&found.cold.cpu_ns),
+        us(&found.cold.blocked_ns),
+        factors.per_waiting,
+        factors.per_rate,
+        factors.after_ms,
+        factors.before_ms,
+    );
+    text
+}
+
+/// What to know, and what to do.
+fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
+    let mut text = String::new();
+    let held_up = found.points.iter().map(|point| point.measured.held_up).fold(0.0, f64::max);
+    if bench.client_cores.contains(&bench.server_core) {
+        text.push_str("There is one core only: server and load had to share it.\n");
+    } else if held_up > NOISE {
+        let _ = writeln!(
+            text,
+            "Something else ran on the server's core ({:.0} % of the time at worst): measure again when \
+             the machine is quiet.",
+            (held_up * 100.0).min(100.0)
+        );
+    }
+    if found.fit.r_squared < GOOD_FIT {
+        text.push_str("The runs do not agree well (R² above): measure again, without --quick.\n");
+    }
+    let shown = quote(&out.display().to_string());
+    let _ = write!(text, "{}: written. Use it with pipeline.calibration = {shown}", out.display());
+    text
+}
+
+fn used(found: &Found) -> impl Iterator<Item = f64> {
+    found.points.iter().map(|Point { measured: Measured { used, .. }, .. }| *used)
+}
+
+fn least_used(found: &Found) -> f64 {
+    used(found).fold(1.0, f64::min)
+}
+
+/// Four digits: no more are known.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
+}
+
+/// Processor, cores, kernel.
+fn machine(cores: usize) -> String {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let name = processors.lines().find(|line| line.starts_with("model name"));
+    let name = name.and_then(|line| line.split(':').nth(1)).unwrap_or("unknown processor").trim();
+    format!("{name}, cores: {cores}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+}

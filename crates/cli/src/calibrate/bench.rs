@@ -1,0 +1,132 @@
+//! One measurement: a server under a load, and what it spent meanwhile.
+
+use super::error::CalibrateError;
+use super::progress::Bar;
+use super::server::Server;
+use forebay_load::{Group, Load, Plan, Target};
+use forebay_sys::schedule::Spent;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Where the load comes from, and what ends it.
+#[derive(Debug)]
+pub(super) struct Bench {
+    /// The core of the server.
+    pub(super) server_core: usize,
+    /// The cores of the load generator.
+    pub(super) client_cores: Vec<usize>,
+    /// Whether to stop.
+    pub(super) stop: Arc<AtomicBool>,
+    /// How far it is.
+    pub(super) bar: Bar,
+}
+
+/// Warm-up and measured time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    pub(super) warmup_ms: u64,
+    pub(super) ms: u64,
+}
+
+impl Length {
+    pub(super) fn total(self) -> Duration {
+        Duration::from_millis(self.warmup_ms + self.ms)
+    }
+}
+
+/// What was seen of a server in the measured time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Measured {
+    /// Answers per second.
+    pub(super) requests_per_s: f64,
+    /// Bytes per second, heads included.
+    pub(super) bytes_per_s: f64,
+    /// The share of its core that the server used.
+    pub(super) used: f64,
+    /// The share of the time in which one of its threads had to wait for that core.
+    pub(super) held_up: f64,
+}
+
+impl Measured {
+    /// Processor time per answer, µs.
+    pub(super) fn cpu_us(&self) -> f64 {
+        self.used * 1e6 / self.requests_per_s
+    }
+}
+
+impl Bench {
+    /// Fails when a signal has asked to stop.
+    pub(super) fn check(&self) -> Result<(), CalibrateError> {
+        if self.stop.load(Ordering::Relaxed) { Err(CalibrateError::Interrupted) } else { Ok(()) }
+    }
+
+    /// A group that asks a server for one path over so many connections.
+    pub(super) fn group(&self, server: &Server, path: &str, connections: u32) -> Group {
+        let (address, path) = (server.address(), format!("/{path}"));
+        let target = Target { address, authority: address.to_string(), path };
+        let mut group = Group::new("calibrate", target);
+        let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
+        group.load = Load::Closed { connections, think, ramp };
+        group
+    }
+
+    /// Runs the load, and reads what the server has spent at both ends of the measured time. `each`
+    /// is called ten times a second while it lasts.
+    pub(super) fn measure(
+        &self,
+        server: &Server,
+        group: Group,
+        length: Length,
+        each: &mut dyn FnMut(),
+    ) -> Result<Measured, CalibrateError> {
+        self.check()?;
+        let warmup = Duration::from_millis(length.warmup_ms);
+        let plan = Plan {
+            duration: Duration::from_millis(length.ms),
+            warmup,
+            drain: Duration::from_secs(2),
+            interval: Some(Duration::from_millis(100)),
+            threads: self.client_cores.len().max(1),
+            cores: self.client_cores.clone(),
+            groups: vec![group],
+            ..Plan::default()
+        };
+        let mut marks: Vec<(Instant, Spent)> = Vec::new();
+        let mut failed = None;
+        let report = forebay_load::run(&plan, &self.stop, &mut |progress| {
+            if progress.elapsed < warmup {
+                return;
+            }
+            if marks.is_empty() || progress.elapsed >= progress.total {
+                match server.spent() {
+                    Ok(spent) => marks.push((Instant::now(), spent)),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            each();
+        });
+        self.check()?;
+        let report = report.map_err(CalibrateError::Load)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let group = &report.groups[0];
+        if group.failed > 0 || group.good == 0 {
+            let (count, what) = (group.failed, group.url.clone());
+            return Err(CalibrateError::Failed { count, what });
+        }
+        self.bar.done(length.total());
+        let (first, last) = (marks.first(), marks.last());
+        let (Some((from, before)), Some((to, after))) = (first, last) else {
+            return Err(CalibrateError::Failed { count: 0, what: group.url.clone() });
+        };
+        let share = |ns: u64| ns as f64 / 1e9 / (*to - *from).as_secs_f64().max(1e-3);
+        Ok(Measured {
+            requests_per_s: group.rate,
+            bytes_per_s: group.received_bytes_per_s,
+            used: share(after.run_ns.saturating_sub(before.run_ns)),
+            held_up: share(after.runnable_ns.saturating_sub(before.runnable_ns)),
+        })
+    }
+}

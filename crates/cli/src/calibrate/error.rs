@@ -1,0 +1,74 @@
+//! Why there is no calibration.
+
+use forebay_control::regression::FitError;
+use forebay_load::RunError;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Everything that ends a calibration early. Nothing is written then.
+#[derive(Debug)]
+pub(crate) enum CalibrateError {
+    /// A signal asked to stop.
+    Interrupted,
+    /// A file, or something of the system.
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The server that is measured did not come up, or ended.
+    Server {
+        /// What it said last.
+        said: String,
+    },
+    /// The load could not be made.
+    Load(RunError),
+    /// Requests failed that should not.
+    Failed {
+        /// How many.
+        count: u64,
+        /// What was asked for.
+        what: String,
+    },
+    /// The measurements do not determine the costs.
+    Fit(FitError),
+}
+
+impl CalibrateError {
+    /// For `map_err`: notes what was tried on `path`.
+    pub(super) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> CalibrateError {
+        let path = path.into();
+        move |error| CalibrateError::Io { what, path, error }
+    }
+}
+
+impl fmt::Display for CalibrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CalibrateError::Interrupted => f.write_str("interrupted, nothing was written"),
+            CalibrateError::Io { what, path, error } => {
+                write!(f, "{what} {}: {error}", path.display())
+            }
+            CalibrateError::Server { said } => {
+                write!(f, "the server that is measured did not come up; it said:\n{said}")
+            }
+            CalibrateError::Load(error) => error.fmt(f),
+            CalibrateError::Failed { count, what } => {
+                write!(
+                    f,
+                    "{count} requests for {what} failed; is something in the way on loopback?"
+                )
+            }
+            CalibrateError::Fit(error) => {
+                write!(f, "the costs cannot be told: {error}; measure again on a quiet machine")
+            }
+        }
+    }
+}
