@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         ("threads", live_threads),
         ("forebay-fiber, pooled stacks", live_pooled),
         ("forebay-fiber, pooled, nobody joins", live_started),
-        ("forebay-fiber, fresh stacks", || live_fibers(&Scheduler::new(options(0))?)),
+        ("forebay-fiber, fresh stacks", || live_fibers(&Scheduler::new(options(0)))),
         ("generator", live_generators),
         ("swapcontext, stacks from malloc", live_contexts),
     ];
@@ -111,7 +111,7 @@ fn switch_alone() -> Result<f64> {
 }
 
 fn yield_among(count: usize) -> Result<f64> {
-    let scheduler = Scheduler::new(options(0))?;
+    let scheduler = Scheduler::new(options(0));
     let rounds = SWITCHES / count as u32;
     for _ in 0..count {
         scheduler.spawn(move || (0..=rounds).for_each(|_| fiber::yield_now()))?;
@@ -126,7 +126,7 @@ fn yield_among(count: usize) -> Result<f64> {
 }
 
 fn park_and_unpark() -> Result<f64> {
-    let scheduler = Scheduler::new(options(0))?;
+    let scheduler = Scheduler::new(options(0));
     let parks = || (0..SWITCHES).for_each(|_| fiber::park());
     let Some(id) = scheduler.start(parks)? else { return Err("it has not parked".into()) };
     let begin = Instant::now();
@@ -193,14 +193,14 @@ fn live_fibers(scheduler: &Scheduler) -> Result<(f64, f64)> {
 }
 
 fn live_pooled() -> Result<(f64, f64)> {
-    let scheduler = Scheduler::new(options(COUNT))?;
+    let scheduler = Scheduler::new(options(COUNT));
     live_fibers(&scheduler)?;
     live_fibers(&scheduler)
 }
 
 /// Each runs as soon as it is created, as an engine's fibers do.
 fn live_started() -> Result<(f64, f64)> {
-    let scheduler = Scheduler::new(options(COUNT))?;
+    let scheduler = Scheduler::new(options(COUNT));
     scheduler.start(|| ())?;
     let begin = Instant::now();
     for n in 0..COUNT {

@@ -68,7 +68,7 @@ mod threads;
 pub use entry::{Id, State};
 pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
-pub use scheduler::{Descriptors, Options, Scheduler};
+pub use scheduler::{Options, Scheduler};
 pub use threads::Schedulers;
 
 use entry::{Entry, with_running};
@@ -85,7 +85,7 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// Lack of descriptors, or of memory for a stack.
 pub fn run<T: 'static>(f: impl FnOnce() -> T + 'static) -> io::Result<T> {
-    Scheduler::new(Options::default())?.run(f)
+    Scheduler::new(Options::default()).run(f)
 }
 
 /// Calls `f` with the running fiber.

@@ -9,9 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::hash_map::{Entry, HashMap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// The token of the remote's bell; descriptors have their number.
@@ -58,34 +56,19 @@ impl Watch {
 pub(crate) fn watch(remote: &Remote) -> io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let data = epoll::EventData::new_u64(BELL);
-    epoll::add(&epoll, remote.as_fd(), data, epoll::EventFlags::IN)?;
+    epoll::add(&epoll, remote.bell()?, data, epoll::EventFlags::IN)?;
     Ok(epoll)
 }
 
-/// The kernel's side of a scheduler.
+/// What fibers wait for outside of the program.
+#[derive(Default)]
 pub(crate) struct Poller {
-    epoll: Rc<OwnedFd>,
-    remote: Arc<Remote>,
     watches: HashMap<RawFd, Watch>,
     timers: BinaryHeap<Reverse<(Instant, Ticket)>>,
     events: Vec<epoll::Event>,
 }
 
 impl Poller {
-    pub(crate) fn new(epoll: OwnedFd, remote: &Arc<Remote>) -> Poller {
-        Poller {
-            epoll: Rc::new(epoll),
-            remote: Arc::clone(remote),
-            watches: HashMap::new(),
-            timers: BinaryHeap::new(),
-            events: Vec::with_capacity(EVENTS),
-        }
-    }
-
-    pub(crate) fn epoll(&self) -> Rc<OwnedFd> {
-        Rc::clone(&self.epoll)
-    }
-
     /// Ends the wait `ticket` when `at` is reached.
     pub(crate) fn add_timer(&mut self, at: Instant, ticket: Ticket) {
         self.timers.push(Reverse((at, ticket)));
@@ -99,6 +82,7 @@ impl Poller {
         ticket: Ticket,
         core: &Core,
     ) -> io::Result<()> {
+        let epoll = core.epoll()?;
         let number = fd.as_raw_fd();
         let watch = self.watches.entry(number).or_default();
         let place = watch.place(direction);
@@ -106,7 +90,7 @@ impl Poller {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         *place = Some(ticket);
-        let armed = arm(&self.epoll, fd, watch.flags());
+        let armed = arm(epoll, fd, watch.flags());
         if armed.is_err() {
             *watch.place(direction) = None;
         }
@@ -118,25 +102,25 @@ impl Poller {
     pub(crate) fn wait(
         &mut self,
         most: Option<Duration>,
+        core: &Core,
         woken: &mut Vec<Ticket>,
     ) -> io::Result<()> {
+        let epoll = core.epoll()?;
         let until_timer =
             self.timers.peek().map(|Reverse((at, _))| at.saturating_duration_since(Instant::now()));
         let timeout = [until_timer, most].into_iter().flatten().min().map(whole_milliseconds);
         self.events.clear();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut self.events),
-            timeout.as_ref(),
-        ) {
+        self.events.reserve(EVENTS);
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref())
+        {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         for at in 0..self.events.len() {
             let event = self.events[at];
             match event.data.u64() {
-                BELL => self.remote.silence(),
-                number => self.report(number as RawFd, event.flags, woken)?,
+                BELL => core.remote.silence(),
+                number => self.report(epoll, number as RawFd, event.flags, woken)?,
             }
         }
         if !self.timers.is_empty() {
@@ -153,6 +137,7 @@ impl Poller {
 
     fn report(
         &mut self,
+        epoll: &OwnedFd,
         number: RawFd,
         flags: epoll::EventFlags,
         woken: &mut Vec<Ticket>,
@@ -172,7 +157,7 @@ impl Poller {
             return Ok(());
         }
         // SAFETY: somebody waits for the other direction and borrows the descriptor meanwhile.
-        arm(&self.epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
+        arm(epoll, unsafe { BorrowedFd::borrow_raw(number) }, left.flags())
     }
 }
 

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What a scheduler is asked to do.
 pub(crate) enum Message {
@@ -24,16 +24,27 @@ pub(crate) struct Remote {
     messages: Mutex<Option<Vec<Message>>>,
     /// There are messages; spares the scheduler the lock.
     waiting: AtomicBool,
-    bell: OwnedFd,
+    /// Made when the scheduler first waits in the kernel; before that it need not be woken.
+    bell: OnceLock<OwnedFd>,
 }
 
 impl Remote {
-    pub(crate) fn new() -> io::Result<Remote> {
-        Ok(Remote {
+    pub(crate) fn new() -> Remote {
+        Remote {
             messages: Mutex::new(Some(Vec::new())),
             waiting: AtomicBool::new(false),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
+            bell: OnceLock::new(),
+        }
+    }
+
+    /// What becomes readable with a message. Those that came before it was made do not ring it.
+    pub(crate) fn bell(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.bell.get().is_none() {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            // only the scheduler makes it
+            let _ = self.bell.set(bell);
+        }
+        self.bell.get().map(AsFd::as_fd).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<Message>>> {
@@ -50,9 +61,11 @@ impl Remote {
         };
         list.push(message);
         self.waiting.store(true, Ordering::Release);
-        if list.len() == 1 {
+        if list.len() == 1
+            && let Some(bell) = self.bell.get()
+        {
             // the only failure is a counter that is full, and then the bell rings already
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
 
@@ -68,18 +81,14 @@ impl Remote {
     }
 
     pub(crate) fn silence(&self) {
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        if let Some(bell) = self.bell.get() {
+            let _ = rustix::io::read(bell, &mut [0u8; 8]);
+        }
     }
 
     /// No more messages are taken.
     pub(crate) fn close(&self) {
         let messages = self.lock().take();
         drop(messages);
-    }
-}
-
-impl AsFd for Remote {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
     }
 }

@@ -7,7 +7,7 @@ use crate::poller::{self, Poller};
 use crate::remote::{Message, Remote};
 use crate::stack::Stacks;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,7 +50,8 @@ pub(crate) struct Core {
     pub(crate) closing: Cell<bool>,
     stacks: RefCell<Stacks>,
     pub(crate) poller: RefCell<Poller>,
-    epoll: Rc<OwnedFd>,
+    /// Made when it is first needed: a loop that only starts and unparks fibers needs none.
+    epoll: OnceCell<OwnedFd>,
     /// Room for what the poller reports.
     woken: Cell<Vec<Ticket>>,
     /// All fibers are being unwound.
@@ -128,6 +129,13 @@ impl Core {
     fn find(&self, id: u64) -> Option<Rc<Entry>> {
         let entries = self.entries.borrow();
         entries.get((id & 0xffff_ffff) as usize).filter(|entry| entry.id().0 == id).cloned()
+    }
+
+    pub(crate) fn epoll(&self) -> io::Result<&OwnedFd> {
+        if self.epoll.get().is_none() {
+            let _ = self.epoll.set(poller::watch(&self.remote)?);
+        }
+        self.epoll.get().ok_or(io::ErrorKind::NotFound.into())
     }
 
     pub(crate) fn is_ending(&self) -> bool {
@@ -225,7 +233,7 @@ impl Core {
         self.resumed.set(0);
         let most = if nobody { most } else { Some(Duration::ZERO) };
         let mut woken = self.woken.take();
-        let waited = self.poller.borrow_mut().wait(most, &mut woken);
+        let waited = self.poller.borrow_mut().wait(most, self, &mut woken);
         woken.drain(..).for_each(|ticket| self.wake(ticket));
         self.woken.set(woken);
         waited
@@ -251,24 +259,6 @@ impl Core {
     }
 }
 
-/// What a scheduler needs of the kernel. It may be made on another thread, so that whoever starts
-/// the scheduler's knows that it will not lack them.
-pub struct Descriptors {
-    epoll: OwnedFd,
-    remote: Arc<Remote>,
-}
-
-impl Descriptors {
-    /// Two descriptors.
-    ///
-    /// # Errors
-    /// Lack of them.
-    pub fn new() -> io::Result<Descriptors> {
-        let remote = Arc::new(Remote::new()?);
-        Ok(Descriptors { epoll: poller::watch(&remote)?, remote })
-    }
-}
-
 /// The fibers of one thread. It stays on the thread that made it, and its fibers with it.
 ///
 /// Dropping it unwinds the fibers that have not ended: their destructors and what they deferred
@@ -279,18 +269,8 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// A scheduler without fibers.
-    ///
-    /// # Errors
-    /// Lack of [`Descriptors`].
-    pub fn new(options: Options) -> io::Result<Scheduler> {
-        Ok(Scheduler::on(Descriptors::new()?, options))
-    }
-
-    /// A scheduler without fibers, with descriptors that were made before.
-    pub fn on(descriptors: Descriptors, options: Options) -> Scheduler {
+    pub fn new(options: Options) -> Scheduler {
         overflow::watch();
-        let Descriptors { epoll, remote } = descriptors;
-        let poller = Poller::new(epoll, &remote);
         let core = Core {
             entries: RefCell::default(),
             vacant: RefCell::default(),
@@ -299,11 +279,11 @@ impl Scheduler {
             resumed: Cell::new(0),
             closing: Cell::new(false),
             stacks: RefCell::new(Stacks::new(options.stack_bytes, options.kept_stacks)),
-            epoll: poller.epoll(),
-            poller: RefCell::new(poller),
+            epoll: OnceCell::new(),
+            poller: RefCell::default(),
             woken: Cell::default(),
             ending: Cell::new(false),
-            remote,
+            remote: Arc::new(Remote::new()),
         };
         Scheduler { core: Rc::new(core) }
     }
@@ -312,7 +292,7 @@ impl Scheduler {
     /// that are left wait for the next call, or for the end of the scheduler.
     ///
     /// # Errors
-    /// Lack of memory for a stack.
+    /// Lack of memory for a stack, or of descriptors.
     pub fn run<T: 'static>(&self, f: impl FnOnce() -> T + 'static) -> io::Result<T> {
         let fiber = self.spawn(f)?;
         while !fiber.is_finished() {
@@ -378,13 +358,23 @@ impl Scheduler {
     /// own calls this when the scheduler's descriptor is readable.
     ///
     /// # Errors
-    /// When the kernel refuses to wait for events.
+    /// Lack of descriptors at the first turn: a scheduler that waits for the kernel has two.
     pub fn turn(&self, most: Option<Duration>) -> io::Result<()> {
+        // first what wakes it, so that no message is overlooked
+        self.core.epoll()?;
         self.core.take_messages();
         self.core.poll(most)?;
         self.core.take_messages();
         self.core.run_ready();
         Ok(())
+    }
+
+    /// Readable when a turn has something to do besides fibers that are ready and those that sleep.
+    ///
+    /// # Errors
+    /// Lack of descriptors, when it is asked for first.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.core.epoll()?.as_fd())
     }
 
     /// Fibers that have not ended.
@@ -408,13 +398,6 @@ impl Scheduler {
 
     pub(crate) fn remote(&self) -> Arc<Remote> {
         Arc::clone(&self.core.remote)
-    }
-}
-
-impl AsFd for Scheduler {
-    /// Readable when a turn has something to do besides fibers that are ready and those that sleep.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.core.epoll.as_fd()
     }
 }
 

@@ -30,9 +30,11 @@ impl Schedulers {
             let (tell, told) = mpsc::channel();
             let run = move || {
                 let scheduler = Scheduler::new(options);
-                let remote = scheduler.as_ref().map(Scheduler::remote);
-                let _ = tell.send(remote.map_err(|error| io::Error::from(error.kind())));
-                if let Ok(scheduler) = scheduler {
+                // whatever it will need is there before anybody relies on it
+                let ready = scheduler.descriptor().map(|_| scheduler.remote());
+                let goes_on = ready.is_ok();
+                let _ = tell.send(ready);
+                if goes_on {
                     let _ = scheduler.run_until_closed();
                 }
             };

@@ -69,7 +69,7 @@ fn states_are_those_of_the_paper() {
 
 #[test]
 fn an_unpark_that_comes_first_is_kept_and_only_one() {
-    let scheduler = Scheduler::new(Options::default()).unwrap();
+    let scheduler = Scheduler::new(Options::default());
     let count = Rc::new(Cell::new(0));
     let counted = Rc::clone(&count);
     let id = scheduler
@@ -265,7 +265,7 @@ fn what_is_deferred_runs_last_first_before_the_join() {
 #[test]
 fn a_scheduler_that_is_dropped_unwinds_what_is_left() {
     let log = Log::default();
-    let scheduler = Scheduler::new(Options::default()).unwrap();
+    let scheduler = Scheduler::new(Options::default());
     let (waits, begun) = (Rc::clone(&log), Rc::clone(&log));
     let waiting = scheduler
         .spawn(move || {
@@ -287,7 +287,7 @@ fn a_scheduler_that_is_dropped_unwinds_what_is_left() {
 
 #[test]
 fn a_fiber_that_does_not_wait_leaves_its_stack_to_the_next() {
-    let scheduler = Scheduler::new(Options { stack_bytes: 16 << 10, kept_stacks: 4 }).unwrap();
+    let scheduler = Scheduler::new(Options { stack_bytes: 16 << 10, kept_stacks: 4 });
     let places = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..10 {
         let places = Rc::clone(&places);
@@ -306,7 +306,7 @@ fn a_fiber_that_does_not_wait_leaves_its_stack_to_the_next() {
 
 #[test]
 fn ids_of_ended_fibers_wake_nobody() {
-    let scheduler = Scheduler::new(Options::default()).unwrap();
+    let scheduler = Scheduler::new(Options::default());
     let first = scheduler.start(fiber::park).unwrap().unwrap();
     scheduler.unpark(first);
     scheduler.run_ready();
@@ -430,7 +430,7 @@ fn the_main_thread_makes_calls_for_fibers() {
 
 #[test]
 fn a_loop_of_its_own_turns_the_scheduler_when_told() {
-    let scheduler = Scheduler::new(Options::default()).unwrap();
+    let scheduler = Scheduler::new(Options::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let accepts = scheduler
@@ -442,7 +442,10 @@ fn a_loop_of_its_own_turns_the_scheduler_when_told() {
     scheduler.turn(Some(Duration::ZERO)).unwrap();
     assert!(!accepts.is_finished());
     let _client = TcpStream::connect(address).unwrap();
-    let mut set = [rustix::event::PollFd::new(&scheduler, rustix::event::PollFlags::IN)];
+    let mut set = [rustix::event::PollFd::from_borrowed_fd(
+        scheduler.descriptor().unwrap(),
+        rustix::event::PollFlags::IN,
+    )];
     assert_eq!(rustix::event::poll(&mut set, None).unwrap(), 1);
     scheduler.turn(Some(Duration::ZERO)).unwrap();
     assert!(accepts.is_finished());

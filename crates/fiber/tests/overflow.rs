@@ -29,7 +29,7 @@ fn deeper(depth: u64) -> u64 {
 
 fn run(f: impl FnOnce() + 'static) {
     let options = Options { stack_bytes: 64 << 10, kept_stacks: 1 };
-    Scheduler::new(options).unwrap().run(f).unwrap();
+    Scheduler::new(options).run(f).unwrap();
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::timer::Wheel;
 use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Handler, Job};
-use forebay_fiber::{Descriptors, Options, Scheduler};
+use forebay_fiber::{Options, Scheduler};
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -59,7 +59,6 @@ const KEPT_STACKS: usize = 64;
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     shared: Shared<H, C>,
     entrance: Entrance,
-    descriptors: Descriptors,
     index: usize,
 }
 
@@ -123,7 +122,7 @@ where
             control: parts.control,
             admission: parts.admission,
         };
-        Ok(FiberLoop { shared, entrance, descriptors: Descriptors::new()?, index: parts.index })
+        Ok(FiberLoop { shared, entrance, index: parts.index })
     }
 
     /// Serves until told to stop, or told to drain and everything has ended.
@@ -133,7 +132,7 @@ where
     pub fn run(self) -> io::Result<Ended> {
         let options = Options { stack_bytes: STACK_BYTES, kept_stacks: KEPT_STACKS };
         let running = Running {
-            scheduler: Scheduler::on(self.descriptors, options),
+            scheduler: Scheduler::new(options),
             shared: Rc::new(self.shared),
             entrance: self.entrance,
             paused: Vec::new(),
