@@ -323,7 +323,9 @@ fn remarks(out: &Path, found: &Found, bench: &Bench) -> String {
         );
     }
     if found.fit.r_squared < GOOD_FIT {
-        text.push_str("The runs do not agree well (R² above): measure again, without --quick.\n");
+        text.push_str(
+            "The runs do not agree well (R² above): do not rely on c1 and c2, measure again.\n",
+        );
     }
     let shown = quote(&out.display().to_string());
     let _ = write!(text, "{}: written. Use it with pipeline.calibration = {shown}", out.display());
