@@ -407,7 +407,10 @@ impl<H: Handler> Worker<H> {
     #[cold]
     fn meet(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
         served.peer.stated = address;
-        accept::meet(served, self)
+        let closing = accept::meet(served, self);
+        // a proxy that states nobody speaks for itself
+        served.peer.stated.get_or_insert(served.peer.remote);
+        closing
     }
 
     /// The time for what was `awaited` is over: a last word where one helps. Returns how to close.

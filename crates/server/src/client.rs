@@ -63,6 +63,10 @@ impl TrustedProxies {
 #[inline]
 pub fn client_of(peer: &Peer, head: &Head<'_>, trusted: &TrustedProxies) -> IpAddr {
     let nearest = peer.address().ip().to_canonical();
+    // a proxy that has stated no client passes bytes on: what they say is the client's own
+    if peer.stated == Some(peer.remote) {
+        return nearest;
+    }
     if !trusted.contain(nearest) || !head.has(Name::XForwardedFor) {
         return nearest;
     }

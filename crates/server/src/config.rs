@@ -55,7 +55,8 @@ use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
 use read::Reader;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,7 +72,7 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     let whole =
         |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
     let mut bytes = Vec::new();
-    File::open(path)
+    open_regular(path)
         .and_then(|opened| opened.take(LONGEST + 1).read_to_end(&mut bytes))
         .map_err(|error| whole(None, Wrong::Unreadable(error)))?;
     if bytes.len() as u64 > LONGEST {
@@ -111,6 +112,19 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
             Vec::new()
         }
         Err(CalibrationError::Wrong(problems)) => problems,
+    }
+}
+
+/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever.
+///
+/// # Errors
+/// What the kernel says, or that it is no regular file.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    const NONBLOCK: i32 = 0o4000;
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Answer {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
+    /// Device and inode of its file.
+    identity: (u64, u64),
     listener: Option<UnixListener>,
 }
 
@@ -90,7 +92,9 @@ impl ControlSocket {
         remove_stale(path)?;
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        Ok(ControlSocket { path: path.to_owned(), listener: Some(listener) })
+        let made = fs::symlink_metadata(path)?;
+        let identity = (made.dev(), made.ino());
+        Ok(ControlSocket { path: path.to_owned(), identity, listener: Some(listener) })
     }
 
     /// Where it is.
@@ -115,7 +119,10 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         // after a drop of privileges the directory may not be ours any more; a later server
         // removes what nobody listens at
-        let _ = fs::remove_file(&self.path);
+        let is_ours = |found: fs::Metadata| (found.dev(), found.ino()) == self.identity;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -124,7 +131,9 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path) {
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
-            Err(_) => fs::remove_file(path),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+            // a socket of another kind is somebody's
+            Err(_) => Err(io::ErrorKind::AlreadyExists.into()),
         },
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
         Err(_) => Ok(()),
@@ -139,17 +148,28 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        if busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
-            busy.fetch_sub(1, Ordering::Relaxed);
+        busy.fetch_add(1, Ordering::Relaxed);
+        let seat = Seat(Arc::clone(&busy));
+        if busy.load(Ordering::Relaxed) > MOST_AT_ONCE {
+            let _ = (&stream).write_all(b"1\nthe server has too many commands to answer\n");
             continue;
         }
-        let (tell, busy) = (tell.clone(), Arc::clone(&busy));
+        let tell = tell.clone();
         let serve = move || {
+            let _seat = seat;
             // who went away needs no answer
             let _ = serve(stream, &tell);
-            busy.fetch_sub(1, Ordering::Relaxed);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
+    }
+}
+
+/// A command that is being answered. Dropped, also if no thread can be had for it, it counts no more.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::auth::{Decision, Own, Realms, Verification};
 use crate::content::Content;
 use crate::pages::Refusal;
-use crate::rules::{FieldName, FieldValue, HeaderRule};
+use crate::rules::{FieldName, FieldValue, HeaderRule, Pattern};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -37,9 +37,16 @@ impl Guard {
     /// `None` if no rule concerns the path. The realms of the site are numbered from `first_realm`
     /// on.
     pub(crate) fn of(site: &SiteSettings, first_realm: u32, path: &[u8]) -> Option<Box<Guard>> {
-        let access = (0..=u16::MAX).zip(&site.access).filter(|(_, rule)| rule.path.matches(path));
+        // FILE.gz is a form of FILE, and as well protected
+        let suffixes: [&[u8]; 3] = [b".br", b".zst", b".gz"];
+        let original = suffixes.iter().find_map(|suffix| path.strip_suffix(*suffix));
+        let original = original.filter(|_| site.precompressed);
+        let fits = |pattern: &Pattern| {
+            pattern.matches(path) || original.is_some_and(|original| pattern.matches(original))
+        };
+        let access = (0..=u16::MAX).zip(&site.access).filter(|(_, rule)| fits(&rule.path));
         let access: Box<[u16]> = access.map(|(number, _)| number).collect();
-        let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| rule.path.matches(path));
+        let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| fits(&rule.path));
         let realm = realm.map(|(number, _)| number);
         let is_needed = realm.is_some() || !access.is_empty();
         is_needed.then(|| Box::new(Guard { access, realm }))
@@ -122,7 +129,7 @@ pub(crate) fn private_rules(site: &SiteSettings) -> Vec<HeaderRule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Access, Auth, Network, Pattern, Realm};
+    use crate::rules::{Access, Auth, Network, Realm};
 
     fn pattern(text: &str) -> Pattern {
         Pattern::parse(text).unwrap()
@@ -156,6 +163,24 @@ mod tests {
             assert_eq!((&*guard.access, guard.realm), (numbers, realm), "{path}");
         }
         assert_eq!(Guard::of(&SiteSettings::default(), 0, b"/"), None);
+    }
+
+    #[test]
+    fn compressed_forms_are_protected_like_their_file() {
+        let mut site = SiteSettings {
+            access: vec![access("/pub.txt", &["10.0.0.0/8"], &[])],
+            auth: vec![auth("/secret.html"), auth("*.php")],
+            ..SiteSettings::default()
+        };
+        let protected = |site: &SiteSettings, path: &[u8]| Guard::of(site, 0, path).is_some();
+        for path in
+            ["/secret.html", "/secret.html.gz", "/secret.html.br", "/a.php.zst", "/pub.txt.gz"]
+        {
+            assert!(protected(&site, path.as_bytes()), "{path}");
+        }
+        assert!(!protected(&site, b"/other.html.gz"));
+        site.precompressed = false;
+        assert!(!protected(&site, b"/secret.html.gz"), "a file of its own");
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl forebay_conn::Job for Job {
                 hasher.hash_one(("compress", hasher.hash_one(key) % cores()))
             }
             Work::Verify { verification, .. } => verification.lane(),
-            // no two in one lane: as many run at a time as there are threads
-            Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
+            // it takes a core, so more at a time would gain nothing; files want threads, too
+            Work::Perform { place, .. } => hasher.hash_one(("work", place.number() % cores())),
             Work::Warm { entry, .. } => hasher.hash_one(entry.as_ref().map(|entry| &entry.key)),
         }
     }

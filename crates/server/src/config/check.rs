@@ -8,7 +8,6 @@ use super::value::quote;
 use super::{Access, ControlSocket, Listen, LogFormat};
 use forebay_site::rules::SiteName;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
@@ -218,7 +217,7 @@ impl Draft {
             }
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
-                    && let Err(error) = File::open(file)
+                    && let Err(error) = super::open_regular(file)
                 {
                     let at = path.child("auth").item(index).child("file");
                     wrong.push((at, Wrong::NoFile { path: file.clone(), error }));

@@ -72,7 +72,9 @@ enum HostEnd {
 /// `None` if the template does not begin with a scheme.
 fn host_end(to: &Template) -> Option<HostEnd> {
     let Some(Part::Text(first)) = to.parts().first() else { return None };
-    let rest = ["http://", "https://"].iter().find_map(|scheme| first.strip_prefix(scheme))?;
+    // an address that begins with two slashes has the scheme of the page it is on
+    let schemes = ["http://", "https://", "//"];
+    let rest = schemes.iter().find_map(|scheme| first.strip_prefix(scheme))?;
     if rest.contains(['/', '?', '#']) {
         return Some(HostEnd::Text);
     }
@@ -80,6 +82,8 @@ fn host_end(to: &Template) -> Option<HostEnd> {
     for part in &to.parts()[1..] {
         end = match part {
             Part::Text(text) if text.starts_with(['/', '?', '#']) => return Some(end),
+            // a port, after which the host has ended already
+            Part::Text(text) if text.starts_with(':') => return Some(end),
             Part::Text(text) if text.contains(['/', '?', '#']) => return Some(HostEnd::Text),
             Part::Text(_) | Part::Host => HostEnd::Text,
             Part::Path | Part::Query => return Some(end),
