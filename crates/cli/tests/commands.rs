@@ -73,11 +73,13 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
 #[test]
 fn a_file_that_cannot_be_read_is_78() {
     let not_utf8 = file("not-utf8.toml", b"root = \"\xe4\"\n");
+    let too_long = file("too-long.toml", &[b'#'; 1048577]);
     let directory = env!("CARGO_TARGET_TMPDIR");
     for (path, message) in [
         ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
-        (directory, ": cannot be read: Is a directory"),
-        ("/dev/zero", ": is longer than 1048576 bytes"),
+        (directory, ": cannot be read: it is a directory"),
+        ("/dev/zero", ": cannot be read: it is no regular file"),
+        (too_long.to_str().unwrap(), ": is longer than 1048576 bytes"),
         (not_utf8.to_str().unwrap(), ":1:9: is not UTF-8 from here on"),
     ] {
         let output = forebay(&["run", "--config", path]);

@@ -122,10 +122,12 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     const NONBLOCK: i32 = 0o4000;
     let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
     }
+    let what = if kind.is_dir() { "it is a directory" } else { "it is no regular file" };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
