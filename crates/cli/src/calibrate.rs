@@ -4,7 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`server`] | this program's own server, as a child on a temporary folder |
-//! | [`bench`] | one measurement: a load, and what the server spent meanwhile |
+//! | [`bench`](mod@bench) | one measurement: a load, and what the server spent meanwhile |
 //! | [`crossover`] | memory or sendfile, by interleaved pairs |
 //! | [`costs`] | `c1` and `c2` by regression |
 //! | [`phases`] | what each phase takes |

@@ -73,7 +73,7 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
 #[test]
 fn a_file_that_cannot_be_read_is_78() {
     let not_utf8 = file("not-utf8.toml", b"root = \"\xe4\"\n");
-    let too_long = file("too-long.toml", "#".repeat(1024 * 1024 + 1).as_bytes());
+    let too_long = file("too-long.toml", "#".repeat(1024 * 1024 + 1));
     let directory = env!("CARGO_TARGET_TMPDIR");
     for (path, message) in [
         ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
