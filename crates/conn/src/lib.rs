@@ -12,6 +12,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`conn`] | [`Conn`]: the four stages and what is remembered between two events |
+//! | [`step`] | what passes between it and the engine: bounds, a turn's tools, the next [`Step`] |
 //! | [`handler`] | the traits an engine is given: [`Handler`], [`Job`], what a [`Verdict`] may say |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`proxy`] | what a proxy states about its client before the first head |
@@ -25,8 +26,10 @@ pub mod handler;
 pub mod input;
 pub mod proxy;
 pub mod reply;
+pub mod step;
 
-pub use conn::{Await, Closing, Conn, Context, Limits, Step};
+pub use conn::Conn;
 pub use handler::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Request, Stages, Verdict};
 pub use input::Input;
 pub use reply::{Out, Reply};
+pub use step::{Await, Closing, Context, Limits, Step};

@@ -1,0 +1,103 @@
+//! What passes between a connection and the engine: bounds and a turn's tools in, the next step out.
+
+use crate::handler::{Handler, Job, Peer};
+use crate::reply::Out;
+use forebay_http::date::IMF_LEN;
+use forebay_http::head;
+use forebay_metrics::Local;
+use std::net::SocketAddr;
+
+/// Bounds on what one connection may ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Size of a request head.
+    pub head: head::Limits,
+    /// Bytes of a request body that are read and discarded, framing included.
+    pub body_bytes: u64,
+    /// Requests on one connection; the last answer says `Connection: close`.
+    pub requests: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head: head::Limits::default(), body_bytes: 1024 * 1024, requests: 10_000 }
+    }
+}
+
+/// What the engine does next.
+#[derive(Debug)]
+pub enum Step<J> {
+    /// Receive more bytes into the input, then advance.
+    Receive,
+    /// Send all of [`Out`], then tell [`Conn::sent`](crate::Conn::sent) and advance.
+    Send,
+    /// Have this done, then advance with the result in [`Context::done`].
+    Process(J),
+    /// A request is to be answered: [`Conn::advance`](crate::Conn::advance). Only [`Conn::advance_to_answer`](crate::Conn::advance_to_answer) says so.
+    Answer,
+    /// A proxy has spoken for its client: put the address into the [`Peer`], if there is one, decide
+    /// about that client, and advance.
+    Stated(Option<SocketAddr>),
+    /// Nothing until the job is done.
+    Wait,
+    /// The turn's budget is used up; advance again after the neighbours had theirs.
+    Yield,
+    /// Give socket and received bytes to [`Handler::hand_over`].
+    HandOver,
+    /// Close the connection.
+    Close(Closing),
+}
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Everything received was used: a plain close sends FIN.
+    Now,
+    /// Input may be unread, and closing on it would send a RST that destroys the answer on its way
+    /// (RFC 9112 §9.6): shut down writing, read and drop for a while, then close.
+    Linger,
+    /// Send a RST.
+    Reset,
+}
+
+/// What the connection is waiting for, which decides the time it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Await {
+    /// The first byte of the next request.
+    Idle,
+    /// The rest of a head; also the first byte on a new connection, and a PROXY header.
+    Head,
+    /// The rest of a request body.
+    Body,
+    /// A job.
+    Job,
+    /// Room in the client's receive window.
+    Send,
+}
+
+/// What a turn of an engine lends to a connection.
+pub struct Context<'c, H: Handler, S> {
+    /// Knows the answers.
+    pub handler: &'c mut H,
+    /// Where answers are written.
+    pub out: &'c mut Out<H::Body>,
+    /// Both ends of the connection.
+    pub peer: &'c Peer,
+    /// Bounds in force.
+    pub limits: &'c Limits,
+    /// Now, as the Date field writes it.
+    pub date: &'c [u8; IMF_LEN],
+    /// The server is about to stop: every answer is the connection's last.
+    pub draining: bool,
+    /// Seconds an idle connection is kept, for those who are told (`Keep-Alive: timeout=`); 0 tells
+    /// nobody.
+    pub announce_s: u32,
+    /// Requests that may still be answered in this turn.
+    pub budget: u32,
+    /// The result of the job the connection waited for.
+    pub done: Option<<H::Job as Job>::Done>,
+    /// The engine's counters.
+    pub metrics: &'c Local,
+    /// Times this turn, or does nothing.
+    pub watch: &'c mut S,
+}
