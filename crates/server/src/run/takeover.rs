@@ -5,12 +5,14 @@ use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
 use crate::config::Config;
 use crate::control_socket::Answer;
+use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::Arrangement;
 use crate::plan::Plan;
 use crate::reload::{self, Change, Current, Next, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::Order;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -113,17 +115,19 @@ impl Server {
     fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
         let Next { config, plan, content, logs, common, kept, begun, admin } = next;
         let known = self.numbered;
-        for prepared in begun {
-            if let Err(error) = self.begin(prepared) {
+        let admin = match self.start_new(begun, admin) {
+            Ok(admin) => admin,
+            Err(error) => {
                 let begun: Vec<_> = (known + 1..=self.numbered).collect();
                 self.retire(&begun);
+                // clients would wait in the queues of these for ever
+                let wanted = reload::wanted(&self.plan, &self.config);
+                self.listeners().undo(&wanted);
                 return Err(ReloadError::Resources(error));
             }
-        }
+        };
         if let Change::To(admin) = admin {
-            let running = admin.map(AdminListener::start).transpose();
-            let running = running.map_err(ReloadError::Resources)?;
-            std::mem::replace(&mut self.admin, running).into_iter().for_each(RunningAdmin::stop);
+            std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::stop);
         }
         self.common = common;
         let trusted = TrustedProxies::shared(&config.trusted_proxies);
@@ -147,6 +151,21 @@ impl Server {
         (self.plan, self.config) = (plan, config);
         self.status.reloaded(&self.common, &self.plan);
         Ok(())
+    }
+
+    /// Starts the threads of what is new.
+    fn start_new(
+        &mut self,
+        begun: Vec<Prepared>,
+        admin: Change<Option<AdminListener>>,
+    ) -> io::Result<Change<Option<RunningAdmin>>> {
+        for prepared in begun {
+            self.begin(prepared)?;
+        }
+        Ok(match admin {
+            Change::None => Change::None,
+            Change::To(admin) => Change::To(admin.map(AdminListener::start).transpose()?),
+        })
     }
 
     /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
