@@ -23,6 +23,7 @@ pub struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
     control: &'c Control,
     stock: &'c Stock<H>,
+    beat: Option<usize>,
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
@@ -33,7 +34,20 @@ impl<'c, H: Handler> Blocking<'c, H> {
         control: &'c Control,
         stock: &'c Stock<H>,
     ) -> Blocking<'c, H> {
-        Blocking { worker, control, stock }
+        Blocking { worker, control, stock, beat: None }
+    }
+
+    /// Shows in beat `number` of the control's threads that it turns, if there is a number.
+    #[must_use]
+    pub fn beating(self, number: Option<usize>) -> Blocking<'c, H> {
+        Blocking { beat: number, ..self }
+    }
+
+    /// This thread may be away for long, and nothing is wrong with it.
+    fn rest(&self) {
+        if let Some(number) = self.beat {
+            self.control.thread_beat_rests(number);
+        }
     }
 
     fn poll(
@@ -68,6 +82,9 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn begin_turn(&mut self, order: Order) {
         self.worker.draining = order >= Order::Drain;
         self.worker.read_clocks();
+        if let Some(number) = self.beat {
+            self.control.thread_beat(number, self.worker.now_ms());
+        }
         self.worker.begin_turn();
         self.worker.observe(|| self.stock.load());
     }
@@ -83,6 +100,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         let mut readiness = self.poll(socket, interest, timeout_ms.min(REST_MS), known);
         if readiness == Readiness::default() && timeout_ms > REST_MS {
             self.worker.handler.rest();
+            self.rest();
             readiness = self.poll(socket, interest, timeout_ms - REST_MS, known);
         }
         served.readable |= readiness.ready && interest == Interest::Read;
@@ -91,6 +109,7 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn job(&mut self, _: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        self.rest();
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
         let mut watch = Watch::new(metrics, sampled);
@@ -168,12 +187,20 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Serves a connection to its end on this thread. Says how it ended, if that was in a drain.
-    pub fn serve(&self, worker: &mut Worker<H>, served: Served<H>, control: &Control) -> Ended {
+    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
+    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
+    pub fn serve(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        control: &Control,
+        number: Option<usize>,
+    ) -> Ended {
         let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self);
+        let mut wait = Blocking::new(worker, control, self).beating(number);
         let ended = straight::serve(&mut wait, Box::new(served), Deadline::default(), control);
-        worker.handler.rest();
+        wait.worker().handler.rest();
+        wait.rest();
         ended
     }
 

@@ -10,20 +10,27 @@ pub struct Control {
     order: AtomicU8,
     bells: Vec<Bell>,
     beats: Vec<Beat>,
+    thread_beats: Vec<Beat>,
     retiring: Bell,
     draining: Bell,
     stopping: Bell,
 }
 
-/// When a loop turned last, in milliseconds of the monotonic clock; in a cache line of its own.
+/// When a loop or a thread turned last, in milliseconds of the monotonic clock; in a cache line of its
+/// own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Beat(AtomicU64);
 
-/// A loop that has not begun, or is no loop.
+/// What shows no beat and is not asked for one.
 const SILENT: u64 = 0;
-/// A loop that has ended.
-const ENDED: u64 = u64::MAX;
+
+impl Beat {
+    /// When it was shown, unless there is none.
+    fn at_ms(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|at_ms| *at_ms != SILENT)
+    }
+}
 
 /// What a loop has been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,11 +57,19 @@ impl Control {
         Ok(Control {
             order: AtomicU8::new(0),
             beats: (0..loops).map(|_| Beat::default()).collect(),
+            thread_beats: Vec::new(),
             bells,
             retiring: Bell::new()?,
             draining: Bell::new()?,
             stopping: Bell::new()?,
         })
+    }
+
+    /// The same for an engine that besides has so many threads which show that they turn.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Control {
+        self.thread_beats = (0..threads).map(|_| Beat::default()).collect();
+        self
     }
 
     /// The bell that wakes loop `index`.
@@ -65,21 +80,35 @@ impl Control {
     /// Loop `index` turns, or whatever does its work.
     #[inline]
     pub fn beat(&self, index: usize, now_ms: u64) {
-        if let Some(beat) = self.beats.get(index) {
-            beat.0.store(now_ms, Ordering::Relaxed);
-        }
+        show(&self.beats, index, now_ms);
     }
 
-    /// Loop `index` has ended.
-    pub fn beat_no_more(&self, index: usize) {
-        self.beat(index, ENDED);
+    /// Loop `index` has ended, or nobody does its work now: it is not asked for a beat.
+    pub fn beat_rests(&self, index: usize) {
+        show(&self.beats, index, SILENT);
     }
 
-    /// Whether every loop that has begun and not ended has turned since `since_ms`. Threads that may
-    /// all wait for clients, as those of `pool` do, show no beat and are not asked for one.
+    /// Thread `number` turns.
+    #[inline]
+    pub fn thread_beat(&self, number: usize, now_ms: u64) {
+        show(&self.thread_beats, number, now_ms);
+    }
+
+    /// Thread `number` has ended or may wait for long, for a client or in a job: it is not asked for a
+    /// beat.
+    #[inline]
+    pub fn thread_beat_rests(&self, number: usize) {
+        show(&self.thread_beats, number, SILENT);
+    }
+
+    /// Whether every loop that is asked for a beat has turned since `since_ms`, and of the threads that
+    /// are asked for one, if there are any, at least one: where there are many, one may wait long for a
+    /// processor, but not all.
     pub fn beats_since(&self, since_ms: u64) -> bool {
-        let mut beats = self.beats.iter().map(|beat| beat.0.load(Ordering::Relaxed));
-        beats.all(|at_ms| at_ms == SILENT || at_ms >= since_ms)
+        let is_late = |at_ms| at_ms < since_ms;
+        let any_loop_is_late = self.beats.iter().filter_map(Beat::at_ms).any(is_late);
+        let last_of_threads = self.thread_beats.iter().filter_map(Beat::at_ms).max();
+        !any_loop_is_late && !last_of_threads.is_some_and(is_late)
     }
 
     /// Gives an order. An order never takes back a stronger one.
@@ -113,6 +142,13 @@ impl Control {
             2 => Order::Drain,
             _ => Order::Stop,
         }
+    }
+}
+
+#[inline]
+fn show(beats: &[Beat], number: usize, at_ms: u64) {
+    if let Some(beat) = beats.get(number) {
+        beat.0.store(at_ms, Ordering::Relaxed);
     }
 }
 
@@ -170,8 +206,26 @@ mod tests {
         control.beat(1, 1100);
         assert!(control.beats_since(900));
         assert!(!control.beats_since(1000));
-        control.beat_no_more(0);
+        control.beat_rests(0);
         assert!(control.beats_since(1000));
         control.beat(9, 1);
+    }
+
+    #[test]
+    fn of_threads_that_turn_one_is_enough_and_those_that_wait_are_not_asked() {
+        let control = Control::new(1).unwrap().with_threads(3);
+        assert!(control.beats_since(1000), "all wait");
+        control.thread_beat(0, 900);
+        assert!(!control.beats_since(1000), "the only one that turns hangs");
+        control.thread_beat(1, 1100);
+        assert!(control.beats_since(1000));
+        control.thread_beat_rests(1);
+        assert!(!control.beats_since(1000), "another waits");
+        control.thread_beat_rests(0);
+        control.beat(0, 900);
+        control.thread_beat(2, 1100);
+        assert!(!control.beats_since(1000), "nobody accepts");
+        control.beat_rests(0);
+        assert!(control.beats_since(1000));
     }
 }

@@ -16,6 +16,7 @@
 //! | [`worker`] | the steps of a connection's turn, the same for every engine |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
+//! | `doors` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
@@ -31,6 +32,7 @@ pub mod accept;
 pub mod admission;
 pub mod blocking;
 pub mod control;
+mod doors;
 pub mod event;
 pub mod fibers;
 pub mod helpers;

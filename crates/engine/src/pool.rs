@@ -6,6 +6,8 @@
 //!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves.
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
 //!   queue.
+//! * **Beats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
+//!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
 //!   all have answered an order to stop.
 
@@ -56,7 +58,8 @@ where
         let threads: Vec<_> = (0..parts.threads.max(1))
             .map(|number| {
                 let thread = std::thread::Builder::new().name(format!("pool-{number}"));
-                thread.spawn_scoped(scope, || pool.work())
+                let pool = &pool;
+                thread.spawn_scoped(scope, move || pool.work(number))
             })
             .collect::<Result<_, _>>()
             .inspect_err(|_| pool.control.give(Order::Stop))?;
@@ -66,13 +69,15 @@ where
 }
 
 impl<H: Handler> Pool<H> {
-    fn work(&self) -> Ended {
+    /// Thread `number`, from begin to end.
+    fn work(&self, number: usize) -> Ended {
         let mut worker = self.stock.take();
         let mut ended = Ended::default();
         while let Some(task) = self.next(&mut worker) {
             match task {
                 Task::Serve(served) => {
-                    ended = ended + self.stock.serve(&mut worker, served, &self.control);
+                    let control = &self.control;
+                    ended = ended + self.stock.serve(&mut worker, served, control, Some(number));
                 }
                 Task::Close(served, closing) => {
                     self.stock.close(&mut worker, served, closing, &self.control);
@@ -86,6 +91,18 @@ impl<H: Handler> Pool<H> {
     fn next(&self, worker: &mut Worker<H>) -> Option<Task<H>> {
         let mut guard = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         let (entrance, first) = &mut *guard;
+        let task = self.accept(entrance, first, worker);
+        // while all threads serve, nobody accepts
+        self.control.beat_rests(0);
+        task
+    }
+
+    fn accept(
+        &self,
+        entrance: &mut Entrance,
+        first: &mut usize,
+        worker: &mut Worker<H>,
+    ) -> Option<Task<H>> {
         loop {
             let order = self.control.order();
             if order == Order::Stop {
@@ -98,6 +115,7 @@ impl<H: Handler> Pool<H> {
             fds.push(self.control.stronger_than(order).as_fd());
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
+            self.control.beat(0, worker.now_ms());
             worker.begin_turn();
             *first += 1;
             let index = (0..listeners)

@@ -70,7 +70,7 @@ where
             crew.accept(&mut entrance, index, &mut worker, parts.threads);
         }
     }
-    control.beat_no_more(0);
+    control.beat_rests(0);
     for index in 0..entrance.sockets().count() {
         // bounded: clients that come back at once would keep it busy for ever
         for _ in 0..DRAIN_BATCHES {
@@ -135,7 +135,7 @@ where
         let serve = move || {
             let mut worker = crew.stock.take();
             let ended = match refused {
-                None => crew.stock.serve(&mut worker, served, &crew.control),
+                None => crew.stock.serve(&mut worker, served, &crew.control, None),
                 Some(closing) => {
                     crew.stock.close(&mut worker, served, closing, &crew.control);
                     Ended::default()

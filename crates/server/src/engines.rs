@@ -173,7 +173,8 @@ impl Common {
     /// # Errors
     /// Lack of descriptors.
     pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
-        let control = Arc::new(Control::new(hands.len())?);
+        let threads = if plan.engine == Engine::Pool { plan.workers } else { 0 };
+        let control = Arc::new(Control::new(hands.len())?.with_threads(threads));
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
         let as_planned = |socket| Socket { proxy_protocol, ..socket };
@@ -320,7 +321,7 @@ impl Group {
         self.control.give(order);
     }
 
-    /// Whether its loops have all turned since this moment of the monotonic clock.
+    /// Whether it turns: see [`Control::beats_since`].
     pub fn turns_since(&self, since_ms: u64) -> bool {
         self.control.beats_since(since_ms)
     }

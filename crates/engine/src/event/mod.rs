@@ -12,9 +12,10 @@
 mod accept;
 mod connection;
 
-use crate::accept::{DRAIN_BATCHES, Entrance, Listener, PAUSE_MS};
+use crate::accept::{Entrance, Listener, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
+use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::settings::Live;
 use crate::timer::Wheel;
@@ -32,10 +33,6 @@ use std::sync::Arc;
 const SLEEP_MS: u64 = 500;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
-
-/// Tokens above all connections': listeners, then the bell.
-const BELL: u64 = u64::MAX;
-const FIRST_LISTENER: u64 = u64::MAX - 1024;
 
 /// Everything a loop is made of.
 pub struct Parts<H: Handler, C> {
@@ -60,9 +57,7 @@ pub struct Parts<H: Handler, C> {
 /// One loop, with a crew for its jobs.
 pub struct EventLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     epoll: Epoll,
-    entrance: Entrance,
-    /// Listeners that rest, and until when.
-    paused: Vec<(usize, u64)>,
+    doors: Doors,
     connections: Slab<Connection<H>>,
     /// Distinguishes a connection from an earlier one in the same place.
     generation: u32,
@@ -86,16 +81,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub fn new(parts: Parts<H, C>) -> io::Result<EventLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
-        let entrance = Entrance::new(parts.listeners, parts.admission)?;
-        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
-        for (index, listener) in listeners {
-            accept::watch(&epoll, index, listener)?;
-        }
+        let doors = Doors::new(Entrance::new(parts.listeners, parts.admission)?, &epoll)?;
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         Ok(EventLoop {
             epoll,
-            entrance,
-            paused: Vec::new(),
+            doors,
             connections: Slab::new(),
             generation: 0,
             yielded: VecDeque::new(),
@@ -122,7 +112,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             self.worker.read_clocks();
             self.worker.begin_turn();
             self.control.beat(self.index, self.worker.now_ms());
-            self.worker.observe(|| self.entrance.load());
+            self.worker.observe(|| self.doors.load());
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
@@ -146,7 +136,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             for token in due.drain(..) {
                 self.look_at_deadline(token);
             }
-            self.resume_accepting();
+            self.doors.resume(&self.epoll, self.worker.now_ms());
             match self.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -164,26 +154,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         if !self.yielded.is_empty() {
             return 0;
         }
-        let most = if self.paused.is_empty() { SLEEP_MS } else { PAUSE_MS };
+        let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
         self.wheel.sleep_ms(self.worker.now_ms(), most)
-    }
-
-    /// Takes what the listeners have queued, and closes them.
-    fn leave_listeners(&mut self) {
-        for index in 0..self.entrance.sockets().count() {
-            // out of epoll while it is still open: others may share the socket and keep it open
-            if let Some(listener) = self.entrance.listener(index) {
-                let _ = self.epoll.remove(&listener.socket);
-            }
-            // bounded: clients that come back at once would keep it busy for ever
-            for _ in 0..DRAIN_BATCHES {
-                if !self.accept(index) {
-                    break;
-                }
-            }
-        }
-        self.entrance.close();
-        self.paused.clear();
     }
 
     /// Leaves the listeners, and ends what is idle.
@@ -219,7 +191,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         }
         self.worker.read_clocks();
         self.worker.begin_turn();
-        self.control.beat_no_more(self.index);
+        self.control.beat_rests(self.index);
         self.ended
     }
 
@@ -233,9 +205,4 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 /// Bytes of a connection in its loop's slab.
 pub(crate) const fn descriptor_bytes<H: Handler>() -> usize {
     size_of::<Connection<H>>()
-}
-
-/// A connection's token: generation above, place below. Never as large as the listeners'.
-fn token(generation: u32, key: usize) -> u64 {
-    u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
 }

@@ -1,24 +1,29 @@
-//! How a loop accepts: in batches, and resting when there are no descriptors.
+//! How a loop accepts: a few at a time, each with a fiber at once.
 
+use super::Running;
 use super::connection::Connection;
-use super::{FIRST_LISTENER, Running};
-use crate::accept::{Arrival, BATCH, Listener, PAUSE_MS};
+use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
+use crate::doors::token;
 use crate::helpers::Crew;
 use crate::worker::Served;
 use forebay_conn::Handler;
-use forebay_sys::epoll::Epoll;
-use std::io;
 
 impl<H, C> Running<H, C>
 where
     H: Handler + 'static,
     C: Crew<H::Job> + 'static,
 {
-    /// Accepts a batch from listener `index`; each connection gets a fiber at once. Returns whether
-    /// more may be waiting.
-    pub(super) fn accept(&mut self, index: usize) -> bool {
-        for _ in 0..BATCH {
-            let arrival = self.entrance.next(index, &mut self.shared.worker.borrow_mut());
+    /// Somebody has come to listener `index`.
+    pub(super) fn arrived(&mut self, index: usize) {
+        self.accept(index, self.doors.turn(index));
+        let now_ms = self.now_ms();
+        self.doors.give_way(index, &self.shared.epoll, now_ms);
+    }
+
+    /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
+    fn accept(&mut self, index: usize, most: usize) -> bool {
+        for _ in 0..most {
+            let arrival = self.doors.next(index, &mut self.shared.worker.borrow_mut());
             match arrival {
                 Arrival::Served(served) => {
                     let token = self.insert(served);
@@ -32,7 +37,8 @@ where
                 Arrival::Gone => {}
                 Arrival::Nobody => return false,
                 Arrival::Exhausted => {
-                    self.pause(index);
+                    let now_ms = self.now_ms();
+                    self.doors.rest(index, &self.shared.epoll, now_ms);
                     return false;
                 }
             }
@@ -50,38 +56,17 @@ where
         token
     }
 
-    fn pause(&mut self, index: usize) {
-        if let Some(listener) = self.entrance.listener(index)
-            && self.shared.epoll.remove(&listener.socket).is_ok()
-        {
-            let until_ms = self.shared.worker.borrow().now_ms() + PAUSE_MS;
-            self.paused.push((index, until_ms));
-        }
-    }
-
-    /// Watches those listeners again that have rested long enough.
-    pub(super) fn resume_accepting(&mut self) {
-        if self.paused.is_empty() {
-            return;
-        }
-        let now_ms = self.shared.worker.borrow().now_ms();
-        let (entrance, epoll) = (&mut self.entrance, &self.shared.epoll);
-        self.paused.retain(|&(index, until_ms)| {
-            if now_ms < until_ms {
-                return true;
+    /// Takes what the listeners have queued, and closes them.
+    pub(super) fn leave_listeners(&mut self) {
+        for index in 0..self.doors.count() {
+            self.doors.unwatch(index, &self.shared.epoll);
+            // bounded: clients that come back at once would keep it busy for ever
+            for _ in 0..DRAIN_BATCHES {
+                if !self.accept(index, BATCH) {
+                    break;
+                }
             }
-            entrance.take_reserve();
-            entrance.listener(index).is_some_and(|it| watch(epoll, index, it).is_err())
-        });
+        }
+        self.doors.close();
     }
-}
-
-/// Has the loop woken when somebody comes to listener `index`.
-pub(super) fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
-    epoll.add_reader(&listener.socket, FIRST_LISTENER + index as u64)
-}
-
-/// A connection's token: generation above, place below. Never as large as the listeners'.
-fn token(generation: u32, key: usize) -> u64 {
-    u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
 }

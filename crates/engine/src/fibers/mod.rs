@@ -20,9 +20,10 @@ mod accept;
 mod connection;
 mod wait;
 
-use crate::accept::{DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::accept::{Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
+use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::timer::Wheel;
@@ -43,10 +44,6 @@ const SLEEP_MS: u64 = 500;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Tokens above all connections': listeners, then the bell.
-const BELL: u64 = u64::MAX;
-const FIRST_LISTENER: u64 = u64::MAX - 1024;
-
 /// Bytes of a fiber's stack. The path has been seen to use 22 KB, not optimised, and 26 KB when a
 /// handler panics and a backtrace is printed; what is not touched takes no memory.
 const STACK_BYTES: usize = 128 * 1024;
@@ -58,7 +55,7 @@ const KEPT_STACKS: usize = 64;
 /// One loop, ready to run.
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     shared: Shared<H, C>,
-    entrance: Entrance,
+    doors: Doors,
     index: usize,
 }
 
@@ -66,9 +63,7 @@ pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
 struct Running<H: Handler, C> {
     scheduler: Scheduler,
     shared: Rc<Shared<H, C>>,
-    entrance: Entrance,
-    /// Listeners that rest, and until when.
-    paused: Vec<(usize, u64)>,
+    doors: Doors,
     /// Distinguishes a connection from an earlier one in the same place.
     generation: u32,
     index: usize,
@@ -104,10 +99,7 @@ where
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
         let entrance = Entrance::new(parts.listeners, Arc::clone(&parts.admission))?;
-        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
-        for (index, listener) in listeners {
-            accept::watch(&epoll, index, listener)?;
-        }
+        let doors = Doors::new(entrance, &epoll)?;
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         let shared = Shared {
             wheel: RefCell::new(Wheel::new(worker.now_ms())),
@@ -122,7 +114,7 @@ where
             control: parts.control,
             admission: parts.admission,
         };
-        Ok(FiberLoop { shared, entrance, index: parts.index })
+        Ok(FiberLoop { shared, doors, index: parts.index })
     }
 
     /// Serves until told to stop, or told to drain and everything has ended.
@@ -134,8 +126,7 @@ where
         let running = Running {
             scheduler: Scheduler::new(options),
             shared: Rc::new(self.shared),
-            entrance: self.entrance,
-            paused: Vec::new(),
+            doors: self.doors,
             generation: 0,
             index: self.index,
         };
@@ -164,7 +155,7 @@ where
                         }
                     }
                     token if token >= FIRST_LISTENER => {
-                        self.accept((token - FIRST_LISTENER) as usize);
+                        self.arrived((token - FIRST_LISTENER) as usize);
                     }
                     _ => self.ready(ready),
                 }
@@ -172,7 +163,8 @@ where
             self.serve_due();
             self.scheduler.run_ready();
             self.look_at_deadlines(&mut due);
-            self.resume_accepting();
+            let now_ms = self.now_ms();
+            self.doors.resume(&self.shared.epoll, now_ms);
             match self.shared.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -188,7 +180,7 @@ where
     }
 
     fn look_at_deadlines(&mut self, due: &mut Vec<u64>) {
-        let now_ms = self.shared.worker.borrow().now_ms();
+        let now_ms = self.now_ms();
         self.shared.wheel.borrow_mut().advance(now_ms, due);
         for token in due.drain(..) {
             self.look_at_deadline(token, now_ms);
@@ -200,34 +192,21 @@ where
     fn read_clocks(&mut self) {
         let mut worker = self.shared.worker.borrow_mut();
         worker.read_clocks();
+        self.shared.control.beat(self.index, worker.now_ms());
         worker.observe(|| self.shared.admission.load());
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.worker.borrow().now_ms()
     }
 
     fn sleep_ms(&self) -> u64 {
         if self.scheduler.has_ready() {
             return 0;
         }
-        let most = if self.paused.is_empty() { SLEEP_MS } else { PAUSE_MS };
-        let now_ms = self.shared.worker.borrow().now_ms();
+        let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
+        let now_ms = self.now_ms();
         self.shared.wheel.borrow().sleep_ms(now_ms, most)
-    }
-
-    /// Takes what the listeners have queued, and closes them.
-    fn leave_listeners(&mut self) {
-        for index in 0..self.entrance.sockets().count() {
-            // out of epoll while it is still open: others may share the socket and keep it open
-            if let Some(listener) = self.entrance.listener(index) {
-                let _ = self.shared.epoll.remove(&listener.socket);
-            }
-            // bounded: clients that come back at once would keep it busy for ever
-            for _ in 0..DRAIN_BATCHES {
-                if !self.accept(index) {
-                    break;
-                }
-            }
-        }
-        self.entrance.close();
-        self.paused.clear();
     }
 
     /// Leaves the listeners, and ends what is idle.
@@ -248,6 +227,7 @@ where
             self.scheduler.run_ready();
         }
         self.shared.worker.borrow_mut().begin_turn();
+        self.shared.control.beat_rests(self.index);
         self.shared.ended.get()
     }
 }

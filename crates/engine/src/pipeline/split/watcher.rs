@@ -93,7 +93,7 @@ impl<H: Handler> Watcher<H> {
             }
         }
         self.stop();
-        shared.control.beat_no_more(0);
+        shared.control.beat_rests(0);
         Ok(())
     }
 

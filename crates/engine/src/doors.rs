@@ -1,0 +1,125 @@
+//! The entrance of a loop: its listening sockets in its epoll. They rest when there are no
+//! descriptors, and give way to other loops that accept from the same sockets.
+
+use crate::accept::{Arrival, BATCH, Entrance, Listener, PAUSE_MS};
+use crate::worker::Worker;
+use forebay_conn::Handler;
+use forebay_sys::epoll::Epoll;
+use std::io;
+
+/// Tokens above all connections': listeners, then the bell.
+pub(crate) const BELL: u64 = u64::MAX;
+pub(crate) const FIRST_LISTENER: u64 = u64::MAX - 1024;
+
+/// A connection's token: generation above, place below. Never as large as the listeners'.
+pub(crate) fn token(generation: u32, key: usize) -> u64 {
+    u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
+}
+
+/// The listening sockets of a loop, all of them watched but those that rest.
+pub(crate) struct Doors {
+    entrance: Entrance,
+    /// Those that rest, and until when.
+    resting: Vec<(usize, u64)>,
+}
+
+impl Doors {
+    /// Has `epoll` watch all sockets of `entrance`.
+    ///
+    /// # Errors
+    /// Lack of memory or of watches.
+    pub(crate) fn new(entrance: Entrance, epoll: &Epoll) -> io::Result<Doors> {
+        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
+        for (index, listener) in listeners {
+            watch(epoll, index, listener)?;
+        }
+        Ok(Doors { entrance, resting: Vec::new() })
+    }
+
+    /// How many there are: none when they are closed.
+    pub(crate) fn count(&self) -> usize {
+        self.entrance.sockets().count()
+    }
+
+    /// The share of all connections there may be that are open.
+    pub(crate) fn load(&self) -> f64 {
+        self.entrance.load()
+    }
+
+    /// Whether one of them rests, so that a loop should look again after [`PAUSE_MS`].
+    pub(crate) fn any_rests(&self) -> bool {
+        !self.resting.is_empty()
+    }
+
+    /// Accepts the next connection of listener `index` and decides about it.
+    pub(crate) fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
+        self.entrance.next(index, worker)
+    }
+
+    /// How many connections a loop takes from listener `index` when it was woken for it. Of a shared
+    /// one it takes one, and then the turn is another loop's.
+    pub(crate) fn turn(&self, index: usize) -> usize {
+        if self.is_shared(index) { 1 } else { BATCH }
+    }
+
+    /// A turn at listener `index` is over. The kernel wakes the loop that has watched a shared one for
+    /// longest, and would always wake the same: now that is another.
+    pub(crate) fn give_way(&mut self, index: usize, epoll: &Epoll, now_ms: u64) {
+        let rests = self.resting.iter().any(|(resting, _)| *resting == index);
+        if !self.is_shared(index) || rests {
+            return;
+        }
+        if let Some(listener) = self.entrance.listener(index)
+            && epoll.remove(&listener.socket).is_ok()
+            && watch(epoll, index, listener).is_err()
+        {
+            self.resting.push((index, now_ms + PAUSE_MS));
+        }
+    }
+
+    /// There are no descriptors for those who come to listener `index`: it is not watched for a
+    /// while.
+    pub(crate) fn rest(&mut self, index: usize, epoll: &Epoll, now_ms: u64) {
+        if self.unwatch(index, epoll) {
+            self.resting.push((index, now_ms + PAUSE_MS));
+        }
+    }
+
+    /// Watches those again that have rested long enough.
+    pub(crate) fn resume(&mut self, epoll: &Epoll, now_ms: u64) {
+        let entrance = &self.entrance;
+        self.resting.retain(|&(index, until_ms)| {
+            if now_ms < until_ms {
+                return true;
+            }
+            entrance.take_reserve();
+            entrance.listener(index).is_some_and(|it| watch(epoll, index, it).is_err())
+        });
+    }
+
+    /// Nobody is to be woken for listener `index` any more, although it is still open: others may share
+    /// the socket and keep it open. Says whether it was watched.
+    pub(crate) fn unwatch(&self, index: usize, epoll: &Epoll) -> bool {
+        self.entrance.listener(index).is_some_and(|it| epoll.remove(&it.socket).is_ok())
+    }
+
+    /// Closes all of them.
+    pub(crate) fn close(&mut self) {
+        self.entrance.close();
+        self.resting.clear();
+    }
+
+    fn is_shared(&self, index: usize) -> bool {
+        self.entrance.listener(index).is_some_and(|listener| listener.shared)
+    }
+}
+
+/// Has the loop woken when somebody comes to listener `index`.
+fn watch(epoll: &Epoll, index: usize, listener: &Listener) -> io::Result<()> {
+    let token = FIRST_LISTENER + index as u64;
+    if listener.shared {
+        epoll.add_shared_reader(&listener.socket, token)
+    } else {
+        epoll.add_reader(&listener.socket, token)
+    }
+}

@@ -1,0 +1,172 @@
+//! A handler made for the purpose: what it answers is in the path.
+
+use forebay_conn::*;
+use forebay_metrics::{Local, Stopwatch};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex};
+
+/// A connection that was handed over, with what had been received.
+pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
+
+/// Bytes of `/big`.
+pub(crate) const BIG: usize = 40 << 20;
+
+/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang`, anything else its own
+/// name.
+pub(crate) struct Paths {
+    /// Where connections go that are handed over.
+    pub(crate) away: Away,
+    /// Where each answer's status and bytes of body are told.
+    pub(crate) lines: Sender<(u16, u64)>,
+    /// Whether everybody is a trusted proxy.
+    pub(crate) trusts: bool,
+    /// Where `/hang` hangs.
+    pub(crate) gate: Arc<Gate>,
+    /// The time, as it was told.
+    pub(crate) now_ms: u64,
+}
+
+/// Holds whoever comes until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// Whether it is open, and how many it holds.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |(is_open, _)| !*is_open).unwrap());
+    }
+
+    /// Until somebody is held.
+    pub(crate) fn wait_for_somebody(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |(_, held)| *held == 0).unwrap());
+    }
+
+    /// Lets everybody pass.
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().0 = true;
+        self.changed.notify_all();
+    }
+}
+
+pub(crate) struct Work(String);
+
+impl Job for Work {
+    type Done = String;
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> String {
+        assert_ne!(self.0, "/jobpanic", "a job that panics");
+        format!("done {}", self.0)
+    }
+
+    fn lane(&self) -> u64 {
+        0
+    }
+}
+
+impl Handler for Paths {
+    type Body = usize;
+    type Job = Work;
+    type Line = u16;
+
+    fn trusts(&mut self, _: &Peer) -> bool {
+        self.trusts
+    }
+
+    fn admit(&mut self, peer: &Peer) -> Verdict {
+        match peer.address().ip().to_string().as_str() {
+            "192.0.2.66" => Verdict::Refuse(403),
+            _ => Verdict::Admit(Rank::FIRST),
+        }
+    }
+
+    fn verdict(&mut self, request: &Request<'_>) -> Verdict {
+        match request.head.path {
+            b"/refuse" => Verdict::Refuse(429),
+            b"/reset" => Verdict::Reset,
+            _ => Verdict::Admit(Rank::FIRST),
+        }
+    }
+
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        done: Option<String>,
+        reply: &mut Reply<'_, usize>,
+    ) -> Outcome<Work> {
+        let path = String::from_utf8_lossy(request.head.path).into_owned();
+        let body = match (path.as_str(), done) {
+            ("/away", _) => return Outcome::HandOver,
+            ("/panic", _) => panic!("a handler that panics"),
+            ("/job" | "/jobpanic", None) => return Outcome::Job(Work(path)),
+            ("/hang", None) => {
+                self.gate.pass();
+                path
+            }
+            ("/now", None) => self.now_ms.to_string(),
+            ("/who", None) => request.peer.address().to_string(),
+            (_, Some(done)) => done,
+            ("/big", None) => {
+                reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
+                reply.stream(0, BIG as u64);
+                return Outcome::Replied;
+            }
+            _ => path,
+        };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
+        reply.head(200, head.as_bytes());
+        reply.copy(body.as_bytes());
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, usize>) {
+        reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
+    }
+
+    fn piece<'b>(&'b self, sent: &'b usize) -> Option<Piece<'b>> {
+        static ZEROS: [u8; 100_000] = [b'0'; 100_000];
+        let left = BIG - sent;
+        (left > 0).then(|| Piece::Memory(&ZEROS[..left.min(ZEROS.len())]))
+    }
+
+    fn advance(&self, sent: &mut usize, count: u64) {
+        *sent += count as usize;
+    }
+
+    fn is_intact(&self, _: &usize) -> bool {
+        true
+    }
+
+    fn hold(&mut self, _: &mut usize) {}
+
+    fn warm_bytes(&self, _: &usize) -> u64 {
+        0
+    }
+
+    fn warm(&mut self, _: &usize) -> Work {
+        unreachable!("nothing here is a file")
+    }
+
+    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16, _: Stages) -> Option<u16> {
+        Some(status)
+    }
+
+    fn log(&mut self, status: u16, body_bytes: u64) {
+        let _ = self.lines.send((status, body_bytes));
+    }
+
+    fn turn(&mut self, now: Now) {
+        self.now_ms = now.monotonic_ms;
+    }
+
+    fn hand_over(&mut self, socket: OwnedFd, received: Vec<u8>, _: &Peer) {
+        *self.away.lock().unwrap() = Some((socket, received));
+    }
+}

@@ -1,0 +1,273 @@
+//! An engine on a thread of its own, told what the test wants, and its clients.
+
+use crate::handler::{Away, Gate, Paths, Work};
+use forebay_control::allocation::{self, Law};
+use forebay_engine::accept::Listener;
+use forebay_engine::admission::Admission;
+use forebay_engine::control::{Control, Ended, Order};
+use forebay_engine::event::{self, EventLoop};
+use forebay_engine::fibers::FiberLoop;
+use forebay_engine::helpers::Helpers;
+use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
+use forebay_engine::settings::{Live, Settings};
+use forebay_engine::{blocking, pool, threads};
+use forebay_metrics::{Counter, Gauge, Local};
+use forebay_sys::socket::{ListenOptions, listen, local_address};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The pipeline in which every boundary is a list.
+pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
+
+/// The same with threads by queue delay.
+pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
+
+/// What an engine is told.
+pub(crate) struct Setup {
+    /// Where clients come from; none for a new socket.
+    pub(crate) listener: Option<Listener>,
+    /// Timeouts and bounds.
+    pub(crate) settings: Settings,
+    /// Whether clients are trusted proxies.
+    pub(crate) trusts: bool,
+    /// Connections a client may have; 100 may be open in all.
+    pub(crate) per_client: usize,
+    /// Threads of `pool`.
+    pub(crate) pool: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        let settings = Settings::default();
+        Setup { listener: None, settings, trusts: false, per_client: 100, pool: 120 }
+    }
+}
+
+/// A running engine.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) control: Arc<Control>,
+    pub(crate) away: Away,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) lines: Receiver<(u16, u64)>,
+    pub(crate) settings: Arc<Live>,
+    /// The listening socket stays open when the engine has left it.
+    pub(crate) keeper: OwnedFd,
+    locals: Arc<Mutex<Vec<Arc<Local>>>>,
+    admission: Arc<Admission>,
+    thread: JoinHandle<Ended>,
+    /// The controller's figures, if there is one.
+    board: Arc<Board>,
+}
+
+/// A listener on a free port of this machine.
+pub(crate) fn listener() -> Listener {
+    let options = ListenOptions { backlog: 64, reuse_port: false };
+    let socket = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let address = local_address(&socket).unwrap();
+    Listener::new(socket, address)
+}
+
+/// Starts an engine with these settings.
+pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
+    let mut setup = Setup::default();
+    change(&mut setup.settings);
+    start_with(engine, setup)
+}
+
+/// Starts an engine.
+pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
+    let listener = setup.listener.unwrap_or_else(listener);
+    let address = listener.local;
+    let keeper = listener.socket.try_clone().unwrap();
+    let settings = Arc::new(Live::new(setup.settings));
+    let threads = if engine == "pool" { setup.pool } else { 0 };
+    let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
+    let locals = Arc::<Mutex<Vec<_>>>::default();
+    let admission = Admission::new(100, setup.per_client);
+    let (sender, lines) = channel();
+    let (away, gate) = (Away::default(), Arc::<Gate>::default());
+    let make = {
+        let (locals, away, gate) = (Arc::clone(&locals), Arc::clone(&away), Arc::clone(&gate));
+        move || {
+            let local = Arc::new(Local::default());
+            locals.lock().unwrap().push(Arc::clone(&local));
+            let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
+            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0 }, local)
+        }
+    };
+    let board = Arc::<Board>::default();
+    let parts = Parts {
+        listeners: vec![listener],
+        make: Box::new(make),
+        settings: Arc::clone(&settings),
+        admission: Arc::clone(&admission),
+        control: Arc::clone(&control),
+        board: Arc::clone(&board),
+        pool: setup.pool,
+    };
+    let thread = parts.start(engine);
+    Running {
+        address,
+        control,
+        away,
+        gate,
+        lines,
+        settings,
+        keeper,
+        locals,
+        admission,
+        thread,
+        board,
+    }
+}
+
+/// What every engine is made of, in one way or another.
+struct Parts {
+    listeners: Vec<Listener>,
+    make: blocking::Make<Paths>,
+    settings: Arc<Live>,
+    admission: Arc<Admission>,
+    control: Arc<Control>,
+    board: Arc<Board>,
+    pool: usize,
+}
+
+impl Parts {
+    fn start(self, engine: &str) -> JoinHandle<Ended> {
+        let spawn = std::thread::spawn::<Box<dyn FnOnce() -> Ended + Send>, _>;
+        match engine {
+            "event" => {
+                let event_loop = EventLoop::new(self.of_loop()).unwrap();
+                spawn(Box::new(move || event_loop.run().unwrap()))
+            }
+            "fibers" => {
+                let fiber_loop = FiberLoop::new(self.of_loop()).unwrap();
+                spawn(Box::new(move || fiber_loop.run().unwrap()))
+            }
+            "threads" => {
+                let parts = self.of_threads(200);
+                spawn(Box::new(move || threads::run(parts).unwrap()))
+            }
+            "pool" => {
+                let threads = self.pool;
+                let parts = self.of_threads(threads);
+                spawn(Box::new(move || pool::run(parts).unwrap()))
+            }
+            "pipeline" | NEVER_FUSED | BY_DELAY => {
+                let pipeline = Pipeline::new(self.of_pipeline(engine)).unwrap();
+                spawn(Box::new(move || pipeline.run().unwrap()))
+            }
+            other => panic!("no engine is called {other}"),
+        }
+    }
+
+    fn of_loop(self) -> event::Parts<Paths, Helpers<Work>> {
+        let (handler, metrics) = (self.make)();
+        event::Parts {
+            listeners: self.listeners,
+            handler,
+            settings: self.settings,
+            admission: self.admission,
+            helpers: Helpers::new((0..2).map(|_| Local::default()).collect(), 0),
+            control: self.control,
+            index: 0,
+            metrics,
+        }
+    }
+
+    fn of_threads(self, threads: usize) -> blocking::Parts<Paths> {
+        blocking::Parts {
+            listeners: self.listeners,
+            make: self.make,
+            settings: self.settings,
+            admission: self.admission,
+            control: self.control,
+            threads,
+        }
+    }
+
+    fn of_pipeline(self, engine: &str) -> pipeline::Parts<Paths> {
+        pipeline::Parts {
+            entrances: vec![self.listeners],
+            make: self.make,
+            count: Box::new(Arc::default),
+            settings: self.settings,
+            admission: self.admission,
+            control: self.control,
+            pipeline: pipeline::Settings {
+                fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
+                is_fixed: false,
+                allocation: allocation::Settings {
+                    period_ms: 10,
+                    law: if engine == BY_DELAY { Law::Delay } else { Law::Queue },
+                    ..allocation::Settings::for_cores(2)
+                },
+                connections: 100,
+            },
+            board: self.board,
+        }
+    }
+}
+
+/// Runs a test on every engine.
+pub(crate) fn on_each(test: impl Fn(&str)) {
+    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
+        eprintln!("engine {engine}");
+        test(engine);
+    }
+}
+
+impl Running {
+    /// A new connection.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends bytes and returns what comes until the end.
+    pub(crate) fn exchange(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        // fails if the server was quicker and has closed
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    /// What a counter says.
+    pub(crate) fn get(&self, counter: Counter) -> u64 {
+        self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
+    }
+
+    /// What the controller shows.
+    pub(crate) fn gauge(&self, wanted: Gauge) -> u64 {
+        let gauges = self.board.gauges();
+        gauges.iter().find(|(gauge, _)| *gauge == wanted).map(|(_, value)| *value).unwrap()
+    }
+
+    /// Drains it, and looks at its books.
+    pub(crate) fn stop(self) -> Ended {
+        self.control.give(Order::Drain);
+        let ended = self.thread.join().unwrap();
+        assert_eq!(self.admission.open(), 0, "a place was not given back");
+        let sum = |counter| -> u64 {
+            self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
+        };
+        let (accepted, closed) = (sum(Counter::Accepted), sum(Counter::Closed));
+        assert_eq!(accepted, closed, "a connection was not counted at its end");
+        ended
+    }
+}
+
+/// A request.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}

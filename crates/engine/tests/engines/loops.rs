@@ -1,0 +1,130 @@
+//! Loops among one another, and what they show of themselves.
+
+use crate::handler::{Away, Gate, Paths};
+use crate::harness::{NEVER_FUSED, Setup, get, listener, on_each, start_with};
+use forebay_engine::accept::Listener;
+use forebay_engine::admission::Admission;
+use forebay_engine::control::{Control, Order};
+use forebay_engine::event::{self, EventLoop};
+use forebay_engine::fibers::FiberLoop;
+use forebay_engine::helpers::Helpers;
+use forebay_metrics::{Counter, Local};
+use forebay_sys::clock;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+#[test]
+fn loops_that_share_a_socket_share_those_who_come() {
+    for engine in ["event", "fibers"] {
+        let Listener { socket, local: address, .. } = listener();
+        let control = Arc::new(Control::new(2).unwrap());
+        let (lines, _read) = channel();
+        let start = |index| {
+            let metrics = Arc::<Local>::default();
+            let copy = socket.try_clone().unwrap();
+            let parts = event::Parts {
+                listeners: vec![Listener { shared: true, ..Listener::new(copy, address) }],
+                handler: Paths {
+                    away: Away::default(),
+                    lines: lines.clone(),
+                    trusts: false,
+                    gate: Arc::<Gate>::default(),
+                    now_ms: 0,
+                },
+                settings: Arc::default(),
+                admission: Admission::new(100, 100),
+                helpers: Helpers::new(Arc::new([]), 0),
+                control: Arc::clone(&control),
+                index,
+                metrics: Arc::clone(&metrics),
+            };
+            let thread = if engine == "event" {
+                let event_loop = EventLoop::new(parts).unwrap();
+                std::thread::spawn(move || event_loop.run().unwrap())
+            } else {
+                let fiber_loop = FiberLoop::new(parts).unwrap();
+                std::thread::spawn(move || fiber_loop.run().unwrap())
+            };
+            (metrics, thread)
+        };
+        let loops = [start(0), start(1)];
+        let clients: Vec<_> = (0..40)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(get("/x").as_bytes()).unwrap();
+                stream.read_exact(&mut [0; 15]).unwrap();
+                // both sleep again: the kernel would always wake the same
+                std::thread::sleep(Duration::from_millis(3));
+                stream
+            })
+            .collect();
+        let accepted = [0, 1].map(|index: usize| loops[index].0.get(Counter::Accepted));
+        assert_eq!(accepted[0] + accepted[1], 40);
+        // one after the other, unless one was later to sleep than that
+        assert!(accepted.iter().all(|count| *count >= 8), "{engine}: {accepted:?}");
+        drop(clients);
+        control.give(Order::Drain);
+        for (_, thread) in loops {
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn who_has_nothing_to_do_shows_that_it_turns() {
+    on_each(|engine| {
+        let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
+        for _ in 0..2 {
+            // somebody is asked for a beat
+            while server.control.beats_since(u64::MAX) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let now_ms = clock::coarse_ms();
+            while !server.control.beats_since(now_ms + 1) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let control = Arc::clone(&server.control);
+        server.stop();
+        assert!(control.beats_since(u64::MAX), "asked for a beat after its end");
+    });
+}
+
+#[test]
+fn who_hangs_where_it_must_not_shows_no_beat() {
+    on_each(|engine| {
+        let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
+        let ask = |path: &str| {
+            let mut client = server.connect();
+            client.write_all(get(path).as_bytes()).unwrap();
+            client
+        };
+        // of the two threads of the pool one waits for its client, and nobody accepts
+        let mut idle = ask("/x");
+        idle.read_exact(&mut [0; 15]).unwrap();
+        let hangs = ask("/hang");
+        server.gate.wait_for_somebody();
+        // longer than anybody sleeps
+        std::thread::sleep(Duration::from_millis(700));
+        let hung_ms = clock::coarse_ms();
+        let turns = || server.control.beats_since(hung_ms + 1);
+        // here it shows who accepts, not each of those who serve
+        if ["threads", NEVER_FUSED].contains(&engine) {
+            while !turns() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(700));
+            assert!(!turns(), "a beat although it hangs");
+        }
+        server.gate.open();
+        while !turns() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop((idle, hangs));
+        server.stop();
+    });
+}

@@ -1,0 +1,13 @@
+//! Every engine with a handler made for the purpose: what a handler may do, and what an engine owes
+//! it.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+mod handler;
+mod harness;
+mod limits;
+mod loops;
+mod orders;
+mod pipeline;
+mod proxies;
+mod requests;

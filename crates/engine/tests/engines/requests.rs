@@ -1,0 +1,128 @@
+//! What a handler may do with requests, and what is sent.
+
+use crate::handler::BIG;
+use crate::harness::{get, on_each, start};
+use forebay_metrics::Counter;
+use forebay_sys::clock;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+#[test]
+fn a_pipeline_with_jobs_in_it_is_answered_in_order() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let request = ["/a", "/job", "/b", "/job", "/c"].map(get).concat();
+        let answer = server.exchange(&request);
+        let bodies: Vec<&str> =
+            answer.split("\r\n\r\n").skip(1).map(|s| s.split("HTTP").next().unwrap()).collect();
+        assert_eq!(bodies, ["/a", "done /job", "/b", "done /job", "/c"]);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_long_pipeline_yields_and_is_answered_whole() {
+    on_each(|engine| {
+        let server = start(engine, |settings| settings.turn_requests = 3);
+        let request: String = (0..500).map(|n| get(&format!("/{n}"))).collect();
+        let answer = server.exchange(&request);
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 500);
+        assert!(answer.ends_with("/499"));
+        server.stop();
+    });
+}
+
+#[test]
+fn a_panic_closes_one_connection_and_is_counted() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut bystander = server.connect();
+        assert_eq!(server.exchange(&get("/panic")), "");
+        assert_eq!(server.exchange(&get("/jobpanic")), "");
+        bystander.write_all(get("/x").as_bytes()).unwrap();
+        let mut first = [0; 15];
+        bystander.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        assert_eq!(server.get(Counter::Panics), 2);
+        drop(bystander);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut stream = server.connect();
+        stream.write_all((get("/a") + &get("/away") + "more").as_bytes()).unwrap();
+        let (socket, received) = loop {
+            if let Some(away) = server.away.lock().unwrap().take() {
+                break away;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(received, (get("/away") + "more").as_bytes());
+        TcpStream::from(socket).write_all(b" from elsewhere").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("/a from elsewhere"));
+        server.stop();
+    });
+}
+
+#[test]
+fn verdicts_refuse_and_reset() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let answer = server.exchange(&(get("/refuse") + &get("/after")));
+        assert!(answer.starts_with("HTTP/1.1 429") && answer.ends_with("/after"), "{answer}");
+        assert_eq!(server.exchange(&get("/reset")), "");
+        server.stop();
+    });
+}
+
+#[test]
+fn a_log_line_tells_how_much_of_the_body_was_sent() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let answer = server.exchange(&get("/big"));
+        assert!(answer.len() > BIG);
+        assert_eq!(server.lines.recv().unwrap(), (200, BIG as u64));
+        let mut stream = server.connect();
+        stream.write_all(get("/big").as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        drop(stream);
+        let (status, sent) = server.lines.recv().unwrap();
+        assert_eq!(status, 200);
+        assert!(sent > 0 && sent < BIG as u64);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_handler_knows_the_time_of_a_request_that_comes_after_a_rest() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let mut client = server.connect();
+        for _ in 0..2 {
+            let sent_ms = clock::coarse_ms();
+            client.write_all(get("/now").as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).unwrap();
+                answer.push(byte[0]);
+            }
+            let head = String::from_utf8(answer).unwrap();
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.unwrap().parse().unwrap()];
+            client.read_exact(&mut body).unwrap();
+            let now_ms: u64 = String::from_utf8(body).unwrap().parse().unwrap();
+            assert!(now_ms >= sent_ms, "{} ms ago", sent_ms - now_ms);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(client);
+        server.stop();
+    });
+}
