@@ -1,0 +1,381 @@
+//! Addresses and ports as conditions: voigt's four-tuple is two of them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A set of addresses, with a range of ports:
+///
+/// | text | what it holds |
+/// |---|---|
+/// | `*` | everything |
+/// | `10.1.1.0/24`, `192.0.2.7` | a network, an address; any port |
+/// | `192.0.2.7:1024-2047`, `*:80` | with a range of ports, with one port |
+/// | `2001:db8::/32`, `[2001:db8::]/32` | the same for IPv6; any port |
+/// | `[2001:db8::1]:80`, `[2001:db8::]/32:80` | with a port an IPv6 address stands in brackets |
+/// | `unix` | whoever came through a Unix socket |
+///
+/// An IPv4 address in IPv6's form counts as IPv4. A port that is not known is in no range.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    text: Box<str>,
+    who: Who,
+    ports: Option<(u16, u16)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    Any,
+    Unix,
+    Prefix(Prefix),
+}
+
+/// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) bits: u128,
+    pub(crate) len: u8,
+    is_v4: bool,
+}
+
+/// The bits of an IPv6 address that stand before an IPv4 address in it.
+const V4_LEN: u8 = 96;
+
+/// The address as [`Prefix`] knows it, and whether it is IPv4.
+#[inline]
+pub(crate) fn bits_of(address: IpAddr) -> (u128, bool) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), true),
+        IpAddr::V6(address) => (address.to_bits(), false),
+    }
+}
+
+/// Whether this is what stands for either end of a Unix socket: no address and no port.
+#[inline]
+pub(crate) fn is_unix(address: SocketAddr) -> bool {
+    address.port() == 0 && address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+}
+
+impl Prefix {
+    #[inline]
+    pub(crate) fn holds(self, bits: u128, is_v4: bool) -> bool {
+        is_v4 == self.is_v4 && bits & mask(self.len) == self.bits
+    }
+
+    /// Whether its bits alone say that an address is in it: only a part of IPv6 that holds the place
+    /// of IPv4 has strangers among its addresses.
+    pub(crate) fn is_pure(self) -> bool {
+        self.is_v4 || !holds_v4(self)
+    }
+}
+
+fn holds_v4(prefix: Prefix) -> bool {
+    Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits() & mask(prefix.len) == prefix.bits
+}
+
+#[inline]
+pub(crate) fn mask(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
+}
+
+impl Endpoint {
+    /// Reads one of the forms above.
+    ///
+    /// # Errors
+    /// [`EndpointError`] for anything else, and for bits behind a prefix.
+    pub fn parse(text: &str) -> Result<Endpoint, EndpointError> {
+        let (address, ports) = split_ports(text)?;
+        let ports = ports.map(parse_ports).transpose()?;
+        let who = match address {
+            "*" => Who::Any,
+            "unix" if ports.is_none() => Who::Unix,
+            address => Who::Prefix(parse_prefix(address)?),
+        };
+        Ok(Endpoint { text: text.into(), who, ports })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the address and port are in it. Port 0 is one that is not known; `0.0.0.0:0` stands for
+    /// a Unix socket.
+    #[inline]
+    pub fn holds(&self, address: SocketAddr) -> bool {
+        let holds_address = match self.who {
+            Who::Any => true,
+            Who::Unix => is_unix(address),
+            Who::Prefix(prefix) => {
+                let (bits, is_v4) = bits_of(address.ip());
+                prefix.holds(bits, is_v4) && !is_unix(address)
+            }
+        };
+        holds_address && self.holds_port(address.port())
+    }
+
+    #[inline]
+    fn holds_port(&self, port: u16) -> bool {
+        self.ports.is_none_or(|(first, last)| (first..=last).contains(&port))
+    }
+
+    /// Its addresses, if they are not all.
+    pub(crate) fn prefix(&self) -> Option<Prefix> {
+        match self.who {
+            Who::Prefix(prefix) => Some(prefix),
+            Who::Any | Who::Unix => None,
+        }
+    }
+
+    /// Whether it asks for a port.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.ports.is_some()
+    }
+}
+
+/// The same addresses and ports are the same, however they were written.
+impl PartialEq for Endpoint {
+    fn eq(&self, other: &Endpoint) -> bool {
+        (self.who, self.ports) == (other.who, other.ports)
+    }
+}
+
+impl Eq for Endpoint {}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Takes brackets off, and what follows the colon that separates a port.
+fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
+    if text.starts_with('[') {
+        // what stands in brackets is read again, without them, by `parse_prefix`
+        let Some((_, rest)) = text.split_once(']') else { return Err(EndpointError::Bracket) };
+        return match rest.find(':') {
+            Some(at) => {
+                let end = text.len() - rest.len() + at;
+                Ok((&text[..end], Some(&text[end + 1..])))
+            }
+            None => Ok((text, None)),
+        };
+    }
+    match text.split_once(':') {
+        // more than one colon: an IPv6 address without a port
+        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((address, ports)) => Ok((address, Some(ports))),
+        None => Ok((text, None)),
+    }
+}
+
+fn parse_ports(text: &str) -> Result<(u16, u16), EndpointError> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (parse_port(first)?, parse_port(last)?);
+    if first > last {
+        return Err(EndpointError::Backwards { first, last });
+    }
+    Ok((first, last))
+}
+
+fn parse_port(text: &str) -> Result<u16, EndpointError> {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = text.parse().ok().filter(|port| *port != 0 && is_digits);
+    port.ok_or(EndpointError::Port)
+}
+
+fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(len)),
+        None => (text, None),
+    };
+    let address = match address.strip_prefix('[') {
+        Some(address) => {
+            let address = address.strip_suffix(']').ok_or(EndpointError::Bracket)?;
+            IpAddr::V6(address.parse().map_err(|_| EndpointError::Bracket)?)
+        }
+        None => address.parse().map_err(|_| EndpointError::Address)?,
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let len: u8 = match len {
+        None => most,
+        Some(digits) => {
+            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let len = digits.parse().ok().filter(|len| *len <= most && is_digits);
+            len.ok_or(EndpointError::Length { most })?
+        }
+    };
+    let (bits, is_v4) = match address {
+        IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), true),
+        // written as IPv6, and IPv4 all the same
+        IpAddr::V6(address) => (address.to_bits(), len >= V4_LEN && bits_of(address.into()).1),
+    };
+    let whole_len = if address.is_ipv4() { len + V4_LEN } else { len };
+    let kept = bits & mask(whole_len);
+    if kept != bits {
+        let meant = match address {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(kept as u32)),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(kept)),
+        };
+        return Err(EndpointError::Bits { meant, len });
+    }
+    Ok(Prefix { bits, len: whole_len, is_v4 })
+}
+
+/// Why a text is not a set of addresses and ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointError {
+    /// Not an address.
+    Address,
+    /// Not an IPv6 address between brackets.
+    Bracket,
+    /// Not the length of a prefix.
+    Length {
+        /// The longest.
+        most: u8,
+    },
+    /// The address has bits behind the prefix.
+    Bits {
+        /// The address without them.
+        meant: IpAddr,
+        /// The length of the prefix.
+        len: u8,
+    },
+    /// Not a port.
+    Port,
+    /// A range of ports that ends before it begins.
+    Backwards {
+        /// The first.
+        first: u16,
+        /// The last.
+        last: u16,
+    },
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndpointError::Address => f.write_str(
+                "an address, a network like 10.0.0.0/8 or fd00::/8, \"*\" or \"unix\" is expected, \
+                 perhaps with ports as in 10.0.0.0/8:80 or [fd00::1]:1024-2047",
+            ),
+            EndpointError::Bracket => f.write_str(
+                "between brackets stands an IPv6 address, as in [fd00::1]:80 or [fd00::]/8:80",
+            ),
+            EndpointError::Length { most } => {
+                write!(f, "behind / stands how many bits count, from 0 to {most}")
+            }
+            EndpointError::Bits { meant, len } => {
+                write!(f, "the address has bits behind the first {len}; is {meant}/{len} meant?")
+            }
+            EndpointError::Port => f.write_str(
+                "behind the colon stands a port from 1 to 65535, or two as in 1024-2047",
+            ),
+            EndpointError::Backwards { first, last } => {
+                write!(f, "the range of ports ends before it begins; is {last}-{first} meant?")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_and_ports_are_held() {
+        for (endpoint, address, expected) in [
+            ("*", "8.8.8.8:53", true),
+            ("*", "0.0.0.0:0", true),
+            ("*:80", "8.8.8.8:80", true),
+            ("*:80", "8.8.8.8:81", false),
+            ("*:80", "[::1]:80", true),
+            ("10.1.1.0/24", "10.1.1.255:9", true),
+            ("10.1.1.0/24", "10.1.2.0:9", false),
+            ("10.1.1.0/24", "[::ffff:10.1.1.7]:9", true),
+            ("192.0.2.7:1024-2047", "192.0.2.7:1024", true),
+            ("192.0.2.7:1024-2047", "192.0.2.7:2047", true),
+            ("192.0.2.7:1024-2047", "192.0.2.7:2048", false),
+            ("192.0.2.7:1024-2047", "192.0.2.7:0", false),
+            ("192.0.2.7:1024-2047", "192.0.2.8:1024", false),
+            ("2001:db8::/32", "[2001:db8:1::1]:9", true),
+            ("[2001:db8::]/32", "[2001:db9::1]:9", false),
+            ("[2001:db8::]/32:80", "[2001:db8::1]:80", true),
+            ("[2001:db8::]/32:80", "[2001:db8::1]:81", false),
+            ("[2001:db8::1]:80", "[2001:db8::1]:80", true),
+            ("0.0.0.0/0", "8.8.8.8:0", true),
+            ("0.0.0.0/0", "[::1]:1", false),
+            ("0.0.0.0/0", "0.0.0.0:0", false),
+            ("0.0.0.0/0:80", "0.0.0.0:80", true),
+            ("::/0", "[::1]:1", true),
+            ("::/0", "8.8.8.8:1", false),
+            ("::ffff:10.0.0.0/104", "10.1.1.1:1", true),
+            ("unix", "0.0.0.0:0", true),
+            ("unix", "0.0.0.0:80", false),
+        ] {
+            let endpoint = Endpoint::parse(endpoint).unwrap();
+            assert_eq!(endpoint.holds(address.parse().unwrap()), expected, "{endpoint} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, expected) in [
+            ("10.0.0.1/8", "the address has bits behind the first 8; is 10.0.0.0/8 meant?"),
+            ("[fd00::1]/16", "the address has bits behind the first 16; is fd00::/16 meant?"),
+            ("10.0.0.0/33", "behind / stands how many bits count, from 0 to 32"),
+            ("::/+8", "behind / stands how many bits count, from 0 to 128"),
+            ("*:0", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
+            ("*:+1", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
+            ("*:", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
+            ("*:9-1", "the range of ports ends before it begins; is 1-9 meant?"),
+        ] {
+            assert_eq!(Endpoint::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+        for text in ["", "localhost", "10.0.0", "a:80", "unix:80", "**"] {
+            assert_eq!(Endpoint::parse(text), Err(EndpointError::Address), "{text}");
+        }
+        for text in ["[", "[::1", "[::1]x", "[10.0.0.1]:80", "[::1]8:80", "[a]"] {
+            assert_eq!(Endpoint::parse(text), Err(EndpointError::Bracket), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_surroundings_of_ipv4_are_not_pure() {
+        for (text, expected) in [
+            ("0.0.0.0/0", true),
+            ("10.0.0.0/8", true),
+            ("::/0", false),
+            ("::/64", false),
+            ("::1", true),
+            ("fd00::/8", true),
+            ("::ffff:0:0/96", true),
+        ] {
+            assert_eq!(
+                Endpoint::parse(text).unwrap().prefix().unwrap().is_pure(),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_network_holds_its_own_addresses(bits: u128, len in 0u8..=128, other: u128, port: u16) {
+            let meant = Ipv6Addr::from_bits(bits & mask(len));
+            let endpoint = Endpoint::parse(&format!("[{meant}]/{len}")).unwrap();
+            let other = Ipv6Addr::from_bits(other & !mask(len) | bits & mask(len));
+            prop_assume!(other.to_ipv4_mapped().is_none());
+            prop_assert!(endpoint.holds(SocketAddr::from((other, port))));
+        }
+
+        #[test]
+        fn nothing_is_read_that_panics(text in "[0-9a-f:.*/\\[\\]ux-]{0,24}") {
+            if let Ok(endpoint) = Endpoint::parse(&text) {
+                prop_assert_eq!(endpoint.as_str(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Header fields and cookies as conditions.
+
+use crate::glob::Glob;
+use crate::pattern::is_token;
+use crate::place;
+use std::fmt;
+
+/// A name, or a name and a value: `X-Beta` is there, `tier=gold` has this value, `tier=go*` a value
+/// that fits, where each star stands for any run of bytes. Case counts in values and in names of
+/// cookies, not in names of header fields.
+#[derive(Clone, Debug)]
+pub struct Field {
+    text: Box<str>,
+    name: Box<str>,
+    /// `None` if any will do.
+    value: Option<Glob>,
+}
+
+impl Field {
+    /// Reads a name, or a name and a value with `=` between them.
+    ///
+    /// # Errors
+    /// [`FieldError`] for anything else.
+    pub fn parse(text: &str) -> Result<Field, FieldError> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        if name.is_empty() {
+            return Err(FieldError::Name);
+        }
+        if let Some((at, character)) = name.char_indices().find(|(_, c)| !is_token(*c)) {
+            return Err(FieldError::Character { character, at: place(text, at) });
+        }
+        let value = value.unwrap_or_default();
+        let is_wrong = |c: char| c.is_control() && c != '\t';
+        if let Some((at, character)) = value.char_indices().find(|(_, c)| is_wrong(*c)) {
+            return Err(FieldError::Character { character, at: place(text, name.len() + 1 + at) });
+        }
+        if value.trim() != value {
+            return Err(FieldError::Blank);
+        }
+        let value = text[name.len()..].starts_with('=').then(|| Glob::new(value.as_bytes()));
+        Ok(Field { text: text.into(), name: name.into(), value })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether this header field is meant and fits; `value` comes without surrounding blanks.
+    #[inline]
+    pub fn matches_header(&self, name: &str, value: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name) && self.fits(value)
+    }
+
+    /// Whether one of the cookies in the value of a `Cookie` field (RFC 6265 §4.2.1) is meant and
+    /// fits.
+    pub fn matches_cookies(&self, value: &[u8]) -> bool {
+        value.split(|&byte| byte == b';').any(|pair| {
+            let at = pair.iter().position(|&byte| byte == b'=');
+            let (name, value) = at.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
+            name.trim_ascii() == self.name.as_bytes() && self.fits(value.trim_ascii())
+        })
+    }
+
+    #[inline]
+    fn fits(&self, value: &[u8]) -> bool {
+        self.value.as_ref().is_none_or(|glob| glob.matches(value))
+    }
+}
+
+impl PartialEq for Field {
+    fn eq(&self, other: &Field) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Field {}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text is not a condition for fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldError {
+    /// There is no name.
+    Name,
+    /// A character that is in no name or value.
+    Character {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A value with blanks around it: values are compared without.
+    Blank,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldError::Name => f.write_str("a name stands first, as in name or name=value"),
+            FieldError::Character { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be in a name or value")
+            }
+            FieldError::Blank => f.write_str("a value has no blanks around it"),
+        }
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_fields() {
+        for (field, name, value, expected) in [
+            ("X-Beta", "x-beta", "", true),
+            ("X-Beta", "x-beta", "1", true),
+            ("X-Beta", "x-beta2", "1", false),
+            ("Accept=text/html", "ACCEPT", "text/html", true),
+            ("Accept=text/html", "ACCEPT", "text/html;q=1", false),
+            ("Accept=text/*", "Accept", "text/html;q=1", true),
+            ("User-Agent=*bot*", "user-agent", "a bot/1", true),
+            ("User-Agent=*bot*", "user-agent", "a Bot/1", false),
+            ("X=", "x", "", true),
+            ("X=", "x", "y", false),
+            ("X=a=b", "x", "a=b", true),
+        ] {
+            let found = Field::parse(field).unwrap();
+            assert_eq!(found.matches_header(name, value.as_bytes()), expected, "{field} {value}");
+        }
+    }
+
+    #[test]
+    fn cookies() {
+        for (field, value, expected) in [
+            ("tier=gold", "tier=gold", true),
+            ("tier=gold", "a=b; tier=gold; c=d", true),
+            ("tier=gold", "a=b;tier=gold", true),
+            ("tier=gold", "tier=golden", false),
+            ("tier=gold", "xtier=gold", false),
+            ("tier=gold", "Tier=gold", false),
+            ("tier=gold", "a=\"tier=gold\"", false),
+            ("tier=go*", "tier=golden", true),
+            ("tier", "tier=x", true),
+            ("tier", "tier", true),
+            ("tier", "", false),
+        ] {
+            let found = Field::parse(field).unwrap();
+            assert_eq!(found.matches_cookies(value.as_bytes()), expected, "{field} {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert_eq!(Field::parse(""), Err(FieldError::Name));
+        assert_eq!(Field::parse("=a"), Err(FieldError::Name));
+        assert_eq!(Field::parse("a b=c"), Err(FieldError::Character { character: ' ', at: 2 }));
+        assert_eq!(
+            Field::parse("a=\u{7}"),
+            Err(FieldError::Character { character: '\u{7}', at: 3 })
+        );
+        assert_eq!(Field::parse("a= b"), Err(FieldError::Blank));
+    }
+}

@@ -1,0 +1,53 @@
+//! Who is served first, and who is not served: classes, and the rules that give them.
+//!
+//! A rule has conditions (who asks, where, for what) and settings (a class, limits, an action). A
+//! connection is judged once, by the rules that ask for addresses only; each of its requests is
+//! judged again, by all rules.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
+//! | [`rule`] | rules: conditions, limits, actions |
+//! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
+//! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
+//! | [`field`] | header fields and cookies as conditions: `tier=gold` |
+//! | [`rate`] | rates as people write them: `10/m` |
+//! | [`facts`] | what is known of a connection or a request when it is judged |
+//! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
+//!
+//! It deliberately has no socket, no file, no thread and no clock: time is an argument.
+//!
+//! ```
+//! use forebay_policy::endpoint::Endpoint;
+//! use forebay_policy::rate::Rate;
+//! use forebay_policy::rule::{Conditions, Limit, Rule};
+//!
+//! let partner = Rule {
+//!     name: "partner network".to_owned(),
+//!     conditions: Conditions {
+//!         client: vec![Endpoint::parse("10.1.1.0/24").unwrap()],
+//!         ..Conditions::default()
+//!     },
+//!     class: Some("gold".to_owned()),
+//!     connections: Some(Limit::new(Rate::parse("300/s").unwrap(), 5)),
+//!     ..Rule::default()
+//! };
+//! assert!(partner.is_for_connections());
+//! ```
+#![forbid(unsafe_code)]
+#![allow(dead_code, reason = "the index over these parts is the next change")]
+
+pub mod class;
+pub mod decision;
+pub mod endpoint;
+pub mod facts;
+pub mod field;
+mod glob;
+pub mod pattern;
+pub mod rate;
+pub mod rule;
+
+/// The place of a byte in a text, as a person counts it: characters, the first is 1.
+fn place(text: &str, at: usize) -> usize {
+    text.char_indices().take_while(|(start, _)| *start < at).count() + 1
+}

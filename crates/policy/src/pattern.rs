@@ -1,0 +1,376 @@
+//! Hosts, paths, methods and file types as conditions.
+
+use crate::glob::Glob;
+use crate::place;
+use std::fmt;
+
+/// Longer names are in no DNS (RFC 1035 §2.3.4).
+const MOST_HOST_BYTES: usize = 253;
+
+/// Hosts: `shop.example`, or `*.shop.example` for all names below it, but not for itself.
+#[derive(Clone, Debug)]
+pub struct SitePattern {
+    text: Box<str>,
+    /// Lower case, without `*.`.
+    name: Box<str>,
+    is_wildcard: bool,
+}
+
+impl SitePattern {
+    /// Reads a name or an address; an IPv6 address stands in brackets. Case does not matter.
+    ///
+    /// # Errors
+    /// [`PatternError`] for anything else, a port above all.
+    pub fn parse(text: &str) -> Result<SitePattern, PatternError> {
+        let name = text.to_ascii_lowercase();
+        let (name, is_wildcard) = match name.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (&*name, false),
+        };
+        if is_wildcard || !name.starts_with('[') {
+            check_name(text, name)?;
+        } else {
+            check_address(name)?;
+        }
+        Ok(SitePattern { text: text.into(), name: name.into(), is_wildcard })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a host, in lower case and without port, is meant.
+    pub fn matches(&self, host: &[u8]) -> bool {
+        match self.is_wildcard {
+            false => host == self.name.as_bytes(),
+            true => {
+                host.strip_suffix(self.name.as_bytes()).is_some_and(|front| front.ends_with(b"."))
+            }
+        }
+    }
+}
+
+impl PartialEq for SitePattern {
+    fn eq(&self, other: &SitePattern) -> bool {
+        (&self.name, self.is_wildcard) == (&other.name, other.is_wildcard)
+    }
+}
+
+impl Eq for SitePattern {}
+
+fn check_address(name: &str) -> Result<(), PatternError> {
+    let Some((address, rest)) = name[1..].split_once(']') else {
+        return Err(PatternError::HostAddress);
+    };
+    if rest.starts_with(':') {
+        return Err(PatternError::HostPort);
+    }
+    match address.parse::<std::net::Ipv6Addr>() {
+        Ok(_) if rest.is_empty() => Ok(()),
+        _ => Err(PatternError::HostAddress),
+    }
+}
+
+fn check_name(text: &str, name: &str) -> Result<(), PatternError> {
+    let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let offset = text.len() - name.len();
+    match name.char_indices().find(|(_, c)| is_wrong(c)) {
+        Some((_, '*')) => return Err(PatternError::HostStar),
+        Some((_, ':')) => return Err(PatternError::HostPort),
+        Some((at, character)) => {
+            return Err(PatternError::Character { character, at: place(text, offset + at) });
+        }
+        None => {}
+    }
+    let is_bad = |label: &str| label.is_empty() || label.len() > 63;
+    if name.len() > MOST_HOST_BYTES || name.split('.').any(is_bad) {
+        return Err(PatternError::HostLabel);
+    }
+    Ok(())
+}
+
+/// Paths: `/x` is that path, `/x*` everything that begins with it, and in any other text a star
+/// stands for any run of bytes, slashes included. Held against the decoded path without detours
+/// and without the query; case counts.
+#[derive(Clone, Debug)]
+pub struct PathPattern {
+    text: Box<str>,
+    glob: Glob,
+}
+
+impl PathPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// [`PatternError`] for what could not match any path.
+    pub fn parse(text: &str) -> Result<PathPattern, PatternError> {
+        if !text.starts_with(['/', '*']) {
+            return Err(PatternError::PathStart);
+        }
+        let is_wrong = |c: char| c.is_control() || matches!(c, '\\' | '?' | '#');
+        if let Some((at, character)) = text.char_indices().find(|(_, c)| is_wrong(*c)) {
+            return Err(PatternError::Character { character, at: place(text, at) });
+        }
+        if let Some(at) = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour)) {
+            return Err(PatternError::PathDetour { at: place(text, at) });
+        }
+        Ok(PathPattern { text: text.into(), glob: Glob::new(text.as_bytes()) })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a path fits.
+    #[inline]
+    pub fn matches(&self, path: &[u8]) -> bool {
+        self.glob.matches(path)
+    }
+
+    pub(crate) fn glob(&self) -> &Glob {
+        &self.glob
+    }
+}
+
+impl PartialEq for PathPattern {
+    fn eq(&self, other: &PathPattern) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for PathPattern {}
+
+/// A method, such as `GET`. Case counts (RFC 9110 §9.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method(Box<str>);
+
+impl Method {
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// [`PatternError::Method`] for anything else, and for small letters: no method in use has any.
+    pub fn parse(text: &str) -> Result<Method, PatternError> {
+        let is_good = |c: char| is_token(c) && !c.is_ascii_lowercase();
+        if text.is_empty() || !text.chars().all(is_good) {
+            return Err(PatternError::Method);
+        }
+        Ok(Method(text.into()))
+    }
+
+    /// The method.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What stands behind the last dot of a file's name, such as `php`. Case does not matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileType(Box<str>);
+
+impl FileType {
+    /// Reads an extension without its dot.
+    ///
+    /// # Errors
+    /// [`PatternError`] for anything else.
+    pub fn parse(text: &str) -> Result<FileType, PatternError> {
+        if text.starts_with('.') {
+            return Err(PatternError::TypeDot);
+        }
+        let is_wrong = |c: char| c.is_control() || matches!(c, '.' | '/' | '*' | '\\' | '?' | '#');
+        match text.char_indices().find(|(_, c)| is_wrong(*c)) {
+            _ if text.is_empty() => Err(PatternError::TypeDot),
+            Some((at, character)) => {
+                Err(PatternError::Character { character, at: place(text, at) })
+            }
+            None => Ok(FileType(text.into())),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the last segment of a path ends in it. `/.php` is a name without a type.
+    pub fn matches(&self, path: &[u8]) -> bool {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let dot = name.iter().rposition(|&byte| byte == b'.');
+        dot.is_some_and(|at| at > 0 && name[at + 1..].eq_ignore_ascii_case(self.0.as_bytes()))
+    }
+}
+
+/// What a token is made of (RFC 9110 §5.6.2).
+pub(crate) fn is_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
+}
+
+macro_rules! display {
+    ($($type:ty),*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    )*};
+}
+display!(SitePattern, PathPattern, Method, FileType);
+
+/// Why a text is not a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatternError {
+    /// A character that is in nothing the pattern is held against.
+    Character {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A star that is not the whole first label of a host.
+    HostStar,
+    /// A host with a port.
+    HostPort,
+    /// A label of a host is empty or longer than 63 bytes, or the host is longer than 253.
+    HostLabel,
+    /// Not an IPv6 address in brackets.
+    HostAddress,
+    /// A path that begins with neither a slash nor a star.
+    PathStart,
+    /// Two slashes in a row, or a segment `.` or `..`: paths have none when rules see them.
+    PathDetour {
+        /// The place of its first slash.
+        at: usize,
+    },
+    /// Not a method.
+    Method,
+    /// A file type with its dot, or none.
+    TypeDot,
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PatternError::Character { character, at } => {
+                write!(f, "{character:?} at character {at} never matches")
+            }
+            PatternError::HostStar => {
+                f.write_str("a star stands only for the first label, as in *.example.com")
+            }
+            PatternError::HostPort => {
+                f.write_str("a host has no port here; \"local\" is the condition for ports")
+            }
+            PatternError::HostLabel => f.write_str(
+                "a host name has 1 to 63 characters between its dots, none at its end, and at \
+                 most 253 in all",
+            ),
+            PatternError::HostAddress => f.write_str("an IPv6 address is written [::1]"),
+            PatternError::PathStart => f.write_str("a path pattern begins with / or *"),
+            PatternError::PathDetour { at } => write!(
+                f,
+                "no path has what begins at character {at}; slashes are merged and dots resolved \
+                 before rules are applied"
+            ),
+            PatternError::Method => f.write_str("a method is a word in capitals, such as GET"),
+            PatternError::TypeDot => {
+                f.write_str("a file type is what stands behind the last dot, such as php")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for (pattern, host, expected) in [
+            ("shop.example", "shop.example", true),
+            ("Shop.Example", "shop.example", true),
+            ("shop.example", "www.shop.example", false),
+            ("*.shop.example", "www.shop.example", true),
+            ("*.shop.example", "a.b.shop.example", true),
+            ("*.shop.example", "shop.example", false),
+            ("*.shop.example", "xshop.example", false),
+            ("[::1]", "[::1]", true),
+            ("127.0.0.1", "127.0.0.1", true),
+        ] {
+            let site = SitePattern::parse(pattern).unwrap();
+            assert_eq!(site.matches(host.as_bytes()), expected, "{pattern} {host}");
+            assert_eq!(site.to_string(), pattern);
+        }
+        for (text, error) in [
+            ("", PatternError::HostLabel),
+            ("a..b", PatternError::HostLabel),
+            ("*", PatternError::HostStar),
+            ("a.*", PatternError::HostStar),
+            ("a:80", PatternError::HostPort),
+            ("[::1]:80", PatternError::HostPort),
+            ("[::g]", PatternError::HostAddress),
+            ("*.a/b", PatternError::Character { character: '/', at: 4 }),
+        ] {
+            assert_eq!(SitePattern::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        for (pattern, path, expected) in [
+            ("/shop.html", "/shop.html", true),
+            ("/shop.html", "/shop.html/", false),
+            ("/cgi-bin/*", "/cgi-bin/", true),
+            ("/cgi-bin/*", "/cgi-bin/a/b", true),
+            ("/cgi-bin/*", "/cgi-bin", false),
+            ("*noaccess*", "/a/noaccess/b", true),
+            ("*noaccess*", "/a/no/access", false),
+            ("/a/*.php", "/a/b/c.php", true),
+            ("/a/*.php", "/a/b/c.PHP", false),
+            ("*", "/", true),
+        ] {
+            let found = PathPattern::parse(pattern).unwrap();
+            assert_eq!(found.matches(path.as_bytes()), expected, "{pattern} {path}");
+        }
+        for (text, error) in [
+            ("", PatternError::PathStart),
+            ("a", PatternError::PathStart),
+            ("/a?b", PatternError::Character { character: '?', at: 3 }),
+            ("/ä\\", PatternError::Character { character: '\\', at: 3 }),
+            ("/a//b", PatternError::PathDetour { at: 3 }),
+            ("/a/../b", PatternError::PathDetour { at: 3 }),
+        ] {
+            assert_eq!(PathPattern::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn methods_and_types() {
+        assert_eq!(Method::parse("M-SEARCH").unwrap().as_str(), "M-SEARCH");
+        for text in ["", "get", "GET ", "G/T"] {
+            assert_eq!(Method::parse(text), Err(PatternError::Method), "{text}");
+        }
+        for (path, expected) in [
+            ("/a.php", true),
+            ("/a.PHP", true),
+            ("/a.b/c.php", true),
+            ("/a.php/b", false),
+            ("/a.php/", false),
+            ("/php", false),
+            ("/.php", false),
+            ("/a.php5", false),
+            ("/a.x.php", true),
+        ] {
+            assert_eq!(
+                FileType::parse("php").unwrap().matches(path.as_bytes()),
+                expected,
+                "{path}"
+            );
+        }
+        assert_eq!(FileType::parse(".php"), Err(PatternError::TypeDot));
+        assert_eq!(FileType::parse(""), Err(PatternError::TypeDot));
+        let slash = PatternError::Character { character: '/', at: 2 };
+        assert_eq!(FileType::parse("a/b"), Err(slash));
+    }
+}

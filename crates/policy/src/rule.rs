@@ -1,0 +1,208 @@
+//! Rules: whom they are for, and what they say.
+
+use crate::endpoint::Endpoint;
+use crate::field::Field;
+use crate::pattern::{FileType, Method, PathPattern, SitePattern};
+use crate::rate::Rate;
+
+/// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
+/// setting decides it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    /// What metrics and people call it. Different from all others, not empty.
+    pub name: String,
+    /// When it counts.
+    pub when: When,
+    /// Whether the rules behind it are not looked at once it matches.
+    pub stop: bool,
+    /// Whom it is for.
+    pub conditions: Conditions,
+    /// The class of what matches, by its name.
+    pub class: Option<String>,
+    /// How many connections per time. Only for rules that ask for addresses only.
+    pub connections: Option<Limit>,
+    /// How many requests per time.
+    pub requests: Option<Limit>,
+    /// How many requests at once.
+    pub in_flight: Option<InFlight>,
+    /// What is done with it, whatever the limits say.
+    pub action: Option<Action>,
+}
+
+impl Rule {
+    /// Whether it asks for addresses only, so that a connection can be judged by it before there is a
+    /// request.
+    pub fn is_for_connections(&self) -> bool {
+        let Conditions { client: _, local: _, site, method, path, file_type, header, cookie } =
+            &self.conditions;
+        site.is_empty()
+            && method.is_empty()
+            && path.is_empty()
+            && file_type.is_empty()
+            && header.is_empty()
+            && cookie.is_empty()
+    }
+}
+
+/// When a rule counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Always.
+    #[default]
+    Always,
+    /// While the server is overloaded.
+    Overload,
+}
+
+impl When {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            When::Always => "always",
+            When::Overload => "overload",
+        }
+    }
+}
+
+/// Whom a rule is for. All conditions must hold; the values of one are alternatives; one without
+/// values always holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// Where the client is.
+    pub client: Vec<Endpoint>,
+    /// Which of our addresses it has reached.
+    pub local: Vec<Endpoint>,
+    /// The host it asks for.
+    pub site: Vec<SitePattern>,
+    /// The method.
+    pub method: Vec<Method>,
+    /// The path.
+    pub path: Vec<PathPattern>,
+    /// What stands behind the last dot of the path.
+    pub file_type: Vec<FileType>,
+    /// The fields of the head: any line of it.
+    pub header: Vec<Field>,
+    /// Its cookies.
+    pub cookie: Vec<Field>,
+}
+
+/// How often something may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// On average.
+    pub rate: Rate,
+    /// How many at once when there were none for a while: at least 1.
+    pub burst: u32,
+    /// Of whom.
+    pub per: Per,
+    /// What becomes of the others.
+    pub over: Over,
+    /// For how long new connections of a client are ignored after it was refused; `None` for not at
+    /// all. At most [`MOST_IGNORE_MS`] (voigt §4.5.1).
+    pub ignore_ms: Option<u32>,
+}
+
+/// The longest time that a client is ignored: a day.
+pub const MOST_IGNORE_MS: u32 = 86_400_000;
+
+impl Limit {
+    /// A limit on all that matches together; what is over it is rejected.
+    pub fn new(rate: Rate, burst: u32) -> Limit {
+        Limit { rate, burst, per: Per::Rule, over: Over::default(), ignore_ms: None }
+    }
+}
+
+/// How many requests may be worked on, or wait for it, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// At least 1.
+    pub most: u32,
+    /// Of whom.
+    pub per: Per,
+    /// What becomes of the others; they cannot queue.
+    pub over: Over,
+}
+
+/// Whose requests or connections a limit counts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    /// All that match the rule.
+    #[default]
+    Rule,
+    /// Those of one client: an IPv4 address or an IPv6 /64.
+    Client,
+}
+
+impl Per {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Per::Rule => "rule",
+            Per::Client => "client",
+        }
+    }
+}
+
+/// What becomes of that which is over a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It is answered with an error.
+    Reject {
+        /// 400 to 599; `None` for 503, or 429 if the limit is one client's.
+        status: Option<u16>,
+    },
+    /// Its connection is reset.
+    Reset,
+    /// It gets no answer; where silence is not possible, its connection is reset.
+    Drop,
+    /// It waits for its turn.
+    Queue {
+        /// At most so long, 1 to 60,000 ms.
+        deadline_ms: u32,
+        /// At most so many wait at once, at least 1 (of one client, if the limit is one client's).
+        most: u32,
+    },
+}
+
+impl Default for Over {
+    fn default() -> Over {
+        Over::Reject { status: None }
+    }
+}
+
+impl Over {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Over::Reject { .. } => "reject",
+            Over::Reset => "reset",
+            Over::Drop => "drop",
+            Over::Queue { .. } => "queue",
+        }
+    }
+}
+
+/// What is done with a connection or request, whatever the limits say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is not refused by an action. Limits hold.
+    Allow,
+    /// It is answered with this status, 400 to 599.
+    Reject(u16),
+    /// Its connection is reset.
+    Reset,
+    /// It gets no answer; where silence is not possible, its connection is reset.
+    Drop,
+}
+
+impl Action {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Allow => "allow",
+            Action::Reject(_) => "reject",
+            Action::Reset => "reset",
+            Action::Drop => "drop",
+        }
+    }
+}
