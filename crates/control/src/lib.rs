@@ -1,5 +1,5 @@
 //! Feedback and order as arithmetic: how many threads each phase gets, what "busy" means,
-//! how long an idle connection is kept, and in which order waiting work is done.
+//! how long an idle connection is kept, in which order waiting work is done, and how much is let in.
 //!
 //! A server measures itself once per period; what it measured goes in, a decision comes out, with
 //! the inputs it was made from. An engine performs the decisions (wakes and parks threads), and the
@@ -7,6 +7,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`agent`] | how much of each class is let in during overload |
 //! | [`allocation`] | threads for the four phases of a pipeline: keta's law, and one by queue delay |
 //! | [`utilisation`] | the load monitor: `U = c1·W + c2·R`, busy or not busy with hysteresis |
 //! | [`regression`] | `c1` and `c2` from runs at saturation |
@@ -30,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod allocation;
 pub mod keep_alive;
 pub mod ranked;

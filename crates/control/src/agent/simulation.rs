@@ -1,0 +1,330 @@
+//! Classes, workers and an agent in virtual time.
+//!
+//! Requests of each class arrive at random (Poisson) or evenly, wait in [`Ranked`] and are worked on
+//! by so many threads on so many cores: first processor time, which all threads that want a core
+//! share equally, then time in which the thread is blocked. A refusal takes processor time too, from
+//! whatever runs. An [`Agent`] is asked once per period. Nothing else costs time.
+
+mod rates;
+
+pub use rates::Rates;
+
+use super::{Agent, Limits, Observation, Seen};
+use crate::ranked::{Ranked, RankedError, Turn};
+use std::collections::VecDeque;
+
+/// The requests of one class that arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// The class.
+    pub rank: u8,
+    /// Requests per second, on average.
+    pub per_s: f64,
+    /// Whether they come evenly, or at random.
+    pub is_even: bool,
+    /// Processor time of each, nanoseconds.
+    pub cpu_ns: u64,
+    /// Time after that in which its thread is blocked.
+    pub blocked_ns: u64,
+    /// Whether these times are the same for all, or exponentially distributed with this mean.
+    pub is_fixed: bool,
+}
+
+impl Load {
+    /// Poisson arrivals that all cost the same processor time and are never blocked.
+    pub fn new(rank: u8, per_s: f64, cpu_ns: u64) -> Load {
+        Load { rank, per_s, is_even: false, cpu_ns, blocked_ns: 0, is_fixed: true }
+    }
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Cores.
+    pub cores: u32,
+    /// Threads that do the work.
+    pub threads: u32,
+    /// The classes' shares of their time.
+    pub shares: Vec<f64>,
+    /// Processor time that a refusal takes.
+    pub refusal_ns: u64,
+    /// How often the agent is asked.
+    pub period_ns: u64,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Its class.
+    pub rank: u8,
+    /// When it came.
+    pub came_ns: f64,
+    /// When it was answered; `None` if it was refused.
+    pub done_ns: Option<f64>,
+    /// Of that time, what was not its own work: waiting for a thread or a core.
+    pub waited_ns: f64,
+    /// Processor time it took.
+    pub cpu_ns: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    rank: u8,
+    came_ns: f64,
+    began_ns: f64,
+    cpu_ns: f64,
+    blocked_ns: f64,
+    /// Waiting for a core.
+    waited_ns: f64,
+    own_cpu_ns: f64,
+    own_blocked_ns: f64,
+}
+
+/// A server with an agent, and what was seen of it.
+pub struct Simulation<A> {
+    machine: Machine,
+    /// The agent.
+    pub agent: A,
+    queue: Ranked<Job>,
+    running: Vec<(Job, Turn)>,
+    /// Processor time owed to refusals.
+    owed_ns: f64,
+    now_ns: f64,
+    next_period_ns: f64,
+    random: u64,
+    limits: Vec<Limits>,
+    tokens: Vec<f64>,
+    seen: Vec<Seen>,
+    /// Sum and count of the waits of those that began in this period.
+    began: Vec<(f64, u64)>,
+    /// When those that wait came: one client, so first come, first served.
+    waiting: Vec<VecDeque<f64>>,
+    unfinished: Vec<u32>,
+    outcomes: Vec<Outcome>,
+    decisions: Vec<(f64, Vec<Limits>)>,
+}
+
+/// A remainder of work below this is none: rounding of a nanosecond's parts.
+const NOTHING_NS: f64 = 1e-3;
+/// Entries that may wait.
+const MOST: usize = 1 << 20;
+/// Tokens a bucket of the agent's rates holds.
+const BURST: f64 = 2.0;
+
+impl<A: Agent> Simulation<A> {
+    /// An idle machine. The same seed brings the same arrivals.
+    ///
+    /// # Errors
+    /// If the shares contradict each other.
+    pub fn new(machine: Machine, agent: A, seed: u64) -> Result<Simulation<A>, RankedError> {
+        let classes = machine.shares.len();
+        Ok(Simulation {
+            queue: Ranked::new(&machine.shares, MOST, 1)?,
+            agent,
+            running: Vec::new(),
+            owed_ns: 0.0,
+            now_ns: 0.0,
+            next_period_ns: machine.period_ns as f64,
+            // xorshift has one state that it never leaves
+            random: (0x2545_f491_4f6c_dd1d ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1),
+            limits: vec![Limits::default(); classes],
+            tokens: vec![BURST; classes],
+            seen: vec![Seen::default(); classes],
+            began: vec![(0.0, 0); classes],
+            waiting: vec![VecDeque::new(); classes],
+            unfinished: vec![0; classes],
+            outcomes: Vec::new(),
+            decisions: Vec::new(),
+            machine,
+        })
+    }
+
+    /// Has this arrive for so long. What waits at the end goes on in the next run.
+    pub fn run(&mut self, loads: &[Load], seconds: f64) -> &mut Simulation<A> {
+        let end_ns = self.now_ns + seconds * 1e9;
+        let mut next_ns: Vec<_> =
+            loads.iter().map(|load| self.now_ns + self.gap_ns(load)).collect();
+        while self.now_ns < end_ns {
+            self.settle();
+            let arrival_ns = next_ns.iter().copied().fold(f64::INFINITY, f64::min);
+            self.advance(arrival_ns.min(end_ns).min(self.next_period_ns));
+            for (load, next_ns) in loads.iter().zip(&mut next_ns) {
+                if self.now_ns >= *next_ns {
+                    self.settle();
+                    self.arrive(load);
+                    *next_ns = self.now_ns + self.gap_ns(load);
+                }
+            }
+            if self.now_ns >= self.next_period_ns {
+                self.settle();
+                self.decide();
+                self.next_period_ns += self.machine.period_ns as f64;
+            }
+        }
+        self.settle();
+        self
+    }
+
+    /// The time, in seconds.
+    pub fn now_s(&self) -> f64 {
+        self.now_ns / 1e9
+    }
+
+    /// What became of requests, in the order in which that was known.
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// Limits in force from when on, in nanoseconds.
+    pub fn decisions(&self) -> &[(f64, Vec<Limits>)] {
+        &self.decisions
+    }
+
+    /// Requests that wait or are worked on, by rank.
+    pub fn unfinished(&self) -> &[u32] {
+        &self.unfinished
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self) -> f64 {
+        -(1.0 - self.uniform()).ln()
+    }
+
+    fn gap_ns(&mut self, load: &Load) -> f64 {
+        if load.per_s <= 0.0 {
+            return f64::INFINITY;
+        }
+        let gap = if load.is_even { 1.0 } else { self.exponential() };
+        gap / load.per_s * 1e9
+    }
+
+    fn arrive(&mut self, load: &Load) {
+        let rank = usize::from(load.rank);
+        self.seen[rank].offered += 1;
+        let limits = self.limits[rank];
+        let is_full = limits.most.is_some_and(|most| self.unfinished[rank] >= most);
+        let is_early = limits.per_s.is_some() && self.tokens[rank] < 1.0;
+        let scale = if load.is_fixed { 1.0 } else { self.exponential() };
+        let (cpu_ns, blocked_ns) = (load.cpu_ns as f64 * scale, load.blocked_ns as f64 * scale);
+        if is_full || is_early {
+            self.seen[rank].refused += 1;
+            self.owed_ns += self.machine.refusal_ns as f64;
+            let (came_ns, rank) = (self.now_ns, load.rank);
+            let outcome = Outcome { rank, came_ns, done_ns: None, waited_ns: 0.0, cpu_ns: 0.0 };
+            return self.outcomes.push(outcome);
+        }
+        self.tokens[rank] -= 1.0;
+        let job = Job {
+            rank: load.rank,
+            came_ns: self.now_ns,
+            began_ns: 0.0,
+            cpu_ns,
+            blocked_ns,
+            waited_ns: 0.0,
+            own_cpu_ns: cpu_ns,
+            own_blocked_ns: blocked_ns,
+        };
+        // what does not fit is lost without a trace: MOST is beyond what any test lets wait
+        if self.queue.push(load.rank, 1, 1, job).is_ok() {
+            self.unfinished[rank] += 1;
+            self.waiting[rank].push_back(self.now_ns);
+        }
+    }
+
+    /// Ends what is done and begins what can begin.
+    fn settle(&mut self) {
+        let mut index = 0;
+        while index < self.running.len() {
+            let (job, _) = &self.running[index];
+            if job.cpu_ns > NOTHING_NS || job.blocked_ns > NOTHING_NS {
+                index += 1;
+                continue;
+            }
+            let (job, turn) = self.running.swap_remove(index);
+            self.queue.ran(turn, job.own_cpu_ns as u64);
+            let rank = usize::from(job.rank);
+            self.unfinished[rank] -= 1;
+            let seen = &mut self.seen[rank];
+            seen.finished += 1;
+            seen.cpu_ns += job.own_cpu_ns as u64;
+            seen.busy_ns += (job.own_cpu_ns + job.own_blocked_ns) as u64;
+            self.outcomes.push(Outcome {
+                rank: job.rank,
+                came_ns: job.came_ns,
+                done_ns: Some(self.now_ns),
+                waited_ns: job.began_ns - job.came_ns + job.waited_ns,
+                cpu_ns: job.own_cpu_ns,
+            });
+            let began = &mut self.began[rank];
+            *began = (began.0 + job.waited_ns, began.1);
+        }
+        while self.running.len() < self.machine.threads as usize
+            && let Some((mut job, turn)) = self.queue.pop()
+        {
+            job.began_ns = self.now_ns;
+            self.waiting[usize::from(job.rank)].pop_front();
+            let began = &mut self.began[usize::from(job.rank)];
+            *began = (began.0 + job.began_ns - job.came_ns, began.1 + 1);
+            self.running.push((job, turn));
+        }
+    }
+
+    /// Goes on to the next end of something, or to `until_ns`.
+    fn advance(&mut self, until_ns: f64) {
+        let cores = f64::from(self.machine.cores);
+        let wanting = self.running.iter().filter(|(job, _)| job.cpu_ns > NOTHING_NS).count() as f64;
+        // one thread refuses, and takes its part like any other
+        let refusing = if self.owed_ns > NOTHING_NS { 1.0 } else { 0.0 };
+        let speed = (cores / (wanting + refusing).max(1.0)).min(1.0);
+        let mut step_ns = until_ns - self.now_ns;
+        for (job, _) in &self.running {
+            let left_ns = if job.cpu_ns > NOTHING_NS { job.cpu_ns / speed } else { job.blocked_ns };
+            step_ns = step_ns.min(left_ns);
+        }
+        if refusing > 0.0 {
+            step_ns = step_ns.min(self.owed_ns / speed);
+        }
+        let step_ns = step_ns.max(0.0);
+        self.owed_ns = (self.owed_ns - refusing * step_ns * speed).max(0.0);
+        for (job, _) in &mut self.running {
+            if job.cpu_ns > NOTHING_NS {
+                job.cpu_ns -= step_ns * speed;
+                job.waited_ns += step_ns * (1.0 - speed);
+            } else {
+                job.blocked_ns -= step_ns;
+            }
+        }
+        for (tokens, limits) in self.tokens.iter_mut().zip(&self.limits) {
+            let more = limits.per_s.map_or(BURST, |per_s| per_s * step_ns / 1e9);
+            *tokens = (*tokens + more).min(BURST);
+        }
+        // the end itself, and not what rounding makes of it
+        self.now_ns =
+            if self.now_ns + step_ns >= until_ns { until_ns } else { self.now_ns + step_ns };
+    }
+
+    fn decide(&mut self) {
+        for (rank, seen) in self.seen.iter_mut().enumerate() {
+            let (sum_ns, count) = std::mem::take(&mut self.began[rank]);
+            let mean_ns = if count > 0 { sum_ns / count as f64 } else { 0.0 };
+            let oldest_ns = self.waiting[rank].front().copied().unwrap_or(self.now_ns);
+            seen.delay_ns = mean_ns.max(self.now_ns - oldest_ns) as u64;
+            seen.unfinished = self.unfinished[rank];
+        }
+        let observation = Observation {
+            now_ns: self.now_ns as u64,
+            cores: self.machine.cores,
+            threads: self.machine.threads,
+            classes: &self.seen,
+        };
+        self.limits.copy_from_slice(self.agent.tick(&observation));
+        self.decisions.push((self.now_ns, self.limits.clone()));
+        self.seen.fill(Seen::default());
+    }
+}

@@ -1,0 +1,400 @@
+//! The agent that serves: a window of unfinished work for each class.
+//!
+//! # The window
+//!
+//! A class may have as many requests unfinished as keep the workers busy and make one more wait for
+//! its target delay `T`. With `σ` the time in which the machine does one of its requests,
+//!
+//! ```text
+//! σ = max(cpu / cores, busy / threads)        model = e·(T/σ + busy/σ)        most = f·model
+//! ```
+//!
+//! `cpu` and `busy` are means per request, measured; `busy/σ` requests are at work when all workers are.
+//! `e` is the part of the machine that is left to the class: what the work admitted of the classes
+//! above it does not take, less the shares of those below it, and never less than its own share.
+//! `f` is what feedback moves, by the law that
+//! SEDA and Breakwater use for rates and credits: with `d` the delay,
+//!
+//! ```text
+//! d ≤ T:  f += a                              d > T:  f *= max(1 − b·(d − T)/T, ½)
+//! ```
+//!
+//! - `d` is the delay measured, smoothed, or what the backlog of now is going to take, if that is
+//!   more: a flood is seen when it comes, not when its first request has waited.
+//! - While more is unfinished than the window lets in, `f` stays: what was admitted before the last
+//!   cut is no reason for another.
+//! - While the load does not use the window there is nothing to learn. It returns to a size that
+//!   holds a burst, so that a page that asks for ten things at once is not refused by an idle server.
+//!   The first cut starts from what is in use, not from there.
+//! - No window closes: as many as the class has workers' time for, and one that waits, so that no
+//!   worker idles, may always be unfinished. A target shorter than a service time ends there.
+//!
+//! # Classes
+//!
+//! Waiting work is ordered by [`ranked`](crate::ranked): when more wants in than can be served, the delay
+//! of the lowest class grows first, so it is cut first. Where classes hinder each other past that order
+//! (cores shared by more threads than there are), a class above its target has the windows of those
+//! below it cut to their floors, the lowest first, before its own is touched. Whatever runs
+//! when a request comes it must wait for, so the longest work of the lower classes does not count
+//! as delay of the higher ones. A class with a share keeps a window that can use it.
+
+use super::{Agent, Class, Limits, Observation, Seen};
+use std::fmt;
+
+/// What the windows are steered by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The classes by rank; at least one.
+    pub classes: Vec<Class>,
+    /// `a`: how much of the model's window is added in 10 ms.
+    pub growth: f64,
+    /// `b`: how strongly a delay above the target cuts.
+    pub cut: f64,
+    /// The work that may come at once to a server that is not overloaded, beyond a class's target, in
+    /// nanoseconds of waiting.
+    pub burst_ns: u64,
+}
+
+impl Settings {
+    /// The constants that the simulation found.
+    pub fn new(classes: Vec<Class>) -> Settings {
+        Settings { classes, growth: 0.02, cut: 0.25, burst_ns: 100_000_000 }
+    }
+}
+
+/// Why there is no such agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettingsError {
+    /// There is no class.
+    NoClass,
+    /// A share is not between 0 and 1.
+    Share {
+        /// The class.
+        class: String,
+        /// Its share.
+        share: f64,
+    },
+    /// A target is 0.
+    Target {
+        /// The class.
+        class: String,
+    },
+    /// `growth` or `cut` is not above 0 and at most 1.
+    Constant {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::NoClass => write!(f, "an agent needs at least one class"),
+            SettingsError::Share { class, share } => {
+                write!(f, "the share {share} of class {class} must lie between 0 and 1")
+            }
+            SettingsError::Target { class } => {
+                write!(f, "the target delay of class {class} must be above 0")
+            }
+            SettingsError::Constant { name, value } => {
+                write!(f, "{name} must be above 0 and at most 1, not {value}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// The law moves by this much time per `growth`.
+const STEP_NS: f64 = 10e6;
+/// The delay measured is smoothed over about this long.
+const DELAY_OVER_NS: f64 = 50e6;
+/// So is the part of the machine that a class wants.
+const WANTED_OVER_NS: f64 = 50e6;
+/// More of the machine than this nobody wants at once.
+const MOST_WANTED: f64 = 4.0;
+/// So is the share of the workers' time that a class uses.
+const USE_OVER_NS: f64 = 200e6;
+/// A window that is not used returns to its full size in about this long.
+const RETURN_OVER_NS: f64 = 250e6;
+/// The mean cost of a request is one over about so many.
+const COST_OVER: f64 = 16.0;
+/// More of the workers' time than its share and this part is more than its floor.
+const ABOVE_SHARE: f64 = 0.02;
+/// A refused client is never told to stay away for longer.
+const MOST_RETRY_S: u64 = 60;
+/// No feedback makes more of the model than this part.
+const LEAST: f64 = 1.0 / 64.0;
+
+/// An agent that keeps a window of unfinished work for each class.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    settings: Settings,
+    lines: Vec<Line>,
+    limits: Vec<Limits>,
+    last_ns: Option<u64>,
+}
+
+/// What is known of a class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// Means per request; 0 until one has finished.
+    cpu_ns: f64,
+    busy_ns: f64,
+    /// Smoothed.
+    delay_ns: f64,
+    /// The share of the machine that it uses, smoothed: 0 to 1.
+    used: f64,
+    /// The part of the machine that the work admitted takes, smoothed; above 1 in a burst.
+    wanted: f64,
+    /// `f`; 0 stands for the full size before anything is known.
+    fraction: f64,
+    /// Since when something was unfinished while no cost was known.
+    since_ns: Option<u64>,
+}
+
+/// What a class's window is made from, now.
+#[derive(Clone, Copy, Debug)]
+struct Model {
+    sigma_ns: f64,
+    /// `e`.
+    entitled: f64,
+    /// How many are at work when all workers are.
+    at_once: f64,
+    /// The window at `f = 1`.
+    window: f64,
+    /// `f` at the full size.
+    full: f64,
+    /// The least window.
+    floor: u32,
+}
+
+impl Windows {
+    /// Knows nothing of any class yet: nothing is limited until work has been seen.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn new(settings: Settings) -> Result<Windows, SettingsError> {
+        if settings.classes.is_empty() {
+            return Err(SettingsError::NoClass);
+        }
+        for class in &settings.classes {
+            let name = || class.name.clone();
+            if !(0.0..=1.0).contains(&class.share) {
+                return Err(SettingsError::Share { class: name(), share: class.share });
+            }
+            if class.target_ns == 0 {
+                return Err(SettingsError::Target { class: name() });
+            }
+        }
+        for (name, value) in [("growth", settings.growth), ("cut", settings.cut)] {
+            if !(value > 0.0 && value <= 1.0) {
+                return Err(SettingsError::Constant { name, value });
+            }
+        }
+        let lines = vec![Line::default(); settings.classes.len()];
+        let limits = vec![Limits { retry_after_s: 1, ..Limits::default() }; lines.len()];
+        Ok(Windows { settings, lines, limits, last_ns: None })
+    }
+
+    /// Goes on with what `before` has learned of classes of the same name.
+    pub fn carry(&mut self, before: &Windows) {
+        for (class, line) in self.settings.classes.iter().zip(&mut self.lines) {
+            let known = before.settings.classes.iter().position(|other| other.name == class.name);
+            if let Some(place) = known {
+                *line = before.lines[place];
+            }
+        }
+        self.last_ns = before.last_ns;
+    }
+
+    fn model(&self, rank: usize, seen: &Observation<'_>) -> Option<Model> {
+        let (class, line) = (&self.settings.classes[rank], &self.lines[rank]);
+        let guess_ns = line.since_ns.map_or(0, |since_ns| seen.now_ns.saturating_sub(since_ns));
+        let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns as f64 };
+        let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns as f64 };
+        let (cores, threads) = (f64::from(seen.cores.max(1)), f64::from(seen.threads.max(1)));
+        let sigma_ns = (cpu_ns / cores.min(threads)).max(busy_ns / threads);
+        if sigma_ns <= 0.0 {
+            return None;
+        }
+        let at_once = (busy_ns / sigma_ns).clamp(1.0, threads);
+        let target_ns = class.target_ns as f64;
+        let entitled = self.entitled(rank);
+        let window = entitled * (target_ns / sigma_ns + at_once);
+        let burst_ns = self.settings.burst_ns as f64 + target_ns;
+        let full = entitled * (burst_ns / sigma_ns + at_once) / window;
+        // One waits beside those at work, unless the class has less than a tenth of a worker.
+        let floor = (line.used.max(class.share) * at_once + 1.9) as u32;
+        Some(Model { sigma_ns, entitled, at_once, window, full, floor })
+    }
+
+    /// `e` of a class.
+    fn entitled(&self, rank: usize) -> f64 {
+        let above: f64 = self.lines[..rank].iter().map(|line| line.wanted).sum();
+        let below = self.lines.iter().zip(&self.settings.classes).skip(rank + 1);
+        let below: f64 = below.map(|(line, class)| line.wanted.min(class.share)).sum();
+        (1.0 - above - below).clamp(self.settings.classes[rank].share.max(LEAST), 1.0)
+    }
+
+    /// The part of a delay of this class that its own window can change.
+    fn target_ns(&self, rank: usize) -> f64 {
+        let below = self.lines[rank + 1..].iter();
+        let running_ns =
+            below.map(|line| line.busy_ns * (2.0 * line.used).min(1.0)).fold(0.0, f64::max);
+        self.settings.classes[rank].target_ns as f64 + running_ns
+    }
+}
+
+impl Line {
+    fn learn(&mut self, seen: &Seen, now_ns: u64, elapsed_ns: f64) {
+        if seen.finished > 0 {
+            let count = seen.finished as f64;
+            let part = if self.cpu_ns > 0.0 { count / (count + COST_OVER - 1.0) } else { 1.0 };
+            let cpu_ns = seen.cpu_ns as f64 / count;
+            self.cpu_ns += (cpu_ns - self.cpu_ns) * part;
+            self.busy_ns += (cpu_ns.max(seen.busy_ns as f64 / count) - self.busy_ns) * part;
+            self.since_ns = None;
+        } else if self.busy_ns == 0.0 {
+            self.since_ns = (seen.unfinished > 0).then_some(self.since_ns.unwrap_or(now_ns));
+        }
+        let moved_ns = seen.delay_ns as f64 - self.delay_ns;
+        self.delay_ns += moved_ns * part_of(elapsed_ns, DELAY_OVER_NS);
+    }
+}
+
+impl Windows {
+    /// Takes in what was seen.
+    fn learn(&mut self, seen: &Observation<'_>, elapsed_ns: f64) {
+        for rank in 0..self.lines.len() {
+            let of = class_of(seen, rank);
+            self.lines[rank].learn(of, seen.now_ns, elapsed_ns);
+            let Some(model) = self.model(rank, seen) else { continue };
+            let line = &mut self.lines[rank];
+            let used = of.finished as f64 * model.sigma_ns / elapsed_ns;
+            line.used += (used - line.used) * part_of(elapsed_ns, USE_OVER_NS);
+            line.used = line.used.min(1.0);
+            let admitted = of.offered.saturating_sub(of.refused);
+            let wanted = (admitted as f64 * model.sigma_ns / elapsed_ns).min(MOST_WANTED);
+            line.wanted += (wanted - line.wanted) * part_of(elapsed_ns, WANTED_OVER_NS);
+        }
+    }
+
+    /// By how much this class is above its target, as a part of that; 0 if it is not.
+    fn excess(&self, rank: usize, model: &Model, seen: &Observation<'_>) -> f64 {
+        let waiting = f64::from(class_of(seen, rank).unfinished) - model.entitled * model.at_once;
+        let backlog_ns = waiting * model.sigma_ns / model.entitled;
+        let target_ns = self.target_ns(rank);
+        (self.lines[rank].delay_ns.max(backlog_ns) / target_ns - 1.0).max(0.0)
+    }
+
+    /// Who gives way to a class above its target: the lowest below it that has more than its floor,
+    /// or itself.
+    fn who_gives_way(&self, rank: usize, seen: &Observation<'_>) -> usize {
+        let has_more = |lower: &usize| {
+            let (class, line) = (&self.settings.classes[*lower], &self.lines[*lower]);
+            let most = self.limits[*lower].most.unwrap_or(u32::MAX);
+            line.used > class.share + ABOVE_SHARE
+                && self.model(*lower, seen).is_some_and(|model| most > model.floor)
+        };
+        (rank + 1..self.lines.len()).rev().find(has_more).unwrap_or(rank)
+    }
+
+    /// The window of a class for the next period.
+    fn set(&mut self, rank: usize, model: &Model, state: State, of: &Seen, elapsed_ns: f64) {
+        let (line, limits) = (&mut self.lines[rank], &mut self.limits[rank]);
+        if line.fraction <= 0.0 {
+            line.fraction = model.full;
+        }
+        let is_draining = limits.most.is_some_and(|most| of.unfinished > most);
+        match state {
+            State::Cut(factor) if !is_draining => {
+                let in_use = f64::from(of.unfinished) / model.window;
+                line.fraction = line.fraction.min(in_use.max(1.0)) * factor;
+            }
+            State::Cut(_) | State::Over => {}
+            State::Within if of.refused > 0 => {
+                line.fraction += self.settings.growth * elapsed_ns / STEP_NS;
+            }
+            State::Within => {
+                line.fraction += (model.full - line.fraction) * part_of(elapsed_ns, RETURN_OVER_NS);
+            }
+        }
+        line.fraction = line.fraction.clamp(LEAST, model.full.max(1.0));
+        let most = (line.fraction * model.window) as u32;
+        limits.most = Some(most.max(model.floor).max(1));
+        let admitted = of.offered.saturating_sub(of.refused).max(1);
+        limits.retry_after_s = (of.offered.div_ceil(admitted)).clamp(1, MOST_RETRY_S) as u32;
+    }
+}
+
+impl Agent for Windows {
+    fn tick(&mut self, seen: &Observation<'_>) -> &[Limits] {
+        let since_ns = self.last_ns.map(|last_ns| seen.now_ns.saturating_sub(last_ns) as f64);
+        let elapsed_ns = since_ns.unwrap_or(STEP_NS).clamp(1.0, 1e9);
+        self.last_ns = Some(seen.now_ns);
+        self.learn(seen, elapsed_ns);
+        let models: Vec<_> = (0..self.lines.len()).map(|rank| self.model(rank, seen)).collect();
+        let mut states = vec![State::Within; models.len()];
+        for (rank, model) in models.iter().enumerate() {
+            let Some(model) = model else { continue };
+            let excess = self.excess(rank, model, seen);
+            if excess <= 0.0 {
+                continue;
+            }
+            let factor = (1.0 - self.settings.cut * excess).max(0.5);
+            let whose = self.who_gives_way(rank, seen);
+            states[rank] = states[rank].and(State::Over);
+            states[whose] = states[whose].and(State::Cut(factor));
+        }
+        for (rank, (model, state)) in models.iter().zip(states).enumerate() {
+            if let Some(model) = model {
+                self.set(rank, model, state, class_of(seen, rank), elapsed_ns);
+            }
+        }
+        &self.limits
+    }
+}
+
+/// How a class stands in a period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Its delay is within its target.
+    Within,
+    /// It is not, but another class gives way.
+    Over,
+    /// Its window is cut to this part.
+    Cut(f64),
+}
+
+impl State {
+    /// Both hold: the one that leaves less.
+    fn and(self, other: State) -> State {
+        match (self, other) {
+            (State::Cut(one), State::Cut(two)) => State::Cut(one.min(two)),
+            (State::Cut(part), _) | (_, State::Cut(part)) => State::Cut(part),
+            (State::Within, State::Within) => State::Within,
+            _ => State::Over,
+        }
+    }
+}
+
+fn class_of<'a>(seen: &Observation<'a>, rank: usize) -> &'a Seen {
+    const NOTHING: &Seen = &Seen {
+        offered: 0,
+        refused: 0,
+        finished: 0,
+        cpu_ns: 0,
+        busy_ns: 0,
+        unfinished: 0,
+        delay_ns: 0,
+    };
+    seen.classes.get(rank).unwrap_or(NOTHING)
+}
+
+/// How much a value that is smoothed over so long moves.
+fn part_of(elapsed_ns: f64, over_ns: f64) -> f64 {
+    1.0 - (-elapsed_ns / over_ns).exp()
+}
