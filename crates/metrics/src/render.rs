@@ -121,7 +121,7 @@ fn seconds(ns: u64) -> String {
 /// A JSON object for people and scripts.
 ///
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
-/// or an object with a number for each label value. `sites` has an object for each site; `logs` a
+/// or an object with a number for each label value (`process.grew` where there are two labels). `sites` has an object for each site; `logs` a
 /// number of dropped lines for each access log. `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
@@ -156,8 +156,8 @@ pub fn json(snapshot: &Snapshot) -> String {
 }
 
 /// A JSON object of numbers.
-fn object<'n>(members: impl Iterator<Item = (&'n str, u64)>) -> String {
-    let one = |(name, value)| format!("\"{}\":{value}", escape(name));
+fn object(members: impl Iterator<Item = (impl AsRef<str>, u64)>) -> String {
+    let one = |(name, value): (_, u64)| format!("\"{}\":{value}", escape(AsRef::as_ref(&name)));
     format!("{{{}}}", members.map(one).collect::<Vec<_>>().join(","))
 }
 
@@ -178,9 +178,10 @@ fn activities(totals: &Totals) -> String {
     Activity::ALL.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The value in `name="value"`.
-fn label(labels: &str) -> &str {
-    labels.split('"').nth(1).unwrap_or("")
+/// The value in `name="value"`; those of several labels with dots between them.
+fn label(labels: &str) -> String {
+    let values: Vec<&str> = labels.split('"').skip(1).step_by(2).collect();
+    values.join(".")
 }
 
 /// `\`, `"` and line ends as both formats write them; other control characters, which JSON does

@@ -4,134 +4,192 @@ use super::list::Figures;
 use forebay_control::allocation::{Decision, PHASES, Phase, PhaseLoad, Reason};
 use forebay_control::utilisation::Load;
 use forebay_metrics::Gauge;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The figures of a pipeline, one set per period.
+/// The figures of a pipeline, all of the same period.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct Board(Mutex<Shown>);
+
+#[derive(Debug, Default)]
+struct Shown {
     phases: [Row; PHASES],
-    requests_per_s: AtomicU64,
-    bytes_per_s: AtomicU64,
-    utilisation_percent: AtomicU64,
-    grown: AtomicU64,
-    returned: AtomicU64,
-    transferred: AtomicU64,
-    held: AtomicU64,
+    load: Load,
+    grown: u64,
+    returned: u64,
+    transferred: u64,
+    held: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Row {
-    threads: AtomicU64,
-    waiting: AtomicU64,
-    delay_us: AtomicU64,
-    busy_percent: AtomicU64,
-    blocked_percent: AtomicU64,
-    tasks: AtomicU64,
+    threads: u32,
+    seen: PhaseLoad,
+    arrivals: u64,
+    completions: u64,
+    computed: f64,
+    limit: u32,
+    /// How often each reason was given, by its place in [`Reason::ALL`].
+    reasons: [u64; Reason::ALL.len()],
 }
 
-/// A row's gauges, in the order of [`Row::values`].
-const GAUGES: [[Gauge; 6]; PHASES] = [
-    [
-        Gauge::AcceptThreads,
-        Gauge::AcceptWaiting,
-        Gauge::AcceptDelay,
-        Gauge::AcceptBusy,
-        Gauge::AcceptBlocked,
-        Gauge::AcceptTasks,
-    ],
-    [
-        Gauge::ReceiveThreads,
-        Gauge::ReceiveWaiting,
-        Gauge::ReceiveDelay,
-        Gauge::ReceiveBusy,
-        Gauge::ReceiveBlocked,
-        Gauge::ReceiveTasks,
-    ],
-    [
-        Gauge::ProcessThreads,
-        Gauge::ProcessWaiting,
-        Gauge::ProcessDelay,
-        Gauge::ProcessBusy,
-        Gauge::ProcessBlocked,
-        Gauge::ProcessTasks,
-    ],
-    [
-        Gauge::SendThreads,
-        Gauge::SendWaiting,
-        Gauge::SendDelay,
-        Gauge::SendBusy,
-        Gauge::SendBlocked,
-        Gauge::SendTasks,
-    ],
+/// The gauges of the first phase, in the order of [`Row::values`]. Those of the others follow each of
+/// them in the schema.
+const COLUMNS: [Gauge; 9] = [
+    Gauge::AcceptThreads,
+    Gauge::AcceptWaiting,
+    Gauge::AcceptDelay,
+    Gauge::AcceptBusy,
+    Gauge::AcceptBlocked,
+    Gauge::AcceptArrivals,
+    Gauge::AcceptTasks,
+    Gauge::AcceptComputed,
+    Gauge::AcceptLimit,
 ];
 
+/// The gauge that comes so many places after another in the schema.
+fn after(gauge: Gauge, places: usize) -> Gauge {
+    Gauge::ALL[gauge as usize + places]
+}
+
 impl Row {
-    fn values(&self) -> [u64; 6] {
-        let cells = [
-            &self.threads,
-            &self.waiting,
-            &self.delay_us,
-            &self.busy_percent,
-            &self.blocked_percent,
-            &self.tasks,
-        ];
-        cells.map(|cell| cell.load(Relaxed))
+    fn values(&self) -> [u64; COLUMNS.len()] {
+        let percent = |part: f64| (part * 100.0) as u64;
+        [
+            self.threads.into(),
+            self.seen.waiting.into(),
+            self.seen.delay_ns / 1000,
+            percent(self.seen.busy),
+            percent(self.seen.blocked),
+            self.arrivals,
+            self.completions,
+            percent(self.computed),
+            self.limit.into(),
+        ]
     }
 }
 
 impl Board {
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        // no panic can leave it half changed
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Everything on it, phase by phase within each metric.
     pub fn gauges(&self) -> Vec<(Gauge, u64)> {
-        let rows = self.phases.each_ref().map(Row::values);
-        let of_phases = (0..6).flat_map(|column| {
-            (0..PHASES).map(move |phase| (GAUGES[phase][column], rows[phase][column]))
+        let shown = self.lock();
+        let rows = shown.phases.map(|row| row.values());
+        let of_phases = COLUMNS.iter().enumerate().flat_map(|(column, first)| {
+            (0..PHASES).map(move |phase| (after(*first, phase), rows[phase][column]))
         });
+        let reasons = shown.phases.iter().flat_map(|row| row.reasons).enumerate();
+        let reasons = reasons.map(|(place, count)| (after(Gauge::AcceptSteady, place), count));
         let of_all = [
-            (Gauge::PipelineRequests, &self.requests_per_s),
-            (Gauge::PipelineBytes, &self.bytes_per_s),
-            (Gauge::PipelineUtilisation, &self.utilisation_percent),
-            (Gauge::PipelineGrown, &self.grown),
-            (Gauge::PipelineReturned, &self.returned),
-            (Gauge::PipelineTransferred, &self.transferred),
-            (Gauge::PipelineHeld, &self.held),
+            (Gauge::PipelineRequests, shown.load.requests_per_s as u64),
+            (Gauge::PipelineBytes, shown.load.bytes_per_s as u64),
+            (Gauge::PipelineUtilisation, (shown.load.utilisation * 100.0) as u64),
+            (Gauge::PipelineGrown, shown.grown),
+            (Gauge::PipelineReturned, shown.returned),
+            (Gauge::PipelineTransferred, shown.transferred),
+            (Gauge::PipelineHeld, shown.held),
         ];
-        let of_all = of_all.map(|(gauge, cell)| (gauge, cell.load(Relaxed)));
-        of_phases.chain(of_all).collect()
+        of_phases.chain(reasons).chain(of_all).collect()
     }
 
-    /// What was seen of a phase in the last period, and counted since the start.
-    pub(super) fn show_phase(&self, phase: Phase, seen: &PhaseLoad, figures: &Figures) {
-        let row = &self.phases[phase.index()];
-        row.threads.store(figures.threads.into(), Relaxed);
-        row.waiting.store(figures.waiting.into(), Relaxed);
-        row.delay_us.store(seen.delay_ns / 1000, Relaxed);
-        row.busy_percent.store((seen.busy * 100.0) as u64, Relaxed);
-        row.blocked_percent.store((seen.blocked * 100.0) as u64, Relaxed);
-        row.tasks.store(figures.completions, Relaxed);
-    }
-
-    /// The load in the last period.
-    pub(super) fn show_load(&self, load: &Load) {
-        self.requests_per_s.store(load.requests_per_s as u64, Relaxed);
-        self.bytes_per_s.store(load.bytes_per_s as u64, Relaxed);
-        self.utilisation_percent.store((load.utilisation * 100.0) as u64, Relaxed);
-    }
-
-    /// What was decided.
-    pub(super) fn show_decision(&self, decision: &Decision) {
-        for (phase, decided) in Phase::ALL.into_iter().zip(&decision.phases) {
-            let more = decided.target.saturating_sub(decided.before);
-            let fewer = decided.before.saturating_sub(decided.target);
-            let (cell, count) = match decided.reason {
-                Reason::Grew => (&self.grown, more),
-                Reason::Took => (&self.transferred, more),
-                Reason::Shrank | Reason::Returned if fewer > 0 => (&self.returned, fewer),
-                Reason::Returned => (&self.grown, more),
-                Reason::HeldByCores | Reason::HeldByTotal => (&self.held, 1),
-                Reason::Steady | Reason::Gave | Reason::Shrank => continue,
-            };
-            cell.fetch_add(count.into(), Relaxed);
-            self.phases[phase.index()].threads.store(decided.target.into(), Relaxed);
+    /// What was seen in the last period and counted since the start, and what was decided from it, if
+    /// anything is: for phases from `first` on.
+    pub(super) fn show(
+        &self,
+        seen: &[PhaseLoad; PHASES],
+        counted: &[Figures; PHASES],
+        load: &Load,
+        decision: Option<(Phase, &Decision)>,
+    ) {
+        let mut shown = self.lock();
+        for ((row, seen), counted) in shown.phases.iter_mut().zip(seen).zip(counted) {
+            row.seen = *seen;
+            row.threads = counted.threads;
+            (row.arrivals, row.completions) = (counted.arrivals, counted.completions);
         }
+        shown.load = *load;
+        if let Some((first, decision)) = decision {
+            shown.decided(first, decision);
+        }
+    }
+}
+
+impl Shown {
+    fn decided(&mut self, first: Phase, decision: &Decision) {
+        let phases = self.phases.iter_mut().zip(&decision.phases);
+        for (row, decided) in phases.skip(first.index()) {
+            row.threads = decided.target;
+            row.computed = decided.computed;
+            row.limit = decided.limit;
+            row.reasons[decided.reason as usize] += 1;
+            let more = u64::from(decided.target.saturating_sub(decided.before));
+            let fewer = u64::from(decided.before.saturating_sub(decided.target));
+            match decided.reason {
+                Reason::Grew => self.grown += more,
+                Reason::Took => self.transferred += more,
+                Reason::Shrank | Reason::Returned => {
+                    self.returned += fewer;
+                    self.grown += more;
+                }
+                Reason::HeldByCores | Reason::HeldByTotal => self.held += 1,
+                Reason::Steady | Reason::Gave => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_control::allocation::{Controller, Sample, Settings};
+
+    #[test]
+    fn every_gauge_is_that_of_its_phase_and_reason() {
+        for first in COLUMNS {
+            for phase in Phase::ALL {
+                let gauge = after(first, phase.index());
+                assert_eq!(gauge.metric(), first.metric());
+                assert_eq!(gauge.labels(), format!("phase=\"{}\"", phase.name()));
+            }
+        }
+        let places = Phase::ALL.into_iter().flat_map(|phase| Reason::ALL.map(|one| (phase, one)));
+        for (place, (phase, reason)) in places.enumerate() {
+            let gauge = after(Gauge::AcceptSteady, place);
+            let labels = format!("phase=\"{}\",reason=\"{}\"", phase.name(), reason.name());
+            assert_eq!(
+                (gauge.metric(), gauge.labels()),
+                ("forebay_pipeline_decisions_total", labels.as_str())
+            );
+            assert_eq!(Reason::ALL[reason as usize], reason);
+        }
+    }
+
+    #[test]
+    fn a_decision_is_shown_with_what_it_was_made_from() {
+        let mut controller = Controller::new(Settings::for_cores(2)).unwrap();
+        let mut sample = Sample::of(100_000_000, [1; PHASES]);
+        let send = &mut sample.phases[Phase::Send.index()];
+        (send.waiting, send.busy, send.blocked, send.delay_ns) = (30, 1.0, 0.75, 5_000_000);
+        let decision = controller.step(&sample);
+        let board = Board::default();
+        let counted =
+            [Figures { threads: 1, arrivals: 31, completions: 1, ..Figures::default() }; 4];
+        board.show(&sample.phases, &counted, &decision.load, Some((Phase::Process, &decision)));
+        let gauges = board.gauges();
+        let value = |wanted| gauges.iter().find(|(gauge, _)| *gauge == wanted).unwrap().1;
+        let target = u64::from(decision.targets[Phase::Send.index()]);
+        assert!(target > 1);
+        assert_eq!(value(Gauge::SendThreads), target);
+        assert_eq!(value(Gauge::PipelineGrown), target - 1);
+        assert_eq!((value(Gauge::SendWaiting), value(Gauge::SendDelay)), (30, 5_000));
+        assert_eq!((value(Gauge::SendBusy), value(Gauge::SendBlocked)), (100, 75));
+        assert_eq!((value(Gauge::SendArrivals), value(Gauge::SendTasks)), (31, 1));
+        assert_eq!((value(Gauge::SendComputed), value(Gauge::SendLimit)), (400, 8));
+        assert_eq!((value(Gauge::SendGrew), value(Gauge::ProcessSteady)), (1, 1));
+        // loops have accept and receive: nothing is decided about them
+        assert_eq!((value(Gauge::ReceiveSteady), value(Gauge::ReceiveThreads)), (0, 1));
     }
 }

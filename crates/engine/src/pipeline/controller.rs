@@ -7,7 +7,7 @@ use super::lists::Lists;
 use super::{Counters, Fuse, Settings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
-use forebay_control::utilisation::Monitor;
+use forebay_control::utilisation::{Load, Monitor};
 use forebay_sys::clock;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -80,17 +80,20 @@ impl Controller {
     pub(super) fn run<J: Job>(mut self, lists: &Lists<J>, spawn: Spawn, hold: &Hold) {
         let period = Duration::from_millis(self.allocation.settings().period_ms.into());
         let mut before = self.read(lists);
-        self.show(&Sample::of(1, [0; PHASES]), &before);
+        self.board.show(&Default::default(), &before.phases, &Load::default(), None);
         while hold.wait(period) {
             let now = self.read(lists);
             let sample = sample(lists, &before, &now);
-            self.show(&sample, &now);
-            if !self.is_fixed {
+            if self.is_fixed {
+                let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
+                self.board.show(&sample.phases, &now.phases, &load, None);
+            } else {
                 let decision = self.allocation.step(&sample);
                 for phase in Phase::ALL.into_iter().filter(|phase| *phase >= self.first) {
                     apply(lists, phase, decision.targets[phase.index()], &spawn);
                 }
-                self.board.show_decision(&decision);
+                let decided = Some((self.first, &decision));
+                self.board.show(&sample.phases, &now.phases, &decision.load, decided);
             }
             before = now;
         }
@@ -100,14 +103,6 @@ impl Controller {
         let (requests, bytes) = self.counters.work();
         let phases = Phase::ALL.map(|phase| lists.of(phase).figures());
         Reading { at_ns: clock::monotonic_ns(), requests, bytes, phases }
-    }
-
-    fn show(&mut self, sample: &Sample, now: &Reading) {
-        for phase in Phase::ALL {
-            let index = phase.index();
-            self.board.show_phase(phase, &sample.phases[index], &now.phases[index]);
-        }
-        self.board.show_load(&self.monitor.step(sample.requests_per_s, sample.bytes_per_s));
     }
 }
 

@@ -44,9 +44,20 @@ scrape_configs:
 - `forebay_cache_evictions_total`: if it rises all the time, the cache is too small
   ([`cache.bytes`](configuration.md#cachebytes)).
 
-Counters survive a reload. Labels have a fixed set of values; what a client sends is never one of them.
+## What the pipeline decides
+
+With the engine `pipeline`, all `forebay_pipeline_…` figures of one scrape belong to the same decision
+([`pipeline.period`](configuration.md#pipelineperiod)), phase by phase:
+
+- seen: tasks that wait, how long those that were taken had waited, threads with a task and the share of
+  their time in which they were blocked, tasks that came and were finished; for all phases requests and
+  bytes per second and the utilisation;
+- computed: the count the law asks for, and the count beyond which threads only compete for cores;
+- decided: the threads the phase may use from now on, and by which reason the decision was counted.
 
 ## All metrics
+
+Counters survive a reload. Labels have a fixed set of values; what a client sends is never one of them.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
