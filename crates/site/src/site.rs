@@ -19,8 +19,10 @@ use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Between two sweeps of the loop's own table.
+/// Between two sweeps of the loop's own table, at most.
 const SWEEP_MS: u64 = 1000;
+/// It is swept before the shared cache has let go of this share of what it may hold, too.
+const SWEEP_SHARE: u64 = 4;
 
 /// The process stage for static content. Its methods are those of
 /// [`Handler`](forebay_conn::Handler).
@@ -31,6 +33,8 @@ pub struct Site {
     memo: Memo,
     pub(crate) now_ms: u64,
     swept_ms: u64,
+    /// What the shared cache will have evicted in all when the next sweep is due, in bytes.
+    sweep_at_bytes: u64,
     /// Room for the path while it is normalised, and for keys.
     pub(crate) path: Vec<u8>,
     /// Room for heads that are put together.
@@ -51,6 +55,7 @@ impl Site {
             memo: Memo::default(),
             now_ms: now.monotonic_ms,
             swept_ms: now.monotonic_ms,
+            sweep_at_bytes: 0,
             path: Vec::new(),
             room: Vec::new(),
             boundaries: Boundaries::default(),
@@ -281,6 +286,9 @@ impl Site {
             return self.load(key, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
+        // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
+        // who asks for many files once would have the table hold what the store lets go of.
+        self.remember(site, request.head.path, &entry);
         self.answer_with(entry, None, site, request, reply)
     }
 
@@ -388,8 +396,8 @@ impl Site {
         Outcome::Replied
     }
 
-    /// Answers with an entry that may not be in the loop's own table yet; `inner` is what an alias
-    /// leads to, if that is known.
+    /// Answers with an entry that is not in the loop's own table, or was not a moment ago; `inner` is
+    /// what an alias leads to, if that is known.
     fn answer_with(
         &mut self,
         entry: Arc<Entry>,
@@ -398,7 +406,6 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        self.remember(site, request.head.path, &entry);
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
             return self.not_allowed(site, request, reply);
@@ -406,12 +413,14 @@ impl Site {
         let inner = match &entry.what {
             What::Alias(alias) => {
                 let path = alias.to(|| prefers_json(request.head));
-                let cached = || self.cached(Asked { site, path });
-                let Some(inner) = inner.or_else(cached) else {
+                if inner.is_some() {
+                    inner
+                } else if let Some(cached) = self.cached(Asked { site, path }) {
+                    self.remember(site, path, &cached);
+                    Some(cached)
+                } else {
                     return self.load(entry.key.clone(), request);
-                };
-                self.remember(site, path, &inner);
-                Some(inner)
+                }
             }
             _ => None,
         };
@@ -481,8 +490,13 @@ impl Site {
     #[inline]
     pub fn turn(&mut self, now: Now) {
         self.now_ms = now.monotonic_ms;
-        if self.now_ms.saturating_sub(self.swept_ms) >= SWEEP_MS {
+        let store = &self.content.store;
+        if self.now_ms.saturating_sub(self.swept_ms) >= SWEEP_MS
+            || store.evicted_bytes() >= self.sweep_at_bytes
+        {
             self.swept_ms = self.now_ms;
+            let most = self.content.settings.cache.bytes / SWEEP_SHARE;
+            self.sweep_at_bytes = store.evicted_bytes().saturating_add(most.max(1));
             self.front.sweep(self.now_ms);
         }
     }

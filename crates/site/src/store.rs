@@ -13,9 +13,16 @@ const TYPICAL_BYTES: u64 = 8 * 1024;
 /// The shared cache, or nothing if it is switched off.
 pub(crate) struct Store {
     cache: Option<Cache<Key, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
-    evicted: Arc<AtomicU64>,
+    evicted: Arc<Evicted>,
     /// Held while an entry grows, so that it grows by one thing at a time.
     growing: Mutex<()>,
+}
+
+/// What was evicted since the start.
+#[derive(Default)]
+struct Evicted {
+    entries: AtomicU64,
+    bytes: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -32,32 +39,34 @@ impl Weighter<Key, Arc<Entry>> for Weigh {
 /// Marks what is evicted as dead, so that the loops' own tables let go of it.
 #[derive(Clone)]
 struct Evictions {
-    count: Arc<AtomicU64>,
+    weigh: Weigh,
+    count: Arc<Evicted>,
 }
 
 impl Lifecycle<Key, Arc<Entry>> for Evictions {
     /// What was evicted is dropped when the cache's lock is released.
     type RequestState = Vec<Arc<Entry>>;
 
-    fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, _: Key, entry: Arc<Entry>) {
+    fn on_evict(&self, evicted: &mut Vec<Arc<Entry>>, key: Key, entry: Arc<Entry>) {
         entry.kill();
-        self.count.fetch_add(1, Relaxed);
+        self.count.entries.fetch_add(1, Relaxed);
+        self.count.bytes.fetch_add(self.weigh.weight(&key, &entry), Relaxed);
         evicted.push(entry);
     }
 }
 
 impl Store {
     pub(crate) fn new(settings: &settings::Cache) -> Store {
-        let evicted = Arc::new(AtomicU64::new(0));
-        let file_bytes = settings.bytes / u64::from(settings.open_files.max(1));
+        let evicted: Arc<Evicted> = Arc::default();
+        let weigh = Weigh { file_bytes: settings.bytes / u64::from(settings.open_files.max(1)) };
         let items = usize::try_from(settings.bytes / TYPICAL_BYTES).unwrap_or(usize::MAX);
         let cache = (settings.bytes > 0).then(|| {
             Cache::with(
                 items.clamp(64, 1 << 20),
                 settings.bytes,
-                Weigh { file_bytes },
+                weigh.clone(),
                 DefaultHashBuilder::default(),
-                Evictions { count: Arc::clone(&evicted) },
+                Evictions { weigh, count: Arc::clone(&evicted) },
             )
         });
         Store { cache, evicted, growing: Mutex::default() }
@@ -133,7 +142,12 @@ impl Store {
     }
 
     pub(crate) fn evictions(&self) -> u64 {
-        self.evicted.load(Relaxed)
+        self.evicted.entries.load(Relaxed)
+    }
+
+    /// Bytes evicted since the start.
+    pub(crate) fn evicted_bytes(&self) -> u64 {
+        self.evicted.bytes.load(Relaxed)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Status, fields and body: methods, variants, conditions, the cache's part in it.
 
+use crate::entry::Asked;
 use crate::testing::{Client, Folder};
 use crate::{Settings, settings};
+use std::sync::{Arc, Weak};
 
 #[test]
 fn a_file_is_loaded_once_and_then_answered_from_memory() {
@@ -24,6 +26,45 @@ fn a_file_is_loaded_once_and_then_answered_from_memory() {
     // Another spelling of the same path comes from the shared cache.
     assert!(!client.get("//x/../%70age.html").is_miss);
     assert_eq!(client.content.figures().entries, 1);
+}
+
+#[test]
+fn what_is_asked_for_once_is_held_by_the_shared_cache_alone() {
+    let folder = Folder::new();
+    folder.write("page.html", "<p>hello");
+    let mut client = Client::new(&folder);
+    let held = |client: &Client| {
+        let asked = Asked { site: 0, path: b"/page.html" };
+        // but for the one that is counted with
+        client.content.cached(asked).map_or(0, |entry| Arc::strong_count(&entry) - 1)
+    };
+    for holders in [1, 2, 2] {
+        client.get("/page.html");
+        assert_eq!(held(&client), holders);
+    }
+}
+
+#[test]
+fn what_the_shared_cache_lets_go_of_leaves_a_loops_own_table() {
+    let folder = Folder::new();
+    let mut settings = Settings::new(folder.path());
+    settings.cache.bytes = 1 << 20;
+    let mut client = Client::with(settings);
+    let mut alive = Vec::new();
+    for number in 0..200 {
+        let name = format!("{number}.bin");
+        folder.write(&name, vec![1; 32 << 10]);
+        for _ in 0..2 {
+            client.get(&format!("/{name}"));
+        }
+        let path = format!("/{name}");
+        let entry = client.content.cached(Asked { site: 0, path: path.as_bytes() });
+        alive.extend(entry.as_ref().map(Arc::downgrade));
+        // a turn, in no time
+        client.pass(0);
+    }
+    let bytes = alive.iter().filter_map(Weak::upgrade).map(|entry| entry.weight(0)).sum::<u64>();
+    assert!(bytes <= (1 << 20) * 3 / 2, "{bytes}");
 }
 
 /// That a HEAD gets no body is the pen's doing.
