@@ -102,7 +102,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     if serve.no_log {
         draft.site.log.access = Access::Off;
     }
-    let between = draft.problems(&|_| None);
+    let between = draft.problems(None);
     let between = between.into_iter().map(|(at, wrong)| problem(&at.shown, wrong));
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
     let problems: Vec<_> = between.chain(missing).collect();

@@ -9,9 +9,12 @@
 //! | [`table`] | what a table is: settings, defaults, lists of sections |
 //! | [`process`] | the settings of the process |
 //! | [`listener`], [`site`] | those of a listener and of a site |
+//! | [`class`], [`rule`], [`limit`], [`policy`] | those of a class, of a rule and its limits, and what must hold between them |
 //! | [`value`] | what every type of setting can do, and the plain ones |
+//! | [`optional`] | settings without a value, and with several |
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
-//! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` they are made of |
+//! | [`lower`] | classes and rules as `forebay_policy` has them |
+//! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
@@ -25,12 +28,18 @@ pub mod address;
 pub mod calibration;
 pub mod check;
 pub mod choice;
+pub mod class;
 pub mod draft;
+pub mod limit;
 pub mod listener;
+pub mod lower;
+pub mod optional;
+pub mod policy;
 pub mod print;
 pub mod problem;
 pub mod process;
 pub mod read;
+pub mod rule;
 pub mod rules;
 pub mod site;
 pub mod table;
@@ -42,13 +51,16 @@ pub use account::Account;
 pub use address::{Listen, Loopback};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat,
+    Access, Action, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over,
+    Per, Refuse, Switch, When,
 };
+pub use class::{Class, ClassName};
 pub use draft::Draft;
 pub use listener::Listener;
 pub use problem::{Problem, Wrong};
+pub use rule::{Rule, RuleName};
 pub use site::Site;
-pub use units::{Rate, Size};
+pub use units::{Percent, Rate, Size};
 pub use value::Count;
 
 use forebay_engine::pipeline::Fuse;
@@ -161,7 +173,7 @@ fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
     let mut draft = reader.draft();
     draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
     if reader.is_toml() {
-        let mut wrong = draft.problems(&|exact| reader.place(exact));
+        let mut wrong = draft.problems(Some(&*reader));
         wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
         wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     }
@@ -176,6 +188,12 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// What is served; at least one, and at most one without hosts.
     pub sites: Vec<Site>,
+    /// `[[class]]`, in the order of the file; empty means one class for everything
+    pub classes: Vec<Class>,
+    /// `[[rule]]`, in the order of the file
+    pub rules: Vec<Rule>,
+    /// `agent`
+    pub agent: Switch,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,

@@ -3,7 +3,7 @@
 
 use super::draft::Draft;
 use super::problem::Wrong;
-use super::read::Path as At;
+use super::read::{Path as At, Reader};
 use super::value::quote;
 use super::{Access, ControlSocket, Listen, LogFormat};
 use forebay_site::rules::SiteName;
@@ -19,14 +19,17 @@ type Place = Option<(usize, usize)>;
 type Find<'f> = &'f dyn Fn(&str) -> Place;
 
 impl Draft {
-    /// What is wrong between its settings, each with where it stands. Touches no file.
-    pub fn problems(&self, find: Find<'_>) -> Vec<(At, Wrong)> {
+    /// What is wrong between its settings, each with where it stands. `text` is what they were read
+    /// from, if from a text. Touches no file.
+    pub fn problems(&self, text: Option<&Reader<'_>>) -> Vec<(At, Wrong)> {
+        let find: Find<'_> = &|exact| text?.place(exact);
         let mut wrong = Vec::new();
         self.check_hosts(find, &mut wrong);
         self.check_addresses(find, &mut wrong);
         self.check_proxies(&mut wrong);
         self.check_roots(&mut wrong);
         self.check_logs(find, &mut wrong);
+        self.check_policy(text, &mut wrong);
         wrong
     }
 

@@ -114,6 +114,113 @@ impl Word for LogFormat {
         &[LogFormat::Common, LogFormat::Combined, LogFormat::Json];
 }
 
+/// Whether a part of the server is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// It is.
+    On,
+    /// It is not.
+    #[default]
+    Off,
+}
+
+impl Word for Switch {
+    const EXPECTED: &'static str = "\"on\" or \"off\"";
+    const WORDS: &'static [&'static str] = &["on", "off"];
+    const MEANINGS: &'static [Switch] = &[Switch::On, Switch::Off];
+}
+
+/// When a rule holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// At all times.
+    #[default]
+    Always,
+    /// While there is overload.
+    Overload,
+}
+
+impl Word for When {
+    const EXPECTED: &'static str = "\"always\" or \"overload\"";
+    const WORDS: &'static [&'static str] = &["always", "overload"];
+    const MEANINGS: &'static [When] = &[When::Always, When::Overload];
+}
+
+/// Who shares a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    /// All whom the rule is about.
+    #[default]
+    Rule,
+    /// Nobody: each client has one of its own.
+    Client,
+}
+
+impl Word for Per {
+    const EXPECTED: &'static str = "\"rule\" or \"client\"";
+    const WORDS: &'static [&'static str] = &["rule", "client"];
+    const MEANINGS: &'static [Per] = &[Per::Rule, Per::Client];
+}
+
+/// How something over a limit is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Refuse {
+    /// With an answer.
+    #[default]
+    Reject,
+    /// By a reset of the connection.
+    Reset,
+    /// Without a word where that is possible.
+    Drop,
+}
+
+impl Word for Refuse {
+    const EXPECTED: &'static str = "\"reject\", \"reset\" or \"drop\"";
+    const WORDS: &'static [&'static str] = &["reject", "reset", "drop"];
+    const MEANINGS: &'static [Refuse] = &[Refuse::Reject, Refuse::Reset, Refuse::Drop];
+}
+
+/// What becomes of requests over a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// They are answered with an error.
+    #[default]
+    Reject,
+    /// Their connection is reset.
+    Reset,
+    /// Their connection ends without a word where that is possible.
+    Drop,
+    /// They wait.
+    Queue,
+}
+
+impl Word for Over {
+    const EXPECTED: &'static str = "\"reject\", \"reset\", \"drop\" or \"queue\"";
+    const WORDS: &'static [&'static str] = &["reject", "reset", "drop", "queue"];
+    const MEANINGS: &'static [Over] = &[Over::Reject, Over::Reset, Over::Drop, Over::Queue];
+}
+
+/// What a rule does at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing; no later rule does either.
+    #[default]
+    Allow,
+    /// Answers with an error.
+    Reject,
+    /// Resets the connection.
+    Reset,
+    /// Ends the connection without a word where that is possible.
+    Drop,
+}
+
+impl Word for Action {
+    const EXPECTED: &'static str = "\"allow\", \"reject\", \"reset\" or \"drop\"";
+    const WORDS: &'static [&'static str] = &["allow", "reject", "reset", "drop"];
+    const MEANINGS: &'static [Action] =
+        &[Action::Allow, Action::Reject, Action::Reset, Action::Drop];
+}
+
 impl<W: Word> Value for W {
     fn form(&self) -> Form {
         Form::Text

@@ -6,7 +6,10 @@ use super::problem::{Wrong, nearest};
 use super::read::Path;
 use super::table::{Row, Section, Setting, rows};
 use super::value::Written;
-use super::{Config, Listen, Listener, Site};
+use super::{Class, Config, Listen, Listener, Rule, Site};
+
+/// The lists of sections at the top level that are not a site's.
+pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
 
 /// What a file or a command line says.
 #[derive(Clone, Debug)]
@@ -22,6 +25,10 @@ pub struct Draft {
     pub listeners: Vec<Listener>,
     /// The `[[site]]`s.
     pub sites: Vec<Site>,
+    /// The `[[class]]`es.
+    pub classes: Vec<Class>,
+    /// The `[[rule]]`s.
+    pub rules: Vec<Rule>,
 }
 
 impl Default for Draft {
@@ -39,6 +46,8 @@ impl Draft {
             site: Site::preset(),
             listeners: Vec::new(),
             sites: Vec::new(),
+            classes: Vec::new(),
+            rules: Vec::new(),
         }
     }
 
@@ -79,12 +88,12 @@ impl Draft {
     /// The configuration it comes to, if nothing is wrong with it ([`Draft::problems`]).
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();
-        let Draft { process, site, sites, .. } = self;
+        let Draft { process, site, sites, classes, rules, .. } = self;
         let log = match &sites[..] {
             [only] => only.log.clone(),
             _ => site.log.clone(),
         };
-        let mut config = Config { listeners, log, ..process };
+        let mut config = Config { listeners, classes, rules, log, ..process };
         if sites.is_empty() {
             config.sites.push(site);
         } else {
@@ -94,7 +103,10 @@ impl Draft {
     }
 }
 
-fn numbered<'s, T>(name: &str, sections: &'s [T]) -> impl Iterator<Item = (Path, &'s T)> {
+pub(super) fn numbered<'s, T>(
+    name: &str,
+    sections: &'s [T],
+) -> impl Iterator<Item = (Path, &'s T)> {
     let path = Path::default().child(name);
     sections.iter().enumerate().map(move |(index, section)| (path.item(index), section))
 }
@@ -112,6 +124,8 @@ fn vocabulary() -> Vec<String> {
     add(&mut keys, "", &site);
     add(&mut keys, "listener", &listener);
     add(&mut keys, "site", &site);
+    add(&mut keys, "class", &rows::<Class>());
+    add(&mut keys, "rule", &rows::<Rule>());
     let mut blank = Site::blank();
     for list in Site::LISTS {
         let rows = (list.at)(&mut blank).rows();
@@ -129,6 +143,7 @@ pub(super) fn home(name: &str) -> Option<String> {
     }
     let is_section = |row: &Row| row.subsection() == name;
     match name {
+        "class" | "rule" => Some(format!("a list of sections of its own, [[{name}]]")),
         _ if rows::<Config>().iter().any(is_section) => {
             Some(format!("a section of its own, [{name}]"))
         }
@@ -143,6 +158,10 @@ pub(super) fn home(name: &str) -> Option<String> {
 /// else one elsewhere.
 pub(super) fn similar(section: &str, name: &str) -> Option<String> {
     let keys = vocabulary();
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    if let Some(same) = keys.iter().find(|key| key.contains('.') && last(key) == name) {
+        return Some(same.clone());
+    }
     // what begins below the section: names of settings and of sections within it
     let here = keys.iter().filter_map(|key| {
         let rest = match section {
@@ -154,8 +173,7 @@ pub(super) fn similar(section: &str, name: &str) -> Option<String> {
     if let Some(near) = nearest(name, here) {
         return Some(near.to_owned());
     }
-    let last = |key: &'_ String| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let names: Vec<String> = keys.iter().map(last).collect();
+    let names: Vec<String> = keys.iter().map(|key| last(key)).collect();
     let near = nearest(name, names.iter().map(String::as_str))?;
     keys.iter().find(|key| key.rsplit('.').next() == Some(near)).cloned()
 }

@@ -32,6 +32,8 @@ impl Config {
         if site.is_none() {
             printer.top_log(config.log);
         }
+        config.classes.into_iter().for_each(|class| printer.item("class", class));
+        config.rules.into_iter().for_each(|rule| printer.item("rule", rule));
         for listener in listeners {
             printer.item("listener", listener);
         }
@@ -89,12 +91,20 @@ impl Printer {
         let mut last = "";
         for setting in T::SETTINGS {
             let subsection = setting.subsection();
-            if subsection != last {
-                last = subsection;
-                let prefix = self.prefix.clone();
-                self.line(&format!("[{prefix}{subsection}]"));
-                self.settings(section, subsection);
+            if subsection == last {
+                continue;
             }
+            last = subsection;
+            let of_it = || T::SETTINGS.iter().filter(|setting| setting.subsection() == subsection);
+            // one that says nothing is an example too
+            let is_set = of_it().any(|setting| (setting.at)(section).is_set());
+            let header = format!("[{}{subsection}]", self.prefix);
+            if is_set {
+                self.line(&header);
+            } else if !self.terse {
+                self.line(&format!("# {header}"));
+            }
+            self.settings(section, subsection);
         }
     }
 

@@ -96,6 +96,37 @@ pub enum Wrong {
         /// The other one.
         other: &'static str,
     },
+    /// Two settings exclude one another, for a reason.
+    Beside {
+        /// The other one.
+        other: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A setting that means nothing as things are.
+    Idle {
+        /// What it would need beside it.
+        needs: &'static str,
+    },
+    /// There is no such class.
+    NoClass {
+        /// What is there.
+        found: String,
+        /// The classes there are.
+        known: Vec<String>,
+    },
+    /// The shares of the classes are more than all there is.
+    Shares {
+        /// Their sum so far.
+        sum: String,
+    },
+    /// Too many sections of a list.
+    TooMany {
+        /// How many.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
     /// Something belongs to one only, and another has it.
     Taken {
         /// What it is.
@@ -205,6 +236,24 @@ impl fmt::Display for Wrong {
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
             Wrong::Both { other } => {
                 write!(f, "cannot stand beside {other}, one of them is enough")
+            }
+            Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
+            Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
+            Wrong::NoClass { found, known } => {
+                write!(f, "there is no class {found:?}")?;
+                let near = nearest(found, known.iter().map(String::as_str));
+                let quoted: Vec<_> = known.iter().map(|name| format!("{name:?}")).collect();
+                match near {
+                    Some(_) => did_you_mean(f, near),
+                    None if known.is_empty() => Ok(()),
+                    None => write!(f, ", only {}", quoted.join(", ")),
+                }
+            }
+            Wrong::Shares { sum } => {
+                write!(f, "the shares up to this one are {sum}, more than 100%")
+            }
+            Wrong::TooMany { found, limit } => {
+                write!(f, "there are {found}, at most {limit} are allowed")
             }
             Wrong::Taken { found, by, place } => {
                 write!(f, "{found} is taken by {by}")?;

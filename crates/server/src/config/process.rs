@@ -2,7 +2,8 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Log, Pipeline, Sandbox, Timeouts,
+    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Log, Pipeline, Sandbox, Switch,
+    Timeouts,
 };
 
 impl Section for Config {
@@ -12,6 +13,9 @@ impl Section for Config {
         Config {
             listeners: Vec::new(),
             sites: Vec::new(),
+            classes: Vec::new(),
+            rules: Vec::new(),
+            agent: Switch::default(),
             log: Log::default(),
             server_header: false,
             sample: 0,
@@ -56,6 +60,15 @@ const SETTINGS: &[Setting<Config>] = &[
                   addresses, networks, and \"unix\" for those that connect to a Unix socket.",
         example: "[\"10.0.0.0/8\", \"::1\", \"unix\"]",
         at: |c| &mut c.trusted_proxies,
+    },
+    Setting {
+        key: "agent",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether the server limits by itself how many requests of each class it takes, so \
+                  that none of them waits longer than the delay of its class.",
+        example: "\"on\"",
+        at: |c| &mut c.agent,
     },
     Setting {
         key: "user",

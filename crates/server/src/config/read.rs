@@ -3,11 +3,11 @@
 //! The reader walks the text once and asks the tables of the sections what may be there. It
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
-use super::Site;
 use super::draft::{self, Draft};
 use super::problem::{Problem, Wrong};
 use super::table::{Items, Preset, Section, Setting, in_range};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
+use super::{Class, Rule, Site};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use toml_edit::{Document, Item, Key, Table, TableLike, Value as Toml};
@@ -53,7 +53,8 @@ pub struct Reader<'t> {
     line_ends: Vec<usize>,
     file: &'t str,
     places: Places,
-    /// What unknown keys were probably meant to be, by [`Path::exact`].
+    /// What is meant though it cannot be read: what unknown keys probably are, and sections that are
+    /// none. By [`Path::exact`].
     meant: HashSet<String>,
     problems: Vec<Problem>,
     is_toml: bool,
@@ -121,6 +122,11 @@ impl<'t> Reader<'t> {
         self.span(exact).map(|span| self.position(span.start))
     }
 
+    /// Whether something stands at `path` itself, be it wrong.
+    pub fn says(&self, path: &Path) -> bool {
+        self.places.contains_key(&path.exact)
+    }
+
     /// Whether the text says something about a setting, be it wrong or misspelt; or about what makes
     /// it unnecessary.
     pub fn has(&self, path: &Path) -> bool {
@@ -182,7 +188,7 @@ impl<'t> Reader<'t> {
         let root = Path::default();
         for (name, item) in table.iter() {
             let Some(key) = table.key(name) else { continue };
-            let known = (matches!(name, "listener" | "site") && self.remember(&root, key, item))
+            let known = (draft::SECTIONS.contains(&name) && self.remember(&root, key, item))
                 || self.entry(&mut draft.process, "", &root, key, item)
                 || self.entry(&mut draft.listener, "", &root, key, item)
                 || self.entry(&mut draft.site, "", &root, key, item);
@@ -190,20 +196,27 @@ impl<'t> Reader<'t> {
                 self.unknown(&root, key, item);
             }
         }
-        if let Some((key, item)) = table.get_key_value("listener") {
-            self.sections(&root.child("listener"), key, item, |reader, path, table| {
-                let mut listener = draft.listener.heir();
-                reader.fill(&mut listener, path, table);
-                draft.listeners.push(listener);
-            });
-        }
-        if let Some((key, item)) = table.get_key_value("site") {
-            self.sections(&root.child("site"), key, item, |reader, path, table| {
-                let mut site = draft.site.heir();
-                reader.fill(&mut site, path, table);
-                draft.sites.push(site);
-            });
-        }
+        self.each(table, "listener", || draft.listener.heir(), &mut draft.listeners);
+        self.each(table, "site", || draft.site.heir(), &mut draft.sites);
+        self.each(table, "class", Class::preset, &mut draft.classes);
+        self.each(table, "rule", Rule::preset, &mut draft.rules);
+    }
+
+    /// Reads the sections of a list of the top level, whatever is wrong with them, so that each keeps
+    /// its place in the list.
+    fn each<T: Section>(
+        &mut self,
+        table: &Table,
+        name: &str,
+        begin: impl Fn() -> T,
+        into: &mut Vec<T>,
+    ) {
+        let Some((key, item)) = table.get_key_value(name) else { return };
+        self.sections(&Path::default().child(name), key, item, |reader, path, table| {
+            let mut section = begin();
+            reader.fill(&mut section, path, table);
+            into.push(section);
+        });
     }
 
     fn remember(&mut self, parent: &Path, key: &Key, item: &Item) -> bool {
@@ -252,6 +265,12 @@ impl<'t> Reader<'t> {
         let before = self.problems.len();
         let mut section = T::preset();
         self.fill(&mut section, path, table);
+        (self.problems.len() == before).then_some(section)
+    }
+
+    /// Reads all keys of a table into a section, and notes those that must be there.
+    fn fill<T: Section>(&mut self, section: &mut T, path: &Path, table: &dyn TableLike) {
+        self.table(section, "", path, table);
         for setting in T::SETTINGS {
             let at = path.child(setting.key);
             if setting.preset == Preset::Required && !self.has(&at) {
@@ -259,12 +278,6 @@ impl<'t> Reader<'t> {
                 self.note_at(&at, Wrong::Missing { example });
             }
         }
-        (self.problems.len() == before).then_some(section)
-    }
-
-    /// Reads all keys of a table into a section.
-    fn fill<T: Section>(&mut self, section: &mut T, path: &Path, table: &dyn TableLike) {
-        self.table(section, "", path, table);
     }
 
     fn table<T: Section>(
@@ -310,6 +323,7 @@ impl<'t> Reader<'t> {
             self.places.insert(path.exact.clone(), at);
             self.table(section, &name, &path, inner);
         } else {
+            self.meant.insert(path.exact.clone());
             let found = describe(item);
             let expected = "a section with settings of its own";
             self.note(&path.shown, at, Wrong::Form { expected, found, near: None });
@@ -345,8 +359,12 @@ impl<'t> Reader<'t> {
             value.set(text)
         };
         let result = match (form, item.as_value()) {
-            (Form::List, Some(Toml::Array(items))) => {
+            (Form::List | Form::TextOrList, Some(Toml::Array(items))) => {
                 return self.list(value, items, path, span);
+            }
+            (Form::TextOrList, Some(Toml::String(text))) => {
+                value.clear();
+                set(value, text.value())
             }
             (Form::Text | Form::NumberOrAuto, Some(Toml::String(text))) => set(value, text.value()),
             (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {

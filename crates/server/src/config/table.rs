@@ -239,7 +239,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Draft, Listener, Site, parse};
+    use crate::config::{Class, Draft, Listener, Rule, Site, parse};
     use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
 
     /// Calls a generic function for every kind of section; lists of a site with their names.
@@ -248,6 +248,8 @@ mod tests {
             $check::<crate::config::Config>("");
             $check::<Listener>("");
             $check::<Site>("");
+            $check::<Class>("class");
+            $check::<Rule>("rule");
             $check::<<Redirect as Item>::Section>("redirect");
             $check::<<Rewrite as Item>::Section>("rewrite");
             $check::<<HeaderRule as Item>::Section>("header");
@@ -324,8 +326,10 @@ mod tests {
                 };
                 let problems = parse(&text, "/etc/forebay.toml").err().unwrap_or_default();
                 let of_the_row = |key: &str| key.ends_with(row.key);
-                // a listener for proxies needs some, which is another setting's example
-                let is_alone = |wrong: &Wrong| !matches!(wrong, Wrong::NoProxy);
+                // some need what is another setting's example
+                let is_alone = |wrong: &Wrong| {
+                    !matches!(wrong, Wrong::NoProxy | Wrong::NoClass { .. } | Wrong::Idle { .. })
+                };
                 let wrong = problems.iter().find(|problem| {
                     of_the_row(&problem.key)
                         && problem.place != Some((1, 1))

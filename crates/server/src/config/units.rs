@@ -1,5 +1,5 @@
-//! Durations, sizes and rates as people write them: a whole number and a unit, `15ms`, `64KiB`,
-//! `1KiB/s`. What is printed is read back to the same value.
+//! Durations, sizes, rates and shares as people write them: a number and a unit, `15ms`, `64KiB`,
+//! `1KiB/s`, `2.5%`. What is printed is read back to the same value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,6 +24,51 @@ pub struct Size(pub u64);
 /// Bytes per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
+
+/// A part of a whole, in hundredths of a percent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Percent(pub u64);
+
+impl Percent {
+    /// All of it.
+    pub const WHOLE: Percent = Percent(10_000);
+
+    /// As a fraction: 1 is all of it.
+    pub fn fraction(self) -> f64 {
+        self.0 as f64 / Percent::WHOLE.0 as f64
+    }
+}
+
+impl FromStr for Percent {
+    type Err = NotAQuantity;
+    /// Two digits behind the point at most.
+    fn from_str(text: &str) -> Result<Percent, NotAQuantity> {
+        let number = text.strip_suffix('%').ok_or(NotAQuantity)?;
+        let (whole, part) = match number.split_once('.') {
+            Some((whole, part)) if matches!(part.len(), 1 | 2) => (whole, part),
+            Some(_) => return Err(NotAQuantity),
+            None => (number, ""),
+        };
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_number(whole) || !is_number(part) {
+            return Err(NotAQuantity);
+        }
+        let whole: u64 = whole.parse().map_err(|_| NotAQuantity)?;
+        let part: u64 = format!("{part:0<2}").parse().map_err(|_| NotAQuantity)?;
+        let sum = whole.checked_mul(100).and_then(|whole| whole.checked_add(part));
+        sum.map(Percent).ok_or(NotAQuantity)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (whole, 0) => write!(f, "{whole}%"),
+            (whole, part) if part % 10 == 0 => write!(f, "{whole}.{}%", part / 10),
+            (whole, part) => write!(f, "{whole}.{part:02}%"),
+        }
+    }
+}
 
 impl FromStr for Size {
     type Err = NotAQuantity;
@@ -100,6 +145,9 @@ mod tests {
         assert_eq!("65536B".parse::<Size>().unwrap().to_string(), "64KiB");
         assert_eq!("1KiB/s".parse::<Rate>(), Ok(Rate(1024)));
         assert_eq!(Rate(1536).to_string(), "1536B/s");
+        assert_eq!("2.5%".parse(), Ok(Percent(250)));
+        assert_eq!("2.05%".parse::<Percent>().unwrap().to_string(), "2.05%");
+        assert_eq!("100%".parse::<Percent>().unwrap().fraction(), 1.0);
     }
 
     #[test]
@@ -113,6 +161,9 @@ mod tests {
             assert_eq!(text.parse::<Size>(), Err(NotAQuantity), "{text}");
         }
         assert_eq!("1KiB".parse::<Rate>(), Err(NotAQuantity));
+        for text in ["", "%", "20", "0.2", ".5%", "1.%", "1.234%", "-1%", "+1%", "1e2%", "1 %"] {
+            assert_eq!(text.parse::<Percent>(), Err(NotAQuantity), "{text}");
+        }
     }
 
     proptest! {
@@ -120,6 +171,7 @@ mod tests {
         fn what_is_printed_is_read_back(number: u64) {
             prop_assert_eq!(Size(number).to_string().parse(), Ok(Size(number)));
             prop_assert_eq!(Rate(number).to_string().parse(), Ok(Rate(number)));
+            prop_assert_eq!(Percent(number).to_string().parse(), Ok(Percent(number)));
             let mut text = String::new();
             show_duration(Duration::from_millis(number), &mut text).unwrap();
             prop_assert_eq!(milliseconds(&text), Ok(number));

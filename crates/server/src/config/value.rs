@@ -4,7 +4,7 @@
 //! line and a string in a file go the same way. The TOML type is checked before.
 
 use super::problem::Wrong;
-use super::units::{self, Rate, Size};
+use super::units::{self, Percent, Rate, Size};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -146,6 +146,8 @@ pub enum Form {
     Switch,
     /// An array of strings.
     List,
+    /// A string, or an array of strings.
+    TextOrList,
     /// A table with strings as values.
     Table,
 }
@@ -312,6 +314,29 @@ impl Value for Rate {
     }
 }
 
+impl Value for Percent {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "a share such as \"20%\" or \"2.5%\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        *self = text.parse().map_err(|_| wrong(self, text))?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        quote(&self.to_string())
+    }
+    fn amount(&self, text: &str) -> Option<u64> {
+        text.parse::<Percent>().ok().map(|percent| percent.0)
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        let percent = format!("{}%", text.trim_end_matches(['%', ' ']));
+        percent.parse::<Percent>().is_ok().then_some(percent)
+    }
+}
+
 /// Paths of files and directories.
 impl Written for PathBuf {
     const EXPECTED: &'static str = "a path such as \"/srv/www\"";
@@ -351,7 +376,9 @@ pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
     let near = value.guess(text)?;
     match value.form() {
         Form::Switch | Form::Number => Some(near),
-        Form::Text | Form::List | Form::NumberOrAuto | Form::Table => Some(quote(&near)),
+        Form::Text | Form::List | Form::TextOrList | Form::NumberOrAuto | Form::Table => {
+            Some(quote(&near))
+        }
     }
 }
 

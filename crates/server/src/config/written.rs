@@ -1,9 +1,13 @@
-//! The types of a site as settings: each is read by `forebay_site`, which says what is wrong with a
-//! text.
+//! The types of a site and of a rule as settings: each is read by `forebay_site` or `forebay_policy`,
+//! which says what is wrong with a text.
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
 use forebay_http::coding::Coding;
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::field::Field;
+use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::rate::Rate;
 use forebay_site::rules::{
     Candidate, ErrorPage, FieldName, FieldValue, Host, MediaPattern, Network, Pattern, Realm,
     Redirect, SiteName, Template, TryFiles, User,
@@ -40,6 +44,21 @@ written!(Template, "a text such as \"https://$host/new/$1\"");
 written!(MediaPattern, "a media type such as \"text/css\" or \"image/*\"");
 written!(FieldName, "the name of a field such as \"Server\"");
 written!(Realm, "a text in ASCII without quotes such as \"private\"");
+
+written!(
+    Endpoint,
+    "an address such as \"192.0.2.7\", a network such as \"10.0.0.0/8\", with a port or ports such \
+     as \"[2001:db8::]/32:80\" or \"*:1024-2047\""
+);
+written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
+written!(Method, "a method such as \"GET\"");
+written!(PathPattern, "a path such as \"/exact\", \"/dir/*\" or \"*.php\"");
+written!(FileType, "the ending of a file's name such as \"php\"");
+written!(
+    Field,
+    "a name such as \"X-Beta\" or a name and a value such as \"tier=gold\" or \"tier=go*\""
+);
+written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\"");
 
 impl Written for SiteName {
     const EXPECTED: &'static str = "a name of lower-case letters, digits, \".\", \"-\" and \"_\"";

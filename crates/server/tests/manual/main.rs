@@ -13,7 +13,7 @@ mod roff;
 mod sample;
 
 use forebay_server::config::table::{Item, List, Row, Section, rows};
-use forebay_server::config::{Config, Listener, Site, parse};
+use forebay_server::config::{Class, Config, Listener, Rule, Site, parse};
 use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -76,6 +76,22 @@ fn chapters() -> Vec<Chapter> {
             rows: rows_of(list),
         });
     }
+    chapters.push(Chapter {
+        header: "[[class]]".to_owned(),
+        title: "Classes",
+        text: "Who is served before whom. Without any `[[class]]` there is one, called \"default\".",
+        rows: rows::<Class>(),
+    });
+    chapters.push(Chapter {
+        header: "[[rule]]".to_owned(),
+        title: "Rules",
+        text: "What becomes of which connections and requests. The values of one condition are \
+               alternatives, and all conditions must hold; each is one text or a list. For each of \
+               class, action, connections, requests and in_flight the first rule that fits and says \
+               something decides. Keys with a dot can be written as a table: \
+               `requests = { rate = \"60/s\", burst = 10 }`.",
+        rows: rows::<Rule>(),
+    });
     let process = rows::<Config>();
     chapters.push(Chapter {
         header: String::new(),

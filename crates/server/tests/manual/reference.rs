@@ -64,7 +64,8 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     for chapter in chapters {
         let link = |row: &Row| {
             let heading = heading(chapter, row);
-            format!("[`{}`](#{})", row.name(), slug(&heading))
+            let name = if chapter.header.starts_with("[[") { row.key } else { row.name() };
+            format!("[`{name}`](#{})", slug(&heading))
         };
         let links: Vec<_> = chapter.rows.iter().map(link).collect();
         let _ = writeln!(page, "- {}: {}", chapter.title, links.join(", "));
@@ -76,7 +77,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
         };
         let _ = write!(page, "\n## {}{header}\n\n{}\n", chapter.title, chapter.text);
         for row in &chapter.rows {
-            let _ = write!(page, "\n### {}\n\n{}", heading(chapter, row), entry(row));
+            let _ = write!(page, "\n### {}\n\n{}", heading(chapter, row), entry(chapter, row));
         }
     }
     page
@@ -84,17 +85,21 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
 
 /// A key with the section it stands in, so that each heading is there once.
 fn heading(chapter: &Chapter, row: &Row) -> String {
-    let section = chapter.header.trim_matches(['[', ']']);
-    match section {
-        "" | "listener" | "site" => row.key.to_owned(),
-        _ => format!("{section}.{}", row.name()),
+    match chapter.header.as_str() {
+        "[[listener]]" | "[[site]]" => row.key.to_owned(),
+        list if list.starts_with("[[") => format!("{}.{}", list.trim_matches(['[', ']']), row.key),
+        _ => row.key.to_owned(),
     }
 }
 
-fn entry(row: &Row) -> String {
+fn entry(chapter: &Chapter, row: &Row) -> String {
     let mut entry = format!("{}\n\n", code(row.meaning));
     let range = row.range.map_or(String::new(), |(least, most)| format!(", `{least}` to `{most}`"));
-    let list = if row.form == Form::List { "a list; each item is " } else { "" };
+    let list = match row.form {
+        Form::List => "a list; each item is ",
+        Form::TextOrList => "one of these, or a list of them: ",
+        _ => "",
+    };
     let value = match row.choices {
         [] => code(row.expected),
         words => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(" or "),
@@ -111,7 +116,8 @@ fn entry(row: &Row) -> String {
             let _ = writeln!(entry, "- Default: {default}");
         }
     }
-    let _ = writeln!(entry, "- Example: `{}`", row.line());
+    let name = if chapter.header.starts_with("[[") { row.key } else { row.name() };
+    let _ = writeln!(entry, "- Example: `{name} = {}`", row.example);
     entry
 }
 

@@ -43,6 +43,21 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
         let _ = write!(page, "\n{}#{header}\n", comment(chapter.text));
         chapter.rows.iter().for_each(|row| page.push_str(&setting(row)));
     }
+    for chapter in chapters.iter().filter(|c| matches!(c.header.as_str(), "[[class]]" | "[[rule]]"))
+    {
+        let of_connections = |row: &&Row| row.subsection() == "connections";
+        let text = comment(&chapter.text.replace('`', ""));
+        let _ = write!(page, "\n{text}#{}\n", chapter.header);
+        let rows = || chapter.rows.iter();
+        rows()
+            .filter(|row| !of_connections(row))
+            .for_each(|row| page.push_str(&named(row.key, row)));
+        if rows().any(|row| of_connections(&row)) {
+            // these cannot stand beside conditions about requests
+            let _ = write!(page, "\n#{}\n", chapter.header);
+            rows().filter(of_connections).for_each(|row| page.push_str(&named(row.key, row)));
+        }
+    }
     let _ = write!(page, "\n{SEVERAL}\n{}", several());
     page
 }
@@ -72,14 +87,20 @@ fn several() -> &'static str {
      #engine = \"threads\"\n"
 }
 
+/// A setting below the header of its subsection.
 fn setting(row: &Row) -> String {
+    named(row.name(), row)
+}
+
+/// A setting that is called `name` where it stands.
+fn named(name: &str, row: &Row) -> String {
     // the sample can be run as it is
     if row.key == "root" {
         return format!("\n{}root = \"site\"\n", row.comment());
     }
     let line = match (&row.preset_toml, row.preset) {
-        (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{} = {toml}", row.name()),
-        _ => row.line(),
+        (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{name} = {toml}"),
+        _ => format!("{name} = {}", row.example),
     };
     format!("\n{}#{line}\n", row.comment())
 }
@@ -105,7 +126,8 @@ pub(crate) fn uncommented(part: &str) -> String {
     let setting = |line: &str| {
         let setting = line.strip_prefix('#')?;
         let is_setting = !setting.is_empty() && !setting.starts_with([' ', '#']);
-        (is_setting && !setting.starts_with("regex")).then(|| setting.to_owned())
+        (is_setting && !setting.starts_with("regex") && !setting.starts_with("requests.status"))
+            .then(|| setting.to_owned())
     };
     part.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }

@@ -1,0 +1,127 @@
+//! The settings of a class: who is served before whom, and how long may be waited.
+
+use super::Percent;
+use super::optional::Optional;
+use super::problem::Wrong;
+use super::table::{Preset, Section, Setting};
+use super::value::Written;
+use std::fmt;
+use std::time::Duration;
+
+/// The most classes there can be.
+pub const MOST_CLASSES: usize = 16;
+
+/// The class there is if none is configured.
+pub const ONLY_CLASS: &str = "default";
+
+/// A class of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// `name`
+    pub name: Option<ClassName>,
+    /// `priority`; 0 is first
+    pub priority: Optional<u64>,
+    /// `share` of worker time
+    pub share: Percent,
+    /// `delay`
+    pub delay: Duration,
+    /// `default`
+    pub default: bool,
+}
+
+/// The name of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassName(String);
+
+impl ClassName {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Written for ClassName {
+    const EXPECTED: &'static str = "a name of up to 64 lower-case letters, digits, \"-\" and \"_\"";
+    fn read(text: &str) -> Result<ClassName, Wrong> {
+        if is_name(text) { Ok(ClassName(text.to_owned())) } else { Err(ClassName::misread(text)) }
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+    fn guess(text: &str) -> Option<String> {
+        let guess = text.trim().to_lowercase().replace([' ', '.', '/'], "-");
+        is_name(&guess).then_some(guess)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(is_letter)
+}
+
+impl Section for Class {
+    const SETTINGS: &'static [Setting<Class>] = SETTINGS;
+
+    fn blank() -> Class {
+        Class {
+            name: None,
+            priority: Optional::default(),
+            share: Percent::default(),
+            delay: Duration::ZERO,
+            default: false,
+        }
+    }
+}
+
+const SETTINGS: &[Setting<Class>] = &[
+    Setting {
+        key: "name",
+        preset: Preset::Required,
+        range: None,
+        meaning: "The name of the class in rules, metrics and messages.",
+        example: "\"gold\"",
+        at: |c| &mut c.name,
+    },
+    Setting {
+        key: "priority",
+        preset: Preset::Required,
+        range: Some(("0", "255")),
+        meaning: "Its place in the order: 0 is served first. No two classes have the same.",
+        example: "0",
+        at: |c| &mut c.priority,
+    },
+    Setting {
+        key: "share",
+        preset: Preset::Value("0%"),
+        range: Some(("0%", "100%")),
+        meaning: "The part of worker time that the class gets even while classes before it want all. \
+                  With 0% it waits for as long as they have work. All shares together are 100% at \
+                  most.",
+        example: "\"20%\"",
+        at: |c| &mut c.share,
+    },
+    Setting {
+        key: "delay",
+        preset: Preset::Value("50ms"),
+        range: Some(("1ms", "1m")),
+        meaning: "How long requests of the class are to wait at most before they are worked on. The \
+                  agent refuses the load above that.",
+        example: "\"20ms\"",
+        at: |c| &mut c.delay,
+    },
+    Setting {
+        key: "default",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether it is the class of what no rule gives a class to. Otherwise that is the \
+                  last in the order.",
+        example: "true",
+        at: |c| &mut c.default,
+    },
+];

@@ -1,0 +1,91 @@
+//! The limits of a rule, as they are written.
+
+use super::optional::Optional;
+use super::problem::Wrong;
+use super::value::{Form, Value};
+use super::{Over, Per, Refuse};
+use forebay_policy::rate::Rate;
+use std::time::Duration;
+
+/// How many connections may come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnectionLimit {
+    /// `connections.rate`; without it there is no limit
+    pub rate: Option<Rate>,
+    /// `connections.burst`
+    pub burst: Optional<u64>,
+    /// `connections.per`
+    pub per: Optional<Per>,
+    /// `connections.over`
+    pub over: Optional<Refuse>,
+    /// `connections.status`
+    pub status: Optional<ErrorStatus>,
+    /// `connections.ignore`
+    pub ignore: Optional<Duration>,
+}
+
+/// How many requests may come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestLimit {
+    /// `requests.rate`; without it there is no limit
+    pub rate: Option<Rate>,
+    /// `requests.burst`
+    pub burst: Optional<u64>,
+    /// `requests.per`
+    pub per: Optional<Per>,
+    /// `requests.over`
+    pub over: Optional<Over>,
+    /// `requests.status`
+    pub status: Optional<ErrorStatus>,
+    /// `requests.deadline`
+    pub deadline: Optional<Duration>,
+    /// `requests.most`
+    pub most: Optional<u64>,
+    /// `requests.ignore`
+    pub ignore: Optional<Duration>,
+}
+
+/// How many requests may be under way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InFlight {
+    /// `in_flight.most`; without it there is no limit
+    pub most: Optional<u64>,
+    /// `in_flight.per`
+    pub per: Optional<Per>,
+    /// `in_flight.over`
+    pub over: Optional<Refuse>,
+    /// `in_flight.status`
+    pub status: Optional<ErrorStatus>,
+}
+
+/// The status that a request is refused with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorStatus(pub u16);
+
+impl Value for ErrorStatus {
+    fn form(&self) -> Form {
+        Form::Number
+    }
+    fn expected(&self) -> &'static str {
+        "a status of an error such as 403, 429 or 503"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let is_error = |status: &u16| match status {
+            // these promise a field that no rule has
+            401 | 407 | 426 => false,
+            400..600 => forebay_http::status::reason(*status) != "Unknown",
+            _ => false,
+        };
+        let status = text.parse().ok().filter(is_error);
+        let wrong = || Wrong::Form {
+            expected: self.expected(),
+            found: format!("the number {text}"),
+            near: None,
+        };
+        self.0 = status.ok_or_else(wrong)?;
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}

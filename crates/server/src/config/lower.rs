@@ -1,0 +1,141 @@
+//! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
+
+use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
+use super::{Action, Class, Over, Per, Refuse, Rule, When};
+use forebay_policy::{class, rule};
+use std::time::Duration;
+
+/// How long a request waits at most, and how many do, unless configured.
+const DEADLINE: Duration = Duration::from_secs(1);
+const MOST_QUEUED: u64 = 100;
+
+/// The status of `action = "reject"` unless configured.
+const REJECTED: u16 = 403;
+
+impl Class {
+    /// What the policy is told of it.
+    pub fn to_policy(&self) -> class::Class {
+        class::Class {
+            name: self.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+            priority: as_u8(self.priority.0.unwrap_or_default()),
+            share: self.share.fraction(),
+            delay_ms: milliseconds(self.delay),
+            default: self.default,
+        }
+    }
+}
+
+impl Rule {
+    /// What the policy is told of it, as the one at `index`.
+    pub fn to_policy(&self, index: usize) -> rule::Rule {
+        rule::Rule {
+            name: self.name(index),
+            when: match self.when {
+                When::Always => rule::When::Always,
+                When::Overload => rule::When::Overload,
+            },
+            stop: self.stop,
+            conditions: rule::Conditions {
+                client: self.client.0.clone(),
+                local: self.local.0.clone(),
+                site: self.site.0.clone(),
+                method: self.method.0.clone(),
+                path: self.path.0.clone(),
+                file_type: self.file_type.0.clone(),
+                header: self.header.0.clone(),
+                cookie: self.cookie.0.clone(),
+            },
+            class: self.class.as_ref().map(ToString::to_string),
+            connections: self.connections.to_policy(),
+            requests: self.requests.to_policy(),
+            in_flight: self.in_flight.to_policy(),
+            action: self.action.0.map(|action| match action {
+                Action::Allow => rule::Action::Allow,
+                Action::Reject => rule::Action::Reject(self.status.0.map_or(REJECTED, |s| s.0)),
+                Action::Reset => rule::Action::Reset,
+                Action::Drop => rule::Action::Drop,
+            }),
+        }
+    }
+}
+
+impl ConnectionLimit {
+    /// What becomes of connections over the limit. A reset costs the least.
+    pub(super) fn over(&self) -> Refuse {
+        self.over.0.unwrap_or(Refuse::Reset)
+    }
+
+    fn to_policy(&self) -> Option<rule::Limit> {
+        Some(rule::Limit {
+            rate: self.rate?,
+            burst: as_u32(self.burst.0.unwrap_or(1)),
+            per: per(self.per.0),
+            over: refuse(self.over(), self.status.0),
+            ignore_ms: self.ignore.0.map(milliseconds),
+        })
+    }
+}
+
+impl RequestLimit {
+    fn to_policy(&self) -> Option<rule::Limit> {
+        let refuse = |how| refuse(how, self.status.0);
+        let over = match self.over.0.unwrap_or_default() {
+            Over::Reject => refuse(Refuse::Reject),
+            Over::Reset => refuse(Refuse::Reset),
+            Over::Drop => refuse(Refuse::Drop),
+            Over::Queue => rule::Over::Queue {
+                deadline_ms: milliseconds(self.deadline.0.unwrap_or(DEADLINE)),
+                most: as_u32(self.most.0.unwrap_or(MOST_QUEUED)),
+            },
+        };
+        Some(rule::Limit {
+            rate: self.rate?,
+            burst: as_u32(self.burst.0.unwrap_or(1)),
+            per: per(self.per.0),
+            over,
+            ignore_ms: self.ignore.0.map(milliseconds),
+        })
+    }
+}
+
+impl InFlight {
+    /// What becomes of requests over the limit.
+    pub(super) fn over(&self) -> Refuse {
+        self.over.0.unwrap_or_default()
+    }
+
+    fn to_policy(&self) -> Option<rule::InFlight> {
+        Some(rule::InFlight {
+            most: as_u32(self.most.0?),
+            per: per(self.per.0),
+            over: refuse(self.over(), self.status.0),
+        })
+    }
+}
+
+fn refuse(how: Refuse, status: Option<ErrorStatus>) -> rule::Over {
+    match how {
+        Refuse::Reject => rule::Over::Reject { status: status.map(|status| status.0) },
+        Refuse::Reset => rule::Over::Reset,
+        Refuse::Drop => rule::Over::Drop,
+    }
+}
+
+fn per(per: Option<Per>) -> rule::Per {
+    match per.unwrap_or_default() {
+        Per::Rule => rule::Per::Rule,
+        Per::Client => rule::Per::Client,
+    }
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    as_u32(time.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+fn as_u8(number: u64) -> u8 {
+    number.try_into().unwrap_or(u8::MAX)
+}
+
+fn as_u32(number: u64) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
+}

@@ -1,0 +1,207 @@
+//! What must hold between classes and rules, and within a rule.
+
+use super::class::{MOST_CLASSES, ONLY_CLASS};
+use super::draft::{Draft, numbered};
+use super::problem::Wrong;
+use super::read::{Path, Reader};
+use super::units::Percent;
+use super::value::quote;
+use super::{Action, Class, Over, Refuse, Rule};
+use std::collections::HashMap;
+
+/// What is wrong, each with where it stands.
+type Wrongs = Vec<(Path, Wrong)>;
+
+/// The text that the settings were read from, if there is one.
+#[derive(Clone, Copy)]
+struct Text<'r>(Option<&'r Reader<'r>>);
+
+impl Text<'_> {
+    /// Whether something stands there, be it wrong.
+    fn says(self, path: &Path) -> bool {
+        self.0.is_some_and(|reader| reader.says(path))
+    }
+
+    /// The same, or something else is probably meant to be that.
+    fn means(self, path: &Path) -> bool {
+        self.0.is_some_and(|reader| reader.has(path))
+    }
+
+    fn place(self, path: &Path) -> Option<(usize, usize)> {
+        self.0?.place(&path.exact)
+    }
+
+    fn taken(self, found: String, by: String, first: &Path) -> Wrong {
+        Wrong::Taken { found, by, place: self.place(first) }
+    }
+}
+
+impl Draft {
+    /// What is wrong with classes and rules.
+    pub(super) fn check_policy(&self, text: Option<&Reader<'_>>, wrong: &mut Wrongs) {
+        let text = Text(text);
+        self.check_classes(text, wrong);
+        let mut names: HashMap<String, Path> = HashMap::new();
+        for (index, (path, rule)) in numbered("rule", &self.rules).enumerate() {
+            self.check_class_of(&path, rule, wrong);
+            check_effect(&path, rule, text, wrong);
+            check_phase(&path, rule, wrong);
+            check_limits(&path, rule, text, wrong);
+            check_use(&path, rule, text, wrong);
+            let (name, at) = (rule.name(index), path.child("name"));
+            if let Some(first) = names.get(&name) {
+                let found = format!("the name {}", quote(&name));
+                wrong.push((at, text.taken(found, "another rule".to_owned(), first)));
+            } else {
+                names.insert(name, at);
+            }
+        }
+    }
+
+    fn check_classes(&self, text: Text<'_>, wrong: &mut Wrongs) {
+        let classes: Vec<(Path, &Class)> = numbered("class", &self.classes).collect();
+        if let Some((path, _)) = classes.get(MOST_CLASSES) {
+            let (found, limit) = (classes.len(), MOST_CLASSES);
+            wrong.push((path.clone(), Wrong::TooMany { found, limit }));
+        }
+        let mut sum = Percent::default();
+        for (index, (path, class)) in classes.iter().enumerate() {
+            let mut taken = |key, found: String, same: &dyn Fn(&Class) -> bool| {
+                let Some((by, of)) = classes[..index].iter().find(|(_, of)| same(of)) else {
+                    return;
+                };
+                let name = of.name.as_ref().filter(|name| class.name.as_ref() != Some(name));
+                let other = "another class".to_owned();
+                let by_name =
+                    name.map_or(other, |name| format!("the class {}", quote(name.as_str())));
+                wrong.push((path.child(key), text.taken(found, by_name, &by.child(key))));
+            };
+            if let Some(name) = &class.name {
+                let found = format!("the name {}", quote(name.as_str()));
+                taken("name", found, &|other| other.name == class.name);
+            }
+            if let Some(priority) = class.priority.0 {
+                let found = format!("the priority {priority}");
+                taken("priority", found, &|other| other.priority == class.priority);
+            }
+            taken("default", "the default".to_owned(), &|other| other.default && class.default);
+            let was_too_much = sum > Percent::WHOLE;
+            sum.0 = sum.0.saturating_add(class.share.0);
+            if sum > Percent::WHOLE && !was_too_much {
+                wrong.push((path.child("share"), Wrong::Shares { sum: sum.to_string() }));
+            }
+        }
+    }
+
+    /// There is such a class.
+    fn check_class_of(&self, path: &Path, rule: &Rule, wrong: &mut Wrongs) {
+        let Some(class) = &rule.class else { return };
+        let names = || self.classes.iter().flat_map(|class| &class.name);
+        let known: Vec<String> = match &self.classes[..] {
+            [] => vec![ONLY_CLASS.to_owned()],
+            _ => names().map(ToString::to_string).collect(),
+        };
+        if !known.iter().any(|name| name == class.as_str()) {
+            let found = class.to_string();
+            wrong.push((path.child("class"), Wrong::NoClass { found, known }));
+        }
+    }
+}
+
+/// A rule does something.
+fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+    // what is said wrong is told already
+    let keys = ["class", "action", "connections", "requests", "in_flight", "stop"];
+    let tries = keys.iter().any(|key| text.means(&path.child(key)));
+    if !tries && !rule.has_effect() {
+        let example =
+            "class = \"gold\", or action, connections, requests, in_flight, stop".to_owned();
+        wrong.push((path.child("class"), Wrong::Missing { example }));
+    }
+}
+
+/// What is decided about a connection cannot depend on its requests.
+fn check_phase(path: &Path, rule: &Rule, wrong: &mut Wrongs) {
+    if rule.connections.rate.is_none() {
+        return;
+    }
+    if let Some(other) = rule.request_condition() {
+        let reason = "connections are counted before a request is read, by client and local only";
+        wrong.push((path.child("connections"), Wrong::Beside { other, reason }));
+    }
+}
+
+/// Each limit says how much.
+fn check_limits(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+    for (limit, key, example, is_set) in [
+        ("connections", "rate", "rate = \"300/s\"", rule.connections.rate.is_some()),
+        ("requests", "rate", "rate = \"60/s\"", rule.requests.rate.is_some()),
+        ("in_flight", "most", "most = 20", rule.in_flight.most.0.is_some()),
+    ] {
+        let limit = path.child(limit);
+        if !is_set && text.says(&limit) {
+            wrong.push((limit.child(key), Wrong::Missing { example: example.to_owned() }));
+        }
+    }
+}
+
+/// Nothing is said that means nothing.
+fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+    let (connections, requests, in_flight) = (&rule.connections, &rule.requests, &rule.in_flight);
+    let over = requests.over.0.unwrap_or_default();
+    for (key, is_said, is_used, decides, needs) in [
+        (
+            "status",
+            rule.status.0.is_some(),
+            rule.action.0 == Some(Action::Reject),
+            "action",
+            "action = \"reject\"",
+        ),
+        (
+            "connections.status",
+            connections.status.0.is_some(),
+            connections.over() == Refuse::Reject,
+            "connections.over",
+            "over = \"reject\"",
+        ),
+        (
+            "requests.status",
+            requests.status.0.is_some(),
+            over == Over::Reject,
+            "requests.over",
+            "over = \"reject\"",
+        ),
+        (
+            "requests.deadline",
+            requests.deadline.0.is_some(),
+            over == Over::Queue,
+            "requests.over",
+            "over = \"queue\"",
+        ),
+        (
+            "requests.most",
+            requests.most.0.is_some(),
+            over == Over::Queue,
+            "requests.over",
+            "over = \"queue\"",
+        ),
+        (
+            "in_flight.status",
+            in_flight.status.0.is_some(),
+            in_flight.over() == Refuse::Reject,
+            "in_flight.over",
+            "over = \"reject\"",
+        ),
+    ] {
+        // a word that is misspelt may be the one that is needed
+        let is_misread = match decides {
+            "action" => rule.action.0.is_none(),
+            "connections.over" => connections.over.0.is_none(),
+            "requests.over" => requests.over.0.is_none(),
+            _ => in_flight.over.0.is_none(),
+        } && text.means(&path.child(decides));
+        if is_said && !is_used && !is_misread {
+            wrong.push((path.child(key), Wrong::Idle { needs }));
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! The settings of a rule: which connections and requests it is about, and what becomes of them.
+
+use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
+use super::optional::{OneOrMore, Optional};
+use super::problem::Wrong;
+use super::table::{Preset, Section, Setting};
+use super::value::Written;
+use super::{Action, ClassName, When};
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::field::Field;
+use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use std::fmt;
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// `name`
+    pub name: Option<RuleName>,
+    /// `when`
+    pub when: When,
+    /// `stop`
+    pub stop: bool,
+    /// `client`
+    pub client: OneOrMore<Endpoint>,
+    /// `local`
+    pub local: OneOrMore<Endpoint>,
+    /// `site`
+    pub site: OneOrMore<SitePattern>,
+    /// `method`
+    pub method: OneOrMore<Method>,
+    /// `path`
+    pub path: OneOrMore<PathPattern>,
+    /// `file_type`
+    pub file_type: OneOrMore<FileType>,
+    /// `header`
+    pub header: OneOrMore<Field>,
+    /// `cookie`
+    pub cookie: OneOrMore<Field>,
+    /// `class`
+    pub class: Option<ClassName>,
+    /// `action`
+    pub action: Optional<Action>,
+    /// `status`
+    pub status: Optional<ErrorStatus>,
+    /// `connections.*`
+    pub connections: ConnectionLimit,
+    /// `requests.*`
+    pub requests: RequestLimit,
+    /// `in_flight.*`
+    pub in_flight: InFlight,
+}
+
+impl Rule {
+    /// Its name, or what it is called as the one at `index`.
+    pub fn name(&self, index: usize) -> String {
+        self.name.as_ref().map_or_else(|| format!("rule {}", index + 1), RuleName::to_string)
+    }
+
+    /// Whether anything becomes of what it is about.
+    pub(super) fn has_effect(&self) -> bool {
+        self.class.is_some()
+            || self.action.0.is_some()
+            || self.connections.rate.is_some()
+            || self.requests.rate.is_some()
+            || self.in_flight.most.0.is_some()
+    }
+
+    /// A condition that only a request can meet.
+    pub(super) fn request_condition(&self) -> Option<&'static str> {
+        let conditions = [
+            ("site", self.site.0.is_empty()),
+            ("method", self.method.0.is_empty()),
+            ("path", self.path.0.is_empty()),
+            ("file_type", self.file_type.0.is_empty()),
+            ("header", self.header.0.is_empty()),
+            ("cookie", self.cookie.0.is_empty()),
+        ];
+        conditions.iter().find(|(_, is_empty)| !is_empty).map(|(key, _)| *key)
+    }
+}
+
+/// The name of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleName(String);
+
+impl RuleName {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// It stands in metrics and, with `=` behind it, on command lines.
+impl Written for RuleName {
+    const EXPECTED: &'static str = "a name of up to 64 letters of ASCII, digits, blanks and signs, without quotes, backslash and \
+         equals sign";
+    fn read(text: &str) -> Result<RuleName, Wrong> {
+        let is_letter =
+            |b: u8| b == b' ' || (b.is_ascii_graphic() && !matches!(b, b'"' | b'\\' | b'='));
+        let is_name = text.trim() == text && !text.is_empty() && text.len() <= 64;
+        if !is_name || !text.bytes().all(is_letter) {
+            return Err(RuleName::misread(text));
+        }
+        Ok(RuleName(text.to_owned()))
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl Section for Rule {
+    const SETTINGS: &'static [Setting<Rule>] = SETTINGS;
+
+    fn blank() -> Rule {
+        Rule {
+            name: None,
+            when: When::default(),
+            stop: false,
+            client: OneOrMore::default(),
+            local: OneOrMore::default(),
+            site: OneOrMore::default(),
+            method: OneOrMore::default(),
+            path: OneOrMore::default(),
+            file_type: OneOrMore::default(),
+            header: OneOrMore::default(),
+            cookie: OneOrMore::default(),
+            class: None,
+            action: Optional::default(),
+            status: Optional::default(),
+            connections: ConnectionLimit::default(),
+            requests: RequestLimit::default(),
+            in_flight: InFlight::default(),
+        }
+    }
+}
+
+const BURST: (&str, &str) = ("1", "1000000");
+const STATUS: &str = "The status of reject.";
+
+const SETTINGS: &[Setting<Rule>] = &[
+    Setting {
+        key: "name",
+        preset: Preset::Unset("\"rule 1\" and so on, by its place in the file"),
+        range: None,
+        meaning: "The name of the rule in metrics, messages and commands. What its limits have \
+                  counted survives a reload under this name.",
+        example: "\"costly search\"",
+        at: |r| &mut r.name,
+    },
+    Setting {
+        key: "client",
+        preset: Preset::Unset("every client"),
+        range: None,
+        meaning: "Who asks: addresses and networks, each with a port or a range of ports if that \
+                  matters.",
+        example: "[\"10.1.1.0/24\", \"192.0.2.7:1024-2047\", \"2001:db8::/32\"]",
+        at: |r| &mut r.client,
+    },
+    Setting {
+        key: "local",
+        preset: Preset::Unset("every address of the server"),
+        range: None,
+        meaning: "Where the client connected to: addresses and ports of the server.",
+        example: "[\"*:80\", \"[2001:db8::1]:8080\"]",
+        at: |r| &mut r.local,
+    },
+    Setting {
+        key: "site",
+        preset: Preset::Unset("every site"),
+        range: None,
+        meaning: "The host that is asked for, without port and in any case of letters.",
+        example: "[\"shop.example\", \"*.shop.example\"]",
+        at: |r| &mut r.site,
+    },
+    Setting {
+        key: "method",
+        preset: Preset::Unset("every method"),
+        range: None,
+        meaning: "The method of the request.",
+        example: "[\"GET\", \"HEAD\"]",
+        at: |r| &mut r.method,
+    },
+    Setting {
+        key: "path",
+        preset: Preset::Unset("every path"),
+        range: None,
+        meaning: "The decoded path without the query: \"/exact\", \"/dir/*\" or any other text with \
+                  stars, each of which stands for any run of characters.",
+        example: "\"/cgi-bin/*\"",
+        at: |r| &mut r.path,
+    },
+    Setting {
+        key: "file_type",
+        preset: Preset::Unset("every type"),
+        range: None,
+        meaning: "The ending of the path, without its dot.",
+        example: "[\"zip\", \"iso\"]",
+        at: |r| &mut r.file_type,
+    },
+    Setting {
+        key: "header",
+        preset: Preset::Unset("any fields"),
+        range: None,
+        meaning: "A field of the request: \"Name\" if it is there, \"Name=value\" or, with stars, \
+                  \"Name=val*\".",
+        example: "\"User-Agent=*bot*\"",
+        at: |r| &mut r.header,
+    },
+    Setting {
+        key: "cookie",
+        preset: Preset::Unset("any cookies"),
+        range: None,
+        meaning: "A cookie of the request, written like a field.",
+        example: "\"tier=gold\"",
+        at: |r| &mut r.cookie,
+    },
+    Setting {
+        key: "when",
+        preset: Preset::Value("always"),
+        range: None,
+        meaning: "When the rule holds: always, or only in overload.",
+        example: "\"overload\"",
+        at: |r| &mut r.when,
+    },
+    Setting {
+        key: "stop",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether no later rule is looked at once this one fits.",
+        example: "true",
+        at: |r| &mut r.stop,
+    },
+    Setting {
+        key: "class",
+        preset: Preset::Unset("what a later rule says, else the default class"),
+        range: None,
+        meaning: "The class that the connection or request belongs to.",
+        example: "\"gold\"",
+        at: |r| &mut r.class,
+    },
+    Setting {
+        key: "action",
+        preset: Preset::Unset("what a later rule says, else allow"),
+        range: None,
+        meaning: "What is done at once: allow, reject with a status, reset the connection, or drop \
+                  it without a word where that is possible.",
+        example: "\"reject\"",
+        at: |r| &mut r.action,
+    },
+    Setting {
+        key: "status",
+        preset: Preset::Unset("403"),
+        range: None,
+        meaning: "The status of action = \"reject\".",
+        example: "404",
+        at: |r| &mut r.status,
+    },
+    Setting {
+        key: "connections.rate",
+        preset: Preset::Unset("no limit"),
+        range: None,
+        meaning: "How many new connections are taken, in the long run. Only rules by client and local \
+                  can have such a limit: it counts before anything is read.",
+        example: "\"300/s\"",
+        at: |r| &mut r.connections.rate,
+    },
+    Setting {
+        key: "connections.burst",
+        preset: Preset::Unset("1"),
+        range: Some(BURST),
+        meaning: "How many may come at once after a pause.",
+        example: "5",
+        at: |r| &mut r.connections.burst,
+    },
+    Setting {
+        key: "connections.per",
+        preset: Preset::Unset("\"rule\""),
+        range: None,
+        meaning: "Whether all whom the rule is about share the limit (rule), or each client has one \
+                  of its own (client).",
+        example: "\"client\"",
+        at: |r| &mut r.connections.per,
+    },
+    Setting {
+        key: "connections.over",
+        preset: Preset::Unset("\"reset\""),
+        range: None,
+        meaning: "What becomes of connections over the limit.",
+        example: "\"reject\"",
+        at: |r| &mut r.connections.over,
+    },
+    Setting {
+        key: "connections.status",
+        preset: Preset::Unset("503, with per = \"client\" 429"),
+        range: None,
+        meaning: STATUS,
+        example: "503",
+        at: |r| &mut r.connections.status,
+    },
+    Setting {
+        key: "connections.ignore",
+        preset: Preset::Unset("not at all"),
+        range: Some(("1ms", "1d")),
+        meaning: "How long new connections of a client that was refused are refused silently.",
+        example: "\"5s\"",
+        at: |r| &mut r.connections.ignore,
+    },
+    Setting {
+        key: "requests.rate",
+        preset: Preset::Unset("no limit"),
+        range: None,
+        meaning: "How many requests are taken, in the long run.",
+        example: "\"60/s\"",
+        at: |r| &mut r.requests.rate,
+    },
+    Setting {
+        key: "requests.burst",
+        preset: Preset::Unset("1"),
+        range: Some(BURST),
+        meaning: "How many may come at once after a pause.",
+        example: "10",
+        at: |r| &mut r.requests.burst,
+    },
+    Setting {
+        key: "requests.per",
+        preset: Preset::Unset("\"rule\""),
+        range: None,
+        meaning: "Whether all whom the rule is about share the limit (rule), or each client has one \
+                  of its own (client).",
+        example: "\"client\"",
+        at: |r| &mut r.requests.per,
+    },
+    Setting {
+        key: "requests.over",
+        preset: Preset::Unset("\"reject\""),
+        range: None,
+        meaning: "What becomes of requests over the limit; with queue they wait for their turn.",
+        example: "\"queue\"",
+        at: |r| &mut r.requests.over,
+    },
+    Setting {
+        key: "requests.status",
+        preset: Preset::Unset("503, with per = \"client\" 429"),
+        range: None,
+        meaning: STATUS,
+        example: "429",
+        at: |r| &mut r.requests.status,
+    },
+    Setting {
+        key: "requests.deadline",
+        preset: Preset::Unset("1s"),
+        range: Some(("1ms", "1m")),
+        meaning: "How long a request waits at most with over = \"queue\"; one that would wait longer \
+                  is refused at once.",
+        example: "\"500ms\"",
+        at: |r| &mut r.requests.deadline,
+    },
+    Setting {
+        key: "requests.most",
+        preset: Preset::Unset("100"),
+        range: Some(("1", "1000000")),
+        meaning: "How many requests wait at most with over = \"queue\".",
+        example: "50",
+        at: |r| &mut r.requests.most,
+    },
+    Setting {
+        key: "requests.ignore",
+        preset: Preset::Unset("not at all"),
+        range: Some(("1ms", "1d")),
+        meaning: "How long new connections of a client that was refused are refused silently.",
+        example: "\"5s\"",
+        at: |r| &mut r.requests.ignore,
+    },
+    Setting {
+        key: "in_flight.most",
+        preset: Preset::Unset("no limit"),
+        range: Some(("1", "1000000")),
+        meaning: "How many requests are under way at once, from the head that has been read to the \
+                  last byte of the answer.",
+        example: "20",
+        at: |r| &mut r.in_flight.most,
+    },
+    Setting {
+        key: "in_flight.per",
+        preset: Preset::Unset("\"rule\""),
+        range: None,
+        meaning: "Whether all whom the rule is about share the limit (rule), or each client has one \
+                  of its own (client).",
+        example: "\"client\"",
+        at: |r| &mut r.in_flight.per,
+    },
+    Setting {
+        key: "in_flight.over",
+        preset: Preset::Unset("\"reject\""),
+        range: None,
+        meaning: "What becomes of requests over the limit.",
+        example: "\"reject\"",
+        at: |r| &mut r.in_flight.over,
+    },
+    Setting {
+        key: "in_flight.status",
+        preset: Preset::Unset("503, with per = \"client\" 429"),
+        range: None,
+        meaning: STATUS,
+        example: "503",
+        at: |r| &mut r.in_flight.status,
+    },
+];
