@@ -1,5 +1,6 @@
 //! Addresses and ports as conditions: voigt's four-tuple is two of them.
 
+use crate::nested::{Network, Set};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -32,8 +33,7 @@ enum Who {
 /// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
-    pub(crate) bits: u128,
-    pub(crate) len: u8,
+    pub(crate) network: Network,
     is_v4: bool,
 }
 
@@ -58,23 +58,14 @@ pub(crate) fn is_unix(address: SocketAddr) -> bool {
 impl Prefix {
     #[inline]
     pub(crate) fn holds(self, bits: u128, is_v4: bool) -> bool {
-        is_v4 == self.is_v4 && bits & mask(self.len) == self.bits
+        is_v4 == self.is_v4 && self.network.holds(&bits)
     }
 
     /// Whether its bits alone say that an address is in it: only a part of IPv6 that holds the place
     /// of IPv4 has strangers among its addresses.
     pub(crate) fn is_pure(self) -> bool {
-        self.is_v4 || !holds_v4(self)
+        self.is_v4 || !self.network.holds(&Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits())
     }
-}
-
-fn holds_v4(prefix: Prefix) -> bool {
-    Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits() & mask(prefix.len) == prefix.bits
-}
-
-#[inline]
-pub(crate) fn mask(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }
 
 impl Endpoint {
@@ -210,7 +201,7 @@ fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
         IpAddr::V6(address) => (address.to_bits(), len >= V4_LEN && bits_of(address.into()).1),
     };
     let whole_len = if address.is_ipv4() { len + V4_LEN } else { len };
-    let kept = bits & mask(whole_len);
+    let kept = bits & Network::mask(whole_len);
     if kept != bits {
         let meant = match address {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(kept as u32)),
@@ -218,7 +209,7 @@ fn parse_prefix(text: &str) -> Result<Prefix, EndpointError> {
         };
         return Err(EndpointError::Bits { meant, len });
     }
-    Ok(Prefix { bits, len: whole_len, is_v4 })
+    Ok(Prefix { network: Network { bits, len: whole_len }, is_v4 })
 }
 
 /// Why a text is not a set of addresses and ports.
@@ -364,9 +355,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_network_holds_its_own_addresses(bits: u128, len in 0u8..=128, other: u128, port: u16) {
-            let meant = Ipv6Addr::from_bits(bits & mask(len));
+            let meant = Ipv6Addr::from_bits(bits & Network::mask(len));
             let endpoint = Endpoint::parse(&format!("[{meant}]/{len}")).unwrap();
-            let other = Ipv6Addr::from_bits(other & !mask(len) | bits & mask(len));
+            let other = Ipv6Addr::from_bits(other & !Network::mask(len) | bits & Network::mask(len));
             prop_assume!(other.to_ipv4_mapped().is_none());
             prop_assert!(endpoint.holds(SocketAddr::from((other, port))));
         }

@@ -6,19 +6,24 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`Policy`] | classes and rules compiled: who decides; `explain_…` says why |
 //! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
 //! | [`rule`] | rules: conditions, limits, actions |
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`rate`] | rates as people write them: `10/m` |
+//! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
 //! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
 //!
 //! It deliberately has no socket, no file, no thread and no clock: time is an argument.
 //!
 //! ```
+//! use forebay_policy::Policy;
+//! use forebay_policy::class::Class;
 //! use forebay_policy::endpoint::Endpoint;
+//! use forebay_policy::facts::ConnectionFacts;
 //! use forebay_policy::rate::Rate;
 //! use forebay_policy::rule::{Conditions, Limit, Rule};
 //!
@@ -32,20 +37,42 @@
 //!     connections: Some(Limit::new(Rate::parse("300/s").unwrap(), 5)),
 //!     ..Rule::default()
 //! };
-//! assert!(partner.is_for_connections());
+//! let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
+//! let policy = Policy::new(&classes, vec![partner]).unwrap();
+//!
+//! let client = |text: &str| ConnectionFacts {
+//!     client: text.parse().unwrap(),
+//!     local: "192.0.2.1:80".parse().unwrap(),
+//! };
+//! assert_eq!(policy.connection(&client("10.1.1.9:4711"), false).rank, 0);
+//! assert_eq!(policy.connection(&client("10.1.2.9:4711"), false).rank, 1);
 //! ```
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the index over these parts is the next change")]
 
+mod check;
 pub mod class;
+pub mod condition;
 pub mod decision;
 pub mod endpoint;
+mod error;
+mod explain;
 pub mod facts;
 pub mod field;
 mod glob;
+mod index;
+mod near;
+mod nested;
 pub mod pattern;
+mod policy;
 pub mod rate;
 pub mod rule;
+mod search;
+mod text;
+
+pub use error::{At, Fault, PolicyError};
+pub use explain::{Explanation, Outcome, Setting};
+pub use policy::{Needs, Policy};
+pub use search::Phase;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {

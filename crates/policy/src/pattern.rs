@@ -40,6 +40,11 @@ impl SitePattern {
         &self.text
     }
 
+    /// The name in lower case, without its star, and whether it has one.
+    pub(crate) fn key(&self) -> (&[u8], bool) {
+        (self.name.as_bytes(), self.is_wildcard)
+    }
+
     /// Whether a host, in lower case and without port, is meant.
     pub fn matches(&self, host: &[u8]) -> bool {
         match self.is_wildcard {

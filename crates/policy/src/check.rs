@@ -1,0 +1,301 @@
+//! Whether classes and rules make sense together.
+
+use crate::class::{Class, MOST_CLASSES};
+use crate::condition::Condition;
+use crate::error::{At, Fault, PolicyError};
+use crate::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, Over, Per, Rule};
+
+/// The longest time something waits for its turn, and the longest delay that is aimed at: a minute.
+const MOST_WAIT_MS: u32 = 60_000;
+
+/// The longest time until the whole burst of a client's bucket can be used again: a day. Buckets of
+/// clients remember times of up to 13 days.
+const MOST_REFILL_OF_CLIENT_S: u64 = 86_400;
+
+/// The same for other buckets: a year.
+const MOST_REFILL_S: u64 = 366 * 86_400;
+
+type Wrong = (&'static str, Fault);
+
+pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError> {
+    for (number, class) in classes.iter().enumerate() {
+        let at = |(key, fault)| PolicyError { at: At::Class(number), key, fault };
+        check_class(class, &classes[..number]).map_err(at)?;
+    }
+    let mut names = std::collections::HashSet::new();
+    for (number, rule) in rules.iter().enumerate() {
+        let at = |(key, fault)| PolicyError { at: At::Rule(number), key, fault };
+        if !names.insert(&*rule.name) {
+            return Err(at(("name", Fault::SameName)));
+        }
+        check_rule(rule, classes).map_err(at)?;
+    }
+    Ok(())
+}
+
+fn check_class(class: &Class, before: &[Class]) -> Result<(), Wrong> {
+    if class.name.is_empty() {
+        return Err(("name", Fault::NoName));
+    }
+    if before.len() == MOST_CLASSES {
+        return Err(("", Fault::TooManyClasses));
+    }
+    if before.iter().any(|other| other.name == class.name) {
+        return Err(("name", Fault::SameName));
+    }
+    if let Some(other) = before.iter().find(|other| other.priority == class.priority) {
+        return Err(("priority", Fault::SamePriority { other: other.name.clone() }));
+    }
+    let default = before.iter().find(|other| other.default && class.default);
+    if let Some(other) = default {
+        return Err(("default", Fault::SecondDefault { other: other.name.clone() }));
+    }
+    if !(0.0..=1.0).contains(&class.share) {
+        return Err(("share", Fault::Share));
+    }
+    let sum = class.share + before.iter().map(|other| other.share).sum::<f64>();
+    // three shares of a third add up to a little more than one
+    if sum > 1.0 + 1e-9 {
+        return Err(("share", Fault::Shares { sum }));
+    }
+    check_range("delay", class.delay_ms, 1, MOST_WAIT_MS)
+}
+
+fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
+    let Rule { class, connections, requests, in_flight, action, .. } = rule;
+    if rule.name.is_empty() {
+        return Err(("name", Fault::NoName));
+    }
+    let says_something = class.is_some()
+        || connections.is_some()
+        || requests.is_some()
+        || in_flight.is_some()
+        || action.is_some();
+    if !says_something && !rule.stop {
+        return Err(("", Fault::SaysNothing));
+    }
+    if let Some(class) = class {
+        check_name_of_class(class, classes)?;
+    }
+    if let Some(limit) = connections {
+        if let Some(condition) = needs_request(rule) {
+            return Err(("connections", Fault::NeedsRequest { condition }));
+        }
+        check_limit("connections", limit)?;
+    }
+    if let Some(limit) = requests {
+        check_limit("requests", limit)?;
+    }
+    if let Some(InFlight { most, per: _, over }) = in_flight {
+        check_range("in_flight", *most, 1, u32::MAX >> 1)?;
+        if let Over::Queue { .. } = over {
+            return Err(("in_flight", Fault::CannotQueue));
+        }
+        check_over("in_flight", *over)?;
+    }
+    match action {
+        Some(Action::Reject(status)) => check_range("action", u32::from(*status), 400, 599),
+        _ => Ok(()),
+    }
+}
+
+/// The class of a rule must be there; without any classes there is one, `default`.
+fn check_name_of_class(name: &str, classes: &[Class]) -> Result<(), Wrong> {
+    let known = || classes.iter().map(|class| &*class.name);
+    let is_known = known().any(|other| other == name);
+    if is_known || classes.is_empty() && name == crate::policy::ONLY_CLASS {
+        return Ok(());
+    }
+    let near = crate::near::nearest(name, known()).map(str::to_owned);
+    Err(("class", Fault::UnknownClass { name: name.to_owned(), near }))
+}
+
+/// The first condition of a rule that cannot be tried before there is a request.
+fn needs_request(rule: &Rule) -> Option<Condition> {
+    let is_of_request = |one: &Condition| !matches!(one, Condition::Client | Condition::Local);
+    let mut asked = Condition::ALL.into_iter().filter(is_of_request);
+    asked.find(|one| one.is_asked(&rule.conditions))
+}
+
+fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
+    let Limit { rate, burst, per, over, ignore_ms } = *limit;
+    check_range(key, burst, 1, u32::MAX)?;
+    let most_s = match per {
+        Per::Rule => MOST_REFILL_S,
+        Per::Client => MOST_REFILL_OF_CLIENT_S,
+    };
+    let takes_s = u128::from(rate.interval_ns()) * u128::from(burst) / 1_000_000_000;
+    let takes_s = u64::try_from(takes_s).unwrap_or(u64::MAX);
+    if takes_s > most_s {
+        return Err((key, Fault::Refill { rate, takes_s, most_s }));
+    }
+    if let Some(ignore_ms) = ignore_ms {
+        check_range(key, ignore_ms, 1, MOST_IGNORE_MS)?;
+    }
+    check_over(key, over)
+}
+
+fn check_over(key: &'static str, over: Over) -> Result<(), Wrong> {
+    match over {
+        Over::Reject { status: Some(status) } => check_range(key, u32::from(status), 400, 599),
+        Over::Queue { deadline_ms, most } => {
+            check_range(key, deadline_ms, 1, MOST_WAIT_MS)?;
+            check_range(key, most, 1, u32::MAX)
+        }
+        Over::Reject { status: None } | Over::Reset | Over::Drop => Ok(()),
+    }
+}
+
+fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(), Wrong> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    let (found, least, most) = (found.into(), least.into(), most.into());
+    Err((key, Fault::Range { found, least, most }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Field;
+    use crate::rate::Rate;
+    use crate::rule::Conditions;
+
+    fn classes() -> Vec<Class> {
+        vec![Class::new("gold", 0), Class::new("bulk", 1)]
+    }
+
+    fn rule() -> Rule {
+        Rule { name: "r".to_owned(), stop: true, ..Rule::default() }
+    }
+
+    fn limit() -> Limit {
+        Limit::new(Rate::per_second(10), 5)
+    }
+
+    fn of_classes(change: impl Fn(&mut Vec<Class>)) -> String {
+        let mut classes = classes();
+        change(&mut classes);
+        check(&classes, &[]).unwrap_err().to_string()
+    }
+
+    fn of_rule(change: impl Fn(&mut Rule)) -> String {
+        let mut rule = rule();
+        change(&mut rule);
+        check(&classes(), &[rule]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn good_ones_pass() {
+        let mut classes = classes();
+        (classes[0].share, classes[1].share, classes[1].default) = (0.5, 0.5, true);
+        let partner = Rule {
+            name: "s".to_owned(),
+            class: Some("gold".to_owned()),
+            connections: Some(limit()),
+            in_flight: Some(InFlight { most: 1, per: Per::Client, over: Over::Drop }),
+            ..Rule::default()
+        };
+        assert_eq!(check(&classes, &[rule(), partner]), Ok(()));
+        let only = Rule { class: Some("default".to_owned()), ..rule() };
+        assert_eq!(check(&[], &[only]), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_with_classes_is_said() {
+        for (message, expected) in [
+            (
+                of_classes(|c| c[1].name = "gold".into()),
+                "class 2: name: an earlier one has this name",
+            ),
+            (of_classes(|c| c[1].name = String::new()), "class 2: name: a name is needed"),
+            (
+                of_classes(|c| c[1].priority = 0),
+                "class 2: priority: class \"gold\" has this priority; each class has its own",
+            ),
+            (of_classes(|c| c[0].share = f64::NAN), "class 1: share: a share lies between 0 and 1"),
+            (
+                of_classes(|c| (c[0].share, c[1].share) = (0.6, 0.5)),
+                "class 2: share: the shares of the classes make 110% together",
+            ),
+            (of_classes(|c| c[0].delay_ms = 0), "class 1: delay: 0 is not between 1 and 60000"),
+            (
+                of_classes(|c| (c[0].default, c[1].default) = (true, true)),
+                "class 2: default: class \"gold\" is the default already",
+            ),
+            (
+                of_classes(|c| *c = (0..17).map(|n| Class::new(&n.to_string(), n)).collect()),
+                "class 17: there are at most 16 classes",
+            ),
+        ] {
+            assert_eq!(message, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_rules_is_said() {
+        let year = Limit { burst: u32::MAX, rate: Rate::parse("1/h").unwrap(), ..limit() };
+        for (message, expected) in [
+            (of_rule(|r| r.name = String::new()), "rule 1: name: a name is needed"),
+            (
+                of_rule(|r| r.stop = false),
+                "rule 1: the rule says nothing; it needs one of class, connections, requests, \
+                 in_flight, action or stop",
+            ),
+            (
+                of_rule(|r| r.class = Some("Golden".into())),
+                "rule 1: class: there is no class \"Golden\"; did you mean \"gold\"?",
+            ),
+            (of_rule(|r| r.class = Some("x".into())), "rule 1: class: there is no class \"x\""),
+            (
+                of_rule(|r| {
+                    let cookie = vec![Field::parse("a").unwrap()];
+                    r.conditions = Conditions { cookie, ..Conditions::default() };
+                    r.connections = Some(limit());
+                }),
+                "rule 1: connections: connections are counted before there is a request, and this \
+                 rule asks for \"cookie\"; only client and local can go with it",
+            ),
+            (
+                of_rule(|r| r.requests = Some(Limit { burst: 0, ..limit() })),
+                "rule 1: requests: 0 is not between 1 and 4294967295",
+            ),
+            (
+                of_rule(|r| r.requests = Some(year)),
+                "rule 1: requests: at 1/h it takes 15461882262000 s until the whole burst can be \
+                 used again; at most 31622400 s are possible",
+            ),
+            (
+                of_rule(|r| {
+                    let rate = Rate::parse("1/h").unwrap();
+                    r.requests = Some(Limit { burst: 25, rate, per: Per::Client, ..limit() });
+                }),
+                "rule 1: requests: at 1/h it takes 90000 s until the whole burst can be used \
+                 again; at most 86400 s are possible",
+            ),
+            (
+                of_rule(|r| {
+                    let over = Over::Queue { deadline_ms: 10, most: 1 };
+                    r.in_flight = Some(InFlight { most: 1, per: Per::Rule, over });
+                }),
+                "rule 1: in_flight: what is over a number of requests at once cannot queue; it can \
+                 be rejected, reset or dropped",
+            ),
+            (
+                of_rule(|r| r.action = Some(Action::Reject(200))),
+                "rule 1: action: 200 is not between 400 and 599",
+            ),
+            (
+                of_rule(|r| {
+                    let over = Over::Queue { deadline_ms: 60_001, most: 1 };
+                    r.requests = Some(Limit { over, ..limit() });
+                }),
+                "rule 1: requests: 60001 is not between 1 and 60000",
+            ),
+        ] {
+            assert_eq!(message, expected);
+        }
+        let same = check(&[], &[rule(), rule()]).unwrap_err();
+        assert_eq!(same.to_string(), "rule 2: name: an earlier one has this name");
+    }
+}

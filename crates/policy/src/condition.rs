@@ -1,0 +1,135 @@
+//! The conditions of a rule, one by one: whether each holds.
+
+use crate::facts::RequestFacts;
+use crate::rule::Conditions;
+use std::fmt;
+
+/// A kind of condition. The order is that in which they are tried: what costs least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// The method.
+    Method,
+    /// The address and port that the client has reached.
+    Local,
+    /// The client's address and port.
+    Client,
+    /// The host.
+    Site,
+    /// The file type.
+    Type,
+    /// The path.
+    Path,
+    /// A header field.
+    Header,
+    /// A cookie.
+    Cookie,
+}
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Condition; 8] = [
+        Condition::Method,
+        Condition::Local,
+        Condition::Client,
+        Condition::Site,
+        Condition::Type,
+        Condition::Path,
+        Condition::Header,
+        Condition::Cookie,
+    ];
+
+    /// The key for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Condition::Method => "method",
+            Condition::Local => "local",
+            Condition::Client => "client",
+            Condition::Site => "site",
+            Condition::Type => "type",
+            Condition::Path => "path",
+            Condition::Header => "header",
+            Condition::Cookie => "cookie",
+        }
+    }
+
+    /// Whether a rule asks for it.
+    pub fn is_asked(self, conditions: &Conditions) -> bool {
+        match self {
+            Condition::Method => !conditions.method.is_empty(),
+            Condition::Local => !conditions.local.is_empty(),
+            Condition::Client => !conditions.client.is_empty(),
+            Condition::Site => !conditions.site.is_empty(),
+            Condition::Type => !conditions.file_type.is_empty(),
+            Condition::Path => !conditions.path.is_empty(),
+            Condition::Header => !conditions.header.is_empty(),
+            Condition::Cookie => !conditions.cookie.is_empty(),
+        }
+    }
+
+    /// Whether one of the alternatives holds. The rule must ask for it.
+    pub(crate) fn holds<'f, F>(self, conditions: &Conditions, facts: &RequestFacts<'f, F>) -> bool
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        let RequestFacts { ends, host, method, path, fields } = facts;
+        match self {
+            Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
+            Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
+            Condition::Client => conditions.client.iter().any(|one| one.holds(ends.client)),
+            Condition::Site => conditions.site.iter().any(|one| one.matches(host)),
+            Condition::Type => conditions.file_type.iter().any(|one| one.matches(path)),
+            Condition::Path => conditions.path.iter().any(|one| one.matches(path)),
+            Condition::Header => fields.clone().any(|(name, value)| {
+                conditions.header.iter().any(|one| one.matches_header(name, value))
+            }),
+            Condition::Cookie => fields
+                .clone()
+                .filter(|(name, _)| name.eq_ignore_ascii_case("cookie"))
+                .any(|(_, value)| conditions.cookie.iter().any(|one| one.matches_cookies(value))),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of conditions that are still to be tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked(u8);
+
+impl Asked {
+    pub(crate) fn of(conditions: &Conditions) -> Asked {
+        let asked = Condition::ALL.into_iter().filter(|one| one.is_asked(conditions));
+        Asked(asked.fold(0, |set, one| set | 1 << one as u8))
+    }
+
+    pub(crate) fn without(self, condition: Condition) -> Asked {
+        Asked(self.0 & !(1 << condition as u8))
+    }
+
+    pub(crate) fn has(self, condition: Condition) -> bool {
+        self.0 & 1 << condition as u8 != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The first of them that does not hold.
+    #[inline]
+    pub(crate) fn failed<'f, F>(
+        self,
+        conditions: &Conditions,
+        facts: &RequestFacts<'f, F>,
+    ) -> Option<Condition>
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        let mut asked = Condition::ALL.into_iter().filter(|one| self.has(*one));
+        asked.find(|one| !one.holds(conditions, facts))
+    }
+}

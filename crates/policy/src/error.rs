@@ -1,0 +1,148 @@
+//! Why classes and rules are not a policy.
+
+use crate::class::MOST_CLASSES;
+use crate::condition::Condition;
+use crate::rate::Rate;
+use std::fmt;
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyError {
+    /// In which class or rule.
+    pub at: At,
+    /// Under which key of a configuration; empty if it is the whole.
+    pub key: &'static str,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// A class or a rule, by its place in the list that was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// A class.
+    Class(usize),
+    /// A rule.
+    Rule(usize),
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// It has no name.
+    NoName,
+    /// It has the name of an earlier one.
+    SameName,
+    /// More than [`MOST_CLASSES`].
+    TooManyClasses,
+    /// It has the priority of an earlier class.
+    SamePriority {
+        /// The name of that class.
+        other: String,
+    },
+    /// A second class for whatever no rule classifies.
+    SecondDefault {
+        /// The name of the first.
+        other: String,
+    },
+    /// The share is not between 0 and 1.
+    Share,
+    /// The shares up to this one are more than 1 together.
+    Shares {
+        /// Their sum.
+        sum: f64,
+    },
+    /// A rule without any setting, and without `stop`.
+    SaysNothing,
+    /// There is no such class.
+    UnknownClass {
+        /// What was asked for.
+        name: String,
+        /// The one that is probably meant.
+        near: Option<String>,
+    },
+    /// A limit on connections in a rule that asks for more than addresses.
+    NeedsRequest {
+        /// The first condition that needs a request.
+        condition: Condition,
+    },
+    /// A number that is out of its range.
+    Range {
+        /// The number.
+        found: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// The rate is so low, or the burst so large, that it takes too long until the burst can be used
+    /// again.
+    Refill {
+        /// The rate.
+        rate: Rate,
+        /// How long it takes, in seconds.
+        takes_s: u64,
+        /// How long it may take, in seconds.
+        most_s: u64,
+    },
+    /// What is over a number of requests at once cannot queue: nobody knows when the next one ends.
+    CannotQueue,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NoName => f.write_str("a name is needed"),
+            Fault::SameName => f.write_str("an earlier one has this name"),
+            Fault::TooManyClasses => write!(f, "there are at most {MOST_CLASSES} classes"),
+            Fault::SamePriority { other } => {
+                write!(f, "class {other:?} has this priority; each class has its own")
+            }
+            Fault::SecondDefault { other } => write!(f, "class {other:?} is the default already"),
+            Fault::Share => f.write_str("a share lies between 0 and 1"),
+            Fault::Shares { sum } => {
+                write!(f, "the shares of the classes make {:.0}% together", sum * 100.0)
+            }
+            Fault::SaysNothing => f.write_str(
+                "the rule says nothing; it needs one of class, connections, requests, in_flight, \
+                 action or stop",
+            ),
+            Fault::UnknownClass { name, near: None } => write!(f, "there is no class {name:?}"),
+            Fault::UnknownClass { name, near: Some(near) } => {
+                write!(f, "there is no class {name:?}; did you mean {near:?}?")
+            }
+            Fault::NeedsRequest { condition } => write!(
+                f,
+                "connections are counted before there is a request, and this rule asks for \
+                 \"{condition}\"; only client and local can go with it"
+            ),
+            Fault::Range { found, least, most } => {
+                write!(f, "{found} is not between {least} and {most}")
+            }
+            Fault::Refill { rate, takes_s, most_s } => write!(
+                f,
+                "at {rate} it takes {takes_s} s until the whole burst can be used again; at most \
+                 {most_s} s are possible"
+            ),
+            Fault::CannotQueue => f.write_str(
+                "what is over a number of requests at once cannot queue; it can be rejected, reset \
+                 or dropped",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, number) = match self.at {
+            At::Class(number) => ("class", number),
+            At::Rule(number) => ("rule", number),
+        };
+        write!(f, "{kind} {}: ", number + 1)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        self.fault.fmt(f)
+    }
+}
+
+impl std::error::Error for PolicyError {}

@@ -1,0 +1,232 @@
+//! Why it is so: for each rule, what it decides, or what stands in its way.
+
+use crate::condition::{Asked, Condition};
+use crate::decision::Decisions;
+use crate::facts::{ConnectionFacts, RequestFacts};
+use crate::policy::{Policy, bare};
+use crate::rule::{Rule, When};
+use crate::search::{Entry, Found, Marks, Phase, Slots};
+use std::fmt;
+
+/// A setting of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// The class.
+    Class,
+    /// The limit on connections.
+    Connections,
+    /// The limit on requests.
+    Requests,
+    /// The limit on requests at once.
+    InFlight,
+    /// The action.
+    Action,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Setting; 5] = [
+        Setting::Class,
+        Setting::Connections,
+        Setting::Requests,
+        Setting::InFlight,
+        Setting::Action,
+    ];
+
+    /// The key for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Setting::Class => "class",
+            Setting::Connections => "connections",
+            Setting::Requests => "requests",
+            Setting::InFlight => "in_flight",
+            Setting::Action => "action",
+        }
+    }
+
+    /// The rule that decides it.
+    pub fn rule(self, decisions: &Decisions) -> Option<u32> {
+        match self {
+            Setting::Class => decisions.class,
+            Setting::Connections => decisions.connections,
+            Setting::Requests => decisions.requests,
+            Setting::InFlight => decisions.in_flight,
+            Setting::Action => decisions.action,
+        }
+    }
+
+    fn is_named(self, rule: &Rule) -> bool {
+        match self {
+            Setting::Class => rule.class.is_some(),
+            Setting::Connections => rule.connections.is_some(),
+            Setting::Requests => rule.requests.is_some(),
+            Setting::InFlight => rule.in_flight.is_some(),
+            Setting::Action => rule.action.is_some(),
+        }
+    }
+
+    fn counts(self, phase: Phase) -> bool {
+        match self {
+            Setting::Class | Setting::Action => true,
+            Setting::Connections => phase == Phase::Connection,
+            Setting::Requests | Setting::InFlight => phase == Phase::Request,
+        }
+    }
+}
+
+/// What became of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It matches, and decides what [`Explanation::decisions`] names it for; perhaps nothing, because
+    /// others stand before it or it names nothing that counts here.
+    Matches,
+    /// This condition, the first of its conditions, does not hold.
+    Fails(Condition),
+    /// It counts in overload only, and there is none.
+    NotNow,
+    /// It asks for a request, and there is only a connection.
+    NoRequest,
+    /// A rule before it matches and says `stop`.
+    Behind(u32),
+}
+
+/// How a connection or a request is judged, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation<'p> {
+    policy: &'p Policy,
+    /// Which phase.
+    pub phase: Phase,
+    /// What is decided; the same as without an explanation.
+    pub decisions: Decisions,
+    /// What became of each rule.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Policy {
+    /// Judges a connection and says why, rule by rule.
+    pub fn explain_connection(&self, ends: &ConnectionFacts, overload: bool) -> Explanation<'_> {
+        self.explain(Phase::Connection, &bare(*ends), overload)
+    }
+
+    /// Judges a request and says why, rule by rule.
+    pub fn explain_request<'f, F>(
+        &self,
+        facts: &RequestFacts<'f, F>,
+        overload: bool,
+    ) -> Explanation<'_>
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        self.explain(Phase::Request, facts, overload)
+    }
+
+    fn explain<'f, F>(
+        &self,
+        phase: Phase,
+        facts: &RequestFacts<'f, F>,
+        overload: bool,
+    ) -> Explanation<'_>
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        let mut found = Found::new(Slots::default());
+        let mut stopped = None;
+        let mut outcomes = Vec::with_capacity(self.rules().len());
+        for (number, rule) in (0..).zip(self.rules()) {
+            let asked = Asked::of(&rule.conditions);
+            let outcome = if let Some(by) = stopped {
+                Outcome::Behind(by)
+            } else if phase == Phase::Connection && !rule.is_for_connections() {
+                Outcome::NoRequest
+            } else if rule.when == When::Overload && !overload {
+                Outcome::NotNow
+            } else if let Some(condition) = asked.failed(&rule.conditions, facts) {
+                Outcome::Fails(condition)
+            } else {
+                let (slots, marks) = (Slots::of(rule, phase), Marks::new(rule.stop, false));
+                found.take(&Entry { rule: number, asked, is_exact: false, slots, marks });
+                stopped = rule.stop.then_some(number);
+                Outcome::Matches
+            };
+            outcomes.push(outcome);
+        }
+        Explanation { policy: self, phase, decisions: self.decisions(&found), outcomes }
+    }
+}
+
+impl Explanation<'_> {
+    /// The settings that a rule decides.
+    pub fn decides(&self, rule: u32) -> impl Iterator<Item = Setting> {
+        Setting::ALL.into_iter().filter(move |one| one.rule(&self.decisions) == Some(rule))
+    }
+
+    fn name(&self, rule: u32) -> &str {
+        self.policy.rules().get(rule as usize).map_or("", |rule| &rule.name)
+    }
+
+    fn settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = self.policy.classes().get(usize::from(self.decisions.rank));
+        let class = class.map_or("", |class| &*class.name);
+        match self.decisions.class {
+            Some(rule) => writeln!(f, "class        {class}, by rule {:?}", self.name(rule))?,
+            None => writeln!(f, "class        {class}, the default")?,
+        }
+        for setting in Setting::ALL.into_iter().skip(1).filter(|one| one.counts(self.phase)) {
+            let key = setting.as_str();
+            let rule = setting
+                .rule(&self.decisions)
+                .and_then(|rule| self.policy.rules().get(rule as usize));
+            match rule {
+                Some(rule) => {
+                    let says = crate::text::setting(rule, setting);
+                    writeln!(f, "{key:<12} {says}, by rule {:?}", rule.name)?;
+                }
+                None => writeln!(f, "{key:<12} none")?,
+            }
+        }
+        Ok(())
+    }
+
+    fn rule(&self, number: u32, outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {:?}: ", self.name(number))?;
+        match outcome {
+            Outcome::Fails(condition) => writeln!(f, "{condition} does not match"),
+            Outcome::NotNow => writeln!(f, "counts only in overload"),
+            Outcome::NoRequest => writeln!(f, "asks for a request"),
+            Outcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
+            Outcome::Matches => {
+                let decided: Vec<_> = self.decides(number).map(Setting::as_str).collect();
+                match &*decided {
+                    [] => write!(f, "matches, decides nothing")?,
+                    decided => write!(f, "matches, decides {}", decided.join(", "))?,
+                }
+                self.taken(number, f)?;
+                writeln!(f)
+            }
+        }
+    }
+
+    /// What a rule that matches names in vain, and who has it.
+    fn taken(&self, number: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(rule) = self.policy.rules().get(number as usize) else { return Ok(()) };
+        let named =
+            Setting::ALL.into_iter().filter(|one| one.is_named(rule) && one.counts(self.phase));
+        for setting in named {
+            if let Some(by) = setting.rule(&self.decisions).filter(|by| *by != number) {
+                write!(f, "; {} is decided by {:?}", setting.as_str(), self.name(by))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is decided, a line for each setting; then a line for each rule.
+impl fmt::Display for Explanation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.settings(f)?;
+        for (number, outcome) in (0..).zip(&self.outcomes) {
+            self.rule(number, *outcome, f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! The rules, filed where a request that they match will look for them.
+//!
+//! A rule is filed in one of four ways, each of its alternatives in a place of its own:
+//!
+//! - by site and by what its paths begin with,
+//! - by the client's network,
+//! - by the network of the address that was reached,
+//! - in a list of rules that are tried one by one.
+//!
+//! Where more than one way is open, the one is taken in which the rule shares its place with the
+//! fewest others. What a place proves is not tried again.
+
+use crate::condition::{Asked, Condition};
+use crate::endpoint::{Endpoint, bits_of, is_unix};
+use crate::facts::RequestFacts;
+use crate::nested::{Nested, Network};
+use crate::pattern::SitePattern;
+use crate::rule::{Rule, When};
+use crate::search::{Entry, Found, Marks, Phase, Slots};
+use foldhash::quality::RandomState;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+type Entries = Box<[Entry]>;
+type Paths = Nested<Box<[u8]>, Filed>;
+type Networks = Nested<Network, Entries>;
+
+/// By name. Clients choose what is looked up, not what is in the table.
+type Sites = HashMap<Box<[u8]>, Paths, RandomState>;
+
+/// What begins with the same bytes.
+#[derive(Clone, Debug)]
+struct Filed {
+    prefix_bytes: usize,
+    entries: Entries,
+}
+
+/// Where to look for the rules of one phase.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    any_site: Paths,
+    sites: Sites,
+    /// By what follows the star and its dot.
+    wildcards: Sites,
+    client: Networks,
+    local: Networks,
+    free: Entries,
+    wanted: Slots,
+    is_empty: bool,
+}
+
+/// One place for a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Spot {
+    /// A host (`None` for all), whether it is a wildcard, and what the path begins with.
+    Path(Option<Box<[u8]>>, bool, Box<[u8]>),
+    Client(Network),
+    Local(Network),
+    Free,
+}
+
+/// A rule that would lie here, and what would be left to be tried.
+#[derive(Clone, Debug)]
+struct Filing {
+    spot: Spot,
+    asked: Asked,
+    is_exact: bool,
+}
+
+impl Index {
+    /// Files all rules that count in this phase.
+    pub(crate) fn new(rules: &[Rule], phase: Phase) -> Index {
+        let counts = |rule: &&(u32, &Rule)| phase == Phase::Request || rule.1.is_for_connections();
+        let rules: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
+        let rules = || rules.iter().filter(counts);
+        let mut crowds: HashMap<Spot, usize> = HashMap::new();
+        for filing in rules().flat_map(|(_, rule)| ways(rule)).flatten() {
+            *crowds.entry(filing.spot).or_default() += 1;
+        }
+        let mut spots: HashMap<Spot, Vec<Entry>> = HashMap::new();
+        let mut wanted = Slots::default();
+        for (number, rule) in rules() {
+            let crowd = |way: &Vec<Filing>| way.iter().map(|one| crowds[&one.spot]).max();
+            let best = ways(rule).into_iter().min_by_key(crowd).unwrap_or_else(|| vec![free(rule)]);
+            wanted = wanted.with(Slots::of(rule, phase));
+            for Filing { spot, asked, is_exact } in best {
+                let marks = Marks::new(rule.stop, rule.when == When::Overload);
+                let slots = Slots::of(rule, phase);
+                let entry = Entry { rule: *number, asked, is_exact, slots, marks };
+                spots.entry(spot).or_default().push(entry);
+            }
+        }
+        let is_empty = spots.is_empty();
+        Index { wanted, is_empty, ..Index::arrange(spots) }
+    }
+
+    fn arrange(spots: HashMap<Spot, Vec<Entry>>) -> Index {
+        let mut any_site = Vec::new();
+        let mut sites: HashMap<(bool, Box<[u8]>), Vec<_>> = HashMap::new();
+        let (mut client, mut local) = (Vec::new(), Vec::new());
+        let mut free = Entries::default();
+        for (spot, entries) in spots {
+            let entries = entries.into();
+            match spot {
+                Spot::Path(host, is_wildcard, prefix) => {
+                    let filed = Filed { prefix_bytes: prefix.len(), entries };
+                    match host {
+                        None => any_site.push((prefix, filed)),
+                        Some(host) => {
+                            sites.entry((is_wildcard, host)).or_default().push((prefix, filed));
+                        }
+                    }
+                }
+                Spot::Client(network) => client.push((network, entries)),
+                Spot::Local(network) => local.push((network, entries)),
+                Spot::Free => free = entries,
+            }
+        }
+        let mut index = Index {
+            any_site: Nested::new(any_site),
+            client: Nested::new(client),
+            local: Nested::new(local),
+            free,
+            ..Index::default()
+        };
+        for ((is_wildcard, host), pairs) in sites {
+            let sites = if is_wildcard { &mut index.wildcards } else { &mut index.sites };
+            sites.insert(host, Nested::new(pairs));
+        }
+        index
+    }
+
+    /// Whether no rule counts in this phase.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Finds what decides about `facts`. `rules` are those that the index was made of.
+    #[inline]
+    pub(crate) fn search<'f, F>(
+        &self,
+        rules: &[Rule],
+        facts: &RequestFacts<'f, F>,
+        overload: bool,
+    ) -> Found
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        let mut looking = Looking { rules, facts, overload, found: Found::new(self.wanted) };
+        if let Some(paths) = self.sites.get(facts.host) {
+            looking.among_paths(paths);
+        }
+        if !self.wildcards.is_empty() {
+            let dots = facts.host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+            for parent in dots.map(|(dot, _)| &facts.host[dot + 1..]) {
+                if let Some(paths) = self.wildcards.get(parent) {
+                    looking.among_paths(paths);
+                }
+            }
+        }
+        looking.among_paths(&self.any_site);
+        looking.among_networks(&self.client, facts.ends.client);
+        looking.among_networks(&self.local, facts.ends.local);
+        looking.among(&self.free, usize::MAX);
+        looking.found
+    }
+}
+
+/// A search under way.
+struct Looking<'l, 'f, F> {
+    rules: &'l [Rule],
+    facts: &'l RequestFacts<'f, F>,
+    overload: bool,
+    found: Found,
+}
+
+impl<'f, F> Looking<'_, 'f, F>
+where
+    F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+{
+    #[inline]
+    fn among_paths(&mut self, paths: &Paths) {
+        for filed in paths.holding(self.facts.path) {
+            self.among(&filed.entries, filed.prefix_bytes);
+        }
+    }
+
+    #[inline]
+    fn among_networks(&mut self, networks: &Networks, address: std::net::SocketAddr) {
+        if networks.is_empty() || is_unix(address) {
+            return;
+        }
+        let (bits, _) = bits_of(address.ip());
+        for entries in networks.holding(&bits) {
+            self.among(entries, usize::MAX);
+        }
+    }
+
+    /// Tries rules, which stand in the order they were written. They were found by the first
+    /// `prefix_bytes` of the path.
+    #[inline]
+    fn among(&mut self, entries: &[Entry], prefix_bytes: usize) {
+        for entry in entries {
+            if entry.rule >= self.found.horizon() {
+                break;
+            }
+            let counts = self.overload || !entry.marks.only_in_overload();
+            let fits = !entry.is_exact || self.facts.path.len() == prefix_bytes;
+            if counts && fits && self.found.cares(entry) && self.holds(entry) {
+                self.found.take(entry);
+            }
+        }
+    }
+
+    #[inline]
+    fn holds(&self, entry: &Entry) -> bool {
+        entry.asked.is_empty() || {
+            let conditions = &self.rules[entry.rule as usize].conditions;
+            entry.asked.failed(conditions, self.facts).is_none()
+        }
+    }
+}
+
+fn free(rule: &Rule) -> Filing {
+    Filing { spot: Spot::Free, asked: Asked::of(&rule.conditions), is_exact: false }
+}
+
+/// The ways in which a rule can be filed, the best first where they are equally crowded.
+fn ways(rule: &Rule) -> Vec<Vec<Filing>> {
+    let ways = [
+        by_path(rule),
+        by_network(rule, Condition::Client, &rule.conditions.client, Spot::Client),
+        by_network(rule, Condition::Local, &rule.conditions.local, Spot::Local),
+    ];
+    ways.into_iter().flatten().collect()
+}
+
+fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
+    let sites: Vec<_> = match &*rule.conditions.site {
+        [] => vec![(None, false)],
+        sites => {
+            sites.iter().map(SitePattern::key).map(|(key, is)| (Some(key.into()), is)).collect()
+        }
+    };
+    let asked = Asked::of(&rule.conditions).without(Condition::Site);
+    let paths: Vec<(Box<[u8]>, Asked, bool)> = match &*rule.conditions.path {
+        [] => vec![(Box::default(), asked, false)],
+        paths => {
+            let globs = paths.iter().map(|path| path.glob());
+            let proven = asked.without(Condition::Path);
+            let filed = globs.map(|glob| {
+                let is_proven = glob.is_prefix() || glob.is_exact();
+                let asked = if is_proven { proven } else { asked };
+                (glob.prefix().into(), asked, glob.is_exact())
+            });
+            filed.collect()
+        }
+    };
+    // what every path begins with tells nothing apart
+    let tells = |(prefix, ..): &(Box<[u8]>, _, _)| !matches!(**prefix, [] | [b'/']);
+    if rule.conditions.site.is_empty() && !paths.iter().all(|path| tells(path) || path.2) {
+        return None;
+    }
+    let mut filings = Vec::new();
+    for (site, is_wildcard) in sites {
+        for (prefix, asked, is_exact) in paths.clone() {
+            let spot = Spot::Path(site.clone(), is_wildcard, prefix);
+            filings.push(Filing { spot, asked, is_exact });
+        }
+    }
+    Some(filings)
+}
+
+fn by_network(
+    rule: &Rule,
+    condition: Condition,
+    endpoints: &[Endpoint],
+    spot: impl Fn(Network) -> Spot,
+) -> Option<Vec<Filing>> {
+    let asked = Asked::of(&rule.conditions);
+    let proven = asked.without(condition);
+    let file = |endpoint: &Endpoint| {
+        let prefix = endpoint.prefix()?;
+        let is_proven = prefix.is_pure() && !endpoint.has_ports();
+        Some(Filing {
+            spot: spot(prefix.network),
+            asked: if is_proven { proven } else { asked },
+            is_exact: false,
+        })
+    };
+    let filings: Option<Vec<Filing>> = endpoints.iter().map(file).collect();
+    filings.filter(|filings| !filings.is_empty())
+}

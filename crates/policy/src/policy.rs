@@ -1,0 +1,161 @@
+//! Classes and rules, compiled: who decides about a connection or a request.
+
+use crate::class::Class;
+use crate::condition::{Asked, Condition};
+use crate::decision::Decisions;
+use crate::error::PolicyError;
+use crate::facts::{ConnectionFacts, RequestFacts};
+use crate::index::Index;
+use crate::rule::Rule;
+use crate::search::{Found, Phase, Slot};
+use std::iter::Empty;
+
+/// The name of the class where there are none.
+pub(crate) const ONLY_CLASS: &str = "default";
+
+/// Classes and rules, ready to judge by. It does not change; what it is charged to does.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// By rank.
+    classes: Box<[Class]>,
+    /// The rank of what no rule classifies.
+    default_rank: u8,
+    rules: Box<[Rule]>,
+    /// The rank that each rule gives; the default where it gives none.
+    ranks: Box<[u8]>,
+    connections: Index,
+    requests: Index,
+}
+
+/// What must be known for a policy to judge; the rest may be left empty in the facts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Whether any rule counts when a connection comes.
+    pub connections: bool,
+    /// Whether any rule counts when a request is there.
+    pub requests: bool,
+    /// The address that was reached.
+    pub local: bool,
+    /// The host.
+    pub host: bool,
+    /// The decoded path.
+    pub path: bool,
+    /// The header fields.
+    pub fields: bool,
+}
+
+impl Default for Policy {
+    /// One class, no rules.
+    fn default() -> Policy {
+        Policy::compile(&[], Vec::new())
+    }
+}
+
+impl Policy {
+    /// Compiles classes and rules; the order of the rules counts. No classes are one with the name
+    /// `default`.
+    ///
+    /// # Errors
+    /// What is wrong, and in which class or rule.
+    pub fn new(classes: &[Class], rules: Vec<Rule>) -> Result<Policy, PolicyError> {
+        crate::check::check(classes, &rules)?;
+        Ok(Policy::compile(classes, rules))
+    }
+
+    fn compile(classes: &[Class], rules: Vec<Rule>) -> Policy {
+        let mut classes = classes.to_vec();
+        if classes.is_empty() {
+            classes.push(Class::new(ONLY_CLASS, 0));
+        }
+        classes.sort_by_key(|class| class.priority);
+        let default = classes.iter().position(|class| class.default);
+        let default_rank = default.unwrap_or(classes.len() - 1) as u8;
+        let rank = |rule: &Rule| {
+            let name = rule.class.as_deref()?;
+            classes.iter().position(|class| class.name == name)
+        };
+        Policy {
+            ranks: rules
+                .iter()
+                .map(|rule| rank(rule).map_or(default_rank, |at| at as u8))
+                .collect(),
+            connections: Index::new(&rules, Phase::Connection),
+            requests: Index::new(&rules, Phase::Request),
+            classes: classes.into(),
+            default_rank,
+            rules: rules.into(),
+        }
+    }
+
+    /// The classes in the order in which they are served. A rank is a place in this list.
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// The rules as they were written.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The rank of what no rule classifies.
+    pub fn default_rank(&self) -> u8 {
+        self.default_rank
+    }
+
+    /// What must be known to judge.
+    pub fn needs(&self) -> Needs {
+        let asked: Vec<Asked> = self.rules.iter().map(|rule| Asked::of(&rule.conditions)).collect();
+        let asks = |condition| asked.iter().any(|asked| asked.has(condition));
+        Needs {
+            connections: !self.connections.is_empty(),
+            requests: !self.requests.is_empty(),
+            local: asks(Condition::Local),
+            host: asks(Condition::Site),
+            path: asks(Condition::Path) || asks(Condition::Type),
+            fields: asks(Condition::Header) || asks(Condition::Cookie),
+        }
+    }
+
+    /// Judges a connection, by the rules that ask for addresses only.
+    #[inline]
+    pub fn connection(&self, ends: &ConnectionFacts, overload: bool) -> Decisions {
+        if self.connections.is_empty() {
+            return self.no_decisions();
+        }
+        self.decisions(&self.connections.search(&self.rules, &bare(*ends), overload))
+    }
+
+    /// Judges a request, by all rules.
+    #[inline]
+    pub fn request<'f, F>(&self, facts: &RequestFacts<'f, F>, overload: bool) -> Decisions
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        if self.requests.is_empty() {
+            return self.no_decisions();
+        }
+        self.decisions(&self.requests.search(&self.rules, facts, overload))
+    }
+
+    fn no_decisions(&self) -> Decisions {
+        Decisions { rank: self.default_rank, ..Decisions::default() }
+    }
+
+    pub(crate) fn decisions(&self, found: &Found) -> Decisions {
+        let class = found.get(Slot::ClassByRequest).or_else(|| found.get(Slot::ClassByAddress));
+        let rank = class.map_or(self.default_rank, |rule| self.ranks[rule as usize]);
+        Decisions {
+            rank,
+            class,
+            connections: found.get(Slot::Connections),
+            requests: found.get(Slot::Requests),
+            in_flight: found.get(Slot::InFlight),
+            action: found.get(Slot::Action),
+        }
+    }
+}
+
+/// A connection without a request.
+pub(crate) fn bare<'f>(ends: ConnectionFacts) -> RequestFacts<'f, Empty<(&'f str, &'f [u8])>> {
+    RequestFacts { ends, host: b"", method: "", path: b"", fields: std::iter::empty() }
+}

@@ -1,0 +1,155 @@
+//! One search over the rules that may match: for each setting the first rule that names it.
+//!
+//! Rules may be seen in any order. Which rule decides a setting is the least number among those that
+//! match and name it, unless a rule with `stop` stands before it.
+
+use crate::condition::Asked;
+use crate::rule::Rule;
+
+/// What a rule can decide in one phase. A class given by a rule that asks for addresses only stands
+/// behind one given by a rule that asks for more, so they are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    ClassByRequest,
+    ClassByAddress,
+    Connections,
+    Requests,
+    InFlight,
+    Action,
+}
+
+const SLOTS: usize = 6;
+
+/// A phase of judging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Once, when a connection comes, by rules that ask for addresses only.
+    Connection,
+    /// For each request, by all rules.
+    Request,
+}
+
+/// A set of slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots(u8);
+
+impl Slots {
+    /// What `rule` decides in this phase.
+    pub(crate) fn of(rule: &Rule, phase: Phase) -> Slots {
+        let by_address = rule.is_for_connections();
+        let class = if by_address { Slot::ClassByAddress } else { Slot::ClassByRequest };
+        let is_request = phase == Phase::Request;
+        let named = [
+            (class, rule.class.is_some()),
+            (Slot::Connections, rule.connections.is_some() && !is_request),
+            (Slot::Requests, rule.requests.is_some() && is_request),
+            (Slot::InFlight, rule.in_flight.is_some() && is_request),
+            (Slot::Action, rule.action.is_some()),
+        ];
+        let named = named.into_iter().filter(|(_, is_named)| *is_named);
+        Slots(named.fold(0, |set, (slot, _)| set | 1 << slot as u8))
+    }
+
+    pub(crate) fn with(self, other: Slots) -> Slots {
+        Slots(self.0 | other.0)
+    }
+
+    #[inline]
+    fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (slot < SLOTS).then_some(slot)
+        })
+    }
+}
+
+/// A rule in the index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) rule: u32,
+    /// What must still be tried when it is found here.
+    pub(crate) asked: Asked,
+    /// The path must be as long as the one it was found by.
+    pub(crate) is_exact: bool,
+    pub(crate) slots: Slots,
+    pub(crate) marks: Marks,
+}
+
+/// What makes a rule special.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks(u8);
+
+impl Marks {
+    const STOP: u8 = 1;
+    const OVERLOAD: u8 = 2;
+
+    pub(crate) fn new(stop: bool, only_in_overload: bool) -> Marks {
+        let stop = if stop { Marks::STOP } else { 0 };
+        let overload = if only_in_overload { Marks::OVERLOAD } else { 0 };
+        Marks(stop | overload)
+    }
+
+    #[inline]
+    fn stop(self) -> bool {
+        self.0 & Marks::STOP != 0
+    }
+
+    #[inline]
+    pub(crate) fn only_in_overload(self) -> bool {
+        self.0 & Marks::OVERLOAD != 0
+    }
+}
+
+/// What was found so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The first rule for each slot.
+    first: [u32; SLOTS],
+    /// The first rule with `stop`.
+    stop: u32,
+    /// What any rule can decide at all.
+    wanted: Slots,
+    /// No rule from here on can change anything.
+    horizon: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Found {
+    #[inline]
+    pub(crate) fn new(wanted: Slots) -> Found {
+        Found { first: [NONE; SLOTS], stop: NONE, wanted, horizon: NONE }
+    }
+
+    #[inline]
+    pub(crate) fn horizon(&self) -> u32 {
+        self.horizon
+    }
+
+    /// Whether anything would change if this rule matched.
+    #[inline]
+    pub(crate) fn cares(&self, entry: &Entry) -> bool {
+        entry.marks.stop() || entry.slots.iter().any(|slot| entry.rule < self.first[slot])
+    }
+
+    /// A rule matches.
+    #[inline]
+    pub(crate) fn take(&mut self, entry: &Entry) {
+        for slot in entry.slots.iter() {
+            self.first[slot] = self.first[slot].min(entry.rule);
+        }
+        if entry.marks.stop() {
+            self.stop = self.stop.min(entry.rule);
+        }
+        let last = self.wanted.iter().map(|slot| self.first[slot]).max().unwrap_or(0);
+        self.horizon = last.min(self.stop);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: Slot) -> Option<u32> {
+        let first = self.first[slot as usize];
+        (first != NONE && first <= self.stop).then_some(first)
+    }
+}

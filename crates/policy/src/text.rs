@@ -1,0 +1,77 @@
+//! What a rule says, as people write it.
+
+use crate::explain::Setting;
+use crate::rule::{Action, InFlight, Limit, Over, Per, Rule};
+use std::fmt;
+
+/// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
+pub(crate) fn setting(rule: &Rule, setting: Setting) -> String {
+    let limit = |limit: &Option<Limit>| limit.as_ref().map(Limit::to_string);
+    let text = match setting {
+        Setting::Class => rule.class.clone(),
+        Setting::Connections => limit(&rule.connections),
+        Setting::Requests => limit(&rule.requests),
+        Setting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
+        Setting::Action => rule.action.as_ref().map(Action::to_string),
+    };
+    text.unwrap_or_default()
+}
+
+/// Such as `10/m, burst 5 per client, over: reject 429`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limit { rate, burst, per, over, ignore_ms } = self;
+        write!(f, "{rate}, burst {burst}{}, over: ", of(*per))?;
+        show_over(*over, *per, f)?;
+        match ignore_ms {
+            Some(ms) => write!(f, ", ignored for {ms} ms"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Such as `20 at once per client, over: reject 429`.
+impl fmt::Display for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InFlight { most, per, over } = self;
+        write!(f, "{most} at once{}, over: ", of(*per))?;
+        show_over(*over, *per, f)
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Reject(status) => write!(f, "reject {status}"),
+            other => f.write_str(other.as_str()),
+        }
+    }
+}
+
+fn of(per: Per) -> &'static str {
+    match per {
+        Per::Rule => "",
+        Per::Client => " per client",
+    }
+}
+
+fn show_over(over: Over, per: Per, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match over {
+        Over::Reject { status } => write!(f, "reject {}", per.status(status)),
+        Over::Queue { deadline_ms, most } => {
+            write!(f, "queue, at most {most} and {deadline_ms} ms")
+        }
+        Over::Reset | Over::Drop => f.write_str(over.as_str()),
+    }
+}
+
+impl Per {
+    /// The status for what is over a limit: what was stated, else 503 for what is too much for all,
+    /// and 429 for one client's own excess.
+    pub(crate) fn status(self, stated: Option<u16>) -> u16 {
+        stated.unwrap_or(match self {
+            Per::Rule => 503,
+            Per::Client => 429,
+        })
+    }
+}

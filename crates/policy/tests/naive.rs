@@ -1,0 +1,250 @@
+//! The compiled policy decides as the rules say when they are read one after another.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use forebay_policy::class::Class;
+use forebay_policy::decision::Decisions;
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_policy::field::Field;
+use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::rate::Rate;
+use forebay_policy::rule::{Action, Conditions, InFlight, Limit, Over, Per, Rule, When};
+use forebay_policy::{Policy, Setting};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use std::net::SocketAddr;
+
+const CLIENTS: &[&str] = &[
+    "*",
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "10.1.1.1",
+    "10.1.1.1:1000-2000",
+    "*:1500",
+    "0.0.0.0/0",
+    "::/0",
+    "fd00::/8",
+    "[fd00::1]:1500",
+    "unix",
+    "::ffff:10.1.0.0/112",
+];
+const LOCALS: &[&str] = &["*:80", "12.1.1.0/24", "12.1.1.1:80", "::/0", "*:443"];
+const SITES: &[&str] = &["a.example", "*.example", "*.a.example", "b.a.example", "[::1]"];
+const PATHS: &[&str] =
+    &["/", "/*", "*", "/a", "/a*", "/a/*", "/a/b", "/a/b*", "*b*", "/a*b", "/*/b", "*.php", "/ab*"];
+const TYPES: &[&str] = &["php", "html"];
+const METHODS: &[&str] = &["GET", "POST"];
+const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
+const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
+
+/// None, one or two of `texts`; mostly none.
+fn some<T: std::fmt::Debug + Clone>(
+    texts: &'static [&'static str],
+    parse: fn(&str) -> T,
+) -> impl Strategy<Value = Vec<T>> {
+    let chosen = prop_oneof![
+        3 => Just(Vec::new()),
+        2 => subsequence(texts, 1),
+        1 => subsequence(texts, 2),
+    ];
+    chosen.prop_map(move |texts| texts.into_iter().map(parse).collect())
+}
+
+fn conditions() -> impl Strategy<Value = Conditions> {
+    let addresses = (
+        some(CLIENTS, |text| Endpoint::parse(text).unwrap()),
+        some(LOCALS, |text| Endpoint::parse(text).unwrap()),
+    );
+    let request = (
+        some(SITES, |text| SitePattern::parse(text).unwrap()),
+        some(METHODS, |text| Method::parse(text).unwrap()),
+        some(PATHS, |text| PathPattern::parse(text).unwrap()),
+        some(TYPES, |text| FileType::parse(text).unwrap()),
+        some(HEADERS, |text| Field::parse(text).unwrap()),
+        some(COOKIES, |text| Field::parse(text).unwrap()),
+    );
+    (addresses, prop::option::weighted(0.7, request)).prop_map(|((client, local), request)| {
+        let (site, method, path, file_type, header, cookie) = request.unwrap_or_default();
+        Conditions { client, local, site, method, path, file_type, header, cookie }
+    })
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let settings = prop::collection::vec(any::<bool>(), 5);
+    let when = prop::bool::weighted(0.2);
+    let stop = prop::bool::weighted(0.15);
+    (conditions(), settings, when, stop, select(vec!["x", "y", "z"])).prop_map(
+        |(conditions, named, overload, stop, class)| {
+            let limit = Limit::new(Rate::per_second(1), 1);
+            let in_flight = InFlight { most: 1, per: Per::Rule, over: Over::default() };
+            let mut rule = Rule {
+                when: if overload { When::Overload } else { When::Always },
+                stop,
+                conditions,
+                class: named[0].then(|| class.to_owned()),
+                requests: named[2].then_some(limit),
+                in_flight: named[3].then_some(in_flight),
+                action: named[4].then_some(Action::Reset),
+                ..Rule::default()
+            };
+            rule.connections = (named[1] && rule.is_for_connections()).then_some(limit);
+            if rule.class.is_none() && rule.requests.is_none() && rule.in_flight.is_none() {
+                rule.action = Some(Action::Allow);
+            }
+            rule
+        },
+    )
+}
+
+fn rules() -> impl Strategy<Value = Vec<Rule>> {
+    prop::collection::vec(rule(), 0..24).prop_map(|mut rules| {
+        for (number, rule) in rules.iter_mut().enumerate() {
+            rule.name = number.to_string();
+        }
+        rules
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    ends: ConnectionFacts,
+    host: &'static str,
+    method: &'static str,
+    path: String,
+    fields: Vec<(&'static str, &'static str)>,
+    overload: bool,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    const FIELDS: &[(&str, &str)] = &[
+        ("X-BETA", "1"),
+        ("x-beta", "2"),
+        ("accept", "text/html"),
+        ("Cookie", "a=b; tier=gold"),
+        ("cookie", "tier=silver"),
+    ];
+    let clients = [
+        "10.1.1.1:1500",
+        "10.1.1.1:0",
+        "10.2.1.1:1500",
+        "8.8.8.8:9",
+        "[fd00::1]:1500",
+        "0.0.0.0:0",
+    ];
+    let mapped = ["[::ffff:10.1.2.3]:1500", "[::1]:1", "[::fffe:0:1]:1500"];
+    let locals = ["12.1.1.1:80", "12.1.1.2:443", "[fd00::2]:80", "0.0.0.0:0"];
+    let hosts = ["a.example", "b.a.example", "c.b.a.example", "example", "", "[::1]", "xa.example"];
+    let paths = prop_oneof![
+        select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/a/x/b", "/a.php", "/a/b.html", "*"])
+            .prop_map(str::to_owned),
+        "/[ab/]{0,4}(\\.php)?",
+    ];
+    let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
+    (
+        select([&clients[..], &mapped[..]].concat()),
+        select(locals.to_vec()),
+        select(hosts.to_vec()),
+        select(vec!["GET", "POST", "get"]),
+        paths,
+        subsequence(FIELDS, 0..=3),
+        any::<bool>(),
+    )
+        .prop_map(move |(client, local, host, method, path, fields, overload)| Asked {
+            ends: ConnectionFacts { client: address(client), local: address(local) },
+            host,
+            method,
+            path,
+            fields,
+            overload,
+        })
+}
+
+fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
+    list.is_empty() || list.iter().any(holds)
+}
+
+/// The definition: does the rule match?
+fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
+    let Asked { ends, host, method, path, fields, overload } = asked;
+    let c = &rule.conditions;
+    (is_request || rule.is_for_connections())
+        && (*overload || rule.when == When::Always)
+        && any_of(&c.client, |one| one.holds(ends.client))
+        && any_of(&c.local, |one| one.holds(ends.local))
+        && any_of(&c.site, |one| one.matches(host.as_bytes()))
+        && any_of(&c.method, |one| one.as_str() == *method)
+        && any_of(&c.path, |one| one.matches(path.as_bytes()))
+        && any_of(&c.file_type, |one| one.matches(path.as_bytes()))
+        && any_of(&c.header, |one| {
+            fields.iter().any(|(name, value)| one.matches_header(name, value.as_bytes()))
+        })
+        && any_of(&c.cookie, |one| {
+            let cookies = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("cookie"));
+            cookies.clone().any(|(_, value)| one.matches_cookies(value.as_bytes()))
+        })
+}
+
+/// The definition: which rule decides what?
+fn judge(rules: &[Rule], asked: &Asked, is_request: bool) -> [Option<u32>; 5] {
+    let mut matching: Vec<(u32, &Rule)> = Vec::new();
+    for (number, rule) in (0..).zip(rules) {
+        if matches(rule, asked, is_request) {
+            matching.push((number, rule));
+            if rule.stop {
+                break;
+            }
+        }
+    }
+    let first = |names: &dyn Fn(&Rule) -> bool| {
+        matching.iter().find(|(_, rule)| names(rule)).map(|(number, _)| *number)
+    };
+    [
+        first(&|rule| rule.class.is_some() && !rule.is_for_connections())
+            .or_else(|| first(&|rule| rule.class.is_some())),
+        first(&|rule| rule.connections.is_some() && !is_request),
+        first(&|rule| rule.requests.is_some() && is_request),
+        first(&|rule| rule.in_flight.is_some() && is_request),
+        first(&|rule| rule.action.is_some()),
+    ]
+}
+
+fn settings(decisions: &Decisions) -> [Option<u32>; 5] {
+    Setting::ALL.map(|setting| setting.rule(decisions))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #[test]
+    fn compiled_or_read_one_by_one(rules in rules(), asked in prop::collection::vec(asked(), 8)) {
+        let classes = [Class::new("x", 0), Class::new("y", 1), Class::new("z", 2)];
+        let policy = Policy::new(&classes, rules.clone()).unwrap();
+        for asked in asked {
+            let fields = || asked.fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+            let facts = RequestFacts {
+                ends: asked.ends,
+                host: asked.host.as_bytes(),
+                method: asked.method,
+                path: asked.path.as_bytes(),
+                fields: fields(),
+            };
+            let request = policy.request(&facts, asked.overload);
+            prop_assert_eq!(settings(&request), judge(&rules, &asked, true));
+            let explained = policy.explain_request(&facts, asked.overload);
+            prop_assert_eq!(explained.decisions, request);
+
+            let connection = policy.connection(&asked.ends, asked.overload);
+            prop_assert_eq!(settings(&connection), judge(&rules, &asked, false));
+            let explained = policy.explain_connection(&asked.ends, asked.overload);
+            prop_assert_eq!(explained.decisions, connection);
+
+            for decisions in [request, connection] {
+                let class = match decisions.class {
+                    Some(rule) => rules[rule as usize].class.as_deref().unwrap(),
+                    None => "z",
+                };
+                prop_assert_eq!(&policy.classes()[usize::from(decisions.rank)].name, class);
+            }
+        }
+    }
+}

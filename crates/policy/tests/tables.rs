@@ -1,0 +1,139 @@
+//! voigt's tables 1 and 2 as policies: what each connection and each request gets.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use forebay_policy::class::Class;
+use forebay_policy::decision::Decisions;
+use forebay_policy::endpoint::Endpoint;
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_policy::pattern::PathPattern;
+use forebay_policy::rate::Rate;
+use forebay_policy::rule::{Action, Conditions, Limit, Rule};
+use forebay_policy::{Outcome, Policy};
+
+fn ends(client: &str, local: &str) -> ConnectionFacts {
+    ConnectionFacts { client: client.parse().unwrap(), local: local.parse().unwrap() }
+}
+
+fn of_path(path: &str) -> Rule {
+    let path = vec![PathPattern::parse(path).unwrap()];
+    let conditions = Conditions { path: path.clone(), ..Conditions::default() };
+    Rule { name: path[0].to_string(), conditions, ..Rule::default() }
+}
+
+fn limit(rate: &str, burst: u32) -> Option<Limit> {
+    Some(Limit::new(Rate::parse(rate).unwrap(), burst))
+}
+
+/// Table 1, with "drop" as our `reset`. Priority 1 goes before what has none.
+fn table_1() -> Policy {
+    let first = Some("first".to_owned());
+    let rules = vec![
+        Rule { action: Some(Action::Reset), ..of_path("*noaccess*") },
+        Rule { class: first.clone(), ..of_path("/shop.html") },
+        Rule { class: first, requests: limit("15/s", 5), ..of_path("/index.html") },
+        Rule { requests: limit("10/s", 2), ..of_path("/cgi-bin/*") },
+    ];
+    Policy::new(&[Class::new("first", 1), Class::new("other", 2)], rules).unwrap()
+}
+
+fn request(policy: &Policy, path: &str) -> Decisions {
+    let facts = RequestFacts {
+        ends: ends("192.0.2.7:1024", "12.1.1.1:80"),
+        host: b"shop.example",
+        method: "GET",
+        path: path.as_bytes(),
+        fields: std::iter::empty(),
+    };
+    let decisions = policy.request(&facts, false);
+    assert_eq!(policy.explain_request(&facts, false).decisions, decisions);
+    decisions
+}
+
+#[test]
+fn table_1_by_url() {
+    let policy = table_1();
+    let other = Decisions { rank: 1, ..Decisions::default() };
+    for (path, expected) in [
+        ("/a/noaccess/b", Decisions { action: Some(0), ..other }),
+        ("/noaccess", Decisions { action: Some(0), ..other }),
+        ("/shop.html", Decisions { rank: 0, class: Some(1), ..other }),
+        ("/index.html", Decisions { rank: 0, class: Some(2), requests: Some(2), ..other }),
+        ("/cgi-bin/search", Decisions { requests: Some(3), ..other }),
+        // the first row and the last
+        ("/cgi-bin/noaccess", Decisions { action: Some(0), requests: Some(3), ..other }),
+        ("/other.html", other),
+        ("/shop.html/", other),
+        ("/cgi-bin", other),
+    ] {
+        assert_eq!(request(&policy, path), expected, "{path}");
+    }
+    let connection = policy.connection(&ends("192.0.2.7:1024", "12.1.1.1:80"), false);
+    assert_eq!(connection, other);
+}
+
+/// Table 2. The first match decides, so the most specific row stands first.
+fn table_2() -> Policy {
+    let rule = |name: &str, local: &str, client: Option<&str>| Rule {
+        name: name.to_owned(),
+        conditions: Conditions {
+            local: vec![Endpoint::parse(local).unwrap()],
+            client: client.map(|text| Endpoint::parse(text).unwrap()).into_iter().collect(),
+            ..Conditions::default()
+        },
+        ..Rule::default()
+    };
+    let class = |name: &str| Some(name.to_owned());
+    let rules = vec![
+        // priority "*": whatever another row says
+        Rule { connections: limit("10/s", 1), ..rule("12.1.1.1", "12.1.1.1:80", None) },
+        Rule {
+            class: class("2"),
+            connections: limit("100/s", 5),
+            ..rule("partner", "*:80", Some("10.1.1.1"))
+        },
+        Rule { class: class("3"), connections: limit("300/s", 5), ..rule("web", "*:80", None) },
+    ];
+    let classes = [Class::new("1", 1), Class::new("2", 2), Class::new("3", 3)];
+    Policy::new(&classes, rules).unwrap()
+}
+
+#[test]
+fn table_2_by_address() {
+    let policy = table_2();
+    let decided =
+        |class, connections, rank| Decisions { rank, class, connections, ..Decisions::default() };
+    for (client, local, expected) in [
+        ("192.0.2.7:9", "12.1.1.2:80", decided(Some(2), Some(2), 2)),
+        ("10.1.1.1:9", "12.1.1.2:80", decided(Some(1), Some(1), 1)),
+        ("10.1.1.2:9", "12.1.1.2:80", decided(Some(2), Some(2), 2)),
+        // its limit from the first row, its class from the others
+        ("192.0.2.7:9", "12.1.1.1:80", decided(Some(2), Some(0), 2)),
+        ("10.1.1.1:9", "12.1.1.1:80", decided(Some(1), Some(0), 1)),
+        // another port: the default, which is the last class
+        ("10.1.1.1:9", "12.1.1.1:443", decided(None, None, 2)),
+    ] {
+        let ends = ends(client, local);
+        assert_eq!(policy.connection(&ends, false), expected, "{client} {local}");
+        assert_eq!(policy.explain_connection(&ends, false).decisions, expected);
+    }
+}
+
+#[test]
+fn an_explanation_can_be_read() {
+    let policy = table_2();
+    let explanation = policy.explain_connection(&ends("10.1.1.1:9", "12.1.1.1:80"), false);
+    assert_eq!(explanation.outcomes, [Outcome::Matches; 3]);
+    let expected = "\
+class        2, by rule \"partner\"
+connections  10/s, burst 1, over: reject 503, by rule \"12.1.1.1\"
+action       none
+  \"12.1.1.1\": matches, decides connections
+  \"partner\": matches, decides class; connections is decided by \"12.1.1.1\"
+  \"web\": matches, decides nothing; class is decided by \"partner\"; connections is decided by \"12.1.1.1\"
+";
+    assert_eq!(explanation.to_string(), expected);
+    let policy = table_1();
+    let explanation = policy.explain_connection(&ends("10.1.1.1:9", "12.1.1.1:80"), false);
+    assert!(explanation.to_string().contains("\"/shop.html\": asks for a request\n"));
+}
