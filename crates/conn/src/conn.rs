@@ -1,6 +1,8 @@
 //! One connection: what is remembered between two events, and what is to be done next.
 
-use crate::handler::{Handler, Outcome, Request, Stages, Verdict};
+use crate::handler::{
+    Admitted, Handler, Outcome, Rank, Refusal, Request, Settled, Stages, Verdict,
+};
 use crate::input::Input;
 use crate::proxy;
 use crate::reply::Reply;
@@ -27,6 +29,14 @@ pub struct Conn<H: Handler> {
     job: Option<H::Job>,
     /// The log line of the last answer written, until that is sent.
     line: Option<H::Line>,
+    /// Of the admitted request, until it is answered.
+    ticket: Option<H::Ticket>,
+    /// Of the last answer written, until that is sent.
+    answered: Option<H::Ticket>,
+    /// The order of that request, or of the connection while there is none.
+    rank: Rank,
+    /// How long that request must wait before it may be answered.
+    wait_ms: u32,
     body_sent_bytes: u64,
     /// Of the request that is being received or processed; 0 where it has not come to that.
     stages: Stages,
@@ -44,6 +54,8 @@ enum State {
     Head,
     /// The parked request's body is being discarded.
     Body(Skipper),
+    /// The parked request may not be answered yet.
+    Early,
     /// The parked request's job is to be started, or, if it has none, it is to be answered.
     Parked,
     /// The parked request's job is running.
@@ -73,6 +85,10 @@ impl<H: Handler> Default for Conn<H> {
             parked: Vec::new(),
             job: None,
             line: None,
+            ticket: None,
+            answered: None,
+            rank: Rank::FIRST,
+            wait_ms: 0,
             body_sent_bytes: 0,
             stages: Stages::default(),
             served: 0,
@@ -88,27 +104,9 @@ impl<H: Handler> Conn<H> {
         Conn { state: State::Proxy, ..Conn::default() }
     }
 
-    /// Goes as far as the input allows and says what is needed to go on.
+    /// Goes as far as the input and what the turn [answers](Context::answers) allow, and says what is
+    /// needed to go on.
     pub fn advance<S: Stopwatch>(
-        &mut self,
-        cx: &mut Context<'_, H, S>,
-        input: &mut Input,
-    ) -> Step<H::Job> {
-        self.go::<true, S>(cx, input)
-    }
-
-    /// As [`advance`](Conn::advance), but an admitted request is put aside and not answered: where
-    /// the process stage is somebody else's.
-    pub fn advance_to_answer<S: Stopwatch>(
-        &mut self,
-        cx: &mut Context<'_, H, S>,
-        input: &mut Input,
-    ) -> Step<H::Job> {
-        self.go::<false, S>(cx, input)
-    }
-
-    #[inline]
-    fn go<const ANSWERS: bool, S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
@@ -119,10 +117,10 @@ impl<H: Handler> Conn<H> {
             }
             let blocked = match &mut self.state {
                 State::Proxy => self.receive_proxy_header(cx, input),
-                State::Head => self.receive::<ANSWERS, S>(cx, input),
-                State::Body(_) => self.discard::<ANSWERS, S>(cx, input),
+                State::Head => self.receive(cx, input),
+                State::Body(_) => self.discard(cx, input),
                 State::Waiting if cx.done.is_some() => self.answer_parked(cx, input),
-                State::Waiting => Some(Step::Wait),
+                State::Waiting | State::Early => Some(Step::Wait),
                 // what was answered before goes out before anything that may take long
                 _ if !cx.out.is_empty() => Some(Step::Send),
                 State::Parked => match self.job.take() {
@@ -130,7 +128,7 @@ impl<H: Handler> Conn<H> {
                         self.state = State::Waiting;
                         Some(Step::Process(job))
                     }
-                    None if ANSWERS => self.answer_parked(cx, input),
+                    None if self.is_answered(cx) => self.answer_parked(cx, input),
                     None => Some(Step::Answer),
                 },
                 State::HandOver => Some(Step::HandOver),
@@ -170,7 +168,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// The receive stage: finds the next head and has it answered.
-    fn receive<const ANSWERS: bool, S: Stopwatch>(
+    fn receive<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
@@ -193,7 +191,7 @@ impl<H: Handler> Conn<H> {
             Ok(Parsed::Partial) => None,
             Ok(Parsed::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
-                self.complete::<ANSWERS, S>(cx, &head, input);
+                self.complete(cx, &head, input);
                 Some(head.len)
             }
             Err(error) => {
@@ -214,7 +212,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// A whole head is there: discard the body that follows it, or answer.
-    fn complete<const ANSWERS: bool, S: Stopwatch>(
+    fn complete<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         head: &Head<'_>,
@@ -223,15 +221,21 @@ impl<H: Handler> Conn<H> {
         let bytes = &input.bytes()[..head.len];
         let request = Request { head, peer: cx.peer };
         self.received(cx);
+        // the request before this one is over
+        self.sent(cx.handler);
         match cx.handler.verdict(&request) {
-            Verdict::Admit(_) => {}
-            Verdict::Refuse(status) => return self.refuse_request(cx, &request, status),
+            Verdict::Admit(Admitted { rank, wait_ms, ticket }) => {
+                self.rank = rank;
+                self.wait_ms = wait_ms;
+                self.ticket = Some(ticket);
+            }
+            Verdict::Refuse(refusal) => return self.refuse_request(cx, &request, refusal),
             Verdict::Reset => return self.state = State::Last(Closing::Reset),
         }
         if head.framing == Framing::None {
-            if !ANSWERS {
+            if self.wait_ms > 0 || !self.is_answered(cx) {
                 self.park(bytes);
-                self.state = State::Parked;
+                self.admit_parked();
                 return;
             }
             let answer = self.answer(cx, head);
@@ -255,7 +259,7 @@ impl<H: Handler> Conn<H> {
     }
 
     /// Skips the parked request's body; then the request is answered.
-    fn discard<const ANSWERS: bool, S: Stopwatch>(
+    fn discard<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
@@ -269,10 +273,7 @@ impl<H: Handler> Conn<H> {
                     return Some(Step::Receive);
                 }
                 self.received(cx);
-                if ANSWERS {
-                    return self.answer_parked(cx, input);
-                }
-                self.state = State::Parked;
+                self.admit_parked();
                 None
             }
             Err(error) => {
@@ -281,6 +282,25 @@ impl<H: Handler> Conn<H> {
                 None
             }
         }
+    }
+
+    /// The parked request is whole: it is answered when it may be.
+    fn admit_parked(&mut self) {
+        self.state = if self.wait_ms > 0 { State::Early } else { State::Parked };
+    }
+
+    /// The moment has come from which the admitted request may be answered.
+    pub fn admit(&mut self) {
+        if matches!(self.state, State::Early) {
+            self.wait_ms = 0;
+            self.state = State::Parked;
+        }
+    }
+
+    /// Whether requests of this one's rank are answered in this turn.
+    #[inline]
+    fn is_answered<S>(&self, cx: &Context<'_, H, S>) -> bool {
+        cx.answers.is_some_and(|last| self.rank <= last)
     }
 
     /// The process stage for a request whose head was put aside.
@@ -332,13 +352,13 @@ impl<H: Handler> Conn<H> {
         &mut self,
         cx: &mut Context<'_, H, S>,
         request: &Request<'_>,
-        status: u16,
+        refusal: Refusal,
     ) {
         let has_body = request.head.framing != Framing::None;
         let keep_alive = !has_body && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keep_alive);
         reply.answers(request.head);
-        cx.handler.refuse(status, "refused by policy", &mut reply);
+        cx.handler.turn_away(refusal, &mut reply);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         self.written(cx, Some(request), status, bytes);
         self.state = if keep_alive { State::Head } else { State::Last(Closing::Linger) };
@@ -409,6 +429,7 @@ impl<H: Handler> Conn<H> {
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
         self.sent(cx.handler);
+        self.answered = self.ticket.take();
         if self.stages.complete_ns == 0 {
             self.received(cx);
         }
@@ -449,11 +470,27 @@ impl<H: Handler> Conn<H> {
         self.body_sent_bytes += count;
     }
 
-    /// All of [`Out`](crate::Out) has been sent, or never will be: the open log line ends.
+    /// All of [`Out`](crate::Out) has been sent: what was answered is over, and its log line ends.
     #[inline]
     pub fn sent(&mut self, handler: &mut H) {
+        self.end(handler, Settled::Answered);
+    }
+
+    /// The connection ends, whatever is under way.
+    pub fn abandon(&mut self, handler: &mut H) {
+        self.end(handler, Settled::Cut);
+        if let Some(ticket) = self.ticket.take() {
+            handler.settle(ticket, Settled::Cut);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, handler: &mut H, end: Settled) {
         if let Some(line) = self.line.take() {
             handler.log(line, self.body_sent_bytes);
+        }
+        if let Some(ticket) = self.answered.take() {
+            handler.settle(ticket, end);
         }
     }
 
@@ -472,7 +509,9 @@ impl<H: Handler> Conn<H> {
             Await::Body => {
                 self.refuse(cx, is_head, None, 408, "the request body took too long to arrive")
             }
-            Await::Job => self.refuse(cx, is_head, None, 503, "the file could not be read in time"),
+            Await::Job | Await::Admission => {
+                self.refuse(cx, is_head, None, 503, "the request could not be processed in time")
+            }
             Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
             Await::Send => self.state = State::Last(Closing::Reset),
         }
@@ -488,8 +527,24 @@ impl<H: Handler> Conn<H> {
             State::Head | State::Proxy => Await::Head,
             State::Body(_) => Await::Body,
             State::Parked | State::Waiting | State::HandOver => Await::Job,
+            State::Early => Await::Admission,
             State::Last(_) => Await::Send,
         }
+    }
+
+    /// The order in which it is served relative to others.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The order of all it asks for until a request says otherwise.
+    pub fn set_rank(&mut self, rank: Rank) {
+        self.rank = rank;
+    }
+
+    /// How long it must still wait when it [awaits](Conn::awaits) [`Await::Admission`].
+    pub fn wait_ms(&self) -> u32 {
+        self.wait_ms
     }
 
     /// Whether nothing of a request has been received.

@@ -18,6 +18,9 @@ pub trait Handler {
     type Job: Job;
     /// A log line that waits for its number of bytes.
     type Line;
+    /// Goes with an admitted request until it is [settled](Handler::settle). If its connection is
+    /// dropped it may be dropped without that.
+    type Ticket: Send;
 
     /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
     fn trusts(&mut self, _peer: &Peer) -> bool {
@@ -26,15 +29,17 @@ pub trait Handler {
 
     /// Whether a new connection is admitted. Asked once: right after accept or, where a proxy states
     /// its client, when it has done so.
-    fn admit(&mut self, _peer: &Peer) -> Verdict {
-        Verdict::Admit(Rank::FIRST)
+    fn admit(&mut self, _peer: &Peer) -> Verdict<()> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
     }
 
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
     /// before anything else is done for it.
-    fn verdict(&mut self, _request: &Request<'_>) -> Verdict {
-        Verdict::Admit(Rank::FIRST)
-    }
+    fn verdict(&mut self, request: &Request<'_>) -> Verdict<Self::Ticket>;
+
+    /// An admitted request is not waited for any more by those it was counted among: its answer has
+    /// been sent, or never will be. Of answers that leave together only the last waits for that.
+    fn settle(&mut self, _ticket: Self::Ticket, _end: Settled) {}
 
     /// Answers `request` by writing into `reply`, or says what must happen first.
     ///
@@ -48,8 +53,14 @@ pub trait Handler {
     ) -> Outcome<Self::Job>;
 
     /// Answers something that never became a request or may not be served: a malformed head, a
-    /// limit, a refusal. The connection is closed after it if the caller said so in `reply`.
+    /// limit. The connection is closed after it if the caller said so in `reply`.
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>);
+
+    /// Answers what was [not admitted](Verdict::Refuse). In overload nothing is done more often.
+    fn turn_away(&mut self, refusal: Refusal, reply: &mut Reply<'_, Self::Body>) {
+        reply.retry_after_s = refusal.retry_after_s;
+        self.refuse(refusal.status, "refused by policy", reply);
+    }
 
     /// The next bytes of `body`; `None` when all were [`advance`](Handler::advance)d over.
     fn piece<'b>(&'b self, body: &'b Self::Body) -> Option<Piece<'b>>;
@@ -113,6 +124,20 @@ pub trait Job: Send + 'static {
     /// Jobs of the same lane run one after another: work on one file that hangs holds one helper
     /// thread, not all of them.
     fn lane(&self) -> u64;
+
+    /// What it uses up.
+    fn kind(&self) -> Kind {
+        Kind::Blocks
+    }
+}
+
+/// What a [`Job`] uses up, which decides how many may run at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It waits for devices: many may.
+    Blocks,
+    /// It computes: more at a time than there are cores only slow each other down.
+    Computes,
 }
 
 /// What [`Handler::process`] decided.
@@ -128,13 +153,56 @@ pub enum Outcome<J> {
 
 /// What is decided about a connection or a request before anything is done for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Serve it, in this order relative to others.
-    Admit(Rank),
-    /// Answer with this status and keep the connection if possible.
-    Refuse(u16),
+pub enum Verdict<T> {
+    /// Serve it.
+    Admit(Admitted<T>),
+    /// Answer with this and keep the connection if possible.
+    Refuse(Refusal),
     /// Reset the connection without an answer.
     Reset,
+}
+
+/// How an admitted connection or request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted<T> {
+    /// In this order relative to others.
+    pub rank: Rank,
+    /// Not before so many milliseconds have passed. Connections never wait.
+    pub wait_ms: u32,
+    /// What is given back at its end.
+    pub ticket: T,
+}
+
+impl<T> Admitted<T> {
+    /// Without waiting.
+    pub fn at_once(rank: Rank, ticket: T) -> Admitted<T> {
+        Admitted { rank, wait_ms: 0, ticket }
+    }
+}
+
+/// What somebody who is not served is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status of the answer.
+    pub status: u16,
+    /// Seconds after which it may go better (`Retry-After`); 0 says nothing about it.
+    pub retry_after_s: u32,
+}
+
+impl Refusal {
+    /// A status and nothing about later.
+    pub fn status(status: u16) -> Refusal {
+        Refusal { status, retry_after_s: 0 }
+    }
+}
+
+/// How it ended with an admitted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Its answer was given to the kernel whole, or follows other bytes that wait to be.
+    Answered,
+    /// Its connection ended before.
+    Cut,
 }
 
 /// Who is served first: 0 before 1.
@@ -144,6 +212,8 @@ pub struct Rank(pub u8);
 impl Rank {
     /// The rank served first, and the only one until there are classes.
     pub const FIRST: Rank = Rank(0);
+    /// No rank is served later.
+    pub const LAST: Rank = Rank(u8::MAX);
 }
 
 /// When a request came, as [`Handler::tick`] told it.

@@ -29,7 +29,10 @@ pub mod reply;
 pub mod step;
 
 pub use conn::Conn;
-pub use handler::{Handler, Job, Now, Outcome, Peer, Piece, Rank, Request, Stages, Verdict};
+pub use handler::{
+    Admitted, Handler, Job, Kind, Now, Outcome, Peer, Piece, Rank, Refusal, Request, Settled,
+    Stages, Verdict,
+};
 pub use input::Input;
 pub use reply::{Out, Reply};
 pub use step::{Await, Closing, Context, Limits, Step};

@@ -59,6 +59,8 @@ pub struct Reply<'o, B> {
     pub(crate) date: &'o [u8; IMF_LEN],
     /// What the connection does after this answer; the handler may turn it to `false`.
     pub keep_alive: bool,
+    /// Seconds after which the client may try again (`Retry-After`); 0 says nothing about it.
+    pub retry_after_s: u32,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -76,6 +78,7 @@ impl<'o, B> Reply<'o, B> {
             out,
             date,
             keep_alive,
+            retry_after_s: 0,
             timeout_s: 0,
             http10: false,
             head_only: false,
@@ -98,6 +101,10 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
+        if self.retry_after_s > 0 {
+            // writing into a vector does not fail
+            let _ = write!(bytes, "Retry-After: {}\r\n", self.retry_after_s);
+        }
         bytes.extend_from_slice(b"Date: ");
         bytes.extend_from_slice(self.date);
         if self.keep_alive && self.timeout_s > 0 {

@@ -1,6 +1,6 @@
 //! What passes between a connection and the engine: bounds and a turn's tools in, the next step out.
 
-use crate::handler::{Handler, Job, Peer};
+use crate::handler::{Handler, Job, Peer, Rank};
 use crate::reply::Out;
 use forebay_http::date::IMF_LEN;
 use forebay_http::head;
@@ -33,7 +33,7 @@ pub enum Step<J> {
     Send,
     /// Have this done, then advance with the result in [`Context::done`].
     Process(J),
-    /// A request is to be answered: [`Conn::advance`](crate::Conn::advance). Only [`Conn::advance_to_answer`](crate::Conn::advance_to_answer) says so.
+    /// A request is to be answered, in a turn that [answers](Context::answers) its rank.
     Answer,
     /// A proxy has spoken for its client: put the address into the [`Peer`], if there is one, decide
     /// about that client, and advance.
@@ -69,8 +69,10 @@ pub enum Await {
     Head,
     /// The rest of a request body.
     Body,
-    /// A job.
+    /// A job, or a turn in which the request is answered.
     Job,
+    /// The moment from which an admitted request may be answered.
+    Admission,
     /// Room in the client's receive window.
     Send,
 }
@@ -94,6 +96,9 @@ pub struct Context<'c, H: Handler, S> {
     pub announce_s: u32,
     /// Requests that may still be answered in this turn.
     pub budget: u32,
+    /// Of these ranks only: this one and those before it. Others are put aside ([`Step::Answer`]);
+    /// `None` puts all aside.
+    pub answers: Option<Rank>,
     /// The result of the job the connection waited for.
     pub done: Option<<H::Job as Job>::Done>,
     /// The engine's counters.

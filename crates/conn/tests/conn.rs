@@ -34,6 +34,11 @@ impl Handler for Echo {
     type Body = ();
     type Job = Work;
     type Line = u16;
+    type Ticket = ();
+
+    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+    }
 
     fn process(
         &mut self,
@@ -152,18 +157,14 @@ fn turns(
             announce_s: 0,
             draining: false,
             budget,
+            answers: answers.then_some(Rank::LAST),
             done: done.take(),
             metrics: &metrics,
             watch: &mut watch,
         };
         conn.resume(&mut input);
         loop {
-            let step = if answers {
-                conn.advance(&mut cx, &mut input)
-            } else {
-                conn.advance_to_answer(&mut cx, &mut input)
-            };
-            match step {
+            match conn.advance(&mut cx, &mut input) {
                 Step::Receive => match arriving.next() {
                     Some(piece) => {
                         input.room()[..piece.len()].copy_from_slice(piece);

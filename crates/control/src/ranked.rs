@@ -215,20 +215,41 @@ impl<T> Ranked<T> {
     /// Takes the entry that is to be done next. Its work counts from [`ran`](Ranked::ran) on.
     #[inline]
     pub fn pop(&mut self) -> Option<(T, Turn)> {
+        self.pop_down_to(u8::MAX)
+    }
+
+    /// As [`pop`](Ranked::pop), for a worker that takes nothing of ranks below `last`: `None` if such
+    /// an entry is to be done next.
+    #[inline]
+    pub fn pop_down_to(&mut self, last: u8) -> Option<(T, Turn)> {
+        let (rank, due) = self.choose()?;
+        if rank > usize::from(last) {
+            return None;
+        }
+        let item = self.lanes[rank].pop(&mut self.nodes)?;
+        if self.lanes[rank].is_empty() {
+            self.waiting &= !(1 << rank);
+        }
+        let charged_ns = if due { self.floors.charge(rank) } else { 0 };
+        let turn = Turn { rank: rank as u8, by_floor: due, charged_ns };
+        Some((item, turn))
+    }
+
+    /// The rank of the entry that is to be done next.
+    pub fn next_rank(&self) -> Option<u8> {
+        self.choose().map(|(rank, _)| rank as u8)
+    }
+
+    /// The rank of the entry that is to be done next, and whether that is so because it is due.
+    #[inline]
+    fn choose(&self) -> Option<(usize, bool)> {
         if self.waiting == 0 {
             return None;
         }
         let first = self.waiting.trailing_zeros() as usize;
         let others = self.waiting & (self.waiting - 1);
         let due = if others == 0 { None } else { self.floors.due(others) };
-        let rank = due.unwrap_or(first);
-        let item = self.lanes[rank].pop(&mut self.nodes)?;
-        if self.lanes[rank].is_empty() {
-            self.waiting &= !(1 << rank);
-        }
-        let charged_ns = if due.is_some() { self.floors.charge(rank) } else { 0 };
-        let turn = Turn { rank: rank as u8, by_floor: due.is_some(), charged_ns };
-        Some((item, turn))
+        Some((due.unwrap_or(first), due.is_some()))
     }
 
     /// The work of an entry has ended and took `ns` nanoseconds of a worker; 0 if it was not done.

@@ -1,13 +1,16 @@
 //! The smallest server: one engine, one handler, one answer. `cargo run --release --example fixed`
 //! serves it on http://127.0.0.1:8081 until it is killed; with `fibers` behind it, by that engine.
 
-use forebay_conn::{Handler, Job, Outcome, Peer, Piece, Reply, Request, Stages};
+use forebay_conn::{
+    Admitted, Handler, Job, Outcome, Peer, Piece, Rank, Reply, Request, Stages, Verdict,
+};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::Control;
 use forebay_engine::event::{EventLoop, Parts};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::Helpers;
+use forebay_engine::helpers::{Helpers, Threads};
+use forebay_engine::ranks::Ranks;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::socket::{ListenOptions, listen};
 use std::os::fd::OwnedFd;
@@ -34,6 +37,12 @@ impl Handler for Fixed {
     type Body = Never;
     type Job = Never;
     type Line = ();
+    type Ticket = ();
+
+    #[inline]
+    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+    }
 
     fn process(
         &mut self,
@@ -100,7 +109,13 @@ fn main() -> std::io::Result<()> {
         handler: Fixed(head.into_bytes(), body),
         settings: Arc::default(),
         admission: Admission::new(10_000, 10_000),
-        helpers: Helpers::new(Arc::new([]), 0),
+        helpers: Helpers::new(
+            Arc::new([]),
+            Threads { blocking: 0, computing: 0 },
+            &Ranks::default(),
+            0,
+        ),
+        ranks: Ranks::default(),
         control: Arc::new(Control::new(1)?),
         index: 0,
         metrics: Arc::new(Local::default()),

@@ -149,7 +149,7 @@ impl Entrance {
             served.conn = Conn::behind_proxy();
             return Arrival::Served(served);
         }
-        match judge(&served, worker) {
+        match judge(&mut served, worker) {
             None => Arrival::Served(served),
             Some(closing) => {
                 served.place = None;
@@ -214,11 +214,14 @@ pub(crate) fn meet<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -
 }
 
 /// Asks the handler about a connection, and says no to it if that is the answer.
-fn judge<H: Handler>(served: &Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
+fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
     let closing = match worker.handler.admit(&served.peer) {
-        Verdict::Admit(_) => return None,
-        Verdict::Refuse(status) => {
-            worker.refuse(served.socket.as_fd(), status, "refused by policy");
+        Verdict::Admit(admitted) => {
+            served.conn.set_rank(admitted.rank);
+            return None;
+        }
+        Verdict::Refuse(refusal) => {
+            worker.turn_away(served.socket.as_fd(), refusal);
             Closing::Linger
         }
         Verdict::Reset => Closing::Reset,

@@ -3,6 +3,7 @@
 use crate::accept::Listener;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
+use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::straight::{self, Deadline, Gone, JobEnd, Wait};
 use crate::watch::Watch;
@@ -156,6 +157,8 @@ pub struct Parts<H: Handler> {
     pub settings: Arc<Live>,
     /// The count of connections.
     pub admission: Arc<Admission>,
+    /// The order of service.
+    pub ranks: Ranks,
     /// Where orders come from.
     pub control: Arc<Control>,
     /// Threads of the pool, or most threads at once; at least 1.

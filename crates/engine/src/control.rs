@@ -170,7 +170,7 @@ impl Ended {
     pub fn abort(&mut self, awaited: Await) {
         match awaited {
             Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
-            Await::Job => self.aborted_in_job += 1,
+            Await::Job | Await::Admission => self.aborted_in_job += 1,
             Await::Send => self.aborted_sending += 1,
         }
     }

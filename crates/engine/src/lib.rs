@@ -20,6 +20,7 @@
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
+//! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
@@ -39,6 +40,7 @@ pub mod helpers;
 pub mod lanes;
 pub mod pipeline;
 pub mod pool;
+pub mod ranks;
 pub mod send;
 pub mod settings;
 pub mod straight;

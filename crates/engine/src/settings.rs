@@ -112,7 +112,7 @@ impl Timeouts {
             Await::Head => self.head_ms,
             Await::Body => self.body_ms,
             Await::Idle => self.idle_ms,
-            Await::Job => self.job_ms,
+            Await::Job | Await::Admission => self.job_ms,
             Await::Send => self.send_window_ms,
         }
     }

@@ -180,9 +180,17 @@ pub(crate) fn wait_for_client<H: Handler, W: Wait<H>>(
     let what = served.awaits();
     let timeout_ms = deadline.at_ms.saturating_sub(wait.worker().now_ms());
     if timeout_ms > 0 {
-        let interest = if what == Await::Send { Interest::Write } else { Interest::Read };
+        let interest = match what {
+            Await::Send => Interest::Write,
+            Await::Admission => Interest::End,
+            _ => Interest::Read,
+        };
         let gone = wait.ready(served, interest, timeout_ms, order).is_err();
         return gone.then_some(Closing::Now);
+    }
+    if what == Await::Admission {
+        served.conn.admit();
+        return None;
     }
     let mut worker = wait.worker();
     let timeouts = &worker.settings.timeouts;

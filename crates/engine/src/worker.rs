@@ -5,13 +5,15 @@
 
 use crate::accept;
 use crate::admission::Place;
+use crate::ranks::{Ranks, Standing};
 use crate::send::{self, Progress};
 use crate::settings::{Live, Settings};
 use crate::watch::Watch;
 use forebay_conn::{
-    Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Reply, Step,
+    Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Rank, Refusal, Reply, Step,
 };
 use forebay_control::allocation::Phase;
+use forebay_control::ranked;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::clock;
@@ -52,7 +54,7 @@ pub enum Fate<J> {
     Waits,
     /// It can go on, after its neighbours.
     Yields,
-    /// It goes to another phase; only [`Worker::phase`] says so.
+    /// It goes to another phase; never after [`Worker::turn`].
     Next(Phase),
     /// It waits for this job.
     Job(J),
@@ -100,10 +102,30 @@ impl<H: Handler> Served<H> {
         if self.pending.is_some() { Await::Send } else { self.conn.awaits() }
     }
 
+    /// Whose its work is.
+    #[inline]
+    pub fn standing(&self, ranks: &Ranks) -> Standing {
+        let client = ranked::client_key(self.peer.client());
+        Standing { rank: ranks.clamp(self.conn.rank()), client }
+    }
+
     /// Whether nothing of a request is there: all it needs is to be waited for.
     pub fn is_at_rest(&self) -> bool {
         self.pending.is_none() && self.conn.is_at_rest()
     }
+}
+
+/// Which steps a turn takes.
+#[derive(Clone, Copy)]
+enum Steps {
+    /// All that can be taken.
+    All,
+    /// All but answering.
+    Arrive,
+    /// All, and of answers those to this rank and higher ones.
+    Answer(Rank),
+    /// Those of one phase, for one request.
+    Of(Phase),
 }
 
 /// One thread's handler, buffers, clock and counters.
@@ -205,6 +227,7 @@ impl<H: Handler> Worker<H> {
     pub fn time_ms(&self, served: &Served<H>, awaited: Await) -> u64 {
         match awaited {
             Await::Idle => self.idle_ms.max(u64::from(served.conn.announced_s()) * 1000),
+            Await::Admission => u64::from(served.conn.wait_ms()),
             awaited => self.settings.timeouts.of(awaited),
         }
     }
@@ -237,10 +260,23 @@ impl<H: Handler> Worker<H> {
         served: &mut Served<H>,
         done: Option<<H::Job as Job>::Done>,
     ) -> Fate<H::Job> {
-        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, None))) {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, Steps::All))) {
             Ok(fate) => fate,
             Err(_) => self.panicked(served),
         }
+    }
+
+    /// As [`turn`](Worker::turn), but a request that is admitted is not answered: the turn ends with
+    /// [`Fate::Next`].
+    pub fn arrive(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+        self.some_steps(served, None, Steps::Arrive)
+    }
+
+    /// As [`turn`](Worker::turn), for a request that has [arrived](Worker::arrive). What follows it is
+    /// answered too, unless it is of a lower rank.
+    pub fn answer(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+        let rank = served.conn.rank();
+        self.some_steps(served, None, Steps::Answer(rank))
     }
 
     /// As [`turn`](Worker::turn), of one request and with the steps of one phase only: receive and
@@ -251,7 +287,16 @@ impl<H: Handler> Worker<H> {
         served: &mut Served<H>,
         done: Option<<H::Job as Job>::Done>,
     ) -> Fate<H::Job> {
-        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, Some(phase)))) {
+        self.some_steps(served, done, Steps::Of(phase))
+    }
+
+    fn some_steps(
+        &mut self,
+        served: &mut Served<H>,
+        done: Option<<H::Job as Job>::Done>,
+        steps: Steps,
+    ) -> Fate<H::Job> {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, done, steps))) {
             Ok(fate) => fate,
             Err(_) => self.panicked(served),
         }
@@ -266,14 +311,18 @@ impl<H: Handler> Worker<H> {
         Fate::Closes(Closing::Reset)
     }
 
-    /// All steps, or those of the phase `only`. Inlined, so that a whole turn does not ask which.
+    /// These steps. Inlined, so that a whole turn does not ask which.
     #[inline(always)]
     fn take_turn(
         &mut self,
         served: &mut Served<H>,
         done: Option<<H::Job as Job>::Done>,
-        only: Option<Phase>,
+        steps: Steps,
     ) -> Fate<H::Job> {
+        let only = match steps {
+            Steps::Of(phase) => Some(phase),
+            _ => None,
+        };
         let is_elsewhere = |phase| only.is_some_and(|only| only != phase);
         let sampled = self.is_sampled();
         let mut watch = Watch::new(&self.metrics, sampled);
@@ -292,6 +341,11 @@ impl<H: Handler> Worker<H> {
                 Some(Phase::Send) => 0,
                 Some(_) => 1,
             },
+            answers: match steps {
+                Steps::All | Steps::Of(Phase::Process) => Some(Rank::LAST),
+                Steps::Answer(rank) => Some(rank),
+                Steps::Arrive | Steps::Of(_) => None,
+            },
             done,
             metrics: &self.metrics,
             watch: &mut watch,
@@ -305,13 +359,8 @@ impl<H: Handler> Worker<H> {
         let mut budget = self.settings.turn_bytes;
         let mut stated = None;
         let fate = loop {
-            let step = if !cx.out.is_empty() {
-                Step::Send
-            } else if is_elsewhere(Phase::Process) {
-                served.conn.advance_to_answer(&mut cx, input)
-            } else {
-                served.conn.advance(&mut cx, input)
-            };
+            let step =
+                if !cx.out.is_empty() { Step::Send } else { served.conn.advance(&mut cx, input) };
             match step {
                 Step::Receive if !served.readable => {
                     let idle = input.is_empty() && served.conn.awaits() == Await::Idle;
@@ -420,7 +469,7 @@ impl<H: Handler> Worker<H> {
             Await::Body => Counter::TimeoutBody,
             Await::Idle => Counter::TimeoutIdle,
             Await::Send => Counter::TimeoutSend,
-            Await::Job => Counter::TimeoutJob,
+            Await::Job | Await::Admission => Counter::TimeoutJob,
         });
         if served.pending.is_some() {
             return Closing::Reset;
@@ -435,6 +484,7 @@ impl<H: Handler> Worker<H> {
             draining: true,
             announce_s: 0,
             budget: 1,
+            answers: Some(Rank::LAST),
             done: None,
             metrics: &self.metrics,
             watch: &mut Watch::new(&self.metrics, false),
@@ -450,9 +500,22 @@ impl<H: Handler> Worker<H> {
 
     /// Says no to a connection before any request of it was read.
     pub fn refuse(&mut self, socket: BorrowedFd<'_>, status: u16, reason: &'static str) {
+        self.say_no(socket, status, |handler, reply| handler.refuse(status, reason, reply));
+    }
+
+    /// Says no to a connection that policy does not admit.
+    pub fn turn_away(&mut self, socket: BorrowedFd<'_>, refusal: Refusal) {
+        self.say_no(socket, refusal.status, |handler, reply| handler.turn_away(refusal, reply));
+    }
+
+    fn say_no(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        status: u16,
+        write: impl FnOnce(&mut H, &mut Reply<'_, H::Body>),
+    ) {
         self.out.clear();
-        let mut reply = Reply::new(&mut self.out, &self.date, false);
-        self.handler.refuse(status, reason, &mut reply);
+        write(&mut self.handler, &mut Reply::new(&mut self.out, &self.date, false));
         self.count(Counter::of_status(status));
         self.send_last_words(socket);
     }
@@ -497,7 +560,7 @@ impl<H: Handler> Worker<H> {
         if served.pending.is_some() {
             self.count(Counter::Aborted);
         }
-        served.conn.sent(&mut self.handler);
+        served.conn.abandon(&mut self.handler);
         self.count(Counter::Closed);
         let mut watch = Watch::new(&self.metrics, sampled);
         drop(served);

@@ -10,18 +10,21 @@
 //! | [`schema`] | names, units, help texts and kinds of all counters, gauges and activities |
 //! | [`local`] | the counters of one writer, and their sum |
 //! | [`sites`] | counters per site under a bounded number of names |
+//! | [`classes`] | the ledger of each class of service |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | Prometheus text and JSON |
 //!
 //! It deliberately has no clock, no thread and no registry of strangers' metrics.
 #![forbid(unsafe_code)]
 
+pub mod classes;
 pub mod local;
 pub mod render;
 pub mod schema;
 pub mod sites;
 pub mod stopwatch;
 
+pub use classes::{ClassEvent, ClassSlot, ClassTotals, Place, Reason};
 pub use local::{Local, Totals};
 pub use render::Snapshot;
 pub use schema::{Activity, Counter, Gauge};

@@ -1,5 +1,6 @@
 //! The counters of one writer, and the sum over all writers.
 
+use crate::classes::{self, ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::schema::{Activity, Counter};
 use crate::sites::{Rows, SiteTotals, Slot};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +14,7 @@ pub struct Local {
     counters: [AtomicU64; Counter::ALL.len()],
     activities: [Timed; Activity::ALL.len()],
     sites: Rows,
+    classes: classes::Rows,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ impl Default for Local {
             counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
             activities: std::array::from_fn(|_| Timed::default()),
             sites: Rows::default(),
+            classes: classes::Rows::default(),
         }
     }
 }
@@ -58,6 +61,10 @@ impl Local {
         bump(&self.sites.row(site).body_bytes, bytes);
     }
 
+    pub(crate) fn classes(&self) -> &classes::Rows {
+        &self.classes
+    }
+
     /// The counter's value.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
@@ -76,6 +83,8 @@ pub struct Totals {
     activities: [(u64, u64); Activity::ALL.len()],
     /// By slot.
     sites: Vec<SiteTotals>,
+    /// By slot.
+    classes: [ClassTotals; MOST_CLASSES],
 }
 
 impl Default for Totals {
@@ -85,6 +94,7 @@ impl Default for Totals {
             counters: [0; Counter::ALL.len()],
             activities: [(0, 0); Activity::ALL.len()],
             sites: vec![SiteTotals::default(); Slot::COUNT],
+            classes: Default::default(),
         }
     }
 }
@@ -102,6 +112,7 @@ impl Totals {
                 sum.1 += timed.total_ns.load(Relaxed);
             }
             local.sites.add_to(&mut totals.sites);
+            local.classes.add_to(&mut totals.classes);
         }
         totals
     }
@@ -114,6 +125,11 @@ impl Totals {
     /// What was counted for a site.
     pub fn site(&self, slot: Slot) -> SiteTotals {
         self.sites[slot.index()]
+    }
+
+    /// What was counted for a class.
+    pub fn class(&self, slot: ClassSlot) -> &ClassTotals {
+        &self.classes[usize::from(slot.0).min(MOST_CLASSES - 1)]
     }
 
     /// Number of samples and their nanoseconds in all.

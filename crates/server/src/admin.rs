@@ -12,7 +12,9 @@
 
 use crate::engines::{self, Task};
 use crate::status::Status;
-use forebay_conn::handler::{Handler, Job, Outcome, Peer, Piece, Request, Stages};
+use forebay_conn::handler::{
+    Admitted, Handler, Job, Outcome, Peer, Piece, Rank, Request, Stages, Verdict,
+};
 use forebay_conn::reply::Reply;
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
@@ -157,6 +159,11 @@ impl Handler for Admin {
     type Body = Never;
     type Job = Never;
     type Line = Never;
+    type Ticket = ();
+
+    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+    }
 
     fn process(
         &mut self,

@@ -312,6 +312,10 @@ pub struct Admin {
 pub struct Helpers {
     /// `helpers.threads`, for all loops together
     pub threads: u64,
+    /// `helpers.reserve`
+    pub reserve: u64,
+    /// `helpers.niceness`
+    pub niceness: u64,
 }
 
 /// What only the engine `pipeline` is told.

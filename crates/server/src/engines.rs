@@ -9,14 +9,15 @@ use crate::config::Engine;
 use crate::handler::FastLane;
 use crate::listen::Socket;
 use crate::live::Live;
-use crate::plan::GroupPlan;
+use crate::plan::{GroupPlan, Plan};
 use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::Helpers;
+use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
+use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
 use forebay_metrics::{Gauge, Local, Totals};
@@ -109,6 +110,8 @@ pub struct Common {
     pub register: Arc<Register>,
     /// Threads for jobs.
     pub helpers: Helpers<forebay_site::Job>,
+    /// The order of service.
+    pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub boards: Arc<Boards>,
 }
@@ -223,6 +226,7 @@ impl Common {
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
             helpers: self.helpers.clone(),
+            ranks: self.ranks.clone(),
             control: Arc::clone(control),
             index,
             metrics,
@@ -246,6 +250,7 @@ impl Common {
             make: Box::new(make),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
+            ranks: self.ranks.clone(),
             control: Arc::clone(control),
             threads: plan.workers,
         }
@@ -274,10 +279,18 @@ impl Common {
             count: Box::new(move || register.worker()),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
+            ranks: self.ranks.clone(),
             control: Arc::clone(control),
             pipeline: plan.pipeline.clone(),
             board: self.boards.take(),
         }
+    }
+
+    /// Helper threads for the order of service and the numbers that `plan` says.
+    pub fn take_helpers(&mut self, plan: &Plan, sample: u32) {
+        let locals = self.register.helpers(plan.helpers.most(&plan.ranks));
+        self.helpers = Helpers::new(locals, plan.helpers, &plan.ranks, sample);
+        self.ranks = plan.ranks.clone();
     }
 
     fn handler(&self, metrics: Arc<Local>, paths: usize) -> FastLane {
@@ -368,7 +381,13 @@ where
         listeners,
         settings: Arc::new(settings::Live::new(Settings { sample: 0, ..Settings::default() })),
         admission: Admission::new(256, 256),
-        helpers: Helpers::new(Arc::new([]), 0),
+        helpers: Helpers::new(
+            Arc::new([]),
+            Threads { blocking: 0, computing: 0 },
+            &Ranks::default(),
+            0,
+        ),
+        ranks: Ranks::default(),
         control,
         index: 0,
         metrics: Arc::default(),

@@ -4,7 +4,8 @@ use crate::client::{TrustedProxies, client_of};
 use crate::live::Live;
 use crate::log::{Entry, Line, Logger};
 use forebay_conn::{
-    Handler, Job, Now, Outcome, Peer, Piece, Rank, Reply, Request, Stages, Verdict,
+    Admitted, Handler, Job, Now, Outcome, Peer, Piece, Rank, Refusal, Reply, Request, Stages,
+    Verdict,
 };
 use forebay_metrics::Local;
 use forebay_site::Site;
@@ -62,6 +63,7 @@ impl Handler for FastLane {
     type Body = forebay_site::Body;
     type Job = forebay_site::Job;
     type Line = Line;
+    type Ticket = ();
 
     fn trusts(&mut self, peer: &Peer) -> bool {
         self.keep_up();
@@ -69,9 +71,9 @@ impl Handler for FastLane {
     }
 
     #[inline]
-    fn verdict(&mut self, _: &Request<'_>) -> Verdict {
+    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
         self.keep_up();
-        Verdict::Admit(Rank::FIRST)
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
     }
 
     #[inline]
@@ -87,6 +89,10 @@ impl Handler for FastLane {
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>) {
         self.site.refuse(status, reason, reply);
+    }
+
+    fn turn_away(&mut self, refusal: Refusal, reply: &mut Reply<'_, Self::Body>) {
+        self.site.turn_away(refusal, reply);
     }
 
     #[inline]

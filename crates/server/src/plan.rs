@@ -5,7 +5,9 @@ use crate::config::{By, Config, Engine, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
+use forebay_engine::helpers::Threads;
 use forebay_engine::pipeline::{self, Fuse};
+use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use std::time::Duration;
@@ -61,7 +63,9 @@ pub struct Plan {
     /// Connections at once from one client.
     pub connections_per_client: usize,
     /// Helper threads at most.
-    pub helpers: usize,
+    pub helpers: Threads,
+    /// The order of service.
+    pub ranks: Ranks,
     /// How long a drain may take.
     pub drain: Duration,
 }
@@ -101,9 +105,21 @@ impl Plan {
             site: site(config, open_files),
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
-            helpers: as_usize(config.helpers.threads),
+            helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
+            ranks: ranks(config),
             drain: config.timeouts.drain,
         }
+    }
+}
+
+/// The order of service.
+fn ranks(config: &Config) -> Ranks {
+    let helpers = &config.helpers;
+    Ranks {
+        reserve: as_usize(helpers.reserve),
+        // its range is checked
+        niceness: helpers.niceness as u8,
+        ..Ranks::default()
     }
 }
 

@@ -14,7 +14,6 @@ use crate::plan::{GroupPlan, Plan};
 use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
-use forebay_engine::helpers::Helpers;
 use forebay_metrics::Totals;
 use forebay_site::{Content, OpenError};
 use forebay_sys::process;
@@ -156,10 +155,9 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
-    let same_helpers = plan.helpers == current.plan.helpers;
+    let same_helpers = plan.helpers == current.plan.helpers && plan.ranks == current.plan.ranks;
     if !same_helpers {
-        let locals = common.register.helpers(plan.helpers);
-        common.helpers = Helpers::new(locals, config.sample.try_into().unwrap_or(u32::MAX));
+        common.take_helpers(&plan, config.sample.try_into().unwrap_or(u32::MAX));
     }
     let (mut kept, mut begun) = (Vec::new(), Vec::new());
     for group in &plan.groups {

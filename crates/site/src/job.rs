@@ -7,6 +7,7 @@ use crate::load::{Loaded, load};
 use crate::pages::Refusal;
 use crate::work::{Effort, Place, Worked};
 use foldhash::fast::FixedState;
+use forebay_conn::Kind;
 use forebay_metrics::{Activity, Local, Stopwatch};
 use std::hash::BuildHasher;
 use std::num::NonZero;
@@ -108,15 +109,20 @@ impl forebay_conn::Job for Job {
         let hasher = FixedState::default();
         match &self.0 {
             Work::Load { key, .. } => hasher.hash_one(key),
-            // few at a time, whatever is asked for: they take CPU time
             Work::Compress { entry, inner, .. } => {
                 let key = &inner.as_ref().unwrap_or(entry).key;
-                hasher.hash_one(("compress", hasher.hash_one(key) % cores()))
+                hasher.hash_one(("compress", key))
             }
             Work::Verify { verification, .. } => verification.lane(),
-            // it takes a core, so more at a time would gain nothing; files want threads, too
-            Work::Perform { place, .. } => hasher.hash_one(("work", place.number() % cores())),
+            Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
             Work::Warm { entry, .. } => hasher.hash_one(entry.as_ref().map(|entry| &entry.key)),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match &self.0 {
+            Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => Kind::Computes,
+            Work::Load { .. } | Work::Warm { .. } => Kind::Blocks,
         }
     }
 }

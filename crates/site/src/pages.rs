@@ -41,6 +41,8 @@ impl Refusal {
         let text = match status {
             404 => "There is nothing at this address",
             403 => "This file may not be read",
+            429 => "Too many requests came from here; please try again later",
+            503 => "The server is busy; please try again later",
             410 => "There is nothing at this address any more",
             400..500 => "The request cannot be answered",
             _ => "The server cannot answer at the moment",
@@ -55,6 +57,9 @@ pub(crate) struct Pages {
     pub(crate) is_server_named: bool,
     missing: Page,
     denied: Page,
+    /// What is said to those whom policy turns away.
+    busy: Page,
+    limited: Page,
     options: Vec<u8>,
     slash: Box<[u8]>,
     moved: [Box<[u8]>; REDIRECTS.len()],
@@ -105,6 +110,8 @@ impl Pages {
             is_server_named,
             missing: page(404),
             denied: page(403),
+            busy: page(503),
+            limited: page(429),
             options: options(is_server_named, Dress::default()),
             slash: body(301, "This is a directory; its address ends in a slash").into(),
             moved: REDIRECTS.map(|status| body(status, "This has another address").into()),
@@ -117,6 +124,17 @@ impl Pages {
 
     pub(crate) fn denied<B>(&self, reply: &mut Reply<'_, B>) {
         self.denied.write(reply);
+    }
+
+    /// An error that is answered in overload, with a status that policy gives.
+    pub(crate) fn turn_away<B>(&self, status: u16, reply: &mut Reply<'_, B>) {
+        match status {
+            503 => self.busy.write(reply),
+            429 => self.limited.write(reply),
+            403 => self.denied.write(reply),
+            404 => self.missing.write(reply),
+            status => self.refuse(&Refusal::of(status), Dress::default(), reply),
+        }
     }
 
     pub(crate) fn options<B>(&self, dress: Dress<'_>, reply: &mut Reply<'_, B>) {

@@ -18,6 +18,12 @@ impl Site {
         self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
+    /// See [`Handler::turn_away`](forebay_conn::Handler::turn_away).
+    pub fn turn_away(&mut self, refusal: forebay_conn::Refusal, reply: &mut Reply<'_, Body>) {
+        reply.retry_after_s = refusal.retry_after_s;
+        self.content.pages.turn_away(refusal.status, reply);
+    }
+
     /// RFC 9110 §15.5.20.
     #[cold]
     pub(crate) fn misdirected(

@@ -11,6 +11,8 @@ pub enum Interest {
     Read,
     /// Room to write.
     Write,
+    /// Only that the connection is gone in both directions, or failed.
+    End,
 }
 
 /// What has happened on a descriptor.
@@ -37,6 +39,7 @@ pub fn wait<const N: usize>(
         let flags = match interest {
             Interest::Read => PollFlags::IN | PollFlags::RDHUP,
             Interest::Write => PollFlags::OUT,
+            Interest::End => PollFlags::empty(),
         };
         PollFd::from_borrowed_fd(fd, flags)
     });

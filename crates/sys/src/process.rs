@@ -90,6 +90,14 @@ pub fn wake_sharply() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?)
 }
 
+/// Makes the calling thread give way to others: its nice value rises by `more`, to at most 19.
+///
+/// # Errors
+/// None in practice.
+pub fn give_way(more: u8) -> io::Result<()> {
+    rustix::process::nice(more.into()).map(drop).map_err(io::Error::from)
+}
+
 /// Opens the file `name` in `directory` for appending and creates it (mode 0640) if it is not there.
 /// Does not wait for the reader of a FIFO, and writing to one that is full fails instead of waiting.
 ///

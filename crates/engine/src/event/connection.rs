@@ -1,12 +1,13 @@
 //! One connection of a loop: when it has a turn, its deadline, its end.
 
 use super::EventLoop;
-use crate::helpers::Crew;
+use crate::helpers::{Ask, Crew};
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::{Fate, Served};
 use forebay_conn::{Await, Closing, Handler, Job};
 use forebay_control::allocation::Phase;
+use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
 use forebay_sys::socket;
@@ -14,11 +15,11 @@ use std::os::fd::AsFd;
 
 /// A connection and what the loop must know about it.
 pub(super) struct Connection<H: Handler> {
-    served: Served<H>,
+    pub(super) served: Served<H>,
     pub(super) token: u64,
     /// The kernel reports it.
     watched: bool,
-    state: State,
+    pub(super) state: State,
     deadline_ms: u64,
     /// When the wheel will present it; 0 for never.
     timer_ms: u64,
@@ -27,8 +28,10 @@ pub(super) struct Connection<H: Handler> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Serving,
+    /// Its request is there and is answered when its turn has come.
+    InLine(Key),
     /// It has used up its turn and is in the queue for another.
     Yielded,
     /// A job is running: for the request, or to bring file data into memory.
@@ -77,7 +80,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let can_go_on = match connection.state {
             State::Serving if served.pending.is_some() => ready.writable,
             State::Serving => served.readable,
-            State::Yielded | State::InJob => false,
+            State::Yielded | State::InLine(_) | State::InJob => false,
             State::Lingering(left) => return self.drop_input(ready.token, left),
         };
         if can_go_on {
@@ -107,18 +110,42 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return;
         }
         connection.state = State::Serving;
-        match self.worker.turn(&mut connection.served, done) {
+        let fate = match done {
+            None if self.waiting.is_ordered() => self.worker.arrive(&mut connection.served),
+            done => self.worker.turn(&mut connection.served, done),
+        };
+        self.carry_out(key, fate);
+    }
+
+    /// Answers the request of a connection that has waited in line.
+    pub(super) fn answer(&mut self, token: u64) {
+        let Some(key) = self.key(token) else { return };
+        let connection = &mut self.connections[key];
+        connection.state = State::Serving;
+        let fate = self.worker.answer(&mut connection.served);
+        self.carry_out(key, fate);
+    }
+
+    /// Does what a turn has led to.
+    #[inline]
+    fn carry_out(&mut self, key: usize, fate: Fate<H::Job>) {
+        let connection = &mut self.connections[key];
+        let token = connection.token;
+        match fate {
             Fate::Waits => {}
-            Fate::Yields | Fate::Next(_) => {
+            Fate::Yields => {
                 connection.state = State::Yielded;
                 self.yielded.push_back(token);
             }
+            Fate::Next(_) => self.line_up(key),
             Fate::Job(job) => {
                 connection.state = State::InJob;
                 self.worker.count(Counter::Jobs);
                 let is_under_way = connection.served.pending.is_some();
                 let phase = if is_under_way { Phase::Send } else { Phase::Process };
-                if !self.helpers.submit(job, phase, token, &self.mailbox) {
+                let standing = connection.served.standing(&self.ranks);
+                let ask = Ask { phase, standing, token };
+                if !self.helpers.submit(job, ask, &self.mailbox) {
                     let closing = self.worker.expire(&mut connection.served, Await::Job);
                     return self.end(token, closing);
                 }
@@ -156,8 +183,13 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             }
             let time_ms = self.worker.time_ms(&connection.served, awaited.0);
             connection.deadline_ms = self.worker.now_ms() + time_ms;
+            if awaited.0 == Await::Admission {
+                self.waiting.wait_until(connection.deadline_ms, connection.token);
+            }
         }
-        self.schedule(key);
+        if connection.awaited.is_some_and(|(awaited, _)| awaited != Await::Admission) {
+            self.schedule(key);
+        }
     }
 
     /// Sees to it that the wheel presents the connection in time. A deadline that has moved later
@@ -186,6 +218,10 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         }
         if let State::Lingering(_) = connection.state {
             return self.close(token, Closing::Now);
+        }
+        if connection.awaits() == Await::Admission {
+            // an entry for what it waited for before; this wait ends by itself
+            return;
         }
         let timeouts = &self.worker.settings.timeouts;
         let awaited = connection.awaits();
@@ -254,8 +290,10 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
         let connection = self.connections.remove(key);
-        if let State::Lingering(_) = connection.state {
-            self.lingering -= 1;
+        match connection.state {
+            State::Lingering(_) => self.lingering -= 1,
+            State::InLine(place) => self.waiting.remove(place),
+            State::Serving | State::Yielded | State::InJob => {}
         }
         self.worker.close(connection.served, closing);
     }

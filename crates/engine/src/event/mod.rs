@@ -5,18 +5,21 @@
 //! * **What blocks where.** A loop blocks only in `epoll_wait`. Jobs go to the helper threads and
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
-//!   that used up their turn (at most one entry each); jobs (at most one per connection).
+//!   that used up their turn, and with classes those whose request is to be answered (at most one
+//!   entry each); jobs (at most one per connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`Control`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
 
 mod accept;
 mod connection;
+mod order;
 
 use crate::accept::{Entrance, Listener, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::timer::Wheel;
 use crate::worker::Worker;
@@ -24,6 +27,7 @@ use connection::Connection;
 use forebay_conn::{Closing, Handler, Job};
 use forebay_metrics::Local;
 use forebay_sys::epoll::{Epoll, Events, Ready};
+use order::Waiting;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
@@ -46,6 +50,8 @@ pub struct Parts<H: Handler, C> {
     pub admission: Arc<Admission>,
     /// The threads for jobs, shared by all loops.
     pub helpers: C,
+    /// The order of service.
+    pub ranks: Ranks,
     /// Where orders come from.
     pub control: Arc<Control>,
     /// Which of the control's bells is this loop's.
@@ -69,6 +75,8 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
     helpers: C,
+    ranks: Ranks,
+    waiting: Waiting,
     control: Arc<Control>,
     index: usize,
 }
@@ -95,6 +103,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
+            waiting: Waiting::new(&parts.ranks),
+            ranks: parts.ranks,
             control: parts.control,
             index: parts.index,
         })
@@ -132,6 +142,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                     self.take_turn(token, None);
                 }
             }
+            self.answer_early();
+            self.answer_in_order();
             self.wheel.advance(self.worker.now_ms(), &mut due);
             for token in due.drain(..) {
                 self.look_at_deadline(token);
@@ -151,10 +163,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     }
 
     fn sleep_ms(&self) -> u64 {
-        if !self.yielded.is_empty() {
+        if !self.yielded.is_empty() || self.waiting.has_work() {
             return 0;
         }
         let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
+        let most = self.waiting.sleep_ms(self.worker.now_ms(), most);
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 

@@ -52,6 +52,8 @@ pub(super) enum Event {
     Readable,
     Writable,
     Job,
+    /// Nothing but its deadline.
+    Moment,
 }
 
 /// What the kernel has reported.
@@ -119,7 +121,7 @@ where
                         _ if ready.broken => true,
                         Event::Readable => ready.readable,
                         Event::Writable => ready.writable,
-                        Event::Job => false,
+                        Event::Job | Event::Moment => false,
                     });
                     if waiting.is_none() {
                         return;

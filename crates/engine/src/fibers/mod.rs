@@ -26,6 +26,7 @@ use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::ranks::Ranks;
 use crate::timer::Wheel;
 use crate::worker::Worker;
 use connection::Connection;
@@ -81,6 +82,7 @@ struct Shared<H: Handler, C> {
     ended: Cell<Ended>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
     helpers: C,
+    ranks: Ranks,
     control: Arc<Control>,
     admission: Arc<Admission>,
 }
@@ -111,6 +113,7 @@ where
             ended: Cell::default(),
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
+            ranks: parts.ranks,
             control: parts.control,
             admission: parts.admission,
         };

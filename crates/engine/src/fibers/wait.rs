@@ -3,7 +3,7 @@
 use super::Shared;
 use super::connection::{Event, News, Place};
 use crate::control::Order;
-use crate::helpers::Crew;
+use crate::helpers::{Ask, Crew};
 use crate::straight::{Deadline, Gone, JobEnd, Wait};
 use crate::worker::{Served, Worker};
 use forebay_conn::{Await, Handler, Job};
@@ -106,6 +106,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         let event = match interest {
             Interest::Read => Event::Readable,
             Interest::Write => Event::Writable,
+            Interest::End => Event::Moment,
         };
         self.wait(event, self.now_ms() + timeout_ms);
         if self.take_news(served).broken { Err(Gone) } else { Ok(()) }
@@ -114,8 +115,9 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
         let is_under_way = served.pending.is_some();
         let phase = if is_under_way { Phase::Send } else { Phase::Process };
-        let Shared { helpers, mailbox, .. } = self.shared;
-        if !helpers.submit(job, phase, self.token, mailbox) {
+        let Shared { helpers, mailbox, ranks, .. } = self.shared;
+        let ask = Ask { phase, standing: served.standing(ranks), token: self.token };
+        if !helpers.submit(job, ask, mailbox) {
             return JobEnd::Late;
         }
         if self.watch(served).is_err() {

@@ -58,6 +58,7 @@ where
                 settings: Arc::clone(&core.settings),
                 admission: Arc::clone(&core.admission),
                 helpers: Arc::clone(&lists),
+                ranks: core.ranks.clone(),
                 control: Arc::clone(&core.control),
                 index,
                 metrics,

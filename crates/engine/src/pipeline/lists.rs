@@ -1,7 +1,7 @@
 //! The four lists, and the jobs in them: one after another in their lanes.
 
 use super::list::List;
-use crate::helpers::{Crew, Mailbox};
+use crate::helpers::{Ask, Crew, Mailbox};
 use crate::lanes::{Entry, Lanes};
 use crate::watch::Watch;
 use forebay_conn::Job;
@@ -129,7 +129,8 @@ impl<J: Job> Lists<J> {
 
 /// The jobs of loops are done by the threads of the process and send phases.
 impl<J: Job> Crew<J> for Arc<Lists<J>> {
-    fn submit(&self, job: J, phase: Phase, token: u64, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
+    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
+        let Ask { phase, token, .. } = ask;
         let errand = Errand { job, phase, token, mailbox: Some(Arc::clone(mailbox)) };
         match self.enter(errand) {
             Entry::Free(errand) => self.of(phase).push(Task::Run(errand)),

@@ -33,6 +33,7 @@ use crate::admission::Admission;
 use crate::blocking::Make;
 use crate::control::{Control, Ended};
 use crate::event;
+use crate::ranks::Ranks;
 use crate::settings::Live;
 use controller::{Controller, Hold};
 use forebay_conn::{Handler, Job};
@@ -82,6 +83,8 @@ pub struct Parts<H: Handler> {
     pub settings: Arc<Live>,
     /// The count of connections.
     pub admission: Arc<Admission>,
+    /// The order of service.
+    pub ranks: Ranks,
     /// Where orders come from.
     pub control: Arc<Control>,
     /// What only a pipeline is told.
@@ -117,10 +120,12 @@ where
     /// # Errors
     /// Lack of descriptors or memory, or settings that contradict themselves.
     pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
-        let Parts { entrances, make, count, settings, admission, control, pipeline, board } = parts;
+        let Parts { entrances, make, count, settings, admission, ranks, .. } = parts;
+        let Parts { control, pipeline, board, .. } = parts;
         let counters = Arc::new(Counters { all: Mutex::default(), count });
         let controller = Controller::new(&pipeline, Arc::clone(&counters), board)?;
-        let core = Core { make, settings, admission, control: Arc::clone(&control), counters };
+        let of_core = Arc::clone(&control);
+        let core = Core { make, settings, admission, ranks, control: of_core, counters };
         let shape = match pipeline.fuse {
             Fuse::Auto => Shape::Fused(Fused::new(core, entrances, &pipeline)?),
             Fuse::Never => {
@@ -171,6 +176,7 @@ struct Core<H: Handler> {
     make: Make<H>,
     settings: Arc<Live>,
     admission: Arc<Admission>,
+    ranks: Ranks,
     control: Arc<Control>,
     counters: Arc<Counters>,
 }

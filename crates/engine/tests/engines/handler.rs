@@ -75,23 +75,25 @@ impl Handler for Paths {
     type Body = usize;
     type Job = Work;
     type Line = u16;
+    type Ticket = ();
 
     fn trusts(&mut self, _: &Peer) -> bool {
         self.trusts
     }
 
-    fn admit(&mut self, peer: &Peer) -> Verdict {
+    fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         match peer.address().ip().to_string().as_str() {
-            "192.0.2.66" => Verdict::Refuse(403),
-            _ => Verdict::Admit(Rank::FIRST),
+            "192.0.2.66" => Verdict::Refuse(Refusal::status(403)),
+            _ => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
         }
     }
 
-    fn verdict(&mut self, request: &Request<'_>) -> Verdict {
+    fn verdict(&mut self, request: &Request<'_>) -> Verdict<()> {
         match request.head.path {
-            b"/refuse" => Verdict::Refuse(429),
+            b"/refuse" => Verdict::Refuse(Refusal::status(429)),
             b"/reset" => Verdict::Reset,
-            _ => Verdict::Admit(Rank::FIRST),
+            b"/later" => Verdict::Admit(Admitted { rank: Rank::LAST, wait_ms: 150, ticket: () }),
+            path => Verdict::Admit(Admitted::at_once(Rank(path.len() as u8 % 3), ())),
         }
     }
 

@@ -7,11 +7,12 @@ use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::Helpers;
+use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
+use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
-use forebay_metrics::{Counter, Gauge, Local};
+use forebay_metrics::{ClassSlot, Counter, Gauge, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -26,6 +27,28 @@ pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 
 /// The same with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
+
+/// `event` with classes: requests are answered in an order.
+pub(crate) const BY_RANK: &str = "event, by rank";
+
+/// The order of service of an engine.
+fn ranks(engine: &str) -> Ranks {
+    match engine {
+        BY_RANK => Ranks {
+            shares: Arc::new([0.0, 0.2, 0.05]),
+            slots: Arc::new([0, 1, 2].map(ClassSlot)),
+            ..Ranks::default()
+        },
+        _ => Ranks::default(),
+    }
+}
+
+/// Two helper threads, and what ranks need besides.
+pub(crate) fn helpers(ranks: &Ranks) -> Helpers<Work> {
+    let threads = Threads { blocking: 2, computing: 1 };
+    let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
+    Helpers::new(metrics, threads, ranks, 0)
+}
 
 /// What an engine is told.
 pub(crate) struct Setup {
@@ -109,6 +132,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         admission: Arc::clone(&admission),
         control: Arc::clone(&control),
         board: Arc::clone(&board),
+        ranks: ranks(engine),
         pool: setup.pool,
     };
     let thread = parts.start(engine);
@@ -135,6 +159,7 @@ struct Parts {
     admission: Arc<Admission>,
     control: Arc<Control>,
     board: Arc<Board>,
+    ranks: Ranks,
     pool: usize,
 }
 
@@ -142,7 +167,7 @@ impl Parts {
     fn start(self, engine: &str) -> JoinHandle<Ended> {
         let spawn = std::thread::spawn::<Box<dyn FnOnce() -> Ended + Send>, _>;
         match engine {
-            "event" => {
+            "event" | BY_RANK => {
                 let event_loop = EventLoop::new(self.of_loop()).unwrap();
                 spawn(Box::new(move || event_loop.run().unwrap()))
             }
@@ -174,7 +199,8 @@ impl Parts {
             handler,
             settings: self.settings,
             admission: self.admission,
-            helpers: Helpers::new((0..2).map(|_| Local::default()).collect(), 0),
+            helpers: helpers(&self.ranks),
+            ranks: self.ranks,
             control: self.control,
             index: 0,
             metrics,
@@ -187,6 +213,7 @@ impl Parts {
             make: self.make,
             settings: self.settings,
             admission: self.admission,
+            ranks: self.ranks,
             control: self.control,
             threads,
         }
@@ -199,6 +226,7 @@ impl Parts {
             count: Box::new(Arc::default),
             settings: self.settings,
             admission: self.admission,
+            ranks: self.ranks,
             control: self.control,
             pipeline: pipeline::Settings {
                 fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
@@ -217,7 +245,7 @@ impl Parts {
 
 /// Runs a test on every engine.
 pub(crate) fn on_each(test: impl Fn(&str)) {
-    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
+    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED, &BY_RANK]) {
         eprintln!("engine {engine}");
         test(engine);
     }

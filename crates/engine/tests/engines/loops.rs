@@ -1,13 +1,13 @@
 //! Loops among one another, and what they show of themselves.
 
 use crate::handler::{Away, Gate, Paths};
-use crate::harness::{NEVER_FUSED, Setup, get, listener, on_each, start_with};
+use crate::harness::{NEVER_FUSED, Setup, get, helpers, listener, on_each, start_with};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
-use forebay_engine::helpers::Helpers;
+use forebay_engine::ranks::Ranks;
 use forebay_metrics::{Counter, Local};
 use forebay_sys::clock;
 use std::io::{Read, Write};
@@ -36,7 +36,8 @@ fn loops_that_share_a_socket_share_those_who_come() {
                 },
                 settings: Arc::default(),
                 admission: Admission::new(100, 100),
-                helpers: Helpers::new(Arc::new([]), 0),
+                helpers: helpers(&Ranks::default()),
+                ranks: Ranks::default(),
                 control: Arc::clone(&control),
                 index,
                 metrics: Arc::clone(&metrics),

@@ -6,7 +6,7 @@ use forebay_metrics::Counter;
 use forebay_sys::clock;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_pipeline_with_jobs_in_it_is_answered_in_order() {
@@ -67,6 +67,24 @@ fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("/a from elsewhere"));
+        server.stop();
+    });
+}
+
+#[test]
+fn an_answer_waits_until_the_request_may_be_answered() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let began = Instant::now();
+        let mut client = server.connect();
+        // what comes meanwhile changes nothing
+        client.write_all(b"GET /later HTTP/1.1\r\nHost: h\r\n\r\nGET /next HTTP/1.1\r\n").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        client.write_all(b"Host: h\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answers = String::new();
+        client.read_to_string(&mut answers).unwrap();
+        assert!(answers.contains("/later") && answers.ends_with("/next"), "{answers:?}");
+        assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
         server.stop();
     });
 }

@@ -305,6 +305,22 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.helpers.threads,
     },
     Setting {
+        key: "helpers.reserve",
+        preset: Preset::Value("1"),
+        range: Some(("0", "64")),
+        meaning: "Threads for jobs, of each kind, that are kept for each class but the last and for those before it.",
+        example: "2",
+        at: |c| &mut c.helpers.reserve,
+    },
+    Setting {
+        key: "helpers.niceness",
+        preset: Preset::Value("10"),
+        range: Some(("0", "19")),
+        meaning: "Nice value of threads that do jobs of the last class; those of the classes between have values between, those of the first have 0.",
+        example: "19",
+        at: |c| &mut c.helpers.niceness,
+    },
+    Setting {
         key: "pipeline.fuse",
         preset: Preset::Value("auto"),
         range: None,

@@ -64,9 +64,12 @@ impl Server {
             })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
-                register.helpers(plan.helpers),
+                register.helpers(plan.helpers.most(&plan.ranks)),
+                plan.helpers,
+                &plan.ranks,
                 config.sample.try_into().unwrap_or(u32::MAX),
             ),
+            ranks: plan.ranks.clone(),
             register,
             boards: Arc::default(),
         };

@@ -7,6 +7,7 @@ use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::Worker;
 use forebay_conn::{Await, Closing, Handler};
+use forebay_control::allocation::Phase;
 use forebay_sys::socket;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +19,10 @@ impl<H: Handler> Shared<H> {
         if connection.state == State::Moving {
             connection.state = State::Watched;
             self.set_deadline(connection, worker);
+        }
+        if connection.awaits() == Await::Admission {
+            // what comes meanwhile is not looked at before the moment has come
+            return true;
         }
         let (socket, token) = (&connection.served.socket, connection.token);
         let watched = match connection.is_known {
@@ -75,6 +80,13 @@ impl<H: Handler> Shared<H> {
         }
         let awaited = connection.awaits();
         match connection.state {
+            State::Watched if awaited == Await::Admission => {
+                connection.served.conn.admit();
+                connection.state = State::Moving;
+                let token = connection.token;
+                drop(slot);
+                self.lists.push_turn(Phase::Process, token);
+            }
             State::Lingering(_) => self.close(slot, Closing::Now, worker),
             // it is we who are late: somebody will come to it
             State::Moving if awaited != Await::Job => self.schedule(connection, now_ms),

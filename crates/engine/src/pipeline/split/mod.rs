@@ -76,7 +76,7 @@ where
         listeners: Vec<Listener>,
         settings: &Settings,
     ) -> io::Result<Split<H>> {
-        let Core { make, settings: live, admission, control, counters } = core;
+        let Core { make, settings: live, admission, control, counters, ranks: _ } = core;
         let now_ms = worker::read_clocks().monotonic_ms;
         let shared = Arc::new(Shared {
             lists: Arc::new(Lists::new(settings.allocation.initial)),

@@ -1,0 +1,260 @@
+//! Threads for work that may block or takes CPU time.
+//!
+//! Threads are made on demand and end when there has been nothing to do for a while. Jobs of one
+//! lane run one after another, so that a file whose read hangs holds one thread. Jobs that wait for
+//! devices and jobs that compute have threads of their own ([`pool`]): of the first there may be
+//! many, of the second there are as many as cores.
+
+mod pool;
+
+use crate::control::Control;
+use crate::ranks::{Ranks, Standing};
+use forebay_conn::{Job, Kind};
+use forebay_control::allocation::Phase;
+use forebay_metrics::Local;
+use pool::{Pool, Task};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where a loop finds the results of its jobs.
+#[derive(Debug)]
+pub struct Mailbox<D> {
+    results: Mutex<Vec<(u64, Option<D>)>>,
+    control: Arc<Control>,
+    loop_index: usize,
+}
+
+impl<D> Mailbox<D> {
+    /// The mailbox of loop `loop_index`, whose bell `control` knows.
+    pub fn new(control: Arc<Control>, loop_index: usize) -> Arc<Mailbox<D>> {
+        Arc::new(Mailbox { results: Mutex::new(Vec::new()), control, loop_index })
+    }
+
+    /// Takes everything that has arrived: the token given with the job, and its result or `None`
+    /// if it panicked.
+    pub fn take(&self) -> Vec<(u64, Option<D>)> {
+        std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a result in; the loop is woken.
+    pub fn post(&self, token: u64, result: Option<D>) {
+        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        results.push((token, result));
+        if results.len() == 1 {
+            self.control.bell(self.loop_index).ring();
+        }
+    }
+}
+
+/// How many threads there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// For jobs that wait for devices.
+    pub blocking: usize,
+    /// For jobs that compute.
+    pub computing: usize,
+}
+
+impl Threads {
+    /// All threads there may be, with the reserve of each rank.
+    pub fn most(self, ranks: &Ranks) -> usize {
+        self.blocking + self.computing + 2 * ranks.reserve_in_all()
+    }
+}
+
+/// The helper threads of one engine.
+pub struct Helpers<J: Job> {
+    blocking: Arc<Pool<J>>,
+    computing: Arc<Pool<J>>,
+}
+
+impl<J: Job> Clone for Helpers<J> {
+    fn clone(&self) -> Self {
+        Helpers { blocking: Arc::clone(&self.blocking), computing: Arc::clone(&self.computing) }
+    }
+}
+
+impl<J: Job> Helpers<J> {
+    /// Serves `ranks`. `metrics` must have an element for each thread there may be
+    /// ([`Threads::most`]); one job in `sample` is timed.
+    pub fn new(metrics: Arc<[Local]>, threads: Threads, ranks: &Ranks, sample: u32) -> Helpers<J> {
+        let first = threads.blocking + ranks.reserve_in_all();
+        let pool = |kind, most, numbers| {
+            Arc::new(Pool::new(kind, most, ranks, Arc::clone(&metrics), numbers, sample))
+        };
+        Helpers {
+            blocking: pool(Kind::Blocks, threads.blocking, 0..first.min(metrics.len())),
+            computing: pool(
+                Kind::Computes,
+                threads.computing,
+                first.min(metrics.len())..metrics.len(),
+            ),
+        }
+    }
+
+    /// Threads alive.
+    pub fn threads(&self) -> usize {
+        self.blocking.threads() + self.computing.threads()
+    }
+}
+
+/// What must be known of a job besides itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// What the request needs it for: [`Phase::Process`] to be answered, [`Phase::Send`] to have
+    /// more of its answer in memory.
+    pub phase: Phase,
+    /// Whose it is.
+    pub standing: Standing,
+    /// Goes with its result to the mailbox.
+    pub token: u64,
+}
+
+/// Threads that do the jobs of loops.
+pub trait Crew<J: Job> {
+    /// Has `job` done; its result comes to `mailbox`. `false` if too many jobs are waiting; then it
+    /// is not done.
+    #[must_use]
+    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool;
+}
+
+impl<J: Job> Crew<J> for Helpers<J> {
+    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
+        let pool = match job.kind() {
+            Kind::Blocks => &self.blocking,
+            Kind::Computes => &self.computing,
+        };
+        pool.submit(Task::new(job, ask, Arc::clone(mailbox)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_metrics::Stopwatch;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    struct Call {
+        lane: u64,
+        gate: Option<Receiver<()>>,
+        started: Sender<u64>,
+    }
+
+    impl Job for Call {
+        type Done = u64;
+
+        fn run(self, _: &Local, _: &mut dyn Stopwatch) -> u64 {
+            self.started.send(self.lane).unwrap();
+            if let Some(gate) = self.gate {
+                gate.recv().unwrap();
+            }
+            assert!(self.lane != 666, "a job that panics");
+            self.lane
+        }
+
+        fn lane(&self) -> u64 {
+            self.lane
+        }
+    }
+
+    fn helpers(threads: usize) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
+        ranked_helpers(threads, &Ranks::default())
+    }
+
+    fn ranked_helpers(threads: usize, ranks: &Ranks) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
+        let threads = Threads { blocking: threads, computing: 1 };
+        let metrics: Arc<[Local]> = (0..threads.most(ranks)).map(|_| Local::default()).collect();
+        let control = Arc::new(Control::new(1).unwrap());
+        (Helpers::new(metrics, threads, ranks, 0), Mailbox::new(control, 0))
+    }
+
+    fn give(helpers: &Helpers<Call>, call: Call, token: u64, mailbox: &Arc<Mailbox<u64>>) {
+        give_as(0, helpers, call, token, mailbox);
+    }
+
+    fn give_as(
+        rank: u8,
+        helpers: &Helpers<Call>,
+        call: Call,
+        token: u64,
+        mailbox: &Arc<Mailbox<u64>>,
+    ) {
+        let standing = Standing { rank, client: token };
+        let ask = Ask { phase: Phase::Process, standing, token };
+        assert!(helpers.submit(call, ask, mailbox));
+    }
+
+    #[test]
+    fn a_high_rank_is_first_and_has_a_thread_that_low_ranks_never_take() {
+        let ranks = Ranks { shares: Arc::new([0.0, 0.0]), ..Ranks::default() };
+        let (helpers, mailbox) = ranked_helpers(1, &ranks);
+        let (started, starts) = channel();
+        let (open, gate) = channel();
+        let mut gates = vec![gate];
+        // the thread for all is busy, and low ranks wait behind it
+        for token in 0..3 {
+            let call = Call { lane: 100 + token, gate: gates.pop(), started: started.clone() };
+            give_as(1, &helpers, call, token, &mailbox);
+        }
+        assert_eq!(starts.recv().unwrap(), 100);
+        let call = |lane, gate| Call { lane, gate, started: started.clone() };
+        let (open_high, gate) = channel();
+        give_as(0, &helpers, call(1, Some(gate)), 10, &mailbox);
+        assert_eq!(starts.recv().unwrap(), 1);
+        give_as(0, &helpers, call(2, None), 11, &mailbox);
+        assert_eq!(helpers.threads(), 2);
+        open.send(()).unwrap();
+        assert_eq!((0..3).map(|_| starts.recv().unwrap()).collect::<Vec<_>>(), [2, 101, 102]);
+        open_high.send(()).unwrap();
+    }
+
+    #[test]
+    fn a_lane_that_hangs_holds_one_thread() {
+        let (helpers, mailbox) = helpers(2);
+        let (started, starts) = channel();
+        let (open, gate) = channel();
+        let mut gates = vec![gate];
+        for token in 0..5 {
+            let call = Call { lane: 1, gate: gates.pop(), started: started.clone() };
+            give(&helpers, call, token, &mailbox);
+        }
+        assert_eq!(starts.recv().unwrap(), 1);
+        for token in 10..20 {
+            give(
+                &helpers,
+                Call { lane: token, gate: None, started: started.clone() },
+                token,
+                &mailbox,
+            );
+        }
+        for token in 10..20 {
+            assert_eq!(starts.recv().unwrap(), token);
+        }
+        open.send(()).unwrap();
+        for _ in 0..4 {
+            assert_eq!(starts.recv().unwrap(), 1);
+        }
+        assert!(helpers.threads() <= 2);
+    }
+
+    #[test]
+    fn a_panic_comes_back_as_none_and_frees_its_lane() {
+        let (helpers, mailbox) = helpers(1);
+        let (started, starts) = channel();
+        for token in 0..2 {
+            give(
+                &helpers,
+                Call { lane: 666, gate: None, started: started.clone() },
+                token,
+                &mailbox,
+            );
+        }
+        give(&helpers, Call { lane: 7, gate: None, started }, 2, &mailbox);
+        assert_eq!(starts.iter().take(3).count(), 3);
+        let mut results = Vec::new();
+        while results.len() < 3 {
+            results.append(&mut mailbox.take());
+        }
+        results.sort();
+        assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
+    }
+}

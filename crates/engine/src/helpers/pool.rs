@@ -1,0 +1,239 @@
+//! Threads for one kind of job, and the order in which jobs are taken.
+//!
+//! A thread has a *level*: it takes jobs of that rank and of higher ones. Threads of the lowest level
+//! take all; each higher rank has a reserve of threads that take nothing below it, so that its jobs
+//! need not wait for those of lower ranks to end. The lower a thread's level, the less of the CPU the
+//! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
+//! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
+
+use super::{Ask, Mailbox};
+use crate::lanes::{Entry, Lanes};
+use crate::ranks::{Ranks, Standing};
+use crate::watch::Watch;
+use forebay_conn::{Job, Kind};
+use forebay_control::ranked::{Ranked, Turn};
+use forebay_metrics::Local;
+use forebay_sys::{clock, process};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A thread ends after this long without work.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The threads for one kind of job.
+pub(super) struct Pool<J: Job> {
+    kind: Kind,
+    state: Mutex<State<J>>,
+    /// Where idle threads of each level sleep.
+    work: Box<[Condvar]>,
+    ranks: Ranks,
+    metrics: Arc<[Local]>,
+    sample: u32,
+}
+
+struct State<J: Job> {
+    ready: Ranked<Task<J>>,
+    lanes: Lanes<Task<J>>,
+    levels: Box<[Level]>,
+    /// Which of the metrics no thread uses.
+    free: Vec<usize>,
+}
+
+/// The threads of one level.
+#[derive(Debug)]
+struct Level {
+    most: usize,
+    threads: usize,
+    idle: usize,
+    /// Of those that are idle: woken, and not yet running.
+    woken: usize,
+}
+
+/// A job on its way.
+pub(super) struct Task<J: Job> {
+    job: J,
+    lane: u64,
+    ask: Ask,
+    mailbox: Arc<Mailbox<J::Done>>,
+    /// When it came.
+    since_ns: u64,
+}
+
+impl<J: Job> Task<J> {
+    pub(super) fn new(job: J, ask: Ask, mailbox: Arc<Mailbox<J::Done>>) -> Task<J> {
+        Task { lane: job.lane(), job, ask, mailbox, since_ns: clock::monotonic_ns() }
+    }
+}
+
+impl<J: Job> Pool<J> {
+    /// At most `most` threads that take all jobs, and the reserves; their counters are those of
+    /// `metrics` in `numbers`.
+    pub(super) fn new(
+        kind: Kind,
+        most: usize,
+        ranks: &Ranks,
+        metrics: Arc<[Local]>,
+        numbers: Range<usize>,
+        sample: u32,
+    ) -> Pool<J> {
+        let last = ranks.count() - 1;
+        let level = |level| Level {
+            most: if level == last { most } else { ranks.reserve },
+            threads: 0,
+            idle: 0,
+            woken: 0,
+        };
+        let state = State {
+            ready: ranks.queue(),
+            lanes: Lanes::default(),
+            levels: (0..=last).map(level).collect(),
+            free: numbers.collect(),
+        };
+        Pool {
+            kind,
+            state: Mutex::new(state),
+            work: (0..=last).map(|_| Condvar::new()).collect(),
+            ranks: ranks.clone(),
+            metrics,
+            sample,
+        }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.lock().levels.iter().map(|level| level.threads).sum()
+    }
+
+    /// Has a job done. `false` if too many are waiting.
+    pub(super) fn submit(self: &Arc<Self>, task: Task<J>) -> bool {
+        let mut state = self.lock();
+        match state.lanes.enter(task.lane, task) {
+            Entry::Full => return false,
+            Entry::Waits => {}
+            Entry::Free(task) => {
+                if let Err(task) = push(&mut state.ready, task) {
+                    state.lanes.leave(task.lane);
+                    return false;
+                }
+                self.wake(&mut state);
+            }
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that somebody comes for the next job: a thread of the highest level that may take it
+    /// and has nothing to do, or a new one.
+    fn wake(self: &Arc<Self>, state: &mut State<J>) {
+        let Some(rank) = state.ready.next_rank() else { return };
+        for level in usize::from(rank)..state.levels.len() {
+            let of_level = &mut state.levels[level];
+            if of_level.idle > of_level.woken {
+                of_level.woken += 1;
+                return self.work[level].notify_one();
+            }
+            if of_level.threads < of_level.most && self.spawn(state, level) {
+                return;
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, state: &mut State<J>, level: usize) -> bool {
+        let Some(index) = state.free.pop() else { return false };
+        let shared = Arc::clone(self);
+        let name = match self.kind {
+            Kind::Blocks => format!("helper-{index}"),
+            Kind::Computes => format!("compute-{index}"),
+        };
+        let began = std::thread::Builder::new().name(name).spawn(move || shared.work(level, index));
+        match began {
+            Ok(_) => state.levels[level].threads += 1,
+            // no thread to be had: those that live will come to it
+            Err(_) => state.free.push(index),
+        }
+        began.is_ok()
+    }
+
+    fn work(self: &Arc<Self>, level: usize, index: usize) {
+        let niceness = self.ranks.niceness_of(level);
+        if niceness > 0 {
+            // a kernel that does not let us give way leaves all threads equal
+            let _ = process::give_way(niceness);
+        }
+        let metrics = &self.metrics[index];
+        let mut jobs = 0u32;
+        let mut ended = None;
+        while let Some((task, turn)) = self.next(level, index, ended.take()) {
+            jobs = jobs.wrapping_add(1);
+            let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
+            let Task { job, lane, ask, mailbox, since_ns } = task;
+            let began_ns = clock::monotonic_ns();
+            let slot = self.ranks.slot(ask.standing.rank);
+            metrics.waited(slot, began_ns.saturating_sub(since_ns));
+            let began_cpu_ns = self.worked_ns(began_ns);
+            let mut watch = Watch::new(metrics, sampled);
+            let run = AssertUnwindSafe(|| job.run(metrics, &mut watch));
+            let result = catch_unwind(run).ok();
+            let ns = self.worked_ns(clock::monotonic_ns()).saturating_sub(began_cpu_ns);
+            metrics.worked(slot, ns);
+            mailbox.post(ask.token, result);
+            ended = Some((lane, turn, ns));
+        }
+    }
+
+    /// What a job is charged for: CPU time if it computes, since others may have had the core in
+    /// between; all its time if it waits for a device, since it holds a thread.
+    fn worked_ns(&self, now_ns: u64) -> u64 {
+        match self.kind {
+            Kind::Blocks => now_ns,
+            Kind::Computes => clock::thread_cpu_ns(),
+        }
+    }
+
+    /// The next job for thread `index`, which has `ended` one; `None` when it is no longer needed and
+    /// no longer counted.
+    fn next(
+        self: &Arc<Self>,
+        level: usize,
+        index: usize,
+        ended: Option<(u64, Turn, u64)>,
+    ) -> Option<(Task<J>, Turn)> {
+        let mut state = self.lock();
+        if let Some((lane, turn, ns)) = ended {
+            state.ready.ran(turn, ns);
+            if let Some(task) = state.lanes.leave(lane) {
+                // those that were taken on before are not turned away now
+                let _ = push(&mut state.ready, task);
+            }
+        }
+        loop {
+            if let Some(next) = state.ready.pop_down_to(level as u8) {
+                self.wake(&mut state);
+                return Some(next);
+            }
+            // what is left, if anything is, waits for a thread of a lower level
+            self.wake(&mut state);
+            state.levels[level].idle += 1;
+            let (guard, waited) =
+                self.work[level].wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = guard;
+            let of_level = &mut state.levels[level];
+            of_level.idle -= 1;
+            of_level.woken = of_level.woken.saturating_sub(1);
+            if waited.timed_out() && state.ready.is_empty() {
+                state.levels[level].threads -= 1;
+                state.free.push(index);
+                return None;
+            }
+        }
+    }
+}
+
+fn push<J: Job>(ready: &mut Ranked<Task<J>>, task: Task<J>) -> Result<(), Task<J>> {
+    let Standing { rank, client } = task.ask.standing;
+    ready.push(rank, client, 1, task).map(drop)
+}

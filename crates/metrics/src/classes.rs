@@ -1,0 +1,261 @@
+//! The ledger of each class of service: what was offered, what became of it, how long it waited.
+//!
+//! Exact at rest: what was offered was answered, cut or refused. While the server runs the difference
+//! is in flight.
+
+use crate::local::bump;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Classes that have a ledger of their own.
+pub const MOST_CLASSES: usize = 16;
+
+/// Where the ledger of a class is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClassSlot(pub u8);
+
+impl ClassSlot {
+    fn index(self) -> usize {
+        usize::from(self.0).min(MOST_CLASSES - 1)
+    }
+}
+
+/// Where something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// When a connection is accepted.
+    Accept,
+    /// When the head of a request is there.
+    Request,
+}
+
+impl Place {
+    /// All, in order.
+    pub const ALL: [Place; 2] = [Place::Accept, Place::Request];
+
+    /// As a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Accept => "accept",
+            Place::Request => "request",
+        }
+    }
+}
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A rule says so, whatever the load.
+    Action,
+    /// Too many connections in a time.
+    Connections,
+    /// Too many requests in a time.
+    Requests,
+    /// Too many at once.
+    InFlight,
+    /// The wait for its turn would be too long, or too many wait.
+    Queue,
+    /// Its client was refused a moment ago.
+    Ignored,
+    /// The agent keeps the class to what the machine can serve.
+    Agent,
+}
+
+impl Reason {
+    /// All, in order.
+    pub const ALL: [Reason; 7] = [
+        Reason::Action,
+        Reason::Connections,
+        Reason::Requests,
+        Reason::InFlight,
+        Reason::Queue,
+        Reason::Ignored,
+        Reason::Agent,
+    ];
+
+    /// As a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Action => "action",
+            Reason::Connections => "connections",
+            Reason::Requests => "requests",
+            Reason::InFlight => "in_flight",
+            Reason::Queue => "queue",
+            Reason::Ignored => "ignored",
+            Reason::Agent => "agent",
+        }
+    }
+}
+
+/// Upper bounds of the delay histogram's buckets, in microseconds; one more is for all beyond.
+pub const DELAY_BOUNDS_US: [u64; 13] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
+    5_000_000,
+];
+
+const DELAYS: usize = DELAY_BOUNDS_US.len() + 1;
+
+/// What was counted for one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassTotals {
+    /// Connections that came, whatever became of them.
+    pub connections: u64,
+    /// Requests that came: admitted or refused.
+    pub offered: u64,
+    /// Requests admitted.
+    pub admitted: u64,
+    /// Admitted requests whose answer was sent.
+    pub answered: u64,
+    /// Admitted requests whose connection ended before.
+    pub cut: u64,
+    /// What was refused, by place and reason.
+    pub refused: [[u64; Reason::ALL.len()]; Place::ALL.len()],
+    /// Waits for a worker: of requests for their loop, and of their jobs for a helper thread.
+    pub delays: [u64; DELAYS],
+    /// Nanoseconds waited in all.
+    pub delay_ns: u64,
+    /// Nanoseconds of workers: of loops and of helper threads.
+    pub worked_ns: u64,
+}
+
+impl ClassTotals {
+    /// Requests and connections refused at this place.
+    pub fn refused_at(&self, place: Place) -> u64 {
+        self.refused[place as usize].iter().sum()
+    }
+
+    /// Requests admitted and neither answered nor cut.
+    pub fn in_flight(&self) -> u64 {
+        self.admitted.saturating_sub(self.answered + self.cut)
+    }
+
+    /// How often something waited.
+    pub fn waits(&self) -> u64 {
+        self.delays.iter().sum()
+    }
+}
+
+/// The ledger of one class and one writer.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Row {
+    connections: AtomicU64,
+    offered: AtomicU64,
+    admitted: AtomicU64,
+    answered: AtomicU64,
+    cut: AtomicU64,
+    refused: [[AtomicU64; Reason::ALL.len()]; Place::ALL.len()],
+    delays: [AtomicU64; DELAYS],
+    delay_ns: AtomicU64,
+    worked_ns: AtomicU64,
+}
+
+/// The rows of one writer; made when the first is written to.
+#[derive(Debug, Default)]
+pub(crate) struct Rows(OnceLock<Box<[Row; MOST_CLASSES]>>);
+
+impl Rows {
+    #[inline]
+    fn row(&self, slot: ClassSlot) -> &Row {
+        &self.0.get_or_init(Box::default)[slot.index()]
+    }
+
+    pub(crate) fn add_to(&self, totals: &mut [ClassTotals]) {
+        let Some(rows) = self.0.get() else { return };
+        let add = |sum: &mut u64, cell: &AtomicU64| *sum += cell.load(Relaxed);
+        for (row, total) in rows.iter().zip(totals) {
+            // the ends before the beginnings: none is in flight that never came
+            add(&mut total.answered, &row.answered);
+            add(&mut total.cut, &row.cut);
+            for (sums, cells) in total.refused.iter_mut().zip(&row.refused) {
+                sums.iter_mut().zip(cells).for_each(|(sum, cell)| add(sum, cell));
+            }
+            total.delays.iter_mut().zip(&row.delays).for_each(|(sum, cell)| add(sum, cell));
+            add(&mut total.delay_ns, &row.delay_ns);
+            add(&mut total.worked_ns, &row.worked_ns);
+            add(&mut total.admitted, &row.admitted);
+            add(&mut total.offered, &row.offered);
+            add(&mut total.connections, &row.connections);
+        }
+    }
+}
+
+/// One entry in the ledger of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassEvent {
+    /// A connection was accepted.
+    Connection,
+    /// A request was admitted.
+    Admitted,
+    /// An admitted request's answer was sent.
+    Answered,
+    /// An admitted request's connection ended before.
+    Cut,
+    /// A connection or request was refused.
+    Refused(Place, Reason),
+}
+
+impl crate::Local {
+    /// Makes an entry in the ledger of a class.
+    #[inline]
+    pub fn enter(&self, slot: ClassSlot, event: ClassEvent) {
+        let row = self.classes().row(slot);
+        match event {
+            ClassEvent::Connection => bump(&row.connections, 1),
+            ClassEvent::Admitted => {
+                bump(&row.offered, 1);
+                bump(&row.admitted, 1);
+            }
+            ClassEvent::Answered => bump(&row.answered, 1),
+            ClassEvent::Cut => bump(&row.cut, 1),
+            ClassEvent::Refused(place, reason) => {
+                if place == Place::Request {
+                    bump(&row.offered, 1);
+                }
+                bump(&row.refused[place as usize][reason as usize], 1);
+            }
+        }
+    }
+
+    /// A request, or a job of one, has waited for its worker.
+    #[inline]
+    pub fn waited(&self, slot: ClassSlot, ns: u64) {
+        let row = self.classes().row(slot);
+        let bucket = DELAY_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns);
+        bump(&row.delays[bucket], 1);
+        bump(&row.delay_ns, ns);
+    }
+
+    /// A worker was busy for a class.
+    #[inline]
+    pub fn worked(&self, slot: ClassSlot, ns: u64) {
+        bump(&self.classes().row(slot).worked_ns, ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Local, Totals};
+
+    #[test]
+    fn what_was_offered_is_accounted_for() {
+        let (one, two) = (Local::default(), Local::default());
+        let gold = ClassSlot(1);
+        one.enter(gold, ClassEvent::Connection);
+        one.enter(gold, ClassEvent::Admitted);
+        one.enter(gold, ClassEvent::Admitted);
+        one.enter(gold, ClassEvent::Refused(Place::Request, Reason::Agent));
+        one.enter(gold, ClassEvent::Refused(Place::Accept, Reason::Ignored));
+        two.enter(gold, ClassEvent::Answered);
+        two.waited(gold, 100_000);
+        two.waited(gold, 100_001);
+        two.waited(gold, u64::MAX / 2);
+        let totals = Totals::of([&one, &two]);
+        let class = totals.class(gold);
+        assert_eq!((class.offered, class.admitted, class.in_flight()), (3, 2, 1));
+        assert_eq!((class.refused_at(Place::Request), class.refused_at(Place::Accept)), (1, 1));
+        assert_eq!((class.delays[0], class.delays[1], class.delays[DELAYS - 1]), (1, 1, 1));
+        assert_eq!(*totals.class(ClassSlot(0)), ClassTotals::default());
+    }
+}
