@@ -190,7 +190,9 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
     };
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
-    let settings = &Plan::new(&Config::default(), cores, 20_000).groups[0].pipeline.allocation;
+    // the defaults have no rules that could be wrong
+    let plan = Plan::new(&Config::default(), cores, 20_000).expect("the defaults are good");
+    let settings = &plan.groups[0].pipeline.allocation;
     let factors = factors::search(&load, settings, scope.grid, || {
         bench.bar.done(SEARCH);
         bench.check()

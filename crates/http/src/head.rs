@@ -326,7 +326,7 @@ impl<'h> Head<'h> {
     }
 
     /// All field lines in order: name as sent, value without surrounding white space.
-    pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + use<'h> {
+    pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + Clone + use<'h> {
         self.lines.iter().map(|line| (line.name, line.value))
     }
 

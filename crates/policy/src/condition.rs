@@ -45,7 +45,7 @@ impl Condition {
             Condition::Local => "local",
             Condition::Client => "client",
             Condition::Site => "site",
-            Condition::Type => "type",
+            Condition::Type => "file_type",
             Condition::Path => "path",
             Condition::Header => "header",
             Condition::Cookie => "cookie",

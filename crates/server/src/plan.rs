@@ -10,6 +10,8 @@ use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
+use forebay_policy::{Policy, PolicyError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
@@ -58,6 +60,8 @@ pub struct Plan {
     pub groups: Vec<GroupPlan>,
     /// What the content is.
     pub site: forebay_site::Settings,
+    /// Who is served first, and who is not.
+    pub policy: Arc<Policy>,
     /// Connections at once, in all.
     pub connections: usize,
     /// Connections at once from one client.
@@ -72,7 +76,10 @@ pub struct Plan {
 
 impl Plan {
     /// Resolves `config` for `cores` usable cores and `descriptors` that may be open.
-    pub fn new(config: &Config, cores: usize, descriptors: u64) -> Plan {
+    ///
+    /// # Errors
+    /// What is wrong with its classes and rules; nothing if they were checked.
+    pub fn new(config: &Config, cores: usize, descriptors: u64) -> Result<Plan, PolicyError> {
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
         // refused connections that linger are not counted among those admitted
@@ -100,15 +107,16 @@ impl Plan {
             };
             group(config, listener, *workers, lingering, pipeline)
         });
-        Plan {
+        Ok(Plan {
             groups: groups.collect(),
             site: site(config, open_files),
+            policy: Arc::new(config.policy()?),
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
             helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
             ranks: ranks(config),
             drain: config.timeouts.drain,
-        }
+        })
     }
 }
 
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     fn few_descriptors_still_leave_half_to_clients() {
-        let plan = Plan::new(&Config::default(), 2, 100);
+        let plan = Plan::new(&Config::default(), 2, 100).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
         assert_eq!(plan.groups[0].workers, 2);
         assert_eq!(plan.site.cache.open_files, 25);
@@ -278,7 +286,7 @@ mod tests {
         let mut config = Config::default();
         config.limits.connections = Count::Fixed(7);
         config.limits.requests_per_connection = 0;
-        let plan = Plan::new(&config, 2, 20_000);
+        let plan = Plan::new(&config, 2, 20_000).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));
         assert_eq!(plan.groups[0].settings.limits.requests, u32::MAX);
     }

@@ -15,6 +15,7 @@ use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
 use forebay_metrics::Totals;
+use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};
 use forebay_sys::process;
 use std::path::Path;
@@ -85,6 +86,8 @@ pub enum ReloadError {
     Listen(ListenError),
     /// Something lies where the server may not reach since its start.
     Outside(Outside),
+    /// Classes and rules are no policy.
+    Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
     /// The access log cannot be written.
@@ -119,6 +122,7 @@ impl fmt::Display for ReloadError {
             }
             ReloadError::Listen(error) => error.fmt(f),
             ReloadError::Outside(error) => error.fmt(f),
+            ReloadError::Policy(error) => error.fmt(f),
             ReloadError::Content(error) => error.fmt(f),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
@@ -144,6 +148,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
     let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, process::usable_cores(), descriptors);
+    let plan = plan.map_err(ReloadError::Policy)?;
     let content = if plan.site == current.plan.site {
         // what new content would read at once
         current.content.look_at_users();

@@ -104,7 +104,7 @@ impl Memo {
 }
 
 /// The host without its port and without the dot that may end a full name.
-pub(crate) fn host_of(authority: &[u8]) -> &[u8] {
+pub fn host_of(authority: &[u8]) -> &[u8] {
     let colon = match authority {
         // an IPv6 address has colons of its own
         [b'[', ..] => authority.iter().position(|&b| b == b']').map(|end| end + 1),

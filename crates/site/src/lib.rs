@@ -82,6 +82,7 @@ mod work;
 pub use auth::UsersError;
 pub use body::Body;
 pub use content::{Content, Figures};
+pub use hosts::host_of;
 pub use job::{Done, Job};
 pub use root::root_directories;
 pub use settings::{Notice, OpenError, Settings, SiteSettings};

@@ -273,7 +273,7 @@ mod tests {
         let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
         let own = load("own", &said, Some(&text)).unwrap();
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
-        let plan = Plan::new(&own, 4, 20_000);
+        let plan = Plan::new(&own, 4, 20_000).unwrap();
         let allocation = &plan.groups[0].pipeline.allocation;
         assert_eq!(allocation.costs, ONE.costs(4));
         assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));

@@ -1,7 +1,9 @@
 //! Classes and rules as `forebay_policy` has them: with everything that is not said at its default.
 
 use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
-use super::{Action, Class, Over, Per, Refuse, Rule, When};
+use super::{Action, Class, Config, Over, Per, Refuse, Rule, When};
+use forebay_policy::Policy;
+use forebay_policy::PolicyError;
 use forebay_policy::{class, rule};
 use std::time::Duration;
 
@@ -11,6 +13,26 @@ const MOST_QUEUED: u64 = 100;
 
 /// The status of `action = "reject"` unless configured.
 const REJECTED: u16 = 403;
+
+/// Compiles classes and rules.
+///
+/// # Errors
+/// What is wrong with them. The checks of a configuration leave nothing.
+pub(super) fn policy(classes: &[Class], rules: &[Rule]) -> Result<Policy, PolicyError> {
+    let classes: Vec<_> = classes.iter().map(Class::to_policy).collect();
+    let rules = rules.iter().enumerate().map(|(index, rule)| rule.to_policy(index));
+    Policy::new(&classes, rules.collect())
+}
+
+impl Config {
+    /// Its classes and rules, compiled.
+    ///
+    /// # Errors
+    /// What is wrong with them: nothing if the configuration was [parsed](super::parse).
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        policy(&self.classes, &self.rules)
+    }
+}
 
 impl Class {
     /// What the policy is told of it.

@@ -7,6 +7,7 @@ use super::read::{Path, Reader};
 use super::units::Percent;
 use super::value::quote;
 use super::{Action, Class, Over, Refuse, Rule};
+use forebay_policy::At;
 use std::collections::HashMap;
 
 /// What is wrong, each with where it stands.
@@ -55,6 +56,16 @@ impl Draft {
             } else {
                 names.insert(name, at);
             }
+        }
+        // what is told already would be told again
+        let is_good = wrong.is_empty() && text.0.is_none_or(Reader::is_content);
+        if is_good && let Err(error) = super::lower::policy(&self.classes, &self.rules) {
+            let section = match error.at {
+                At::Class(index) => Path::default().child("class").item(index),
+                At::Rule(index) => Path::default().child("rule").item(index),
+            };
+            let at = if error.key.is_empty() { section } else { section.child(error.key) };
+            wrong.push((at, Wrong::Policy(error.fault)));
         }
     }
 

@@ -120,6 +120,8 @@ pub enum Wrong {
         /// Their sum so far.
         sum: String,
     },
+    /// Classes and rules that are no policy, for a reason that the policy gives.
+    Policy(forebay_policy::Fault),
     /// Too many sections of a list.
     TooMany {
         /// How many.
@@ -252,6 +254,7 @@ impl fmt::Display for Wrong {
             Wrong::Shares { sum } => {
                 write!(f, "the shares up to this one are {sum}, more than 100%")
             }
+            Wrong::Policy(fault) => write!(f, "{fault}"),
             Wrong::TooMany { found, limit } => {
                 write!(f, "there are {found}, at most {limit} are allowed")
             }

@@ -4,6 +4,7 @@ use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
 use crate::sandbox::SandboxError;
+use forebay_policy::PolicyError;
 use forebay_site::OpenError;
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -12,6 +13,8 @@ use std::{fmt, io};
 pub enum RunError {
     /// An address cannot be listened on.
     Listen(ListenError),
+    /// Classes and rules are no policy.
+    Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
     /// The access log cannot be written.
@@ -45,6 +48,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Listen(error) => error.fmt(f),
+            RunError::Policy(error) => error.fmt(f),
             RunError::Content(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
             RunError::Privileges(error) => error.fmt(f),

@@ -39,6 +39,7 @@ impl Server {
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
         let plan = Plan::new(&config, process::usable_cores(), descriptors);
+        let plan = plan.map_err(RunError::Policy)?;
         // who can connect can also send commands
         let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;

@@ -1,0 +1,77 @@
+//! What a policy is told of a request.
+//!
+//! Hosts and paths come in the form that rules are written for: the host in lower case without port,
+//! the path decoded and free of detours, as the content sees them.
+
+use forebay_http::head::Head;
+use forebay_http::path;
+use forebay_policy::Needs;
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_site::host_of;
+
+/// Room for the host and the path of one request at a time.
+#[derive(Debug, Default)]
+pub struct Facts {
+    host: Vec<u8>,
+    path: Vec<u8>,
+}
+
+impl Facts {
+    /// What a policy with these needs is told of the request with this head. A path that cannot be
+    /// decoded is empty: the request is answered with an error, and rules about other things hold.
+    #[inline]
+    pub fn of<'f>(
+        &'f mut self,
+        needs: Needs,
+        ends: ConnectionFacts,
+        head: &Head<'f>,
+    ) -> RequestFacts<'f, impl Iterator<Item = (&'f str, &'f [u8])> + Clone + use<'f>> {
+        self.host.clear();
+        if needs.host {
+            self.host.extend(host_of(head.authority).iter().map(u8::to_ascii_lowercase));
+        }
+        if !needs.path || path::normalise(head.path, &mut self.path).is_err() {
+            self.path.clear();
+        }
+        let (host, path) = (&*self.host, &*self.path);
+        RequestFacts { ends, host, method: head.method_text, path, fields: head.fields() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::head::{Limits, Lines, Parsed};
+
+    const ALL: Needs = Needs {
+        connections: true,
+        requests: true,
+        local: true,
+        host: true,
+        path: true,
+        fields: true,
+    };
+
+    #[test]
+    fn hosts_and_paths_are_as_rules_want_them() {
+        let mut facts = Facts::default();
+        for (head, host, path) in [
+            ("GET /a%2db//../c?q HTTP/1.1\r\nHost: Shop.Example.:80", "shop.example", "/c"),
+            ("GET http://A/b HTTP/1.1\r\nHost: c", "a", "/b"),
+            ("GET /%2e%2e HTTP/1.0", "", ""),
+            ("OPTIONS * HTTP/1.1\r\nHost: [::1]:8080", "[::1]", ""),
+        ] {
+            let bytes = format!("{head}\r\n\r\n");
+            let mut lines = Lines::new();
+            let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
+            let Ok(Parsed::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
+            let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+            let ends = ConnectionFacts { client: nowhere, local: nowhere };
+            let known = facts.of(ALL, ends, &head);
+            assert_eq!((known.host, known.path), (host.as_bytes(), path.as_bytes()), "{bytes}");
+            drop(known);
+            let known = facts.of(Needs::default(), ends, &head);
+            assert_eq!((known.host, known.path), (&b""[..], &b""[..]), "{bytes}");
+        }
+    }
+}
