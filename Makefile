@@ -18,7 +18,7 @@ export FOREBAY_REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 BIN    := $(TARGET)/release/forebay
 
-BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload
+BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload
 
 .PHONY: help serve test check audit $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
@@ -57,6 +57,7 @@ bench-engines: ## Measure the engines beside one another; options in ARGS
 bench-shift: ## Threads that move against threads that stay, under a load that shifts (as root)
 bench-keepalive: ## Clients that want one object and stay silent, by the law that keeps them
 bench-reload: ## Reloads under keep-alive clients, beside nginx
+bench-overload: ## More load than a server can do: goodput, classes, voigt's figures; options in ARGS
 
 $(BENCHES):
 	@scripts/install build bench

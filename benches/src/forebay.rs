@@ -31,7 +31,8 @@ pub struct Forebay {
 }
 
 impl Forebay {
-    /// Starts it with `lines` besides its two listeners, on the first free ports from `from` on.
+    /// Starts it with `lines` besides its two listeners, on the first free ports from `from` on;
+    /// `@PORT@` in `lines` is the port that clients come to.
     ///
     /// # Errors
     /// When it does not come up.
@@ -43,7 +44,8 @@ impl Forebay {
         let text = format!(
             "listen = [\"127.0.0.1:{port}\"]\nadmin.listen = \"127.0.0.1:{admin}\"\n\
              control.socket = \"off\"\nlog.access = \"off\"\n\
-             limits.requests_per_connection = 0\nlimits.connections_per_client = 100000\n{lines}"
+             limits.requests_per_connection = 0\nlimits.connections_per_client = 100000\n{}",
+            lines.replace("@PORT@", &port.to_string())
         );
         fs::write(&file, text).map_err(Error::io("cannot write", &file))?;
         let mut command = Command::new(place.program);
@@ -62,6 +64,11 @@ impl Forebay {
     /// The port that clients come to.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The server's process.
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// Threads alive, all told.

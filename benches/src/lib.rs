@@ -9,6 +9,7 @@
 //! | [`case`] | the workloads and the goals Forebay has in them |
 //! | [`content`] | the folder that is served |
 //! | [`peer`] | the servers: package, command line, configuration |
+//! | [`template`] | their configurations, filled in |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`wrk`] | the client |
@@ -18,6 +19,7 @@
 //! | [`forebay`] | Forebay with a configuration of one's own |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
 //! | [`keepalive`] | clients that want one object and stay silent |
+//! | [`overload`] | more load than a server can do |
 //! | [`summary`] | medians, spreads, ratios, goals as markdown |
 //! | [`measure`] | rounds, cases and servers interleaved |
 //! | [`machine`] | what everything ran on |
@@ -42,12 +44,14 @@ pub mod forebay;
 pub mod keepalive;
 pub mod machine;
 pub mod measure;
+pub mod overload;
 pub mod peer;
 pub mod probe;
 pub mod row;
 pub mod running;
 pub mod shift;
 pub mod summary;
+pub mod template;
 pub mod wrk;
 
 pub use error::Error;

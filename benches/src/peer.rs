@@ -1,7 +1,7 @@
 //! The servers: where they come from, how they are called and configured.
 
-use crate::Error;
 use crate::case::{Case, Mode};
+use crate::{Error, template};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -216,23 +216,14 @@ fn limit_arguments(command: &mut Command, setup: &Setup<'_>) {
 
 /// Fills in a template: see the head of any file in `peers/`.
 fn fill(template: &str, setup: &Setup<'_>, sendfile: bool) -> String {
-    // Started by root, servers drop to Debian's user for web servers; else they stay who they are.
-    let root = rustix::process::geteuid().is_root();
-    let tags = [("@log@ ", setup.case.log), ("@nolog@ ", !setup.case.log), ("@root@ ", root)];
-    let mut text = String::new();
-    for line in template.lines() {
-        let tag = tags.iter().find(|(tag, _)| line.trim_start().starts_with(tag));
-        match tag {
-            Some((_, false)) => continue,
-            Some((tag, true)) => text += &line.replacen(tag, "", 1),
-            None => text += line,
-        }
-        text.push('\n');
-    }
-    text.replace("@ROOT@", &setup.root.display().to_string())
-        .replace("@TMP@", &setup.scratch.display().to_string())
-        .replace("@PORT@", &setup.port.to_string())
-        .replace("@SENDFILE@", if sendfile { "on" } else { "off" })
+    let tags = [("log", setup.case.log), ("nolog", !setup.case.log)];
+    let words = [
+        ("ROOT", setup.root.display().to_string()),
+        ("TMP", setup.scratch.display().to_string()),
+        ("PORT", setup.port.to_string()),
+        ("SENDFILE", if sendfile { "on" } else { "off" }.to_owned()),
+    ];
+    template::fill(template, &tags, &words)
 }
 
 #[cfg(test)]

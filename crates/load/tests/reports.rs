@@ -25,6 +25,27 @@ fn json_holds_everything() {
     assert!(Report::from_json("{}").is_err());
 }
 
+/// Good and late is good, but no goodput; a refusal is neither, but an answer.
+#[test]
+fn rates_tell_good_late_and_refused_apart() {
+    let server = always(OK);
+    let late = run_for(300, group(server.address, "rate=100,within=1us"));
+    let late = &late.groups[0];
+    assert!(late.good_rate > 0.0 && late.goodput < f64::EPSILON);
+    let server = always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    let refused = run_for(300, group(server.address, "rate=100"));
+    let refused = &refused.groups[0];
+    assert!(refused.rate > 0.0 && refused.good_rate < f64::EPSILON);
+}
+
+/// Files of earlier versions lack what was added since.
+#[test]
+fn an_older_file_is_read() {
+    let text = report().to_json();
+    let older: String = text.lines().filter(|line| !line.contains("\"good_rate\"")).collect();
+    assert!(Report::from_json(&older).is_ok_and(|older| older.groups[0].good_rate < f64::EPSILON));
+}
+
 #[test]
 fn conditions_are_held_against_it() {
     let report = report();

@@ -67,6 +67,9 @@ pub struct GroupReport {
     pub cut: u64,
     /// Answers per second of the measured time.
     pub rate: f64,
+    /// Good answers, in time or not, per second of the measured time.
+    #[serde(default)]
+    pub good_rate: f64,
     /// Good answers in time, per second of the measured time.
     pub goodput: f64,
     /// Bytes received per second of the measured time, heads included.
@@ -265,6 +268,7 @@ impl GroupReport {
             failed: counts.failures.iter().sum(),
             cut: counts.cut,
             rate: per_second(measured.answered),
+            good_rate: per_second(measured.good),
             goodput: per_second(measured.in_time),
             received_bytes_per_s: per_second(measured.received_bytes),
             good_bytes_per_s: per_second(measured.good_bytes),

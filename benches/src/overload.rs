@@ -1,0 +1,41 @@
+//! Overload: what is still answered in time when more comes than a server can do, and who gets it.
+//!
+//! Requests cost a known processor time, so one core of clients can ask a server for many times what
+//! it can do. A measurement is one start of a server and one run of the load generator, and makes a
+//! row for each group of clients. The parts are those of BENCHMARKING.md.
+
+pub mod bench;
+pub mod cost;
+pub mod gold;
+pub mod goodput;
+pub mod row;
+pub mod server;
+pub mod shares;
+pub mod step;
+pub mod voigt;
+pub mod watch;
+
+/// The address of clients that are to be served first.
+pub const GOLD: &str = "127.0.2.1";
+/// Addresses of many other clients.
+pub const CROWD: &str = "127.0.1.1-127.0.1.64";
+
+#[cfg(test)]
+mod tests {
+    use super::server::Server;
+    use super::{cost, gold, goodput, shares, voigt};
+
+    #[test]
+    fn forebay_takes_every_policy() {
+        let ours = Server::Forebay { engine: "event", policy: true };
+        let mut all = vec![goodput::POLICY.to_owned(), cost::POLICY.to_owned()];
+        all.extend(gold::variants(ours).into_iter().map(|(_, lines)| lines));
+        all.extend(shares::VARIANTS.map(|(_, floors)| shares::policy(floors)));
+        all.extend(voigt::scenes(385.0, 63.0).iter().map(voigt::Scene::lines));
+        for lines in all {
+            let text = format!("root = \"/\"\n{}", lines.replace("@PORT@", "8080"));
+            let problems = forebay_server::config::parse(&text, "policy").err();
+            assert!(problems.is_none(), "{lines}\n{problems:?}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What saying no costs: a 503 on a connection that stays beside a small file from memory, and a
+//! reset at accept beside a connection that is served.
+
+use super::bench::{Bench, Trial, client, group};
+use super::goodput::turn;
+use super::row::{self, Row, shown};
+use crate::Error;
+use crate::summary::Spread;
+use forebay_load::Draft;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The part's name.
+pub const PART: &str = "cost";
+/// What is compared: a name, what is asked, from where, and whether each request has a connection
+/// of its own.
+const CASES: [(&str, &str, &str, bool); 4] = [
+    ("1 KB hit", "/1k.html", "127.0.4.1", false),
+    ("503", "/refused/1k.html", "127.0.4.1", false),
+    ("served connection", "/1k.html", "127.0.4.1", true),
+    ("reset at accept", "/1k.html", "127.0.4.2", true),
+];
+/// What costs at most how much of what.
+const GOALS: [(&str, &str, f64); 2] =
+    [("503", "1 KB hit", 1.0), ("reset at accept", "served connection", 0.5)];
+const CONNECTIONS: &str = "64";
+
+/// All that is served and refused in the cases.
+pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
+    [[rule]]\nname = \"too many\"\npath = \"/refused/*\"\n\
+    requests = { rate = \"1/m\", burst = 1, over = \"reject\" }\n\
+    [[rule]]\nname = \"not you\"\nclient = [\"127.0.4.2\"]\naction = \"reset\"\n";
+
+/// One round: every server with a policy, every case in turn.
+///
+/// # Errors
+/// When a server does not come up or the load cannot be made.
+pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
+    let servers: Vec<_> = bench.settings.with_policy().collect();
+    for server in turn(&servers, round) {
+        for (case, url, source, own) in CASES {
+            let trial = bench.trial(PART, round, case, server, Duration::from_millis(1));
+            let trial = Trial { lines: POLICY, ..trial };
+            let (_, mut rows) = bench.run(&trial, |base| {
+                let mut all = Draft::new("closed", Some(base));
+                all.set("connections", CONNECTIONS);
+                all.set("url", url);
+                all.set("source", source);
+                all.set("pause", "0s");
+                if own {
+                    all.set("per_connection", "1");
+                }
+                Ok(vec![group(all)?])
+            })?;
+            for row in &mut rows {
+                row.figure = Some(row.server_cores / ended(row).max(1e-9) * 1e6);
+            }
+            check(case, &rows)?;
+            bench.keep(rows);
+        }
+    }
+    Ok(())
+}
+
+fn ended(row: &Row) -> f64 {
+    row.good + row.refused + row.reset
+}
+
+/// A fast wrong answer is no result.
+fn check(case: &str, rows: &[Row]) -> Result<(), Error> {
+    let expected = |row: &Row| match case {
+        "503" => row.refused,
+        "reset at accept" => row.reset,
+        _ => row.good,
+    };
+    let wrong = rows.iter().find(|row| expected(row) < 0.99 * ended(row) || ended(row) < 1.0);
+    wrong.map_or(Ok(()), |row| Err(client(format!("{case} is not what happened: {}", row.csv()))))
+}
+
+/// Ratios of the same round and server.
+fn ratio(rows: &[&Row], server: &str, of: &str, to: &str) -> Option<Spread> {
+    let rounds = rows.iter().filter(|row| row.is(of, server));
+    Spread::of(rounds.filter_map(|row| {
+        let other = rows.iter().find(|other| other.is(to, server) && other.round == row.round)?;
+        Some(row.figure? / other.figure?)
+    }))
+}
+
+/// The table, with what the issue asks for.
+pub fn report(bench: &Bench<'_>) -> String {
+    let rows = bench.rows_of(PART);
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n## What saying no costs\n\nProcessor time of the server for each, µs; the \
+                    client's core has its part of both.\n\n| server | case | CPU µs | per second | \
+                    ratio | goal | |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for server in row::each(rows.iter().copied(), |row| &row.server) {
+        for (case, ..) in CASES {
+            let mine = rows.iter().copied().filter(|row| row.is(case, server));
+            let goal = GOALS.iter().find(|(of, ..)| *of == case);
+            let seen = goal.and_then(|(of, to, at_most)| {
+                let ratio = ratio(&rows, server, of, to)?;
+                let verdict = if ratio.median <= *at_most { "met" } else { "**missed**" };
+                Some(format!("{ratio:.2} | ≤ {at_most} of a {to} | {verdict}"))
+            });
+            // writing to a string does not fail
+            let _ = writeln!(
+                text,
+                "| {server} | {case} | {} | {} | {} |",
+                shown(mine.clone(), 2, |row| row.figure),
+                shown(mine, 0, |row| Some(ended(row))),
+                seen.unwrap_or_else(|| "| |".to_owned()),
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overload::row::tests::row;
+
+    #[test]
+    fn ratios_are_made_within_a_round() {
+        let hit = Row { figure: Some(4.0), ..row("1 KB hit", "s", "closed", 1.0) };
+        let refusal = Row { figure: Some(3.0), ..row("503", "s", "closed", 0.0) };
+        let later = Row { round: 2, figure: Some(9.0), ..refusal.clone() };
+        let rows = [&hit, &refusal, &later];
+        assert_eq!(
+            ratio(&rows, "s", "503", "1 KB hit").map(|r| (r.least, r.most)),
+            Some((0.75, 0.75))
+        );
+    }
+
+    #[test]
+    fn what_did_not_happen_is_an_error() {
+        let refused = Row { refused: 100.0, ..row("503", "s", "closed", 0.0) };
+        assert!(check("503", std::slice::from_ref(&refused)).is_ok());
+        assert!(check("1 KB hit", &[refused]).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! Goodput over the offered load: answers in time, at parts and multiples of what the server can
+//! do; what a refusal costs; and which requests are too cheap for user space to hold.
+
+use super::CROWD;
+use super::bench::{Bench, cpu, group, open};
+use super::row::{self, Row, middle, shown};
+use super::server::Server;
+use crate::Error;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The part's name.
+pub const PART: &str = "goodput";
+/// The name of the search for the end of user space.
+pub const SEARCH: &str = "search";
+/// Loads of the search.
+const ENDS: [f64; 2] = [1.0, 10.0];
+/// What has to be left of the peak.
+const HELD: f64 = 0.95;
+
+/// One class for all, and the agent keeps its queue short.
+pub(super) const POLICY: &str =
+    "agent = \"on\"\n[[class]]\nname = \"all\"\npriority = 0\ndelay = \"20ms\"\n";
+
+fn case(cost: Duration, load: f64) -> String {
+    format!("{} ×{load}", cpu(cost))
+}
+
+/// One round: every cost, load and server.
+///
+/// # Errors
+/// When a server does not come up or the load cannot be made.
+pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
+    let (costs, loads) = (bench.settings.costs.clone(), bench.settings.loads.clone());
+    let servers = bench.settings.servers.clone();
+    for cost in costs {
+        for &load in &loads {
+            for server in turn(&servers, round) {
+                one(bench, PART, round, server, cost, load)?;
+            }
+        }
+    }
+    for cost in bench.settings.search.clone() {
+        for load in ENDS {
+            let ours: Vec<_> = bench.settings.with_policy().collect();
+            for server in turn(&ours, round) {
+                one(bench, SEARCH, round, server, cost, load)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whoever came first in the last round comes later in this one.
+pub fn turn(servers: &[Server], round: u32) -> Vec<Server> {
+    let mut servers = servers.to_vec();
+    let by = (round as usize - 1) % servers.len().max(1);
+    servers.rotate_left(by);
+    servers
+}
+
+fn one(
+    bench: &mut Bench<'_>,
+    part: &'static str,
+    round: u32,
+    server: Server,
+    cost: Duration,
+    load: f64,
+) -> Result<(), Error> {
+    let capacity = bench.capacity(server, cost)?;
+    let name = case(cost, load);
+    let mut trial = bench.trial(part, round, &name, server, cost);
+    trial.lines = if server.has_policy() { POLICY } else { "" };
+    let (_, mut rows) = bench.run(&trial, |base| {
+        let mut crowd = open("crowd", base, load * capacity.per_s, cost);
+        crowd.set("source", CROWD);
+        Ok(vec![group(crowd)?])
+    })?;
+    for row in &mut rows {
+        row.figure = refusal_us(row, capacity.cpu_s);
+    }
+    bench.keep(rows);
+    Ok(())
+}
+
+/// Processor time of a refusal, µs: what is left when the answers have had what they cost at the
+/// capacity. Says nothing when there are few.
+fn refusal_us(row: &Row, answer_s: f64) -> Option<f64> {
+    let refused = row.refused + row.reset;
+    let left_s = row.server_cores - row.good * answer_s;
+    (refused > row.good * 0.2).then(|| left_s / refused * 1e6)
+}
+
+/// The tables and verdicts.
+pub fn report(bench: &Bench<'_>) -> String {
+    let mut text = String::new();
+    let rows = bench.rows_of(PART);
+    for &cost in &bench.settings.costs {
+        // writing to a string does not fail
+        let _ = writeln!(text, "\n## Goodput, requests of {} CPU\n", cpu(cost));
+        text += &curves(&rows, cost, &bench.settings.loads);
+    }
+    let rows = bench.rows_of(SEARCH);
+    if !rows.is_empty() {
+        text += "\n## The end of user space\n\nGoodput at ten times the capacity as a part of that \
+                 at the capacity. Where the clients cannot make so much, the load says how much it \
+                 was.\n\n| CPU of a request | server | capacity/s | load reached | held | of which \
+                 refusals: µs each | |\n|---|---|---|---|---|---|---|\n";
+        for &cost in &bench.settings.search {
+            for server in row::each(rows.iter().copied(), |row| &row.server) {
+                text += &held(bench, &rows, cost, server);
+            }
+        }
+    }
+    text
+}
+
+/// A line for each server: goodput at each load as a part of its own peak.
+fn curves(rows: &[&Row], cost: Duration, loads: &[f64]) -> String {
+    let head: String = loads.iter().map(|load| format!(" ×{load} |")).collect();
+    let mut text = format!(
+        "In time per second, by the load as a multiple of the server's own capacity.\n\n| server \
+         |{head} % held at the end | refused/s | CPU µs each | p99 ms |\n|---|{}---|---|---|---|\n",
+        "---|".repeat(loads.len())
+    );
+    let names: Vec<_> = loads.iter().map(|load| case(cost, *load)).collect();
+    let of_cost = rows.iter().copied().filter(|row| names.contains(&row.case));
+    for server in row::each(of_cost, |row| &row.server) {
+        let at = |name: &str| rows.iter().copied().filter(|row| row.is(name, server)).collect();
+        let _ = write!(text, "| {server} |");
+        let mut peak = 0.0f64;
+        let mut last: Vec<&Row> = Vec::new();
+        for name in &names {
+            last = at(name);
+            peak = peak.max(middle(last.iter().copied(), |row| row.goodput).unwrap_or(0.0));
+            let _ = write!(text, " {} |", shown(last.iter().copied(), 0, |row| Some(row.goodput)));
+        }
+        let share = |row: &Row| (peak > 0.0).then(|| 100.0 * row.goodput / peak);
+        let mine = last.iter().copied();
+        let _ = writeln!(
+            text,
+            " {} | {} | {} | {} |",
+            shown(mine.clone(), 0, share),
+            shown(mine.clone(), 0, |row| Some(row.refused + row.reset)),
+            shown(mine.clone(), 0, |row| row.figure),
+            shown(mine, 0, |row| Some(row.p99_ms)),
+        );
+    }
+    text
+}
+
+fn held(bench: &Bench<'_>, rows: &[&Row], cost: Duration, server: &str) -> String {
+    let at = |load| {
+        let name = case(cost, load);
+        rows.iter().copied().filter(|row| row.is(&name, server)).collect::<Vec<_>>()
+    };
+    let [low, high] = ENDS.map(at);
+    let capacity = Server::find(server)
+        .and_then(|server| bench.capacities.get(&(server.bare(), cost)))
+        .map_or(0.0, |capacity| capacity.per_s);
+    let peak = [&low, &high].map(|rows| middle(rows.iter().copied(), |row| row.goodput));
+    let peak = peak.into_iter().flatten().fold(0.0, f64::max);
+    let held = middle(high.iter().copied(), |row| row.goodput / peak.max(1e-9)).unwrap_or(0.0);
+    let reached = shown(high.iter().copied(), 1, |row| Some(row.offered / capacity.max(1e-9)));
+    format!(
+        "| {} | {server} | {capacity:.0} | ×{reached} | {:.0} % | {} | {} |\n",
+        cpu(cost),
+        held * 100.0,
+        shown(high.iter().copied(), 1, |row| row.figure),
+        if held >= HELD { "holds" } else { "does not hold" },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overload::row::tests::row;
+
+    #[test]
+    fn goodput_is_shown_against_its_own_peak() {
+        let cost = Duration::from_millis(20);
+        let rows = [
+            row("20ms ×1", "nginx", "crowd", 40.0),
+            row("20ms ×2", "nginx", "crowd", 50.0),
+            row("20ms ×10", "nginx", "crowd", 5.0),
+        ];
+        let text = curves(&rows.iter().collect::<Vec<_>>(), cost, &[1.0, 2.0, 10.0]);
+        assert!(text.contains("| nginx | 40 | 50 | 5 | 10 |"), "{text}");
+    }
+
+    #[test]
+    fn refusals_pay_for_what_answers_leave() {
+        let mut row = row("c", "s", "g", 100.0);
+        (row.server_cores, row.refused) = (1.0, 1000.0);
+        assert_eq!(refusal_us(&row, 0.008).map(f64::round), Some(200.0));
+        row.refused = 1.0;
+        assert_eq!(refusal_us(&row, 0.008), None);
+    }
+
+    #[test]
+    fn turns_begin_with_another_each_round() {
+        let all = Server::all();
+        assert_eq!(turn(&all, 1), all);
+        assert_eq!(turn(&all, 2)[0], all[1]);
+        assert!(turn(&[], 3).is_empty());
+    }
+}

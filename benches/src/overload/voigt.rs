@@ -1,0 +1,322 @@
+//! voigt's tables 1 to 4 and figures 5 to 11 from user space: the policies of `lab/voigt`, its
+//! clients, and what each of them gets, at some points of each figure.
+//!
+//! Costs are the paper's: its server took 2.6 ms for a static file of 8 KB and six times that for a
+//! dynamic one. Rates are parts of the capacity that is measured here for the same costs. Where the
+//! paper drops SYNs, connections are reset at accept, and the client waits for the second after
+//! which it would have repeated its SYN.
+
+use super::bench::{Bench, Trial, group};
+use super::row;
+use super::server::Server;
+use crate::Error;
+use forebay_load::{Draft, Group, Target};
+use std::time::Duration;
+
+/// The part's name.
+pub const PART: &str = "voigt";
+/// CPU time of a static file of 8 KB.
+const STATIC: Duration = Duration::from_micros(2600);
+/// CPU time of a dynamic answer.
+const DYNAMIC: Duration = Duration::from_micros(15_900);
+/// Processes of the paper's server in figures 7, 8 and 10 and table 3.
+const PROCESSES: u32 = 50;
+/// The preferred client's load as a part of the capacity for static files.
+const PREFERRED: f64 = 0.26;
+
+const TABLE_1: &str = include_str!("../../../lab/voigt/table-1.toml");
+const TABLE_2: &str = include_str!("../../../lab/voigt/table-2.toml");
+const TABLE_3: &str = include_str!("../../../lab/voigt/table-3.toml");
+const TABLE_4: &str = include_str!("../../../lab/voigt/table-4.toml");
+const FIGURE_5: &str = include_str!("../../../lab/voigt/figure-5.toml");
+const FIGURE_9: &str = include_str!("../../../lab/voigt/figure-9.toml");
+
+/// One run: who comes, under which policy.
+pub(super) struct Scene {
+    case: String,
+    policy: String,
+    threads: u32,
+    clients: Vec<Clients>,
+}
+
+impl Scene {
+    /// The lines of the configuration. The paper's addresses are moved into the loopback network.
+    pub(super) fn lines(&self) -> String {
+        let work = WORK.map(|path| format!("[[work]]\npath = \"{path}\"\n")).concat();
+        format!("{}{work}", self.policy.replace("\"10.1.", "\"127.10."))
+    }
+}
+
+/// Clients that do the same.
+struct Clients {
+    name: &'static str,
+    /// Local addresses.
+    from: &'static str,
+    /// Another address of the server.
+    to: Option<&'static str>,
+    path: &'static str,
+    load: Load,
+    /// Good answers per second, where the policy says how many.
+    expected: Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+enum Load {
+    /// So many clients that ask again when they have their answer.
+    Closed(u32),
+    /// So many requests per second at random times.
+    Open(f64),
+    /// The same, and 50 to 80 at once twice a second.
+    Bursts(f64),
+}
+
+impl Clients {
+    fn new(name: &'static str, from: &'static str, path: &'static str, load: Load) -> Clients {
+        Clients { name, from, to: None, path, load, expected: None }
+    }
+
+    fn expected(self, good_per_s: f64) -> Clients {
+        Clients { expected: Some(good_per_s), ..self }
+    }
+
+    /// As the load generator has them: as in the paper, a connection for each request.
+    fn group(&self, base: &Target) -> Result<Group, Error> {
+        let mut draft = Draft::new(self.name, Some(base));
+        let to = self.to.map_or(String::new(), |to| format!("http://{to}:{}", base.address.port()));
+        draft.set("url", &format!("{to}{}", self.path));
+        draft.set("source", self.from);
+        draft.set("per_connection", "1");
+        draft.set("http", "1.0");
+        draft.set("timeout", "5s");
+        match self.load {
+            Load::Closed(clients) => {
+                draft.set("connections", &clients.to_string());
+                draft.set("pause", "1s");
+            }
+            Load::Open(rate) | Load::Bursts(rate) => {
+                draft.set("rate", &format!("{rate:.3}"));
+                draft.set("arrivals", "poisson");
+                draft.set("connections", "3000");
+                if let Load::Bursts(_) = self.load {
+                    draft.set("bursts", "50-80@2/s");
+                }
+            }
+        }
+        group(draft)
+    }
+}
+
+const SMALL_FILE: &str = "/static/8k.html?cpu=2600us&out=8KiB";
+const SCRIPT: &str = "/cgi-bin/script?cpu=15900us&out=5KiB";
+/// As [`SCRIPT`], with the answer of figure 6.
+const SCRIPT_16K: &str = "/cgi-bin/script?cpu=15900us&out=16KiB";
+/// As [`SCRIPT`], with the answer of figure 11.
+const SCRIPT_29K: &str = "/cgi-bin/script?cpu=15900us&out=29KiB";
+
+/// The policy with the rate and burst of its limit set anew, or without the limit.
+fn limited(policy: &str, limit: Option<(f64, u32)>) -> String {
+    let line = |line: &str| {
+        let key = ["connections = {", "requests = {"].into_iter().find(|key| line.starts_with(key));
+        match (key, limit) {
+            (None, _) => format!("{line}\n"),
+            (Some(_), None) => String::new(),
+            (Some(key), Some((rate, burst))) => {
+                // rates are whole numbers
+                let per_minute = (rate * 60.0).round().max(1.0);
+                format!("{key} rate = \"{per_minute}/m\", burst = {burst}, over = \"reset\" }}\n")
+            }
+        }
+    };
+    policy.lines().map(line).collect()
+}
+
+/// All runs, for these capacities for static and dynamic requests.
+pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
+    let scene = |case: &str, policy: String, threads: u32, clients: Vec<Clients>| Scene {
+        case: case.to_owned(),
+        policy,
+        threads,
+        clients,
+    };
+    let mut all = vec![table_1(), table_2()];
+    for part in [None, Some(0.78), Some(0.52)] {
+        let limit = part.map(|part| (part * small, (part * small) as u32));
+        let clients = by_address([150, 30, 30]);
+        let case = format!("table 3: {}", say(limit));
+        all.push(scene(&case, limited(TABLE_3, limit), PROCESSES, clients));
+    }
+    for part in [None, Some(0.5), Some(0.16)] {
+        let limit = part.map(|part| (part * dynamic, 10));
+        let clients = vec![
+            Clients::new("high", "127.10.1.1", SCRIPT, Load::Open(1.6 * dynamic)),
+            Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(30)),
+        ];
+        let case = format!("table 4: {}", say(limit));
+        all.push(scene(&case, limited(TABLE_4, limit), PROCESSES, clients));
+    }
+    let preferred =
+        || Clients::new("preferred", "127.10.9.1", SMALL_FILE, Load::Open(PREFERRED * small));
+    for part in [None, Some(0.8), Some(0.25), Some(0.065)] {
+        let limit = part.map(|part| (part * small, 5));
+        let others = Clients::new("others", "127.10.1.1-127.10.1.5", SMALL_FILE, Load::Closed(250));
+        let case = format!("figure 5: {}", say(limit));
+        all.push(scene(&case, limited(FIGURE_5, limit), PROCESSES, vec![preferred(), others]));
+    }
+    for burst in [5, 20, 50] {
+        let limit = Some((0.13 * small, burst));
+        let clients = vec![
+            Clients::new("preferred", "127.10.9.1", SMALL_FILE, Load::Closed(40)),
+            Clients::new("others", "127.10.1.1", SCRIPT_16K, Load::Bursts(50.0)),
+        ];
+        let case = format!("figure 6: {}", say(limit));
+        all.push(scene(&case, limited(FIGURE_5, limit), PROCESSES, clients));
+    }
+    for clients in [5, 30, 60] {
+        let case = format!("figures 7 and 8: {clients} clients each");
+        all.push(scene(&case, limited(TABLE_3, None), PROCESSES, by_address([clients; 3])));
+    }
+    for part in [0.65, 0.2, 0.03] {
+        let limit = Some((part * dynamic, 2));
+        let flood = Clients::new("scripts", "127.10.1.1", SCRIPT, Load::Open(3.0 * dynamic));
+        let case = format!("figure 9: {}", say(limit));
+        all.push(scene(&case, limited(FIGURE_9, limit), PROCESSES, vec![preferred(), flood]));
+    }
+    for clients in [10, 40, 60] {
+        let small_script = "/cgi-bin/8k?cpu=2600us&out=8KiB";
+        let both = vec![
+            Clients::new("high", "127.10.1.1", small_script, Load::Closed(clients)),
+            Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(clients)),
+        ];
+        let case = format!("figure 10: {clients} clients each");
+        all.push(scene(&case, limited(TABLE_4, None), PROCESSES, both));
+    }
+    for limit in [None, Some((0.95 * dynamic, 10))] {
+        for load in [0.5, 1.0, 2.4] {
+            let scripts =
+                Clients::new("scripts", "127.10.1.1", SCRIPT_29K, Load::Open(load * dynamic));
+            let case = format!("figure 11: load ×{load} {}", say(limit));
+            all.push(scene(&case, limited(FIGURE_9, limit), 150, vec![scripts]));
+        }
+    }
+    all
+}
+
+fn say(limit: Option<(f64, u32)>) -> String {
+    limit.map_or("no limit".to_owned(), |(rate, burst)| format!("{rate:.0}/s burst {burst}"))
+}
+
+fn by_address(clients: [u32; 3]) -> Vec<Clients> {
+    let [high, medium, low] = clients.map(Load::Closed);
+    vec![
+        Clients::new("high", "127.10.1.1-127.10.1.3", SMALL_FILE, high),
+        Clients::new("medium", "127.10.2.1", SMALL_FILE, medium),
+        Clients::new("low", "127.10.3.1", SMALL_FILE, low),
+    ]
+}
+
+/// Each URL of the table, more often than it is allowed.
+fn table_1() -> Scene {
+    let from = "127.10.1.1";
+    let clients = vec![
+        Clients::new("noaccess", from, "/a/noaccess/b?cpu=2600us", Load::Open(20.0)).expected(0.0),
+        Clients::new("shop", from, "/shop.html?cpu=2600us", Load::Open(20.0)).expected(20.0),
+        Clients::new("index", from, "/index.html?cpu=2600us", Load::Open(45.0)).expected(15.0),
+        Clients::new("scripts", from, SCRIPT, Load::Open(30.0)).expected(10.0),
+    ];
+    Scene { case: "table 1".to_owned(), policy: TABLE_1.to_owned(), threads: PROCESSES, clients }
+}
+
+/// Each row of the table, more often than it is allowed. The paper's addresses are moved into the
+/// loopback network.
+fn table_2() -> Scene {
+    let policy = TABLE_2.replace("10.1.1.1\"", "127.10.1.1\"").replace("12.1.1.1", "127.12.1.1");
+    let policy = policy.replace(":80\"", ":@PORT@\"");
+    let path = "/static/8k.html?cpu=500us";
+    let clients = vec![
+        Clients::new("others", "127.10.2.1", path, Load::Open(600.0)).expected(300.0),
+        Clients::new("from-10", "127.10.1.1", path, Load::Open(200.0)).expected(100.0),
+        Clients {
+            to: Some("127.12.1.1"),
+            ..Clients::new("to-12", "127.10.2.2", path, Load::Open(20.0)).expected(10.0)
+        },
+    ];
+    let policy = format!("[[listener]]\nlisten = [\"127.12.1.1:@PORT@\"]\n{policy}");
+    Scene { case: "table 2".to_owned(), policy, threads: PROCESSES, clients }
+}
+
+/// Handlers for what is asked for.
+const WORK: [&str; 4] = ["/cgi-bin/*", "/static/*", "/shop.html", "/index.html"];
+
+/// One round, on the first server with a policy.
+///
+/// # Errors
+/// When it does not come up or the load cannot be made.
+pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
+    let Some(server) = bench.settings.with_policy().next() else { return Ok(()) };
+    let small = bench.capacity(server, STATIC)?.per_s;
+    let dynamic = bench.capacity(server, DYNAMIC)?.per_s;
+    for scene in scenes(small, dynamic) {
+        one(bench, round, server, &scene)?;
+    }
+    Ok(())
+}
+
+fn one(bench: &mut Bench<'_>, round: u32, server: Server, scene: &Scene) -> Result<(), Error> {
+    let lines = scene.lines();
+    let trial = bench.trial(PART, round, &scene.case, server, STATIC);
+    let trial = Trial { lines: &lines, threads: scene.threads, ..trial };
+    let (_, mut rows) = bench
+        .run(&trial, |base| scene.clients.iter().map(|clients| clients.group(base)).collect())?;
+    for (row, clients) in rows.iter_mut().zip(&scene.clients) {
+        row.figure = clients.expected;
+    }
+    bench.keep(rows);
+    Ok(())
+}
+
+/// The table.
+pub fn report(bench: &Bench<'_>) -> String {
+    let rows = bench.rows_of(PART);
+    if rows.is_empty() {
+        return String::new();
+    }
+    "\n## voigt's tables and figures\n\nA connection for each request. Expected is what the policy \
+     lets through where more is asked for. Figures 7 and 8 are good/s and p50 of the same runs.\n"
+        .to_owned()
+        + &row::table(&rows, "expected good/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_set_anew_or_left_out() {
+        let set = limited(TABLE_3, Some((100.5, 7)));
+        assert!(set.contains("connections = { rate = \"6030/m\", burst = 7, over = \"reset\" }"));
+        assert!(!limited(TABLE_3, None).contains("connections"));
+        assert_eq!(limited(TABLE_3, None).lines().count() + 1, TABLE_3.lines().count());
+        assert!(limited(FIGURE_9, Some((0.001, 1))).contains("\"1/m\""));
+    }
+
+    #[test]
+    fn all_clients_stay_in_the_loopback_network() {
+        let base = Target::parse("http://127.0.0.1:8080/").expect("a URL");
+        for scene in scenes(385.0, 63.0) {
+            for clients in &scene.clients {
+                let group = clients.group(&base).expect("a group");
+                assert!(group.target.address.ip().is_loopback());
+                assert!(group.source.addresses.iter().all(std::net::IpAddr::is_loopback));
+            }
+            assert!(!scene.case.is_empty() && scene.threads > 0);
+        }
+    }
+
+    #[test]
+    fn the_rules_are_about_the_addresses_that_come() {
+        let scene = table_2();
+        assert!(scene.policy.contains("client = [\"127.10.1.1\"]"), "{}", scene.policy);
+        assert!(scene.policy.contains("local = [\"127.12.1.1:@PORT@\"]"), "{}", scene.policy);
+        assert!(TABLE_3.replace("\"10.1.", "\"127.10.").contains("\"127.10.2.0/24\""));
+    }
+}
