@@ -129,7 +129,13 @@ impl Asked {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let mut asked = Condition::ALL.into_iter().filter(|one| self.has(*one));
-        asked.find(|one| !one.holds(conditions, facts))
+        let mut rest = self.0;
+        while let Some(condition) = Condition::ALL.get(rest.trailing_zeros() as usize) {
+            if !condition.holds(conditions, facts) {
+                return Some(*condition);
+            }
+            rest &= rest - 1;
+        }
+        None
     }
 }

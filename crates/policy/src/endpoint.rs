@@ -1,6 +1,6 @@
 //! Addresses and ports as conditions: voigt's four-tuple is two of them.
 
-use crate::nested::{Network, Set};
+use crate::networks::Network;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -58,13 +58,13 @@ pub(crate) fn is_unix(address: SocketAddr) -> bool {
 impl Prefix {
     #[inline]
     pub(crate) fn holds(self, bits: u128, is_v4: bool) -> bool {
-        is_v4 == self.is_v4 && self.network.holds(&bits)
+        is_v4 == self.is_v4 && self.network.holds(bits)
     }
 
     /// Whether its bits alone say that an address is in it: only a part of IPv6 that holds the place
     /// of IPv4 has strangers among its addresses.
     pub(crate) fn is_pure(self) -> bool {
-        self.is_v4 || !self.network.holds(&Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits())
+        self.is_v4 || !self.network.holds(Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().to_bits())
     }
 }
 

@@ -46,12 +46,55 @@ impl Glob {
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
         let Some(mut text) = text.strip_prefix(&*self.first) else { return false };
         let Some(Rest { middle, last }) = &self.rest else { return text.is_empty() };
+        let Some(before) = text.strip_suffix(&**last) else { return false };
+        text = before;
         // each piece as early as possible leaves the most for those behind it
         for finder in middle {
             let Some(at) = finder.find(text) else { return false };
             text = &text[at + finder.needle().len()..];
         }
-        text.ends_with(last)
+        true
+    }
+
+    /// The pairs of bytes that are in every text that fits.
+    pub(crate) fn pairs(&self) -> Pairs {
+        let middle = self.rest.iter().flat_map(|rest| rest.middle.iter().map(Finder::needle));
+        let last = self.rest.iter().map(|rest| &*rest.last);
+        let pieces = [&*self.first].into_iter().chain(middle).chain(last);
+        pieces.map(Pairs::of).fold(Pairs::default(), Pairs::with)
+    }
+}
+
+/// Which pairs of neighbouring bytes a text has, each hashed to one of 64 bits. It tells cheaply
+/// that a text does not fit; a long one has all bits, and must be looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pairs(u64);
+
+impl Pairs {
+    #[inline]
+    pub(crate) fn of(text: &[u8]) -> Pairs {
+        // an odd factor that lets each byte reach every bit of the place
+        let place = |pair: &[u8]| (u32::from(pair[0]) * 37 + u32::from(pair[1]) * 101) % 64;
+        Pairs(text.windows(2).fold(0, |set, pair| set | 1 << place(pair)))
+    }
+
+    fn with(self, other: Pairs) -> Pairs {
+        Pairs(self.0 | other.0)
+    }
+
+    /// What both have.
+    pub(crate) fn both(self, other: Pairs) -> Pairs {
+        Pairs(self.0 & other.0)
+    }
+
+    /// Whether it has all that `needed` has.
+    #[inline]
+    pub(crate) fn has(self, needed: Pairs) -> bool {
+        needed.0 & !self.0 == 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
     }
 }
 
@@ -78,6 +121,7 @@ mod tests {
             prop_assert_eq!(glob.matches(text.as_bytes()), expected);
             if expected {
                 prop_assert!(text.as_bytes().starts_with(glob.prefix()));
+                prop_assert!(Pairs::of(text.as_bytes()).has(glob.pairs()));
             }
             if glob.is_prefix() {
                 prop_assert_eq!(text.as_bytes().starts_with(glob.prefix()), expected);

@@ -13,27 +13,21 @@
 use crate::condition::{Asked, Condition};
 use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
-use crate::nested::{Nested, Network};
+use crate::glob::Pairs;
+use crate::networks::{Network, Networks};
 use crate::pattern::SitePattern;
 use crate::rule::{Rule, When};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
+use crate::trie::Trie;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::hash::Hash;
 
 type Entries = Box<[Entry]>;
-type Paths = Nested<Box<[u8]>, Filed>;
-type Networks = Nested<Network, Entries>;
+type Paths = Trie<Entries>;
 
 /// By name. Clients choose what is looked up, not what is in the table.
 type Sites = HashMap<Box<[u8]>, Paths, RandomState>;
-
-/// What begins with the same bytes.
-#[derive(Clone, Debug)]
-struct Filed {
-    prefix_bytes: usize,
-    entries: Entries,
-}
 
 /// Where to look for the rules of one phase.
 #[derive(Clone, Debug, Default)]
@@ -42,9 +36,12 @@ pub(crate) struct Index {
     sites: Sites,
     /// By what follows the star and its dot.
     wildcards: Sites,
-    client: Networks,
-    local: Networks,
+    client: Networks<Entries>,
+    local: Networks<Entries>,
     free: Entries,
+    /// For each of the free rules the pairs of bytes that a path must have to match it; nothing
+    /// where no rule asks for any.
+    pairs: Box<[Pairs]>,
     wanted: Slots,
     is_empty: bool,
 }
@@ -71,8 +68,8 @@ impl Index {
     /// Files all rules that count in this phase.
     pub(crate) fn new(rules: &[Rule], phase: Phase) -> Index {
         let counts = |rule: &&(u32, &Rule)| phase == Phase::Request || rule.1.is_for_connections();
-        let rules: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
-        let rules = || rules.iter().filter(counts);
+        let all: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
+        let rules = || all.iter().filter(counts);
         let mut crowds: HashMap<Spot, usize> = HashMap::new();
         for filing in rules().flat_map(|(_, rule)| ways(rule)).flatten() {
             *crowds.entry(filing.spot).or_default() += 1;
@@ -91,7 +88,11 @@ impl Index {
             }
         }
         let is_empty = spots.is_empty();
-        Index { wanted, is_empty, ..Index::arrange(spots) }
+        let index = Index::arrange(spots);
+        let pairs: Box<[Pairs]> =
+            index.free.iter().map(|entry| pairs(all[entry.rule as usize].1)).collect();
+        let pairs = if pairs.iter().all(|one| one.is_empty()) { Box::default() } else { pairs };
+        Index { wanted, is_empty, pairs, ..index }
     }
 
     fn arrange(spots: HashMap<Spot, Vec<Entry>>) -> Index {
@@ -102,14 +103,9 @@ impl Index {
         for (spot, entries) in spots {
             let entries = entries.into();
             match spot {
-                Spot::Path(host, is_wildcard, prefix) => {
-                    let filed = Filed { prefix_bytes: prefix.len(), entries };
-                    match host {
-                        None => any_site.push((prefix, filed)),
-                        Some(host) => {
-                            sites.entry((is_wildcard, host)).or_default().push((prefix, filed));
-                        }
-                    }
+                Spot::Path(None, _, prefix) => any_site.push((prefix, entries)),
+                Spot::Path(Some(host), is_wildcard, prefix) => {
+                    sites.entry((is_wildcard, host)).or_default().push((prefix, entries));
                 }
                 Spot::Client(network) => client.push((network, entries)),
                 Spot::Local(network) => local.push((network, entries)),
@@ -117,15 +113,15 @@ impl Index {
             }
         }
         let mut index = Index {
-            any_site: Nested::new(any_site),
-            client: Nested::new(client),
-            local: Nested::new(local),
+            any_site: Trie::new(any_site),
+            client: Networks::new(client),
+            local: Networks::new(local),
             free,
             ..Index::default()
         };
         for ((is_wildcard, host), pairs) in sites {
             let sites = if is_wildcard { &mut index.wildcards } else { &mut index.sites };
-            sites.insert(host, Nested::new(pairs));
+            sites.insert(host, Trie::new(pairs));
         }
         index
     }
@@ -162,7 +158,7 @@ impl Index {
         looking.among_paths(&self.any_site);
         looking.among_networks(&self.client, facts.ends.client);
         looking.among_networks(&self.local, facts.ends.local);
-        looking.among(&self.free, usize::MAX);
+        looking.among_free(&self.free, &self.pairs);
         looking.found
     }
 }
@@ -181,19 +177,28 @@ where
 {
     #[inline]
     fn among_paths(&mut self, paths: &Paths) {
-        for filed in paths.holding(self.facts.path) {
-            self.among(&filed.entries, filed.prefix_bytes);
-        }
+        paths.beginnings(self.facts.path, |entries, bytes| self.among(entries, bytes));
     }
 
     #[inline]
-    fn among_networks(&mut self, networks: &Networks, address: std::net::SocketAddr) {
+    fn among_networks(&mut self, networks: &Networks<Entries>, address: std::net::SocketAddr) {
         if networks.is_empty() || is_unix(address) {
             return;
         }
         let (bits, _) = bits_of(address.ip());
-        for entries in networks.holding(&bits) {
-            self.among(entries, usize::MAX);
+        networks.holding(bits, |entries| self.among(entries, usize::MAX));
+    }
+
+    #[inline]
+    fn among_free(&mut self, entries: &[Entry], pairs: &[Pairs]) {
+        if pairs.is_empty() {
+            return self.among(entries, usize::MAX);
+        }
+        let path = Pairs::of(self.facts.path);
+        for (entry, needed) in entries.iter().zip(pairs) {
+            if path.has(*needed) {
+                self.among(std::slice::from_ref(entry), usize::MAX);
+            }
         }
     }
 
@@ -220,6 +225,12 @@ where
             entry.asked.failed(conditions, self.facts).is_none()
         }
     }
+}
+
+/// The pairs of bytes that every path has that matches the rule.
+fn pairs(rule: &Rule) -> Pairs {
+    let all = rule.conditions.path.iter().map(|path| path.glob().pairs());
+    all.reduce(Pairs::both).unwrap_or_default()
 }
 
 fn free(rule: &Rule) -> Filing {

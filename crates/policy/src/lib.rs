@@ -61,13 +61,14 @@ pub mod field;
 mod glob;
 mod index;
 mod near;
-mod nested;
+mod networks;
 pub mod pattern;
 mod policy;
 pub mod rate;
 pub mod rule;
 mod search;
 mod text;
+mod trie;
 
 pub use error::{At, Fault, PolicyError};
 pub use explain::{Explanation, Outcome, Setting};

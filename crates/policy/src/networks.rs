@@ -1,0 +1,115 @@
+//! Values by network. Networks lie inside one another or apart.
+//!
+//! Sorted, a network stands before those inside it. The last one that does not begin behind an
+//! address is then the innermost that can hold it, and all others that can are around that one.
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Network {
+    pub(crate) bits: u128,
+    pub(crate) len: u8,
+}
+
+impl Network {
+    /// The bits that count.
+    #[inline]
+    pub(crate) fn mask(len: u8) -> u128 {
+        u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
+    }
+
+    #[inline]
+    pub(crate) fn holds(self, address: u128) -> bool {
+        address & Network::mask(self.len) == self.bits
+    }
+
+    fn surrounds(self, inner: Network) -> bool {
+        self.len <= inner.len && self.holds(inner.bits)
+    }
+}
+
+/// Networks, and what is kept for each.
+#[derive(Clone, Debug)]
+pub(crate) struct Networks<V> {
+    /// Where each begins.
+    begins: Box<[u128]>,
+    lens: Box<[u8]>,
+    /// The innermost network around each, or [`NONE`].
+    around: Box<[u32]>,
+    values: Box<[V]>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<V> Default for Networks<V> {
+    fn default() -> Networks<V> {
+        Networks::new(Vec::new())
+    }
+}
+
+impl<V> Networks<V> {
+    /// No network may be there twice.
+    pub(crate) fn new(mut pairs: Vec<(Network, V)>) -> Networks<V> {
+        pairs.sort_unstable_by_key(|(network, _)| *network);
+        let (networks, values): (Vec<Network>, Vec<V>) = pairs.into_iter().unzip();
+        let mut around = Vec::with_capacity(networks.len());
+        let mut open: Vec<u32> = Vec::new();
+        for (number, network) in (0..).zip(&networks) {
+            while open.pop_if(|outer| !networks[*outer as usize].surrounds(*network)).is_some() {}
+            around.push(open.last().copied().unwrap_or(NONE));
+            open.push(number);
+        }
+        Networks {
+            begins: networks.iter().map(|network| network.bits).collect(),
+            lens: networks.iter().map(|network| network.len).collect(),
+            around: around.into(),
+            values: values.into(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Shows what is kept for the networks that hold `address`, the innermost first.
+    #[inline]
+    pub(crate) fn holding(&self, address: u128, mut show: impl FnMut(&V)) {
+        let after = self.begins.partition_point(|begin| *begin <= address);
+        let mut next = after.wrapping_sub(1);
+        while let (Some(bits), Some(len)) = (self.begins.get(next), self.lens.get(next)) {
+            if (Network { bits: *bits, len: *len }).holds(address) {
+                show(&self.values[next]);
+            }
+            next = self.around[next] as usize;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn all_networks_of_an_address_are_found(
+            sets in prop::collection::btree_set((any::<u128>(), 0u8..12), 0..40),
+            others: Vec<u128>,
+        ) {
+            let network = |(bits, len): &(u128, u8)| {
+                Network { bits: bits & Network::mask(*len), len: *len }
+            };
+            let sets: BTreeSet<Network> = sets.iter().map(network).collect();
+            let networks = Networks::new(sets.iter().map(|set| (*set, *set)).collect());
+            let ends = sets.iter().flat_map(|set| [set.bits, set.bits | !Network::mask(set.len)]);
+            for address in ends.chain(others) {
+                let mut found = Vec::new();
+                networks.holding(address, |set| found.push(*set));
+                found.reverse();
+                let expected: Vec<_> =
+                    sets.iter().filter(|set| set.holds(address)).copied().collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
