@@ -1,38 +1,69 @@
 //! The agent: how much of each class is let in while more arrives than can be served.
 //!
 //! Once per period (5 to 20 ms) whoever runs an agent hands it an [`Observation`] and puts the
-//! [`Limits`] it answers with in force. An agent has no thread, clock or counter of its own, so
+//! [`Decision`] it answers with in force. An agent has no thread, clock or counter of its own, so
 //! another one can take its place (voigt §3.5): it implements [`Agent`] and nothing else.
 //!
-//! [`Windows`] is the one that serves. What it does and why is written there; [`simulation`] is where
-//! agents are tried out in virtual time, [`Rates`](simulation::Rates) the one it is compared with.
+//! [`Feedback`] is the one that serves. It consists of
+//!
+//! | module | what it decides |
+//! |---|---|
+//! | [`windows`] | how much work of each class may be unfinished |
+//! | [`connections`] | how many connections per second each class may begin, on the highest level |
+//! | [`level`](crate::level) | how overloaded the server is, and why |
+//! | [`history`] | nothing; it keeps each decision with what followed |
+//!
+//! [`simulation`] is where agents are tried out in virtual time; [`Rates`](simulation::Rates) is one
+//! that has rates only, for comparison.
 //!
 //! # What a limit means to the path of a request
 //!
-//! A request needs a worker if it cannot be answered at once: it becomes a job. Only those count
-//! here; a cache hit neither waits for a worker nor is it refused by an agent. For each class there
-//! are two shared numbers, `unfinished` and `most`:
+//! A request needs a worker if it cannot be answered at once: it becomes a job. Only jobs count here;
+//! a cache hit neither waits for a worker nor is it refused by an agent. Jobs wait in *queues*, one
+//! for each kind of worker. For each class and queue there are two shared numbers, `unfinished` and
+//! `most`:
 //!
 //! ```text
 //! first job of a request:  if unfinished.fetch_add(1) >= most { unfinished.fetch_sub(1); refuse }
-//! its work has ended:      unfinished.fetch_sub(1)      (the last job done, or it never began)
+//! its work has ended:      unfinished.fetch_sub(1)      (also when it never began)
 //! ```
 //!
 //! The work ends when the answer is ready, not when it was sent: a slow receiver takes no worker's
 //! time and must not keep others out.
+//!
+//! # Example
+//!
+//! ```
+//! use forebay_control::agent::{Agent, Class, Feedback, Observation, Queue, Seen, Settings};
+//!
+//! let gold = Class { name: "gold".to_owned(), share: 0.0, target_ns: 20_000_000 };
+//! let mut agent = Feedback::new(Settings::new(vec![gold], 1)).unwrap();
+//! // In 10 ms 20 requests came, two were done in 2 ms each, and the oldest of the others waits for 9 ms.
+//! let (cpu_ns, busy_ns) = (4_000_000, 4_000_000);
+//! let seen = Seen { offered: 20, finished: 2, cpu_ns, busy_ns, unfinished: 18, delay_ns: 9_000_000, ..Seen::default() };
+//! let queue = Queue { cores: 1, threads: 1, classes: &[seen] };
+//! let seen = Observation { now_ns: 10_000_000, queues: &[queue], ..Observation::default() };
+//! // 17 that wait would take 34 ms: no more for now, and less room from now on.
+//! assert!(agent.tick(&seen).queues[0][0].most.unwrap() < 18);
+//! ```
 
+pub mod connections;
+mod feedback;
+pub mod history;
 pub mod simulation;
 #[cfg(test)]
 mod tests;
 pub mod windows;
 
-pub use windows::Windows;
+pub use feedback::{Feedback, Settings, SettingsError};
+
+use crate::level::{Cause, Level};
+use connections::Connected;
 
 /// What an agent is to whoever runs it.
 pub trait Agent {
-    /// Takes what was seen since the last call and says what holds until the next: one element for
-    /// each class, in the order of their ranks.
-    fn tick(&mut self, seen: &Observation<'_>) -> &[Limits];
+    /// Takes what was seen since the last call and says what holds until the next.
+    fn tick(&mut self, seen: &Observation<'_>) -> &Decision;
 }
 
 /// A class, as an agent knows it. Classes come in the order of their ranks, the first first.
@@ -47,47 +78,79 @@ pub struct Class {
 }
 
 /// What was seen in a period.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observation<'a> {
     /// The end of the period on a clock that never goes back.
     pub now_ns: u64,
-    /// Cores that requests may use.
+    /// The queues, always in the same order.
+    pub queues: &'a [Queue<'a>],
+    /// How late loops came to what had arrived: the longest time from the event that completed a head,
+    /// or a connection, to its verdict.
+    pub lag_ns: u64,
+    /// The share of the loops' processor time that refusals took: 0 to 1.
+    pub refusing: f64,
+    /// Connections by rank.
+    pub connections: &'a [Connected],
+}
+
+/// A queue of jobs for one kind of worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Queue<'a> {
+    /// Cores that its workers may use.
     pub cores: u32,
-    /// Requests that can be worked on at the same time: helper threads, as a rule.
+    /// Jobs that can be worked on at the same time.
     pub threads: u32,
     /// The classes by rank.
     pub classes: &'a [Seen],
 }
 
-/// What was seen of a class in a period. All but `unfinished` are sums over the period.
+/// What was seen of a class in a queue in a period. All but `unfinished` and `delay_ns` are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Requests that needed a worker.
+    /// Jobs that came.
     pub offered: u64,
     /// Those of them that the agent's limits refused.
     pub refused: u64,
-    /// Requests whose work ended.
+    /// Jobs that ended.
     pub finished: u64,
-    /// Processor time that the work of `finished` took.
+    /// Processor time that those took.
     pub cpu_ns: u64,
-    /// Time in which that work used a core or was blocked (a disk, a lock), but did not wait for a
+    /// Time in which those used a core or were blocked (a disk, a lock), but did not wait for a
     /// core. At least `cpu_ns`.
     pub busy_ns: u64,
-    /// Admitted and not finished at the end of the period: those that wait and those at work.
+    /// Admitted and not ended at the end of the period: those that wait and those at work.
     pub unfinished: u32,
-    /// How long they waited: the mean over those whose work began in the period or, if that is
-    /// more, how long the one that waits longest has waited so far. Time for which work that had
-    /// begun waited for a core belongs to it.
+    /// How long jobs waited: the mean over those that began in the period or, if that is more, how
+    /// long the one that waits longest has waited so far. Time for which a job that had begun
+    /// waited for a core belongs to it.
     pub delay_ns: u64,
 }
 
-/// What holds for a class until the next period.
+/// What holds until the next period.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// How overloaded the server is.
+    pub level: Level,
+    /// Why.
+    pub cause: Cause,
+    /// Limits by queue and rank.
+    pub queues: Vec<Vec<Limits>>,
+    /// How many connections may begin per second, by rank, as a token bucket; `None` is no limit.
+    pub connections_per_s: Vec<Option<f64>>,
+}
+
+/// What holds for the jobs of a class in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// How many requests that need a worker may be unfinished; at least 1. `None` is no limit.
+    /// How many may be unfinished; at least 1. `None` is no limit.
     pub most: Option<u32>,
-    /// How many of them may be admitted per second, as a token bucket. `None` is no limit.
+    /// How many may be admitted per second, as a token bucket. `None` is no limit.
     pub per_s: Option<f64>,
     /// What a refused client is told in `Retry-After`.
     pub retry_after_s: u32,
+}
+
+/// How much a value that is smoothed over so long moves.
+fn part_of(elapsed_ns: f64, over_ns: f64) -> f64 {
+    1.0 - (-elapsed_ns / over_ns).exp()
 }

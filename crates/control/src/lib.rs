@@ -13,6 +13,7 @@
 //! | [`regression`] | `c1` and `c2` from runs at saturation |
 //! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out |
 //! | [`ranked`] | waiting work by rank, with floors, fair between clients |
+//! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
@@ -34,6 +35,7 @@
 pub mod agent;
 pub mod allocation;
 pub mod keep_alive;
+pub mod level;
 pub mod ranked;
 pub mod regression;
 pub mod simulation;

@@ -9,7 +9,7 @@ mod rates;
 
 pub use rates::Rates;
 
-use super::{Agent, Limits, Observation, Seen};
+use super::{Agent, Limits, Observation, Queue, Seen};
 use crate::ranked::{Ranked, RankedError, Turn};
 use std::collections::VecDeque;
 
@@ -317,13 +317,11 @@ impl<A: Agent> Simulation<A> {
             seen.delay_ns = mean_ns.max(self.now_ns - oldest_ns) as u64;
             seen.unfinished = self.unfinished[rank];
         }
-        let observation = Observation {
-            now_ns: self.now_ns as u64,
-            cores: self.machine.cores,
-            threads: self.machine.threads,
-            classes: &self.seen,
-        };
-        self.limits.copy_from_slice(self.agent.tick(&observation));
+        let (cores, threads) = (self.machine.cores, self.machine.threads);
+        let queues = [Queue { cores, threads, classes: &self.seen }];
+        let now_ns = self.now_ns as u64;
+        let seen = Observation { now_ns, queues: &queues, ..Observation::default() };
+        self.limits.copy_from_slice(&self.agent.tick(&seen).queues[0]);
         self.decisions.push((self.now_ns, self.limits.clone()));
         self.seen.fill(Seen::default());
     }

@@ -1,4 +1,4 @@
-//! The agent that serves: a window of unfinished work for each class.
+//! A window of unfinished work for each class.
 //!
 //! # The window
 //!
@@ -38,14 +38,11 @@
 //! when a request comes it must wait for, so the longest work of the lower classes does not count
 //! as delay of the higher ones. A class with a share keeps a window that can use it.
 
-use super::{Agent, Class, Limits, Observation, Seen};
-use std::fmt;
+use super::{Class, Limits, Queue, Seen, part_of};
 
 /// What the windows are steered by.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// The classes by rank; at least one.
-    pub classes: Vec<Class>,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
     /// `a`: how much of the model's window is added in 10 ms.
     pub growth: f64,
     /// `b`: how strongly a delay above the target cuts.
@@ -55,57 +52,12 @@ pub struct Settings {
     pub burst_ns: u64,
 }
 
-impl Settings {
-    /// The constants that the simulation found.
-    pub fn new(classes: Vec<Class>) -> Settings {
-        Settings { classes, growth: 0.02, cut: 0.25, burst_ns: 100_000_000 }
+impl Default for Constants {
+    /// Those that the simulation found.
+    fn default() -> Constants {
+        Constants { growth: 0.02, cut: 0.25, burst_ns: 100_000_000 }
     }
 }
-
-/// Why there is no such agent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum SettingsError {
-    /// There is no class.
-    NoClass,
-    /// A share is not between 0 and 1.
-    Share {
-        /// The class.
-        class: String,
-        /// Its share.
-        share: f64,
-    },
-    /// A target is 0.
-    Target {
-        /// The class.
-        class: String,
-    },
-    /// `growth` or `cut` is not above 0 and at most 1.
-    Constant {
-        /// Its name.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-    },
-}
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettingsError::NoClass => write!(f, "an agent needs at least one class"),
-            SettingsError::Share { class, share } => {
-                write!(f, "the share {share} of class {class} must lie between 0 and 1")
-            }
-            SettingsError::Target { class } => {
-                write!(f, "the target delay of class {class} must be above 0")
-            }
-            SettingsError::Constant { name, value } => {
-                write!(f, "{name} must be above 0 and at most 1, not {value}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SettingsError {}
 
 /// The law moves by this much time per `growth`.
 const STEP_NS: f64 = 10e6;
@@ -128,13 +80,13 @@ const MOST_RETRY_S: u64 = 60;
 /// No feedback makes more of the model than this part.
 const LEAST: f64 = 1.0 / 64.0;
 
-/// An agent that keeps a window of unfinished work for each class.
+/// The windows of all classes in one queue.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    settings: Settings,
+    classes: Vec<Class>,
+    constants: Constants,
     lines: Vec<Line>,
     limits: Vec<Limits>,
-    last_ns: Option<u64>,
 }
 
 /// What is known of a class.
@@ -151,6 +103,11 @@ struct Line {
     wanted: f64,
     /// `f`; 0 stands for the full size before anything is known.
     fraction: f64,
+    /// Work offered and refused in the last period, as a part of what the machine can do.
+    offered: f64,
+    refused: f64,
+    /// Whether it was above its target.
+    is_late: bool,
     /// Since when something was unfinished while no cost was known.
     since_ns: Option<u64>,
 }
@@ -173,49 +130,47 @@ struct Model {
 
 impl Windows {
     /// Knows nothing of any class yet: nothing is limited until work has been seen.
-    ///
-    /// # Errors
-    /// If the settings make no sense.
-    pub fn new(settings: Settings) -> Result<Windows, SettingsError> {
-        if settings.classes.is_empty() {
-            return Err(SettingsError::NoClass);
+    pub fn new(classes: &[Class], constants: Constants) -> Windows {
+        Windows {
+            lines: vec![Line::default(); classes.len()],
+            limits: vec![Limits { retry_after_s: 1, ..Limits::default() }; classes.len()],
+            classes: classes.to_vec(),
+            constants,
         }
-        for class in &settings.classes {
-            let name = || class.name.clone();
-            if !(0.0..=1.0).contains(&class.share) {
-                return Err(SettingsError::Share { class: name(), share: class.share });
-            }
-            if class.target_ns == 0 {
-                return Err(SettingsError::Target { class: name() });
-            }
-        }
-        for (name, value) in [("growth", settings.growth), ("cut", settings.cut)] {
-            if !(value > 0.0 && value <= 1.0) {
-                return Err(SettingsError::Constant { name, value });
-            }
-        }
-        let lines = vec![Line::default(); settings.classes.len()];
-        let limits = vec![Limits { retry_after_s: 1, ..Limits::default() }; lines.len()];
-        Ok(Windows { settings, lines, limits, last_ns: None })
     }
 
-    /// Goes on with what `before` has learned of classes of the same name.
-    pub fn carry(&mut self, before: &Windows) {
-        for (class, line) in self.settings.classes.iter().zip(&mut self.lines) {
-            let known = before.settings.classes.iter().position(|other| other.name == class.name);
-            if let Some(place) = known {
-                *line = before.lines[place];
-            }
-        }
-        self.last_ns = before.last_ns;
+    /// What holds for each class.
+    pub fn limits(&self) -> &[Limits] {
+        &self.limits
     }
 
-    fn model(&self, rank: usize, seen: &Observation<'_>) -> Option<Model> {
-        let (class, line) = (&self.settings.classes[rank], &self.lines[rank]);
-        let guess_ns = line.since_ns.map_or(0, |since_ns| seen.now_ns.saturating_sub(since_ns));
+    /// Work offered in the last period, by rank, as a part of what the machine can do.
+    pub fn offered(&self) -> impl Iterator<Item = f64> {
+        self.lines.iter().map(|line| line.offered)
+    }
+
+    /// That part of it that was refused.
+    pub fn refused(&self, rank: usize) -> f64 {
+        self.lines[rank].refused
+    }
+
+    /// Whether a class was above its target in the last period.
+    pub fn is_late(&self, rank: usize) -> bool {
+        self.lines[rank].is_late
+    }
+
+    /// Takes over what `before` knew of class `theirs` for class `ours`.
+    pub(super) fn carry(&mut self, ours: usize, before: &Windows, theirs: usize) {
+        self.lines[ours] = before.lines[theirs];
+        self.limits[ours] = before.limits[theirs];
+    }
+
+    fn model(&self, rank: usize, now_ns: u64, queue: &Queue<'_>) -> Option<Model> {
+        let (class, line) = (&self.classes[rank], &self.lines[rank]);
+        let guess_ns = line.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns as f64 };
         let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns as f64 };
-        let (cores, threads) = (f64::from(seen.cores.max(1)), f64::from(seen.threads.max(1)));
+        let (cores, threads) = (f64::from(queue.cores.max(1)), f64::from(queue.threads.max(1)));
         let sigma_ns = (cpu_ns / cores.min(threads)).max(busy_ns / threads);
         if sigma_ns <= 0.0 {
             return None;
@@ -224,7 +179,7 @@ impl Windows {
         let target_ns = class.target_ns as f64;
         let entitled = self.entitled(rank);
         let window = entitled * (target_ns / sigma_ns + at_once);
-        let burst_ns = self.settings.burst_ns as f64 + target_ns;
+        let burst_ns = self.constants.burst_ns as f64 + target_ns;
         let full = entitled * (burst_ns / sigma_ns + at_once) / window;
         // One waits beside those at work, unless the class has less than a tenth of a worker.
         let floor = (line.used.max(class.share) * at_once + 1.9) as u32;
@@ -234,9 +189,9 @@ impl Windows {
     /// `e` of a class.
     fn entitled(&self, rank: usize) -> f64 {
         let above: f64 = self.lines[..rank].iter().map(|line| line.wanted).sum();
-        let below = self.lines.iter().zip(&self.settings.classes).skip(rank + 1);
+        let below = self.lines.iter().zip(&self.classes).skip(rank + 1);
         let below: f64 = below.map(|(line, class)| line.wanted.min(class.share)).sum();
-        (1.0 - above - below).clamp(self.settings.classes[rank].share.max(LEAST), 1.0)
+        (1.0 - above - below).clamp(self.classes[rank].share.max(LEAST), 1.0)
     }
 
     /// The part of a delay of this class that its own window can change.
@@ -244,7 +199,7 @@ impl Windows {
         let below = self.lines[rank + 1..].iter();
         let running_ns =
             below.map(|line| line.busy_ns * (2.0 * line.used).min(1.0)).fold(0.0, f64::max);
-        self.settings.classes[rank].target_ns as f64 + running_ns
+        self.classes[rank].target_ns as f64 + running_ns
     }
 }
 
@@ -266,25 +221,51 @@ impl Line {
 }
 
 impl Windows {
-    /// Takes in what was seen.
-    fn learn(&mut self, seen: &Observation<'_>, elapsed_ns: f64) {
+    /// Takes in what was seen of the queue in a period of `elapsed_ns` that ended at `now_ns`.
+    pub fn tick(&mut self, now_ns: u64, elapsed_ns: f64, queue: &Queue<'_>) {
+        self.learn(now_ns, elapsed_ns, queue);
+        let ranks = 0..self.lines.len();
+        let models: Vec<_> = ranks.map(|rank| self.model(rank, now_ns, queue)).collect();
+        let mut states = vec![State::Within; models.len()];
+        for (rank, model) in models.iter().enumerate() {
+            let Some(model) = model else { continue };
+            let excess = self.excess(rank, model, class_of(queue, rank));
+            self.lines[rank].is_late = excess > 0.0;
+            if excess <= 0.0 {
+                continue;
+            }
+            let factor = (1.0 - self.constants.cut * excess).max(0.5);
+            let whose = self.who_gives_way(rank, &models);
+            states[rank] = states[rank].and(State::Over);
+            states[whose] = states[whose].and(State::Cut(factor));
+        }
+        for (rank, (model, state)) in models.iter().zip(states).enumerate() {
+            if let Some(model) = model {
+                self.set(rank, model, state, class_of(queue, rank), elapsed_ns);
+            }
+        }
+    }
+
+    fn learn(&mut self, now_ns: u64, elapsed_ns: f64, queue: &Queue<'_>) {
         for rank in 0..self.lines.len() {
-            let of = class_of(seen, rank);
-            self.lines[rank].learn(of, seen.now_ns, elapsed_ns);
-            let Some(model) = self.model(rank, seen) else { continue };
+            let seen = class_of(queue, rank);
+            self.lines[rank].learn(seen, now_ns, elapsed_ns);
+            let Some(model) = self.model(rank, now_ns, queue) else { continue };
+            let of_machine = |count: u64| count as f64 * model.sigma_ns / elapsed_ns;
             let line = &mut self.lines[rank];
-            let used = of.finished as f64 * model.sigma_ns / elapsed_ns;
+            let used = of_machine(seen.finished).min(1.0);
             line.used += (used - line.used) * part_of(elapsed_ns, USE_OVER_NS);
-            line.used = line.used.min(1.0);
-            let admitted = of.offered.saturating_sub(of.refused);
-            let wanted = (admitted as f64 * model.sigma_ns / elapsed_ns).min(MOST_WANTED);
+            let admitted = seen.offered.saturating_sub(seen.refused);
+            let wanted = of_machine(admitted).min(MOST_WANTED);
             line.wanted += (wanted - line.wanted) * part_of(elapsed_ns, WANTED_OVER_NS);
+            line.offered = of_machine(seen.offered);
+            line.refused = of_machine(seen.refused);
         }
     }
 
     /// By how much this class is above its target, as a part of that; 0 if it is not.
-    fn excess(&self, rank: usize, model: &Model, seen: &Observation<'_>) -> f64 {
-        let waiting = f64::from(class_of(seen, rank).unfinished) - model.entitled * model.at_once;
+    fn excess(&self, rank: usize, model: &Model, seen: &Seen) -> f64 {
+        let waiting = f64::from(seen.unfinished) - model.entitled * model.at_once;
         let backlog_ns = waiting * model.sigma_ns / model.entitled;
         let target_ns = self.target_ns(rank);
         (self.lines[rank].delay_ns.max(backlog_ns) / target_ns - 1.0).max(0.0)
@@ -292,12 +273,12 @@ impl Windows {
 
     /// Who gives way to a class above its target: the lowest below it that has more than its floor,
     /// or itself.
-    fn who_gives_way(&self, rank: usize, seen: &Observation<'_>) -> usize {
+    fn who_gives_way(&self, rank: usize, models: &[Option<Model>]) -> usize {
         let has_more = |lower: &usize| {
-            let (class, line) = (&self.settings.classes[*lower], &self.lines[*lower]);
+            let (class, line) = (&self.classes[*lower], &self.lines[*lower]);
             let most = self.limits[*lower].most.unwrap_or(u32::MAX);
             line.used > class.share + ABOVE_SHARE
-                && self.model(*lower, seen).is_some_and(|model| most > model.floor)
+                && models[*lower].is_some_and(|model| most > model.floor)
         };
         (rank + 1..self.lines.len()).rev().find(has_more).unwrap_or(rank)
     }
@@ -316,7 +297,7 @@ impl Windows {
             }
             State::Cut(_) | State::Over => {}
             State::Within if of.refused > 0 => {
-                line.fraction += self.settings.growth * elapsed_ns / STEP_NS;
+                line.fraction += self.constants.growth * elapsed_ns / STEP_NS;
             }
             State::Within => {
                 line.fraction += (model.full - line.fraction) * part_of(elapsed_ns, RETURN_OVER_NS);
@@ -327,34 +308,6 @@ impl Windows {
         limits.most = Some(most.max(model.floor).max(1));
         let admitted = of.offered.saturating_sub(of.refused).max(1);
         limits.retry_after_s = (of.offered.div_ceil(admitted)).clamp(1, MOST_RETRY_S) as u32;
-    }
-}
-
-impl Agent for Windows {
-    fn tick(&mut self, seen: &Observation<'_>) -> &[Limits] {
-        let since_ns = self.last_ns.map(|last_ns| seen.now_ns.saturating_sub(last_ns) as f64);
-        let elapsed_ns = since_ns.unwrap_or(STEP_NS).clamp(1.0, 1e9);
-        self.last_ns = Some(seen.now_ns);
-        self.learn(seen, elapsed_ns);
-        let models: Vec<_> = (0..self.lines.len()).map(|rank| self.model(rank, seen)).collect();
-        let mut states = vec![State::Within; models.len()];
-        for (rank, model) in models.iter().enumerate() {
-            let Some(model) = model else { continue };
-            let excess = self.excess(rank, model, seen);
-            if excess <= 0.0 {
-                continue;
-            }
-            let factor = (1.0 - self.settings.cut * excess).max(0.5);
-            let whose = self.who_gives_way(rank, seen);
-            states[rank] = states[rank].and(State::Over);
-            states[whose] = states[whose].and(State::Cut(factor));
-        }
-        for (rank, (model, state)) in models.iter().zip(states).enumerate() {
-            if let Some(model) = model {
-                self.set(rank, model, state, class_of(seen, rank), elapsed_ns);
-            }
-        }
-        &self.limits
     }
 }
 
@@ -381,7 +334,7 @@ impl State {
     }
 }
 
-fn class_of<'a>(seen: &Observation<'a>, rank: usize) -> &'a Seen {
+fn class_of<'a>(queue: &Queue<'a>, rank: usize) -> &'a Seen {
     const NOTHING: &Seen = &Seen {
         offered: 0,
         refused: 0,
@@ -391,10 +344,5 @@ fn class_of<'a>(seen: &Observation<'a>, rank: usize) -> &'a Seen {
         unfinished: 0,
         delay_ns: 0,
     };
-    seen.classes.get(rank).unwrap_or(NOTHING)
-}
-
-/// How much a value that is smoothed over so long moves.
-fn part_of(elapsed_ns: f64, over_ns: f64) -> f64 {
-    1.0 - (-elapsed_ns / over_ns).exp()
+    queue.classes.get(rank).unwrap_or(NOTHING)
 }

@@ -1,6 +1,6 @@
 //! The law of rates alone, for comparison.
 
-use crate::agent::{Agent, Class, Limits, Observation};
+use crate::agent::{Agent, Class, Decision, Limits, Observation};
 
 /// Admission rates by the law that SEDA uses, and nothing beside them. Per class and second,
 /// `r += a·w` while the delay is at or below the target and the load uses the rate, and
@@ -16,7 +16,7 @@ pub struct Rates {
     /// Per second, smoothed.
     finished: Vec<f64>,
     last_ns: u64,
-    limits: Vec<Limits>,
+    decision: Decision,
 }
 
 impl Rates {
@@ -30,24 +30,29 @@ impl Rates {
             rates: vec![None; count],
             finished: vec![0.0; count],
             last_ns: 0,
-            limits: vec![Limits::default(); count],
+            decision: Decision {
+                queues: vec![vec![Limits::default(); count]],
+                connections_per_s: vec![None; count],
+                ..Decision::default()
+            },
         }
     }
 }
 
 impl Agent for Rates {
-    fn tick(&mut self, seen: &Observation<'_>) -> &[Limits] {
+    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+        let classes = seen.queues[0].classes;
         let elapsed_s = (seen.now_ns.saturating_sub(self.last_ns) as f64 / 1e9).max(1e-6);
         self.last_ns = seen.now_ns;
         let part = 1.0 - (-elapsed_s / 0.2).exp();
-        for (finished, seen) in self.finished.iter_mut().zip(seen.classes) {
+        for (finished, seen) in self.finished.iter_mut().zip(classes) {
             *finished += (seen.finished as f64 / elapsed_s - *finished) * part;
         }
         let total = self.finished.iter().sum::<f64>().max(1.0);
         let floors: Vec<_> = self.classes.iter().map(|class| class.share * total).collect();
-        for rank in 0..self.classes.len() {
+        for (rank, seen) in classes.iter().enumerate() {
             let target_ns = self.classes[rank].target_ns as f64;
-            let excess = (seen.classes[rank].delay_ns as f64 - target_ns) / target_ns;
+            let excess = (seen.delay_ns as f64 - target_ns) / target_ns;
             if excess > 0.0 {
                 let uses = |lower: &usize| self.finished[*lower] > floors[*lower] * 1.1 + 1.0;
                 let whose = (rank + 1..self.classes.len()).rev().find(uses).unwrap_or(rank);
@@ -55,14 +60,14 @@ impl Agent for Rates {
                 let factor = (1.0 - self.cut * excess).max(0.5);
                 self.rates[whose] = Some((rate * factor).max(floors[whose]).max(1.0));
             } else if let Some(rate) = &mut self.rates[rank]
-                && seen.classes[rank].refused > 0
+                && seen.refused > 0
             {
                 *rate += self.growth * total;
             }
         }
-        for (limits, rate) in self.limits.iter_mut().zip(&self.rates) {
+        for (limits, rate) in self.decision.queues[0].iter_mut().zip(&self.rates) {
             limits.per_s = *rate;
         }
-        &self.limits
+        &self.decision
     }
 }

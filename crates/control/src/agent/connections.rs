@@ -1,0 +1,194 @@
+//! How many connections per second each class may begin, while refusing requests does not suffice.
+//!
+//! Windows keep the delay of *workers*; they cannot help when the loops themselves come late, or when
+//! refusals take the time that answers need. That is what connection rates are for, and for nothing
+//! else: the two never correct the same delay. With `lag` and `refusals` as multiples of what is bearable,
+//!
+//! ```text
+//! both ≤ 1:  r += a·R   for the first class that was refused connections   (R: all let in, per second)
+//! else:      r *= max(1 − max(b·(lag − 1), c·(refusals − 1)), ½)   for the lowest class above its floor
+//! ```
+//!
+//! What is let in while loops are late is what they can do, so a class that was cut until they had
+//! caught up goes on at nine tenths of that. Lag adds up while a rate is too high by a little, so it says little about how much; what refusals
+//! take is in proportion to the rate. Hence two constants.
+//!
+//! A floor is the class's share of all connections let in, and one per second. Rates move once per
+//! [`PERIOD_NS`] at most: a client whose SYN was dropped comes back after a second, and only then can be
+//! seen what a rate does. A rate that was good when policing ended is where it begins the next time.
+
+use super::Class;
+
+/// The least time between two moves, in nanoseconds.
+pub const PERIOD_NS: u64 = 1_500_000_000;
+/// `a`.
+const GROWTH: f64 = 0.03;
+/// `b` and `c`. With 10 ms as what is bearable, `b` takes back in two periods a lag that a rate has
+/// built up in one.
+const CUT: (f64, f64) = (0.006, 0.5);
+/// Where nothing better is known, policing begins with this part of what is let in.
+const BEGIN: f64 = 0.9;
+/// Rates that were good are as good as new for so long.
+const GOOD_FOR_NS: u64 = 600_000_000_000;
+
+/// Connections of a class in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connected {
+    /// Connections that came.
+    pub offered: u64,
+    /// Those of them that were refused by the agent's rate.
+    pub refused: u64,
+}
+
+/// The rates of all classes.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    lines: Vec<Line>,
+    rates: Vec<Option<f64>>,
+    /// Since when this period has been watched; `None` while nothing is policed.
+    since_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    share: f64,
+    seen: Connected,
+    /// Let in per second before policing began, smoothed over about a second.
+    usual_per_s: f64,
+    /// Let in per second when it was cut because loops were late.
+    held_per_s: Option<f64>,
+    /// The rate when policing last ended, and when.
+    good: Option<(f64, u64)>,
+}
+
+impl Connections {
+    /// Nothing is limited.
+    pub fn new(classes: &[Class]) -> Connections {
+        let lines = classes.iter().map(|class| Line { share: class.share, ..Line::default() });
+        let lines: Vec<_> = lines.collect();
+        let rates = vec![None; lines.len()];
+        Connections { rates, lines, since_ns: None }
+    }
+
+    /// Connections per second, by rank; `None` is no limit.
+    pub fn rates(&self) -> &[Option<f64>] {
+        &self.rates
+    }
+
+    /// Takes over what `before` knew of class `theirs` for class `ours`.
+    pub(super) fn carry(&mut self, ours: usize, before: &Connections, theirs: usize) {
+        let share = self.lines[ours].share;
+        self.lines[ours] = Line { share, ..before.lines[theirs] };
+        self.rates[ours] = before.rates[theirs];
+        self.since_ns = before.since_ns;
+    }
+
+    /// Takes in a period of `elapsed_ns` that ended at `now_ns`. `lag` and `refusals` are smoothed.
+    pub fn tick(
+        &mut self,
+        now_ns: u64,
+        elapsed_ns: f64,
+        seen: &[Connected],
+        (lag, refusals): (f64, f64),
+        is_policing: bool,
+    ) {
+        for (line, seen) in self.lines.iter_mut().zip(seen) {
+            line.seen.offered = line.seen.offered.saturating_add(seen.offered);
+            line.seen.refused = line.seen.refused.saturating_add(seen.refused);
+            let per_s = seen.offered.saturating_sub(seen.refused) as f64 * 1e9 / elapsed_ns;
+            line.usual_per_s += (per_s - line.usual_per_s) * super::part_of(elapsed_ns, 1e9);
+        }
+        match (self.since_ns, is_policing) {
+            (None, false) => self.forget(),
+            (None, true) => self.begin(now_ns),
+            (Some(_), false) => self.end(now_ns),
+            (Some(since_ns), true) => {
+                let period_ns = now_ns.saturating_sub(since_ns);
+                if period_ns >= PERIOD_NS {
+                    self.step(period_ns as f64 / 1e9, lag, refusals);
+                    self.since_ns = Some(now_ns);
+                    self.forget();
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        for line in &mut self.lines {
+            line.seen = Connected::default();
+        }
+    }
+
+    /// From the rates that were good the last time, or from what is let in.
+    fn begin(&mut self, now_ns: u64) {
+        for (line, rate) in self.lines.iter().zip(&mut self.rates) {
+            let is_fresh = |good_ns: u64| now_ns.saturating_sub(good_ns) < GOOD_FOR_NS;
+            *rate = line.good.filter(|(_, good_ns)| is_fresh(*good_ns)).map(|(rate, _)| rate);
+        }
+        if self.rates.iter().all(Option::is_none) {
+            let let_in: Vec<_> = self.lines.iter().map(|line| line.usual_per_s).collect();
+            self.cut(BEGIN, &let_in);
+        }
+        self.since_ns = Some(now_ns);
+        self.forget();
+    }
+
+    fn end(&mut self, now_ns: u64) {
+        for (line, rate) in self.lines.iter_mut().zip(&mut self.rates) {
+            line.held_per_s = None;
+            if let Some(rate) = rate.take() {
+                line.good = Some((rate, now_ns));
+            }
+        }
+        self.since_ns = None;
+        self.forget();
+    }
+
+    fn step(&mut self, period_s: f64, lag: f64, refusals: f64) {
+        let let_in = |line: &Line| line.seen.offered.saturating_sub(line.seen.refused) as f64;
+        let let_in: Vec<_> = self.lines.iter().map(|line| let_in(line) / period_s).collect();
+        let cut = (CUT.0 * (lag - 1.0)).max(CUT.1 * (refusals - 1.0));
+        if cut > 0.0 {
+            let rank = self.cut((1.0 - cut).max(0.5), &let_in);
+            if let Some(rank) = rank
+                && lag > 1.0
+            {
+                let held = &mut self.lines[rank].held_per_s;
+                *held = held.or(Some(let_in[rank]));
+            }
+            return;
+        }
+        for (line, rate) in self.lines.iter_mut().zip(&mut self.rates) {
+            if let (Some(held), Some(rate)) = (line.held_per_s.take(), rate) {
+                *rate = rate.max(held * BEGIN).min(MOST_PER_S);
+            }
+        }
+        let more = (let_in.iter().sum::<f64>() * GROWTH).max(1.0);
+        let mut lines = self.lines.iter().zip(&mut self.rates);
+        if let Some((_, Some(rate))) = lines.find(|(line, _)| line.seen.refused > 0) {
+            *rate = (*rate + more).min(MOST_PER_S);
+        }
+    }
+
+    /// Cuts the lowest class that has more than its floor, and says which.
+    fn cut(&mut self, factor: f64, let_in: &[f64]) -> Option<usize> {
+        let total = let_in.iter().sum::<f64>();
+        for rank in (0..self.lines.len()).rev() {
+            let floor = (self.lines[rank].share * total).max(1.0);
+            let now = self.rates[rank].unwrap_or(f64::INFINITY).min(let_in[rank].max(floor));
+            if now > floor {
+                self.rates[rank] = Some((now * factor).max(floor).min(MOST_PER_S));
+                return Some(rank);
+            }
+            // at its floor: the next one up gives way, and this one stays there
+            self.rates[rank].get_or_insert(floor.min(MOST_PER_S));
+        }
+        None
+    }
+}
+
+/// No rate exceeds this.
+const MOST_PER_S: f64 = 1e9;
+
+#[cfg(test)]
+mod tests;

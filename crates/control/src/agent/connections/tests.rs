@@ -1,0 +1,210 @@
+//! Rates of connections in virtual time: a loop that takes connections one after the other, and
+//! clients that come again when their SYN was dropped.
+
+use super::*;
+use crate::agent::{Agent, Feedback, Observation, Settings};
+use crate::level::Level;
+use std::collections::VecDeque;
+
+const MS: u64 = 1_000_000;
+const TICK_NS: u64 = 10 * MS;
+/// What a connection costs the loop, and how many it takes per second.
+const COST_NS: f64 = 200_000.0;
+const CAPACITY: f64 = 5_000.0;
+/// Connections that wait to be accepted, at most.
+const BACKLOG: f64 = 4_096.0;
+
+/// One loop, its backlog, and clients that retry.
+struct Listener {
+    agent: Feedback,
+    now_ns: u64,
+    /// Connections that wait to be accepted, by class.
+    backlog: Vec<f64>,
+    /// Parts of connections offered and refused that are not counted yet.
+    owed: Vec<(f64, f64)>,
+    /// Dropped connections that come again, by class: when, how many, how often dropped.
+    again: Vec<VecDeque<(u64, f64, u32)>>,
+    /// The share of a connection's cost that is a refusal.
+    refusal: f64,
+    log: Vec<Moment>,
+}
+
+/// What was seen in a tick.
+#[derive(Clone, Debug)]
+struct Moment {
+    at_s: f64,
+    lag_ms: f64,
+    let_in: Vec<f64>,
+    refused: Vec<f64>,
+    rates: Vec<Option<f64>>,
+    level: Level,
+    refusing: f64,
+}
+
+impl Listener {
+    fn new(shares: &[f64], refusal: f64) -> Listener {
+        let class = |(rank, share): (usize, &f64)| Class {
+            name: rank.to_string(),
+            share: *share,
+            target_ns: 20 * MS,
+        };
+        let classes = shares.iter().enumerate().map(class).collect();
+        let agent = Feedback::new(Settings::new(classes, 0)).unwrap();
+        let (backlog, owed) = (vec![0.0; shares.len()], vec![(0.0, 0.0); shares.len()]);
+        let again = vec![VecDeque::new(); shares.len()];
+        Listener { agent, now_ns: 0, backlog, owed, again, refusal, log: Vec::new() }
+    }
+
+    /// Has so many come per second, by class.
+    fn run(&mut self, per_s: &[f64], seconds: f64) -> &mut Listener {
+        let end_ns = self.now_ns + (seconds * 1e9) as u64;
+        let mut rates = vec![None; per_s.len()];
+        if let Some(last) = self.log.last() {
+            rates.clone_from(&last.rates);
+        }
+        let mut tokens: Vec<f64> = vec![0.0; per_s.len()];
+        while self.now_ns < end_ns {
+            self.now_ns += TICK_NS;
+            let mut refused = Vec::new();
+            for (rank, per_s) in per_s.iter().enumerate() {
+                let mut came = vec![(per_s * 0.01, 0)];
+                while self.again[rank].front().is_some_and(|(at_ns, ..)| *at_ns <= self.now_ns) {
+                    came.extend(
+                        self.again[rank].pop_front().map(|(_, count, tries)| (count, tries)),
+                    );
+                }
+                let all: f64 = came.iter().map(|(count, _)| count).sum();
+                tokens[rank] = match rates[rank] {
+                    Some(rate) => (tokens[rank] + rate * 0.01).min(rate * 0.02),
+                    None => f64::INFINITY,
+                };
+                let taken = all.min(tokens[rank]);
+                tokens[rank] -= taken;
+                // what the kernel has no room for it drops unseen
+                let entered = taken.min((BACKLOG - self.backlog.iter().sum::<f64>()).max(0.0));
+                self.backlog[rank] += entered;
+                for (count, tries) in came.into_iter().filter(|(_, tries)| *tries < 2) {
+                    let lost = count * (1.0 - entered / all.max(1e-9));
+                    let at_ns = self.now_ns + [1_000, 2_000][tries as usize] * MS;
+                    self.again[rank].push_back((at_ns, lost, tries + 1));
+                }
+                self.again[rank].make_contiguous().sort_by_key(|(at_ns, ..)| *at_ns);
+                refused.push(all - taken);
+            }
+            // the loop takes from all alike
+            let waiting: f64 = self.backlog.iter().sum();
+            let part = (TICK_NS as f64 / COST_NS / waiting.max(1e-9)).min(1.0);
+            let let_in: Vec<_> = self.backlog.iter().map(|backlog| backlog * part).collect();
+            self.backlog.iter_mut().for_each(|backlog| *backlog *= 1.0 - part);
+            let busy = let_in.iter().sum::<f64>() * COST_NS / TICK_NS as f64;
+            let refusing = busy * self.refusal;
+            let mut seen = Vec::new();
+            for (rank, owed) in self.owed.iter_mut().enumerate() {
+                // counts are whole
+                owed.0 += let_in[rank] + refused[rank];
+                owed.1 += refused[rank];
+                let (offered, refused) = (owed.0 as u64, owed.1 as u64);
+                *owed = (owed.0 - offered as f64, owed.1 - refused as f64);
+                seen.push(Connected { offered, refused });
+            }
+            let backlog_ns = self.backlog.iter().sum::<f64>() * COST_NS;
+            let observation = Observation {
+                now_ns: self.now_ns,
+                lag_ns: backlog_ns as u64,
+                refusing,
+                connections: &seen,
+                ..Observation::default()
+            };
+            let decision = self.agent.tick(&observation);
+            rates.clone_from(&decision.connections_per_s);
+            self.log.push(Moment {
+                at_s: self.now_ns as f64 / 1e9,
+                lag_ms: backlog_ns / 1e6,
+                let_in,
+                refused,
+                rates: rates.clone(),
+                level: decision.level,
+                refusing,
+            });
+        }
+        self
+    }
+
+    fn between(&self, from_s: f64, to_s: f64) -> impl Iterator<Item = &Moment> + Clone {
+        self.log.iter().filter(move |moment| (from_s..to_s).contains(&moment.at_s))
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / f64::max(count, 1.0)
+}
+
+#[test]
+fn a_flood_of_connections_leaves_the_loop_busy_and_on_time() {
+    for times in [1.4, 2.0, 10.0] {
+        let mut listener = Listener::new(&[0.0], 0.0);
+        listener.run(&[0.5 * CAPACITY], 3.0).run(&[times * CAPACITY], 60.0);
+        let steady = || listener.between(20.0, 63.0);
+        let lag_ms = mean(steady().map(|moment| moment.lag_ms));
+        let busy = mean(steady().map(|moment| moment.let_in[0] * COST_NS / TICK_NS as f64));
+        let most_ms = steady().map(|moment| moment.lag_ms).fold(0.0, f64::max);
+        assert!(
+            busy > 0.97 && lag_ms < 30.0 && most_ms < 120.0,
+            "{times}: {busy} {lag_ms} {most_ms}"
+        );
+    }
+}
+
+#[test]
+fn rates_move_every_one_and_a_half_seconds_at_most() {
+    let mut listener = Listener::new(&[0.0, 0.2], 0.0);
+    listener.run(&[2_000.0, 40_000.0], 30.0);
+    let mut moves = Vec::new();
+    for pair in listener.log.windows(2) {
+        if pair[0].rates != pair[1].rates {
+            moves.push(pair[1].at_s);
+        }
+    }
+    assert!(moves.len() > 5, "{moves:?}");
+    assert!(moves.windows(2).all(|pair| pair[1] - pair[0] >= 1.499), "{moves:?}");
+}
+
+#[test]
+fn the_lowest_class_goes_first_and_keeps_its_floor() {
+    let mut listener = Listener::new(&[0.0, 0.0, 0.1], 0.0);
+    let wanted = [0.3 * CAPACITY, 0.3 * CAPACITY, 10.0 * CAPACITY];
+    listener.run(&wanted, 60.0);
+    let steady = || listener.between(20.0, 60.0);
+    for rank in 0..2 {
+        let refused: f64 = steady().map(|moment| moment.refused[rank]).sum();
+        assert_eq!(refused, 0.0, "class {rank}");
+    }
+    // all want more than there is: the second gives way after the third, which keeps its floor
+    listener.run(&[0.8 * CAPACITY, 2.0 * CAPACITY, 10.0 * CAPACITY], 60.0);
+    let steady = || listener.between(80.0, 120.0);
+    let share =
+        |rank: usize| mean(steady().map(|moment| moment.let_in[rank])) * COST_NS / TICK_NS as f64;
+    assert!(share(0) > 0.75, "{}", share(0));
+    assert!((0.05..0.2).contains(&share(2)), "{}", share(2));
+}
+
+#[test]
+fn when_it_is_over_nothing_is_limited_and_the_next_time_begins_with_what_was_good() {
+    let mut listener = Listener::new(&[0.0], 0.0);
+    listener.run(&[3.0 * CAPACITY], 40.0).run(&[0.5 * CAPACITY], 15.0);
+    let last = listener.log.last().unwrap();
+    assert_eq!((last.level, last.rates[0]), (Level::Normal, None));
+    listener.run(&[3.0 * CAPACITY], 20.0);
+    let first = listener.between(55.0, 75.0).find_map(|moment| moment.rates[0]).unwrap();
+    assert!((0.8..1.1).contains(&(first / CAPACITY)), "{first}");
+}
+
+#[test]
+fn refusals_that_take_too_much_become_refused_connections() {
+    // nine tenths of what a connection costs is for nothing
+    let mut listener = Listener::new(&[0.0], 0.9);
+    listener.run(&[0.95 * CAPACITY], 60.0);
+    let refusing = mean(listener.between(20.0, 60.0).map(|moment| moment.refusing));
+    assert!((0.1..0.3).contains(&refusing), "{refusing}");
+}

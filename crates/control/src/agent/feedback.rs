@@ -1,0 +1,255 @@
+//! The agent that serves.
+
+use super::connections::Connections;
+use super::history::History;
+use super::windows::{Constants, Windows};
+use super::{Agent, Class, Decision, Observation, part_of};
+use crate::level::{Levels, Pressure};
+use std::fmt;
+
+/// What [`Feedback`] is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The classes by rank; at least one.
+    pub classes: Vec<Class>,
+    /// How many queues there are.
+    pub queues: usize,
+    /// The constants of the windows.
+    pub windows: Constants,
+    /// How late loops may come, in nanoseconds.
+    pub lag_ns: u64,
+    /// The share of the loops' time that refusals may take: 0 to 1.
+    pub refusing: f64,
+}
+
+impl Settings {
+    /// The constants that the simulation found.
+    pub fn new(classes: Vec<Class>, queues: usize) -> Settings {
+        let windows = Constants::default();
+        Settings { classes, queues, windows, lag_ns: 10_000_000, refusing: 0.25 }
+    }
+}
+
+/// Why there is no such agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettingsError {
+    /// There is no class.
+    NoClass,
+    /// A share is not between 0 and 1.
+    Share {
+        /// The class.
+        class: String,
+        /// Its share.
+        share: f64,
+    },
+    /// A target is 0.
+    Target {
+        /// The class.
+        class: String,
+    },
+    /// A constant that must be above 0, and at most 1, is not.
+    Constant {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::NoClass => write!(f, "an agent needs at least one class"),
+            SettingsError::Share { class, share } => {
+                write!(f, "the share {share} of class {class} must lie between 0 and 1")
+            }
+            SettingsError::Target { class } => {
+                write!(f, "the target delay of class {class} must be above 0")
+            }
+            SettingsError::Constant { name, value } => {
+                write!(f, "{name} must be above 0 and at most 1, not {value}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+impl Settings {
+    fn check(&self) -> Result<(), SettingsError> {
+        if self.classes.is_empty() {
+            return Err(SettingsError::NoClass);
+        }
+        for class in &self.classes {
+            let name = || class.name.clone();
+            if !(0.0..=1.0).contains(&class.share) {
+                return Err(SettingsError::Share { class: name(), share: class.share });
+            }
+            if class.target_ns == 0 {
+                return Err(SettingsError::Target { class: name() });
+            }
+        }
+        let constants = [
+            ("windows.growth", self.windows.growth),
+            ("windows.cut", self.windows.cut),
+            ("refusing", self.refusing),
+            // 0 would make every lag too much
+            ("lag_ns", if self.lag_ns > 0 { 1.0 } else { 0.0 }),
+        ];
+        match constants.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1.0)) {
+            Some((name, value)) => Err(SettingsError::Constant { name, value }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refused work counts for the level from this part of the machine on, smoothed.
+const REFUSED: f64 = 0.05;
+/// Load, refused work, lag and the time of refusals are smoothed over about this long.
+const PRESSURE_OVER_NS: f64 = 200e6;
+
+/// The agent that serves: a window for each class in each queue, rates of connections on the highest
+/// level.
+#[derive(Clone, Debug)]
+pub struct Feedback {
+    settings: Settings,
+    windows: Vec<Windows>,
+    connections: Connections,
+    levels: Levels,
+    history: History,
+    decision: Decision,
+    last_ns: Option<u64>,
+    /// Smoothed.
+    load: f64,
+    lag: f64,
+    refusals: f64,
+    /// The part of the machine that refused work would have taken, by rank, smoothed.
+    refused: Vec<f64>,
+}
+
+impl Feedback {
+    /// Knows nothing of any class yet: nothing is limited until work has been seen.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn new(settings: Settings) -> Result<Feedback, SettingsError> {
+        settings.check()?;
+        let windows = Windows::new(&settings.classes, settings.windows);
+        let classes = settings.classes.len();
+        let decision = Decision {
+            queues: vec![windows.limits().to_vec(); settings.queues],
+            connections_per_s: vec![None; classes],
+            ..Decision::default()
+        };
+        Ok(Feedback {
+            windows: vec![windows; settings.queues],
+            connections: Connections::new(&settings.classes),
+            levels: Levels::default(),
+            history: History::default(),
+            decision,
+            last_ns: None,
+            load: 0.0,
+            lag: 0.0,
+            refusals: 0.0,
+            refused: vec![0.0; classes],
+            settings,
+        })
+    }
+
+    /// Goes on for other classes. What was learned of those that keep their names stays, and so do
+    /// level and history.
+    ///
+    /// # Errors
+    /// If the settings make no sense.
+    pub fn replace(&self, settings: Settings) -> Result<Feedback, SettingsError> {
+        let mut next = Feedback::new(settings)?;
+        for (ours, class) in next.settings.classes.iter().enumerate() {
+            let named = |other: &Class| other.name == class.name;
+            let Some(theirs) = self.settings.classes.iter().position(named) else { continue };
+            next.connections.carry(ours, &self.connections, theirs);
+            next.refused[ours] = self.refused[theirs];
+            for (next, before) in next.windows.iter_mut().zip(&self.windows) {
+                next.carry(ours, before, theirs);
+            }
+        }
+        next.levels = self.levels;
+        (next.decision.level, next.decision.cause) = self.levels.now();
+        next.history = self.history.clone();
+        next.last_ns = self.last_ns;
+        (next.load, next.lag, next.refusals) = (self.load, self.lag, self.refusals);
+        Ok(next)
+    }
+
+    /// Each decision of the last minute, with what followed.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// Work offered, as a multiple of what the machine can do: the queue that is worst off.
+    pub fn load(&self) -> f64 {
+        self.load
+    }
+
+    /// What the level is decided by.
+    fn pressure(&mut self, seen: &Observation<'_>, elapsed_ns: f64) -> Pressure {
+        let part = part_of(elapsed_ns, PRESSURE_OVER_NS);
+        let follow = |value: &mut f64, now: f64| {
+            // whoever measures may come to odd values; they must not stay
+            let now = if now.is_finite() { now.clamp(0.0, MOST_TIMES) } else { 0.0 };
+            *value += (now - *value) * part;
+        };
+        let load = self.windows.iter().map(|windows| windows.offered().sum());
+        follow(&mut self.load, load.fold(0.0, f64::max));
+        follow(&mut self.lag, seen.lag_ns as f64 / self.settings.lag_ns as f64);
+        follow(&mut self.refusals, seen.refusing / self.settings.refusing);
+        let mut late = None;
+        for (rank, refused) in self.refused.iter_mut().enumerate() {
+            let of_queues = self.windows.iter().map(|windows| windows.refused(rank));
+            follow(refused, of_queues.fold(0.0, f64::max));
+            if late.is_none() && self.windows.iter().any(|windows| windows.is_late(rank)) {
+                late = Some(rank as u8);
+            }
+        }
+        let refused = self.refused.iter().position(|refused| *refused > REFUSED);
+        Pressure {
+            late,
+            refused: refused.map(|rank| rank as u8),
+            load: self.load,
+            lag: self.lag,
+            refusals: self.refusals,
+            is_policing: seen.connections.iter().any(|connected| connected.refused > 0),
+        }
+    }
+}
+
+/// No pressure counts for more than this.
+const MOST_TIMES: f64 = 1000.0;
+/// What a first period is taken for.
+const FIRST_NS: f64 = 10e6;
+
+impl Agent for Feedback {
+    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+        let since_ns = self.last_ns.map(|last_ns| seen.now_ns.saturating_sub(last_ns) as f64);
+        let elapsed_ns = since_ns.unwrap_or(FIRST_NS).clamp(1.0, 1e9);
+        self.last_ns = Some(seen.now_ns);
+        for (windows, queue) in self.windows.iter_mut().zip(seen.queues) {
+            windows.tick(seen.now_ns, elapsed_ns, queue);
+        }
+        let pressure = self.pressure(seen, elapsed_ns);
+        let (level, cause) = self.levels.step(seen.now_ns, &pressure);
+        self.connections.tick(
+            seen.now_ns,
+            elapsed_ns,
+            seen.connections,
+            (pressure.lag, pressure.refusals),
+            level == crate::level::Level::SynPolicing,
+        );
+        (self.decision.level, self.decision.cause) = (level, cause);
+        for (limits, windows) in self.decision.queues.iter_mut().zip(&self.windows) {
+            limits.copy_from_slice(windows.limits());
+        }
+        self.decision.connections_per_s.copy_from_slice(self.connections.rates());
+        self.history.add(seen, self.load, &self.decision);
+        &self.decision
+    }
+}

@@ -1,0 +1,341 @@
+//! How overloaded the server is, by degree, and why.
+//!
+//! The mechanisms that differentiate service switch on one after the other, "where the earliest and
+//! simplest control is triggered at the highest load level" (voigt §3):
+//!
+//! | level | what is in force from there on | entered when | left when |
+//! |---|---|---|---|
+//! | normal | nothing | | |
+//! | header control | rules for overload; requests are refused after their head | a class is above its target or work is refused, 50 ms | neither for 1 s |
+//! | class order | connections are treated by class too: whose is kept alive, whose is closed after a refusal | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
+//! | SYN policing | connections are refused, by the rate of their class | loops are late, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
+//!
+//! Work is *ordered* by class on every level; that costs nothing while nothing waits.
+//!
+//! A level is entered only from the one below and left only to the one below, each after the time the
+//! table says. The higher the level, the more slowly clients answer to it, so the longer it lasts:
+//! a client whose SYN was dropped comes back after 1 s, then after 2 s more.
+
+/// How overloaded the server is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Not at all.
+    #[default]
+    Normal,
+    /// Requests are refused after their head.
+    HeaderControl,
+    /// Connections are treated by class.
+    ClassOrder,
+    /// Connections are refused.
+    SynPolicing,
+}
+
+impl Level {
+    /// All, in order.
+    pub const ALL: [Level; 4] =
+        [Level::Normal, Level::HeaderControl, Level::ClassOrder, Level::SynPolicing];
+
+    /// Its name in metrics and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Normal => "normal",
+            Level::HeaderControl => "header_control",
+            Level::ClassOrder => "class_order",
+            Level::SynPolicing => "syn_policing",
+        }
+    }
+
+    /// Whether rules for overload apply.
+    pub fn is_overload(self) -> bool {
+        self > Level::Normal
+    }
+
+    fn below(self) -> Level {
+        Level::ALL[(self as usize).saturating_sub(1)]
+    }
+
+    fn above(self) -> Level {
+        Level::ALL[(self as usize + 1).min(Level::ALL.len() - 1)]
+    }
+
+    /// How long the reason for it must last before it is entered.
+    fn enter_after_ns(self) -> u64 {
+        [0, 50, 250, 500][self as usize] * MS
+    }
+
+    /// How long there must be no reason for it before it is left.
+    fn leave_after_ns(self) -> u64 {
+        [0, 1_000, 2_000, 4_000][self as usize] * MS
+    }
+}
+
+/// Why a level was entered, or what keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// There is no overload.
+    #[default]
+    None,
+    /// Requests of the class with this rank wait for longer than its target.
+    Delay(u8),
+    /// Requests of the class with this rank are refused.
+    Refused(u8),
+    /// More is offered than the machine can do.
+    Load,
+    /// Loops come late to what has arrived.
+    Lag,
+    /// Refusing takes too much of the processor.
+    Refusals,
+    /// Connections are refused.
+    Connections,
+}
+
+impl Cause {
+    /// Its name in metrics and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::None => "none",
+            Cause::Delay(_) => "delay",
+            Cause::Refused(_) => "refused",
+            Cause::Load => "load",
+            Cause::Lag => "lag",
+            Cause::Refusals => "refusals",
+            Cause::Connections => "connections",
+        }
+    }
+
+    /// The class it names.
+    pub fn rank(self) -> Option<u8> {
+        match self {
+            Cause::Delay(rank) | Cause::Refused(rank) => Some(rank),
+            _ => None,
+        }
+    }
+}
+
+/// What a level is decided by.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// A class that is above its target, if there is one.
+    pub late: Option<u8>,
+    /// A class of which work was refused in the period, if there is one.
+    pub refused: Option<u8>,
+    /// Work offered, as a multiple of what the machine can do.
+    pub load: f64,
+    /// How late loops come to what has arrived, as a multiple of what is bearable.
+    pub lag: f64,
+    /// The processor's time that refusals take, as a multiple of what is bearable.
+    pub refusals: f64,
+    /// Whether connections were refused in the period.
+    pub is_policing: bool,
+}
+
+const MS: u64 = 1_000_000;
+/// The load at which the order of classes begins, and the one at which it ends.
+const LOADS: (f64, f64) = (2.0, 1.5);
+/// Lag and refusals have fallen far enough when they are at this part of what is bearable.
+const EASED: f64 = 0.5;
+
+/// The level, with hysteresis.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Levels {
+    level: Level,
+    cause: Cause,
+    /// Since when the level above has had a reason.
+    wanted_since_ns: Option<u64>,
+    /// Since when this one has had none.
+    unneeded_since_ns: Option<u64>,
+}
+
+impl Levels {
+    /// The level now, and its cause.
+    pub fn now(&self) -> (Level, Cause) {
+        (self.level, self.cause)
+    }
+
+    /// Takes in what was seen in the period that ended at `now_ns`; at most one level up or down.
+    pub fn step(&mut self, now_ns: u64, pressure: &Pressure) -> (Level, Cause) {
+        let above = self.level.above();
+        let wanted = if above > self.level { pressure.enters(above) } else { None };
+        let since_ns = lasts(&mut self.wanted_since_ns, wanted.is_some(), now_ns);
+        if let (Some(cause), Some(since_ns)) = (wanted, since_ns)
+            && since_ns >= above.enter_after_ns()
+        {
+            *self = Levels { level: above, cause, ..Levels::default() };
+            return self.now();
+        }
+        let needed = pressure.keeps(self.level);
+        if let Some(cause) = needed {
+            self.cause = cause;
+        }
+        let is_unneeded = needed.is_none() && self.level > Level::Normal;
+        let since_ns = lasts(&mut self.unneeded_since_ns, is_unneeded, now_ns);
+        if since_ns.is_some_and(|since_ns| since_ns >= self.level.leave_after_ns()) {
+            let level = self.level.below();
+            let cause = pressure.keeps(level).unwrap_or(match level {
+                Level::Normal => Cause::None,
+                _ => self.cause,
+            });
+            *self = Levels { level, cause, ..Levels::default() };
+        }
+        self.now()
+    }
+}
+
+/// How long something has lasted by now; `None` if it is not so.
+fn lasts(since_ns: &mut Option<u64>, is_so: bool, now_ns: u64) -> Option<u64> {
+    *since_ns = is_so.then(|| since_ns.unwrap_or(now_ns));
+    since_ns.map(|since_ns| now_ns.saturating_sub(since_ns))
+}
+
+impl Pressure {
+    /// The reason to enter a level from the one below.
+    fn enters(&self, level: Level) -> Option<Cause> {
+        match level {
+            Level::Normal => None,
+            Level::HeaderControl => self.hurts(),
+            Level::ClassOrder => (self.load >= LOADS.0).then_some(Cause::Load).or(self.chokes(1.0)),
+            Level::SynPolicing => self.chokes(1.0),
+        }
+    }
+
+    /// The reason to stay on a level.
+    fn keeps(&self, level: Level) -> Option<Cause> {
+        match level {
+            Level::Normal => None,
+            Level::HeaderControl => self.hurts().or(self.chokes(EASED)),
+            Level::ClassOrder => {
+                (self.load >= LOADS.1).then_some(Cause::Load).or(self.chokes(EASED))
+            }
+            Level::SynPolicing => {
+                self.chokes(EASED).or(self.is_policing.then_some(Cause::Connections))
+            }
+        }
+    }
+
+    fn hurts(&self) -> Option<Cause> {
+        self.late.map(Cause::Delay).or(self.refused.map(Cause::Refused)).or(self.chokes(1.0))
+    }
+
+    fn chokes(&self, at: f64) -> Option<Cause> {
+        let lag = (self.lag >= at).then_some(Cause::Lag);
+        lag.or((self.refusals >= at).then_some(Cause::Refusals))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Repeats a pressure every 10 ms; the level after each.
+    fn levels(state: &mut Levels, now_ns: &mut u64, ms: u64, pressure: Pressure) -> Vec<Level> {
+        let step = |_| {
+            *now_ns += 10 * MS;
+            state.step(*now_ns, &pressure).0
+        };
+        (0..ms / 10).map(step).collect()
+    }
+
+    const QUIET: Pressure = Pressure {
+        late: None,
+        refused: None,
+        load: 0.5,
+        lag: 0.0,
+        refusals: 0.0,
+        is_policing: false,
+    };
+
+    #[test]
+    fn levels_come_one_after_the_other_and_go_the_same_way() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        let flood = Pressure { late: Some(2), load: 10.0, refusals: 3.0, ..QUIET };
+        let up = levels(&mut state, &mut now_ns, 1_000, flood);
+        let first = |level| up.iter().position(|now| *now == level);
+        assert_eq!(first(Level::HeaderControl), Some(5));
+        assert_eq!(first(Level::ClassOrder), Some(5 + 26));
+        assert_eq!(first(Level::SynPolicing), Some(5 + 26 + 51));
+        assert_eq!(state.now(), (Level::SynPolicing, Cause::Refusals));
+        let down = levels(&mut state, &mut now_ns, 10_000, QUIET);
+        let first = |level| down.iter().position(|now| *now == level);
+        assert_eq!(first(Level::ClassOrder), Some(400));
+        assert_eq!(first(Level::HeaderControl), Some(400 + 201));
+        assert_eq!(first(Level::Normal), Some(400 + 201 + 101));
+        assert_eq!(state.now(), (Level::Normal, Cause::None));
+    }
+
+    #[test]
+    fn a_spike_changes_nothing() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        for _ in 0..20 {
+            levels(&mut state, &mut now_ns, 40, Pressure { late: Some(0), ..QUIET });
+            levels(&mut state, &mut now_ns, 10, QUIET);
+        }
+        assert_eq!(state.now().0, Level::Normal);
+    }
+
+    #[test]
+    fn between_two_thresholds_a_level_stays() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        let flood = Pressure { refused: Some(1), load: 2.5, ..QUIET };
+        levels(&mut state, &mut now_ns, 1_000, flood);
+        assert_eq!(state.now(), (Level::ClassOrder, Cause::Load));
+        let less = Pressure { load: 1.7, ..flood };
+        assert!(
+            levels(&mut state, &mut now_ns, 60_000, less)
+                .iter()
+                .all(|level| *level == Level::ClassOrder)
+        );
+        levels(&mut state, &mut now_ns, 2_010, Pressure { load: 1.4, ..flood });
+        assert_eq!(state.now(), (Level::HeaderControl, Cause::Refused(1)));
+    }
+
+    #[test]
+    fn while_connections_are_refused_policing_goes_on() {
+        let (mut state, mut now_ns) = (Levels::default(), 0);
+        levels(&mut state, &mut now_ns, 1_000, Pressure { lag: 2.0, ..QUIET });
+        assert_eq!(state.now(), (Level::SynPolicing, Cause::Lag));
+        levels(&mut state, &mut now_ns, 60_000, Pressure { is_policing: true, ..QUIET });
+        assert_eq!(state.now(), (Level::SynPolicing, Cause::Connections));
+    }
+
+    fn any_pressure() -> impl Strategy<Value = Pressure> {
+        let number = || prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0f64..20.0];
+        let class = || prop_oneof![Just(None), (0u8..4).prop_map(Some)];
+        (class(), class(), number(), number(), number(), any::<bool>()).prop_map(
+            |(late, refused, load, lag, refusals, is_policing)| Pressure {
+                late,
+                refused,
+                load,
+                lag,
+                refusals,
+                is_policing,
+            },
+        )
+    }
+
+    proptest! {
+        /// However the pressure jumps: one level at a time, none entered or left before its time,
+        /// and without pressure there is none after seven seconds.
+        #[test]
+        fn no_level_flaps(steps in prop::collection::vec((any_pressure(), 1u64..400), 1..60)) {
+            let (mut state, mut now_ns) = (Levels::default(), 0u64);
+            let (mut before, mut since_ns) = (Level::Normal, 0);
+            for (pressure, times) in steps {
+                for _ in 0..times {
+                    now_ns += 10 * MS;
+                    let (level, cause) = state.step(now_ns, &pressure);
+                    prop_assert_eq!(level == Level::Normal, cause == Cause::None);
+                    if level == before {
+                        continue;
+                    }
+                    prop_assert_eq!((level as i32 - before as i32).abs(), 1);
+                    let least_ns = if level > before { level.enter_after_ns() } else { before.leave_after_ns() };
+                    prop_assert!(now_ns - since_ns >= least_ns);
+                    (before, since_ns) = (level, now_ns);
+                }
+            }
+            levels(&mut state, &mut now_ns, 7_100, QUIET);
+            prop_assert_eq!(state.now(), (Level::Normal, Cause::None));
+        }
+    }
+}
