@@ -65,7 +65,7 @@ fn table() {
         for times in [1.0, 1.4, 2.0, 10.0] {
             let classes = || vec![class("only", 0.0, target_ms)];
             let windows = flood(cores, cpu_us, times, || {
-                Feedback::new(Settings::new(classes(), 1)).expect("settings of this program")
+                Feedback::new(Settings::new(classes())).expect("settings of this program")
             });
             let rates = flood(cores, cpu_us, times, || Rates::new(classes(), 0.01, 0.02));
             let cell = |(goodput, mean, p99): (f64, f64, f64)| {

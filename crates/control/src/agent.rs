@@ -8,7 +8,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
-//! | [`windows`] | how much work of each class may be unfinished |
+//! | [`windows`] | how many jobs of each class may be unfinished |
 //! | [`connections`] | how many connections per second each class may begin, on the highest level |
 //! | [`level`](crate::level) | how overloaded the server is, and why |
 //! | [`history`] | nothing; it keeps each decision with what followed |
@@ -19,9 +19,8 @@
 //! # What a limit means to the path of a request
 //!
 //! A request needs a worker if it cannot be answered at once: it becomes a job. Only jobs count here;
-//! a cache hit neither waits for a worker nor is it refused by an agent. Jobs wait in *queues*, one
-//! for each kind of worker. For each class and queue there are two shared numbers, `unfinished` and
-//! `most`:
+//! a cache hit neither waits for a worker nor is it refused by an agent. For each class there are two
+//! shared numbers, `unfinished` and `most`:
 //!
 //! ```text
 //! first job of a request:  if unfinished.fetch_add(1) >= most { unfinished.fetch_sub(1); refuse }
@@ -34,17 +33,17 @@
 //! # Example
 //!
 //! ```
-//! use forebay_control::agent::{Agent, Class, Feedback, Observation, Queue, Seen, Settings};
+//! use forebay_control::agent::{Agent, Class, Feedback, Observation, Seen, Settings};
 //!
 //! let gold = Class { name: "gold".to_owned(), share: 0.0, target_ns: 20_000_000 };
-//! let mut agent = Feedback::new(Settings::new(vec![gold], 1)).unwrap();
+//! let mut agent = Feedback::new(Settings::new(vec![gold])).unwrap();
 //! // In 10 ms 20 requests came, two were done in 2 ms each, and the oldest of the others waits for 9 ms.
 //! let (cpu_ns, busy_ns) = (4_000_000, 4_000_000);
 //! let seen = Seen { offered: 20, finished: 2, cpu_ns, busy_ns, unfinished: 18, delay_ns: 9_000_000, ..Seen::default() };
-//! let queue = Queue { cores: 1, threads: 1, classes: &[seen] };
-//! let seen = Observation { now_ns: 10_000_000, queues: &[queue], ..Observation::default() };
+//! let (cores, threads, classes) = (1, 1, &[seen][..]);
+//! let seen = Observation { now_ns: 10_000_000, cores, threads, classes, ..Observation::default() };
 //! // 17 that wait would take 34 ms: no more for now, and less room from now on.
-//! assert!(agent.tick(&seen).queues[0][0].most.unwrap() < 18);
+//! assert!(agent.tick(&seen).limits[0].most.unwrap() < 18);
 //! ```
 
 pub mod connections;
@@ -58,7 +57,6 @@ pub mod windows;
 pub use feedback::{Feedback, Settings, SettingsError};
 
 use crate::level::{Cause, Level};
-use connections::Connected;
 
 /// What an agent is to whoever runs it.
 pub trait Agent {
@@ -82,29 +80,20 @@ pub struct Class {
 pub struct Observation<'a> {
     /// The end of the period on a clock that never goes back.
     pub now_ns: u64,
-    /// The queues, always in the same order.
-    pub queues: &'a [Queue<'a>],
-    /// How late loops came to what had arrived: the longest time from the event that completed a head,
-    /// or a connection, to its verdict.
-    pub lag_ns: u64,
-    /// The share of the loops' processor time that refusals took: 0 to 1.
-    pub refusing: f64,
-    /// Connections by rank.
-    pub connections: &'a [Connected],
-}
-
-/// A queue of jobs for one kind of worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Queue<'a> {
-    /// Cores that its workers may use.
+    /// Cores that the workers may use.
     pub cores: u32,
     /// Jobs that can be worked on at the same time.
     pub threads: u32,
     /// The classes by rank.
     pub classes: &'a [Seen],
+    /// How late loops came to what had arrived: the longest time from the event that completed a head,
+    /// or a connection, to its verdict.
+    pub lag_ns: u64,
+    /// The share of the loops' processor time that refusals took: 0 to 1.
+    pub refusing: f64,
 }
 
-/// What was seen of a class in a queue in a period. All but `unfinished` and `delay_ns` are sums.
+/// What was seen of a class in a period. All but `unfinished` and `delay_ns` are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Jobs that came.
@@ -124,6 +113,31 @@ pub struct Seen {
     /// long the one that waits longest has waited so far. Time for which a job that had begun
     /// waited for a core belongs to it.
     pub delay_ns: u64,
+    /// Connections that came.
+    pub connections: u64,
+    /// Those of them that the agent's limits refused.
+    pub connections_refused: u64,
+}
+
+impl Seen {
+    const NOTHING: Seen = Seen {
+        offered: 0,
+        refused: 0,
+        finished: 0,
+        cpu_ns: 0,
+        busy_ns: 0,
+        unfinished: 0,
+        delay_ns: 0,
+        connections: 0,
+        connections_refused: 0,
+    };
+}
+
+impl Observation<'_> {
+    /// What was seen of a class; nothing, if it is not among those observed.
+    fn class(&self, rank: usize) -> &Seen {
+        self.classes.get(rank).unwrap_or(&Seen::NOTHING)
+    }
 }
 
 /// What holds until the next period.
@@ -133,19 +147,19 @@ pub struct Decision {
     pub level: Level,
     /// Why.
     pub cause: Cause,
-    /// Limits by queue and rank.
-    pub queues: Vec<Vec<Limits>>,
-    /// How many connections may begin per second, by rank, as a token bucket; `None` is no limit.
-    pub connections_per_s: Vec<Option<f64>>,
+    /// The limits of the classes, by rank.
+    pub limits: Vec<Limits>,
 }
 
-/// What holds for the jobs of a class in a queue.
+/// What holds for a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// How many may be unfinished; at least 1. `None` is no limit.
+    /// How many jobs may be unfinished; at least 1. `None` is no limit.
     pub most: Option<u32>,
     /// How many may be admitted per second, as a token bucket. `None` is no limit.
     pub per_s: Option<f64>,
+    /// How many connections may begin per second, as a token bucket. `None` is no limit.
+    pub connections_per_s: Option<f64>,
     /// What a refused client is told in `Retry-After`.
     pub retry_after_s: u32,
 }

@@ -17,7 +17,7 @@
 //! [`PERIOD_NS`] at most: a client whose SYN was dropped comes back after a second, and only then can be
 //! seen what a rate does. A rate that was good when policing ended is where it begins the next time.
 
-use super::Class;
+use super::{Class, Observation};
 
 /// The least time between two moves, in nanoseconds.
 pub const PERIOD_NS: u64 = 1_500_000_000;
@@ -31,15 +31,6 @@ const BEGIN: f64 = 0.9;
 /// Rates that were good are as good as new for so long.
 const GOOD_FOR_NS: u64 = 600_000_000_000;
 
-/// Connections of a class in a period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connected {
-    /// Connections that came.
-    pub offered: u64,
-    /// Those of them that were refused by the agent's rate.
-    pub refused: u64,
-}
-
 /// The rates of all classes.
 #[derive(Clone, Debug)]
 pub struct Connections {
@@ -52,7 +43,9 @@ pub struct Connections {
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     share: f64,
-    seen: Connected,
+    /// Connections that came in this period, and those of them that were refused.
+    offered: u64,
+    refused: u64,
     /// Let in per second before policing began, smoothed over about a second.
     usual_per_s: f64,
     /// Let in per second when it was cut because loops were late.
@@ -83,19 +76,21 @@ impl Connections {
         self.since_ns = before.since_ns;
     }
 
-    /// Takes in a period of `elapsed_ns` that ended at `now_ns`. `lag` and `refusals` are smoothed.
+    /// Takes in a period of `elapsed_ns`. `lag` and `refusals` are smoothed.
     pub fn tick(
         &mut self,
-        now_ns: u64,
         elapsed_ns: f64,
-        seen: &[Connected],
+        seen: &Observation<'_>,
         (lag, refusals): (f64, f64),
         is_policing: bool,
     ) {
-        for (line, seen) in self.lines.iter_mut().zip(seen) {
-            line.seen.offered = line.seen.offered.saturating_add(seen.offered);
-            line.seen.refused = line.seen.refused.saturating_add(seen.refused);
-            let per_s = seen.offered.saturating_sub(seen.refused) as f64 * 1e9 / elapsed_ns;
+        let now_ns = seen.now_ns;
+        for (rank, line) in self.lines.iter_mut().enumerate() {
+            let (came, refused) =
+                (seen.class(rank).connections, seen.class(rank).connections_refused);
+            line.offered = line.offered.saturating_add(came);
+            line.refused = line.refused.saturating_add(refused);
+            let per_s = came.saturating_sub(refused) as f64 * 1e9 / elapsed_ns;
             line.usual_per_s += (per_s - line.usual_per_s) * super::part_of(elapsed_ns, 1e9);
         }
         match (self.since_ns, is_policing) {
@@ -115,7 +110,7 @@ impl Connections {
 
     fn forget(&mut self) {
         for line in &mut self.lines {
-            line.seen = Connected::default();
+            (line.offered, line.refused) = (0, 0);
         }
     }
 
@@ -145,7 +140,7 @@ impl Connections {
     }
 
     fn step(&mut self, period_s: f64, lag: f64, refusals: f64) {
-        let let_in = |line: &Line| line.seen.offered.saturating_sub(line.seen.refused) as f64;
+        let let_in = |line: &Line| line.offered.saturating_sub(line.refused) as f64;
         let let_in: Vec<_> = self.lines.iter().map(|line| let_in(line) / period_s).collect();
         let cut = (CUT.0 * (lag - 1.0)).max(CUT.1 * (refusals - 1.0));
         if cut > 0.0 {
@@ -165,7 +160,7 @@ impl Connections {
         }
         let more = (let_in.iter().sum::<f64>() * GROWTH).max(1.0);
         let mut lines = self.lines.iter().zip(&mut self.rates);
-        if let Some((_, Some(rate))) = lines.find(|(line, _)| line.seen.refused > 0) {
+        if let Some((_, Some(rate))) = lines.find(|(line, _)| line.refused > 0) {
             *rate = (*rate + more).min(MOST_PER_S);
         }
     }

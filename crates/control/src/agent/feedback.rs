@@ -12,8 +12,6 @@ use std::fmt;
 pub struct Settings {
     /// The classes by rank; at least one.
     pub classes: Vec<Class>,
-    /// How many queues there are.
-    pub queues: usize,
     /// The constants of the windows.
     pub windows: Constants,
     /// How late loops may come, in nanoseconds.
@@ -24,9 +22,9 @@ pub struct Settings {
 
 impl Settings {
     /// The constants that the simulation found.
-    pub fn new(classes: Vec<Class>, queues: usize) -> Settings {
+    pub fn new(classes: Vec<Class>) -> Settings {
         let windows = Constants::default();
-        Settings { classes, queues, windows, lag_ns: 10_000_000, refusing: 0.25 }
+        Settings { classes, windows, lag_ns: 10_000_000, refusing: 0.25 }
     }
 }
 
@@ -108,12 +106,12 @@ const REFUSED: f64 = 0.05;
 /// Load, refused work, lag and the time of refusals are smoothed over about this long.
 const PRESSURE_OVER_NS: f64 = 200e6;
 
-/// The agent that serves: a window for each class in each queue, rates of connections on the highest
+/// The agent that serves: a window for each class, rates of connections on the highest
 /// level.
 #[derive(Clone, Debug)]
 pub struct Feedback {
     settings: Settings,
-    windows: Vec<Windows>,
+    windows: Windows,
     connections: Connections,
     levels: Levels,
     history: History,
@@ -136,13 +134,9 @@ impl Feedback {
         settings.check()?;
         let windows = Windows::new(&settings.classes, settings.windows);
         let classes = settings.classes.len();
-        let decision = Decision {
-            queues: vec![windows.limits().to_vec(); settings.queues],
-            connections_per_s: vec![None; classes],
-            ..Decision::default()
-        };
+        let decision = Decision { limits: windows.limits().to_vec(), ..Decision::default() };
         Ok(Feedback {
-            windows: vec![windows; settings.queues],
+            windows,
             connections: Connections::new(&settings.classes),
             levels: Levels::default(),
             history: History::default(),
@@ -168,9 +162,7 @@ impl Feedback {
             let Some(theirs) = self.settings.classes.iter().position(named) else { continue };
             next.connections.carry(ours, &self.connections, theirs);
             next.refused[ours] = self.refused[theirs];
-            for (next, before) in next.windows.iter_mut().zip(&self.windows) {
-                next.carry(ours, before, theirs);
-            }
+            next.windows.carry(ours, &self.windows, theirs);
         }
         next.levels = self.levels;
         (next.decision.level, next.decision.cause) = self.levels.now();
@@ -185,7 +177,7 @@ impl Feedback {
         &self.history
     }
 
-    /// Work offered, as a multiple of what the machine can do: the queue that is worst off.
+    /// Work offered, as a multiple of what the machine can do.
     pub fn load(&self) -> f64 {
         self.load
     }
@@ -198,15 +190,13 @@ impl Feedback {
             let now = if now.is_finite() { now.clamp(0.0, MOST_TIMES) } else { 0.0 };
             *value += (now - *value) * part;
         };
-        let load = self.windows.iter().map(|windows| windows.offered().sum());
-        follow(&mut self.load, load.fold(0.0, f64::max));
+        follow(&mut self.load, self.windows.offered().sum());
         follow(&mut self.lag, seen.lag_ns as f64 / self.settings.lag_ns as f64);
         follow(&mut self.refusals, seen.refusing / self.settings.refusing);
         let mut late = None;
         for (rank, refused) in self.refused.iter_mut().enumerate() {
-            let of_queues = self.windows.iter().map(|windows| windows.refused(rank));
-            follow(refused, of_queues.fold(0.0, f64::max));
-            if late.is_none() && self.windows.iter().any(|windows| windows.is_late(rank)) {
+            follow(refused, self.windows.refused(rank));
+            if late.is_none() && self.windows.is_late(rank) {
                 late = Some(rank as u8);
             }
         }
@@ -217,7 +207,7 @@ impl Feedback {
             load: self.load,
             lag: self.lag,
             refusals: self.refusals,
-            is_policing: seen.connections.iter().any(|connected| connected.refused > 0),
+            is_policing: seen.classes.iter().any(|class| class.connections_refused > 0),
         }
     }
 }
@@ -232,23 +222,20 @@ impl Agent for Feedback {
         let since_ns = self.last_ns.map(|last_ns| seen.now_ns.saturating_sub(last_ns) as f64);
         let elapsed_ns = since_ns.unwrap_or(FIRST_NS).clamp(1.0, 1e9);
         self.last_ns = Some(seen.now_ns);
-        for (windows, queue) in self.windows.iter_mut().zip(seen.queues) {
-            windows.tick(seen.now_ns, elapsed_ns, queue);
-        }
+        self.windows.tick(elapsed_ns, seen);
         let pressure = self.pressure(seen, elapsed_ns);
         let (level, cause) = self.levels.step(seen.now_ns, &pressure);
         self.connections.tick(
-            seen.now_ns,
             elapsed_ns,
-            seen.connections,
+            seen,
             (pressure.lag, pressure.refusals),
             level == crate::level::Level::SynPolicing,
         );
         (self.decision.level, self.decision.cause) = (level, cause);
-        for (limits, windows) in self.decision.queues.iter_mut().zip(&self.windows) {
-            limits.copy_from_slice(windows.limits());
+        self.decision.limits.copy_from_slice(self.windows.limits());
+        for (limits, rate) in self.decision.limits.iter_mut().zip(self.connections.rates()) {
+            limits.connections_per_s = *rate;
         }
-        self.decision.connections_per_s.copy_from_slice(self.connections.rates());
         self.history.add(seen, self.load, &self.decision);
         &self.decision
     }

@@ -1,6 +1,6 @@
 //! Each decision with what followed, for whoever wants to know what an agent does.
 
-use super::{Decision, Observation};
+use super::{Decision, Limits, Observation};
 use crate::level::{Cause, Level};
 use std::collections::VecDeque;
 
@@ -29,23 +29,23 @@ pub struct Record {
 /// What was decided for a class, and what followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassRecord {
-    /// How many may be unfinished, of the kind of work that had the least room.
+    /// How many jobs may be unfinished.
     pub most: Option<u32>,
     /// Connections that may begin per second.
     pub connections_per_s: Option<f64>,
-    /// Requests that needed a worker.
+    /// Jobs that came.
     pub offered: u64,
     /// Those that were refused.
     pub refused: u64,
-    /// Those whose work ended.
+    /// Jobs that ended.
     pub finished: u64,
     /// The longest delay of a period.
     pub delay_ns: u64,
     /// The most that were unfinished.
     pub unfinished: u32,
-    /// Connections that came, and those that were refused.
+    /// Connections that came.
     pub connections: u64,
-    /// Connections that were refused.
+    /// Those that were refused.
     pub connections_refused: u64,
 }
 
@@ -79,16 +79,16 @@ impl History {
 
 impl Record {
     fn of(at_ns: u64, decision: &Decision) -> Record {
-        let class = |(rank, rate): (usize, &Option<f64>)| ClassRecord {
-            most: decision.queues.iter().filter_map(|queue| queue.get(rank)?.most).min(),
-            connections_per_s: *rate,
+        let class = |limits: &Limits| ClassRecord {
+            most: limits.most,
+            connections_per_s: limits.connections_per_s,
             ..ClassRecord::default()
         };
         Record {
             at_ns,
             level: decision.level,
             cause: decision.cause,
-            classes: decision.connections_per_s.iter().enumerate().map(class).collect(),
+            classes: decision.limits.iter().map(class).collect(),
             ..Record::default()
         }
     }
@@ -97,17 +97,15 @@ impl Record {
         self.lasted_ns = seen.now_ns.saturating_sub(self.at_ns);
         self.load = load;
         for (rank, class) in self.classes.iter_mut().enumerate() {
-            for seen in seen.queues.iter().filter_map(|queue| queue.classes.get(rank)) {
-                class.offered = class.offered.saturating_add(seen.offered);
-                class.refused = class.refused.saturating_add(seen.refused);
-                class.finished = class.finished.saturating_add(seen.finished);
-                class.delay_ns = class.delay_ns.max(seen.delay_ns);
-                class.unfinished = class.unfinished.max(seen.unfinished);
-            }
-            if let Some(seen) = seen.connections.get(rank) {
-                class.connections = class.connections.saturating_add(seen.offered);
-                class.connections_refused = class.connections_refused.saturating_add(seen.refused);
-            }
+            let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+            let seen = seen.class(rank);
+            add(&mut class.offered, seen.offered);
+            add(&mut class.refused, seen.refused);
+            add(&mut class.finished, seen.finished);
+            add(&mut class.connections, seen.connections);
+            add(&mut class.connections_refused, seen.connections_refused);
+            class.delay_ns = class.delay_ns.max(seen.delay_ns);
+            class.unfinished = class.unfinished.max(seen.unfinished);
         }
     }
 }

@@ -9,7 +9,7 @@ mod rates;
 
 pub use rates::Rates;
 
-use super::{Agent, Limits, Observation, Queue, Seen};
+use super::{Agent, Limits, Observation, Seen};
 use crate::ranked::{Ranked, RankedError, Turn};
 use std::collections::VecDeque;
 
@@ -318,10 +318,9 @@ impl<A: Agent> Simulation<A> {
             seen.unfinished = self.unfinished[rank];
         }
         let (cores, threads) = (self.machine.cores, self.machine.threads);
-        let queues = [Queue { cores, threads, classes: &self.seen }];
-        let now_ns = self.now_ns as u64;
-        let seen = Observation { now_ns, queues: &queues, ..Observation::default() };
-        self.limits.copy_from_slice(&self.agent.tick(&seen).queues[0]);
+        let (now_ns, classes) = (self.now_ns as u64, &self.seen[..]);
+        let seen = Observation { now_ns, cores, threads, classes, ..Observation::default() };
+        self.limits.copy_from_slice(&self.agent.tick(&seen).limits);
         self.decisions.push((self.now_ns, self.limits.clone()));
         self.seen.fill(Seen::default());
     }

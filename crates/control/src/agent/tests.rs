@@ -1,6 +1,5 @@
 //! Agents in virtual time.
 
-use super::connections::Connected;
 use super::simulation::{Load, Machine, Outcome, Rates, Simulation};
 use super::*;
 use crate::level::{Cause, Level};
@@ -17,7 +16,7 @@ fn machine(cores: u32, shares: &[f64]) -> Machine {
 }
 
 fn feedback(classes: Vec<Class>) -> Feedback {
-    Feedback::new(Settings::new(classes, 1)).unwrap()
+    Feedback::new(Settings::new(classes)).unwrap()
 }
 
 /// What a class got between two moments.
@@ -158,8 +157,10 @@ fn admission_settles_within_a_tenth_of_a_second_after_a_step() {
 
 fn any_seen() -> impl Strategy<Value = Seen> {
     let number = || prop_oneof![Just(0u64), 0u64..200, any::<u64>()];
-    (number(), number(), number(), number(), number(), any::<u32>(), number()).prop_map(
-        |(offered, refused, finished, cpu_ns, busy_ns, unfinished, delay_ns)| Seen {
+    let work = (number(), number(), number(), number(), number(), any::<u32>(), number());
+    (work, number(), number()).prop_map(|(work, connections, connections_refused)| {
+        let (offered, refused, finished, cpu_ns, busy_ns, unfinished, delay_ns) = work;
+        Seen {
             offered,
             refused,
             finished,
@@ -167,36 +168,27 @@ fn any_seen() -> impl Strategy<Value = Seen> {
             busy_ns,
             unfinished,
             delay_ns,
-        },
-    )
+            connections,
+            connections_refused,
+        }
+    })
 }
 
 fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![Just(f64::NAN), Just(f64::INFINITY), -1.0f64..1.0, any::<f64>()]
 }
 
-fn any_connected() -> impl Strategy<Value = Connected> {
-    (any::<u64>(), 0u64..200).prop_map(|(offered, refused)| Connected { offered, refused })
-}
-
-/// One period: classes of two queues, connections, lag, time of refusals, length.
-type Period = (Vec<Seen>, Vec<Seen>, Vec<Connected>, u64, f64, u64);
-
-fn any_period() -> impl Strategy<Value = Period> {
-    let classes = || prop::collection::vec(any_seen(), 0..5);
-    let connections = prop::collection::vec(any_connected(), 0..5);
+/// Classes, lag, time of refusals, length.
+fn any_period() -> impl Strategy<Value = (Vec<Seen>, u64, f64, u64)> {
     let lag_ns = prop_oneof![Just(0u64), Just(100 * MS), any::<u64>()];
-    (classes(), classes(), connections, lag_ns, any_number(), 0u64..2_000 * MS)
+    (prop::collection::vec(any_seen(), 0..5), lag_ns, any_number(), 0u64..2_000 * MS)
 }
 
-fn is_sound(decision: &Decision) -> bool {
-    let limits = decision.queues.iter().flatten();
-    let are_open = limits.clone().all(|limits| limits.most.is_none_or(|most| most >= 1));
-    let is_rate = |rate: Option<f64>| rate.is_none_or(|rate| (1.0..=1e9).contains(&rate));
-    are_open
-        && limits.clone().all(|limits| limits.per_s.is_none())
-        && limits.clone().all(|limits| (1..=60).contains(&limits.retry_after_s))
-        && decision.connections_per_s.iter().all(|rate| is_rate(*rate))
+fn is_sound(limits: &Limits) -> bool {
+    limits.most.is_none_or(|most| most >= 1)
+        && limits.per_s.is_none()
+        && (1..=60).contains(&limits.retry_after_s)
+        && limits.connections_per_s.is_none_or(|rate| (1.0..=1e9).contains(&rate))
 }
 
 proptest! {
@@ -210,26 +202,25 @@ proptest! {
     ) {
         let classes =
             vec![class("gold", 0.0, 20), class("standard", 0.2, 50), class("bulk", 0.05, 200)];
-        let mut agent = Feedback::new(Settings::new(classes, 2)).unwrap();
+        let mut agent = Feedback::new(Settings::new(classes)).unwrap();
         let mut now_ns = 0u64;
-        for (one, two, connections, lag_ns, refusing, elapsed_ns) in &periods {
+        for (classes, lag_ns, refusing, elapsed_ns) in &periods {
             now_ns += elapsed_ns;
-            let queue = |classes| Queue { cores, threads, classes };
-            let queues = [queue(&one[..]), queue(&two[..])];
             let (lag_ns, refusing) = (*lag_ns, *refusing);
-            let decision = agent.tick(&Observation { now_ns, queues: &queues, lag_ns, refusing, connections });
-            prop_assert!(is_sound(decision), "{decision:?}");
+            let seen = Observation { now_ns, cores, threads, classes, lag_ns, refusing };
+            let decision = agent.tick(&seen);
+            prop_assert!(decision.limits.iter().all(is_sound), "{decision:?}");
         }
         let quiet = [Seen { offered: 1, finished: 1, cpu_ns: MS, busy_ns: MS, ..Seen::default() }; 3];
-        let queues = [Queue { cores: 8, threads: 8, classes: &quiet }; 2];
+        let seen = Observation { cores: 8, threads: 8, classes: &quiet, ..Observation::default() };
         for _ in 0..2_000 {
             now_ns += 10 * MS;
-            agent.tick(&Observation { now_ns, queues: &queues, ..Observation::default() });
+            agent.tick(&Observation { now_ns, ..seen });
         }
-        let decision = agent.tick(&Observation { now_ns, queues: &queues, ..Observation::default() });
+        let decision = agent.tick(&Observation { now_ns, ..seen });
         prop_assert_eq!((decision.level, decision.cause), (Level::Normal, Cause::None));
-        prop_assert!(decision.queues.iter().flatten().all(|limits| limits.most.unwrap() >= 100));
-        prop_assert!(decision.connections_per_s.iter().all(Option::is_none));
+        prop_assert!(decision.limits.iter().all(|limits| limits.most.unwrap() >= 100));
+        prop_assert!(decision.limits.iter().all(|limits| limits.connections_per_s.is_none()));
         prop_assert!(agent.history().records().len() <= history::RECORDS);
     }
 
@@ -268,21 +259,21 @@ fn each_decision_is_kept_with_what_followed() {
 fn other_classes_leave_what_was_learned() {
     let before = flooded(1, 20_000, 20, 10.0, 6).agent;
     let classes = vec![class("new", 0.0, 5), class("only", 0.1, 20)];
-    let mut after = before.replace(Settings::new(classes, 1)).unwrap();
+    let mut after = before.replace(Settings::new(classes)).unwrap();
     let seen = [Seen::default(), Seen { unfinished: 2, ..Seen::default() }];
-    let queues = [Queue { cores: 1, threads: 1, classes: &seen }];
-    let now_ns = 10_010 * MS;
-    let decision = after.tick(&Observation { now_ns, queues: &queues, ..Observation::default() });
+    let (now_ns, cores, threads, classes) = (10_010 * MS, 1, 1, &seen[..]);
+    let seen = Observation { now_ns, cores, threads, classes, ..Observation::default() };
+    let decision = after.tick(&seen);
     assert_eq!(decision.level, Level::ClassOrder);
     let most = |limits: &Limits| limits.most;
-    assert_eq!(decision.queues[0].iter().map(most).collect::<Vec<_>>(), [None, Some(2)]);
+    assert_eq!(decision.limits.iter().map(most).collect::<Vec<_>>(), [None, Some(2)]);
     assert!(after.history().records().len() > 90);
 }
 
 #[test]
 fn settings_that_make_no_sense_are_errors() {
     let error = |settings: Settings| Feedback::new(settings).unwrap_err().to_string();
-    let settings = |classes| Settings::new(classes, 1);
+    let settings = Settings::new;
     assert_eq!(error(settings(vec![])), "an agent needs at least one class");
     let text = "the share 1.5 of class a must lie between 0 and 1";
     assert_eq!(error(settings(vec![class("a", 1.5, 20)])), text);

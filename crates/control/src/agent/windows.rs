@@ -38,7 +38,7 @@
 //! when a request comes it must wait for, so the longest work of the lower classes does not count
 //! as delay of the higher ones. A class with a share keeps a window that can use it.
 
-use super::{Class, Limits, Queue, Seen, part_of};
+use super::{Class, Limits, Observation, Seen, part_of};
 
 /// What the windows are steered by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +80,7 @@ const MOST_RETRY_S: u64 = 60;
 /// No feedback makes more of the model than this part.
 const LEAST: f64 = 1.0 / 64.0;
 
-/// The windows of all classes in one queue.
+/// The windows of all classes.
 #[derive(Clone, Debug)]
 pub struct Windows {
     classes: Vec<Class>,
@@ -165,12 +165,12 @@ impl Windows {
         self.limits[ours] = before.limits[theirs];
     }
 
-    fn model(&self, rank: usize, now_ns: u64, queue: &Queue<'_>) -> Option<Model> {
+    fn model(&self, rank: usize, seen: &Observation<'_>) -> Option<Model> {
         let (class, line) = (&self.classes[rank], &self.lines[rank]);
-        let guess_ns = line.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        let guess_ns = line.since_ns.map_or(0, |since_ns| seen.now_ns.saturating_sub(since_ns));
         let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns as f64 };
         let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns as f64 };
-        let (cores, threads) = (f64::from(queue.cores.max(1)), f64::from(queue.threads.max(1)));
+        let (cores, threads) = (f64::from(seen.cores.max(1)), f64::from(seen.threads.max(1)));
         let sigma_ns = (cpu_ns / cores.min(threads)).max(busy_ns / threads);
         if sigma_ns <= 0.0 {
             return None;
@@ -221,15 +221,15 @@ impl Line {
 }
 
 impl Windows {
-    /// Takes in what was seen of the queue in a period of `elapsed_ns` that ended at `now_ns`.
-    pub fn tick(&mut self, now_ns: u64, elapsed_ns: f64, queue: &Queue<'_>) {
-        self.learn(now_ns, elapsed_ns, queue);
+    /// Takes in what was seen in a period of `elapsed_ns`.
+    pub fn tick(&mut self, elapsed_ns: f64, seen: &Observation<'_>) {
+        self.learn(elapsed_ns, seen);
         let ranks = 0..self.lines.len();
-        let models: Vec<_> = ranks.map(|rank| self.model(rank, now_ns, queue)).collect();
+        let models: Vec<_> = ranks.map(|rank| self.model(rank, seen)).collect();
         let mut states = vec![State::Within; models.len()];
         for (rank, model) in models.iter().enumerate() {
             let Some(model) = model else { continue };
-            let excess = self.excess(rank, model, class_of(queue, rank));
+            let excess = self.excess(rank, model, seen.class(rank));
             self.lines[rank].is_late = excess > 0.0;
             if excess <= 0.0 {
                 continue;
@@ -241,25 +241,25 @@ impl Windows {
         }
         for (rank, (model, state)) in models.iter().zip(states).enumerate() {
             if let Some(model) = model {
-                self.set(rank, model, state, class_of(queue, rank), elapsed_ns);
+                self.set(rank, model, state, seen.class(rank), elapsed_ns);
             }
         }
     }
 
-    fn learn(&mut self, now_ns: u64, elapsed_ns: f64, queue: &Queue<'_>) {
+    fn learn(&mut self, elapsed_ns: f64, seen: &Observation<'_>) {
         for rank in 0..self.lines.len() {
-            let seen = class_of(queue, rank);
-            self.lines[rank].learn(seen, now_ns, elapsed_ns);
-            let Some(model) = self.model(rank, now_ns, queue) else { continue };
+            let of = seen.class(rank);
+            self.lines[rank].learn(of, seen.now_ns, elapsed_ns);
+            let Some(model) = self.model(rank, seen) else { continue };
             let of_machine = |count: u64| count as f64 * model.sigma_ns / elapsed_ns;
             let line = &mut self.lines[rank];
-            let used = of_machine(seen.finished).min(1.0);
+            let used = of_machine(of.finished).min(1.0);
             line.used += (used - line.used) * part_of(elapsed_ns, USE_OVER_NS);
-            let admitted = seen.offered.saturating_sub(seen.refused);
+            let admitted = of.offered.saturating_sub(of.refused);
             let wanted = of_machine(admitted).min(MOST_WANTED);
             line.wanted += (wanted - line.wanted) * part_of(elapsed_ns, WANTED_OVER_NS);
-            line.offered = of_machine(seen.offered);
-            line.refused = of_machine(seen.refused);
+            line.offered = of_machine(of.offered);
+            line.refused = of_machine(of.refused);
         }
     }
 
@@ -332,17 +332,4 @@ impl State {
             _ => State::Over,
         }
     }
-}
-
-fn class_of<'a>(queue: &Queue<'a>, rank: usize) -> &'a Seen {
-    const NOTHING: &Seen = &Seen {
-        offered: 0,
-        refused: 0,
-        finished: 0,
-        cpu_ns: 0,
-        busy_ns: 0,
-        unfinished: 0,
-        delay_ns: 0,
-    };
-    queue.classes.get(rank).unwrap_or(NOTHING)
 }

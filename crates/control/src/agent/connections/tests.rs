@@ -2,7 +2,7 @@
 //! clients that come again when their SYN was dropped.
 
 use super::*;
-use crate::agent::{Agent, Feedback, Observation, Settings};
+use crate::agent::{Agent, Feedback, Observation, Seen, Settings};
 use crate::level::Level;
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl Listener {
             target_ns: 20 * MS,
         };
         let classes = shares.iter().enumerate().map(class).collect();
-        let agent = Feedback::new(Settings::new(classes, 0)).unwrap();
+        let agent = Feedback::new(Settings::new(classes)).unwrap();
         let (backlog, owed) = (vec![0.0; shares.len()], vec![(0.0, 0.0); shares.len()]);
         let again = vec![VecDeque::new(); shares.len()];
         Listener { agent, now_ns: 0, backlog, owed, again, refusal, log: Vec::new() }
@@ -105,18 +105,22 @@ impl Listener {
                 owed.1 += refused[rank];
                 let (offered, refused) = (owed.0 as u64, owed.1 as u64);
                 *owed = (owed.0 - offered as f64, owed.1 - refused as f64);
-                seen.push(Connected { offered, refused });
+                seen.push(Seen {
+                    connections: offered,
+                    connections_refused: refused,
+                    ..Seen::default()
+                });
             }
             let backlog_ns = self.backlog.iter().sum::<f64>() * COST_NS;
             let observation = Observation {
                 now_ns: self.now_ns,
                 lag_ns: backlog_ns as u64,
                 refusing,
-                connections: &seen,
+                classes: &seen,
                 ..Observation::default()
             };
             let decision = self.agent.tick(&observation);
-            rates.clone_from(&decision.connections_per_s);
+            rates = decision.limits.iter().map(|limits| limits.connections_per_s).collect();
             self.log.push(Moment {
                 at_s: self.now_ns as f64 / 1e9,
                 lag_ms: backlog_ns / 1e6,

@@ -30,18 +30,14 @@ impl Rates {
             rates: vec![None; count],
             finished: vec![0.0; count],
             last_ns: 0,
-            decision: Decision {
-                queues: vec![vec![Limits::default(); count]],
-                connections_per_s: vec![None; count],
-                ..Decision::default()
-            },
+            decision: Decision { limits: vec![Limits::default(); count], ..Decision::default() },
         }
     }
 }
 
 impl Agent for Rates {
     fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
-        let classes = seen.queues[0].classes;
+        let classes = seen.classes;
         let elapsed_s = (seen.now_ns.saturating_sub(self.last_ns) as f64 / 1e9).max(1e-6);
         self.last_ns = seen.now_ns;
         let part = 1.0 - (-elapsed_s / 0.2).exp();
@@ -65,7 +61,7 @@ impl Agent for Rates {
                 *rate += self.growth * total;
             }
         }
-        for (limits, rate) in self.decision.queues[0].iter_mut().zip(&self.rates) {
+        for (limits, rate) in self.decision.limits.iter_mut().zip(&self.rates) {
             limits.per_s = *rate;
         }
         &self.decision
