@@ -123,6 +123,7 @@ impl Options {
             threads: self.threads,
             server_core: self.server_core,
             client_core: self.client_core,
+            figures: !quick,
         }
     }
 }
@@ -183,11 +184,14 @@ fn bench(options: &Options) -> Result<(), Error> {
 
 fn report(bench: &Bench<'_>, described: &str, parts: &[Part]) -> String {
     let Settings { rounds, measured, threads, server_core, client_core, .. } = &bench.settings;
+    let noisy = bench.rows.iter().filter(|row| row.is_noisy()).count();
     let tables: String = parts.iter().map(|(_, _, report)| report(bench)).collect();
     format!(
         "{}- medians of {rounds} rounds (least–most) of {} s or more; {threads} requests at work at \
-         once; server on core {server_core}, load on core {client_core}\n{tables}",
+         once; server on core {server_core}, load on core {client_core}\n- {noisy} of {} rows are \
+         noisy: something else ran on one of the two cores for more than 5 % of the time\n{tables}",
         header("Overload", "overload", described),
         measured.as_secs_f64(),
+        bench.rows.len(),
     )
 }

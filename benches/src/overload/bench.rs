@@ -42,6 +42,8 @@ pub struct Settings {
     pub server_core: usize,
     /// The core of clients.
     pub client_core: usize,
+    /// Whether voigt's figures are made, and not his tables only.
+    pub figures: bool,
 }
 
 impl Settings {
@@ -198,6 +200,7 @@ impl<'b> Bench<'b> {
             server_cores: watched.server_cores,
             core_busy: watched.core_busy,
             client: watched.report.generator.busiest_thread,
+            starved: watched.report.generator.starved,
             ..Row::of(group)
         });
         let rows = rows.collect();
@@ -253,9 +256,15 @@ impl<'b> Bench<'b> {
 
 /// A group of clients whose requests are due at random times, `rate` per second.
 pub fn open(name: &str, base: &Target, rate: f64, cost: Duration) -> Draft {
+    let mut group = patient(name, base, cost);
+    group.set("rate", &format!("{rate:.3}"));
+    group
+}
+
+/// The same, whose rates are still to be said.
+pub fn patient(name: &str, base: &Target, cost: Duration) -> Draft {
     let mut group = Draft::new(name, Some(base));
     group.set("url", &format!("/work?cpu={}", cpu(cost)));
-    group.set("rate", &format!("{rate:.3}"));
     group.set("arrivals", "poisson");
     group.set("connections", CONNECTIONS);
     group.set("timeout", &format!("{}ms", patience(cost).as_millis()));
@@ -294,6 +303,10 @@ pub fn installed(servers: &[Server]) -> Result<(), Error> {
             Server::Apache => need("apache2", "apache2"),
             Server::Haproxy => need("haproxy", "haproxy"),
         }
+    }
+    let php_is_needed = servers.iter().any(|server| !matches!(server, Server::Forebay { .. }));
+    if php_is_needed && !super::server::php_fpm().is_file() {
+        missing.push(crate::error::Missing { program: "php-fpm", package: "php-fpm" });
     }
     if missing.is_empty() { Ok(()) } else { Err(Error::NotInstalled(missing)) }
 }

@@ -7,6 +7,7 @@ use super::row::{self, Row, shown};
 use crate::Error;
 use crate::summary::Spread;
 use forebay_load::Draft;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
         for (case, url, source, own) in CASES {
             let trial = bench.trial(PART, round, case, server, Duration::from_millis(1));
             let trial = Trial { lines: POLICY, ..trial };
-            let (_, mut rows) = bench.run(&trial, |base| {
+            let (watched, mut rows) = bench.run(&trial, |base| {
                 let mut all = Draft::new("closed", Some(base));
                 all.set("connections", CONNECTIONS);
                 all.set("url", url);
@@ -55,7 +56,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
             for row in &mut rows {
                 row.figure = Some(row.server_cores / ended(row).max(1e-9) * 1e6);
             }
-            check(case, &rows)?;
+            check(case, &rows[0], &watched.report.groups[0].statuses)?;
             bench.keep(rows);
         }
     }
@@ -67,14 +68,17 @@ fn ended(row: &Row) -> f64 {
 }
 
 /// A fast wrong answer is no result.
-fn check(case: &str, rows: &[Row]) -> Result<(), Error> {
-    let expected = |row: &Row| match case {
-        "503" => row.refused,
-        "reset at accept" => row.reset,
-        _ => row.good,
+fn check(case: &str, row: &Row, statuses: &BTreeMap<u16, u64>) -> Result<(), Error> {
+    let (happened, only) = match case {
+        "503" => (row.refused, Some(503)),
+        "reset at accept" => (row.reset, None),
+        _ => (row.good, Some(200)),
     };
-    let wrong = rows.iter().find(|row| expected(row) < 0.99 * ended(row) || ended(row) < 1.0);
-    wrong.map_or(Ok(()), |row| Err(client(format!("{case} is not what happened: {}", row.csv()))))
+    let others = statuses.keys().any(|status| Some(*status) != only);
+    if others || happened < 0.99 * ended(row) || happened <= 0.0 {
+        return Err(client(format!("{case} is not what happened: {statuses:?}, {}", row.csv())));
+    }
+    Ok(())
 }
 
 /// Ratios of the same round and server.
@@ -138,7 +142,10 @@ mod tests {
     #[test]
     fn what_did_not_happen_is_an_error() {
         let refused = Row { refused: 100.0, ..row("503", "s", "closed", 0.0) };
-        assert!(check("503", std::slice::from_ref(&refused)).is_ok());
-        assert!(check("1 KB hit", &[refused]).is_err());
+        assert!(check("503", &refused, &BTreeMap::from([(503, 100)])).is_ok());
+        assert!(check("503", &refused, &BTreeMap::from([(404, 100)])).is_err());
+        assert!(check("1 KB hit", &refused, &BTreeMap::from([(503, 100)])).is_err());
+        let reset = Row { reset: 100.0, ..row("reset at accept", "s", "closed", 0.0) };
+        assert!(check("reset at accept", &reset, &BTreeMap::new()).is_ok());
     }
 }

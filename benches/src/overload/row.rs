@@ -3,6 +3,9 @@
 use crate::summary::Spread;
 use forebay_load::report::GroupReport;
 
+/// More than this of a core's time belongs to somebody else.
+const NOISE: f64 = 0.05;
+
 /// What became of a group's requests, per second of the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
@@ -41,6 +44,8 @@ pub struct Row {
     pub core_busy: f64,
     /// How busy the load generator's core was, 0 to 1.
     pub client: f64,
+    /// The share of the time in which the load generator could run but had no core, 0 to 1.
+    pub starved: f64,
     /// What a part measures besides; its table says what.
     pub figure: Option<f64>,
 }
@@ -49,7 +54,7 @@ impl Row {
     /// The names of the columns, for a file.
     pub const HEAD: &'static str = "part,round,case,server,group,offered_per_s,good_per_s,\
                                     goodput_per_s,refused_per_s,reset_per_s,lost_per_s,p50_ms,\
-                                    p99_ms,max_ms,server_cores,core_busy,client,figure";
+                                    p99_ms,max_ms,server_cores,core_busy,client,starved,figure";
 
     /// Of a group's part in a report; who and what is left to be said.
     pub fn of(group: &GroupReport) -> Row {
@@ -79,7 +84,7 @@ impl Row {
     pub fn csv(&self) -> String {
         let figure = self.figure.map_or(String::new(), |figure| format!("{figure:.4}"));
         format!(
-            "{},{},{},{},{},{:.2},{:.2},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.4},{:.4},{:.2},{}",
+            "{},{},{},{},{},{:.2},{:.2},{:.2},{:.2},{:.2},{:.2},{:.3},{:.3},{:.3},{:.4},{:.4},{:.2},{:.3},{}",
             self.part,
             self.round,
             self.case,
@@ -97,8 +102,14 @@ impl Row {
             self.server_cores,
             self.core_busy,
             self.client,
+            self.starved,
             figure
         )
+    }
+
+    /// Whether something else ran on the cores of server or clients for more than 5 % of the time.
+    pub fn is_noisy(&self) -> bool {
+        self.core_busy - self.server_cores > NOISE || self.starved > NOISE
     }
 
     /// Whether it is of this case and server.

@@ -242,7 +242,7 @@ fn php(setup: &Setup<'_>) -> Result<Process, Error> {
 }
 
 /// Debian calls it by its version: php-fpm8.2.
-fn php_fpm() -> PathBuf {
+pub(super) fn php_fpm() -> PathBuf {
     let files = fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
     let mut found: Vec<_> = files.map(|file| file.path()).filter(|path| is_php_fpm(path)).collect();
     found.sort();

@@ -4,7 +4,7 @@
 //! and points at the same time after a step are put together.
 
 use super::CROWD;
-use super::bench::{Bench, Trial, client, cpu, group, open};
+use super::bench::{Bench, Trial, client, cpu, group, patient};
 use super::goodput::{POLICY, turn};
 use super::row::{self, shown};
 use crate::Error;
@@ -121,7 +121,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
             for _ in 0..cycles {
                 let _ = write!(steps, "+{low:.3}:{ms}ms+{high:.3}:{ms}ms");
             }
-            let mut crowd = open("crowd", base, 0.0, COST);
+            let mut crowd = patient("crowd", base, COST);
             crowd.set("steps", &steps);
             crowd.set("source", CROWD);
             Ok(vec![group(crowd)?])

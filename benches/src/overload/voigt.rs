@@ -40,6 +40,10 @@ pub(super) struct Scene {
 }
 
 impl Scene {
+    fn is_table(&self) -> bool {
+        self.case.starts_with("table")
+    }
+
     /// The lines of the configuration. The paper's addresses are moved into the loopback network.
     pub(super) fn lines(&self) -> String {
         let work = WORK.map(|path| format!("[[work]]\npath = \"{path}\"\n")).concat();
@@ -142,7 +146,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     let mut all = vec![table_1(), table_2()];
     for part in [None, Some(0.78), Some(0.52)] {
         let limit = part.map(|part| (part * small, (part * small) as u32));
-        let clients = by_address([150, 30, 30]);
+        let clients = by_address("127.10.1.1-127.10.1.3", [150, 30, 30]);
         let case = format!("table 3: {}", say(limit));
         all.push(scene(&case, limited(TABLE_3, limit), PROCESSES, clients));
     }
@@ -174,7 +178,12 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
     }
     for clients in [5, 30, 60] {
         let case = format!("figures 7 and 8: {clients} clients each");
-        all.push(scene(&case, limited(TABLE_3, None), PROCESSES, by_address([clients; 3])));
+        all.push(scene(
+            &case,
+            limited(TABLE_3, None),
+            PROCESSES,
+            by_address("127.10.1.1", [clients; 3]),
+        ));
     }
     for part in [0.65, 0.2, 0.03] {
         let limit = Some((part * dynamic, 2));
@@ -206,10 +215,11 @@ fn say(limit: Option<(f64, u32)>) -> String {
     limit.map_or("no limit".to_owned(), |(rate, burst)| format!("{rate:.0}/s burst {burst}"))
 }
 
-fn by_address(clients: [u32; 3]) -> Vec<Clients> {
+/// Clients of three classes; those of the first may be several hosts.
+fn by_address(high_from: &'static str, clients: [u32; 3]) -> Vec<Clients> {
     let [high, medium, low] = clients.map(Load::Closed);
     vec![
-        Clients::new("high", "127.10.1.1-127.10.1.3", SMALL_FILE, high),
+        Clients::new("high", high_from, SMALL_FILE, high),
         Clients::new("medium", "127.10.2.1", SMALL_FILE, medium),
         Clients::new("low", "127.10.3.1", SMALL_FILE, low),
     ]
@@ -256,8 +266,9 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     let Some(server) = bench.settings.with_policy().next() else { return Ok(()) };
     let small = bench.capacity(server, STATIC)?.per_s;
     let dynamic = bench.capacity(server, DYNAMIC)?.per_s;
-    for scene in scenes(small, dynamic) {
-        one(bench, round, server, &scene)?;
+    let figures = bench.settings.figures;
+    for scene in scenes(small, dynamic).iter().filter(|scene| figures || scene.is_table()) {
+        one(bench, round, server, scene)?;
     }
     Ok(())
 }
