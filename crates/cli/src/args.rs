@@ -35,6 +35,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
+    /// Who is served first and who is not: what holds, why, and how to change it at once
+    #[command(subcommand, disable_help_subcommand = true)]
+    Policy(crate::policy::Policy),
     /// Say what is wrong with a configuration file
     Check {
         /// The configuration file

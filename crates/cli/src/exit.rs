@@ -2,6 +2,7 @@
 
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
+use crate::policy::PolicyError;
 use forebay_server::config::Problem;
 use forebay_server::control_socket::Answer;
 use forebay_server::run::RunError;
@@ -49,6 +50,8 @@ pub(crate) enum Failure {
     Answered(Answer),
     /// There is no calibration.
     Calibrate(CalibrateError),
+    /// A question about a policy has no answer.
+    Policy(PolicyError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
     /// Standard output could not be written.
@@ -64,6 +67,7 @@ impl Failure {
             | Failure::NoSocket { .. }
             | Failure::Unreachable { .. }
             | Failure::Calibrate(_)
+            | Failure::Policy(_)
             | Failure::Password(_)
             | Failure::Output(_) => 1,
             Failure::Answered(answer) => answer.code,
@@ -92,6 +96,7 @@ impl fmt::Display for Failure {
             ),
             Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
             Failure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
+            Failure::Policy(error) => write!(f, "forebay policy: {error}"),
             Failure::Password(error) => write!(f, "forebay hash-password: {error}"),
             Failure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")

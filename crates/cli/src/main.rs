@@ -8,6 +8,7 @@
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
+//! | [`policy`] | `forebay policy`, and how a server is asked |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
 
@@ -18,12 +19,12 @@ mod hash_password;
 mod load;
 #[cfg(test)]
 mod pages;
+mod policy;
 
 use args::{Args, Command, Serve};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
 use forebay_server::config::{self, Access, Config, Draft, Problem};
-use forebay_server::control_socket;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => from_options(serve).and_then(|config| run(config, None)),
         Command::Run { config } => load(&config).and_then(|read| run(read, Some(config))),
         Command::Reload { config, socket } => reload(&config, socket),
+        Command::Policy(command) => policy::run(command),
         Command::Check { config, print } => check(&config, print),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
@@ -58,23 +60,12 @@ fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
 
 /// Asks the server that runs `file` to read it again, and says what came of it.
 fn reload(file: &Path, socket: Option<PathBuf>) -> Result<(), Failure> {
-    let (setting, problems) = match config::load(file) {
-        Ok(config) => (config.control.socket, None),
-        // the server is to tell about the mistake, if it can be found
-        Err(problems) => (config::control_socket_of(file), Some(problems)),
-    };
-    let Some(socket) = socket.or_else(|| control_socket::path(&setting, file)) else {
-        return Err(Failure::NoSocket { file: file.to_owned() });
-    };
-    match (control_socket::ask(&socket, "reload"), problems) {
-        (Ok(answer), _) if answer.code == 0 => {
-            say(answer.text.trim_end());
-            Ok(())
-        }
-        (Ok(answer), _) => Err(Failure::Answered(answer)),
-        (Err(_), Some(problems)) => Err(Failure::Configuration(problems)),
-        (Err(error), None) => Err(Failure::Unreachable { socket, error }),
+    let answer = policy::ask(file, socket, "reload")?;
+    if answer.code != 0 {
+        return Err(Failure::Answered(answer));
     }
+    say(answer.text.trim_end());
+    Ok(())
 }
 
 fn load(file: &Path) -> Result<Config, Failure> {

@@ -31,21 +31,40 @@ forebay completions fish > ~/.config/fish/completions/forebay.fish
 
 ";
 
-fn commands() -> Vec<Command> {
+/// Every command with its name, those within others behind them: `policy`, `policy explain`.
+fn commands() -> Vec<(String, Command)> {
     let mut all = Args::command().term_width(WIDTH);
     all.build();
-    all.get_subcommands().filter(|command| command.get_name() != "help").cloned().collect()
+    within(&all)
+}
+
+fn within(all: &Command) -> Vec<(String, Command)> {
+    let mut found = Vec::new();
+    collect(all, "", &mut found);
+    found
+}
+
+/// Man pages do not list the commands `help`.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+fn collect(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
+    for command in parent.get_subcommands().filter(|command| command.get_name() != "help") {
+        let name = format!("{path}{}", command.get_name());
+        found.push((name.clone(), command.clone()));
+        collect(command, &format!("{name} "), found);
+    }
 }
 
 fn page() -> String {
     let mut page = INTRODUCTION.to_owned();
     page.push_str("| command | what it does |\n|---|---|\n");
-    for command in commands() {
-        let (name, about) = (command.get_name(), command.get_about().unwrap_or_default());
-        let _ = writeln!(page, "| [`{name}`](#forebay-{name}) | {about} |");
+    for (name, command) in commands() {
+        let (anchor, about) = (name.replace(' ', "-"), command.get_about().unwrap_or_default());
+        let _ = writeln!(page, "| [`{name}`](#forebay-{anchor}) | {about} |");
     }
-    for command in commands() {
-        let name = command.get_name().to_owned();
+    for (name, command) in commands() {
         let help = command.term_width(WIDTH).render_help().to_string();
         let _ = write!(page, "\n## forebay {name}\n\n```\n{}\n```\n", help.trim_end());
     }
@@ -62,27 +81,27 @@ fn page() -> String {
 
 /// The man pages by file name.
 fn man_pages() -> BTreeMap<String, String> {
-    let mut all = Args::command().disable_help_subcommand(true);
+    let all = without_help(Args::command());
+    let mut all = all.term_width(WIDTH);
     all.build();
-    let main = Man::new(all);
-    let mut pages = BTreeMap::from([("forebay.1".to_owned(), rendered(&main, tables()))]);
-    for command in commands() {
-        let name = format!("forebay-{}.1", command.get_name());
-        pages.insert(name, rendered(&Man::new(command), Roff::new()));
+    let mut pages = BTreeMap::from([("forebay.1".to_owned(), rendered(all.clone(), tables()))]);
+    for (name, command) in within(&all) {
+        let name = format!("forebay-{}.1", name.replace(' ', "-"));
+        pages.insert(name, rendered(command, Roff::new()));
     }
     pages
 }
 
 /// The parts of a page that all pages have, what is special, and where to read on.
-fn rendered(man: &Man, special: Roff) -> String {
-    let mut page = Vec::new();
+fn rendered(command: Command, special: Roff) -> String {
+    let (mut page, man) = (Vec::new(), Man::new(command.clone()));
     let parts = [Man::render_title, Man::render_name_section, Man::render_synopsis_section];
     let more = [Man::render_description_section, Man::render_options_section];
     for part in parts.iter().chain(&more) {
-        part(man, &mut page).unwrap();
+        part(&man, &mut page).unwrap();
     }
     let is_main = !special.to_roff().is_empty();
-    if is_main {
+    if is_main || command.has_subcommands() {
         man.render_subcommands_section(&mut page).unwrap();
     }
     let mut end = Roff::new();
@@ -140,8 +159,8 @@ fn completions_name_every_command() {
     for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish]
     {
         let script = crate::completions(shell);
-        for command in commands() {
-            assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+        for (name, command) in commands() {
+            assert!(script.contains(command.get_name()), "{shell}: {name}");
         }
     }
 }

@@ -65,6 +65,13 @@ pub struct Answer {
     pub text: String,
 }
 
+impl Answer {
+    /// What was asked for is not known.
+    pub fn unknown(command: &str) -> Answer {
+        Answer { code: 2, text: format!("no command is called {command:?}\n") }
+    }
+}
+
 /// The open socket. Its file goes when this is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {

@@ -19,6 +19,7 @@
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
+//! | [`policy_command`] | what `forebay policy` asks |
 //! | [`log`] | the access log, off the hot path |
 //! | [`status`] | what the running server can tell about itself |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
@@ -48,6 +49,7 @@ pub mod live;
 pub mod log;
 pub mod notify;
 pub mod plan;
+pub mod policy_command;
 pub mod privileges;
 pub mod reload;
 pub mod run;

@@ -21,6 +21,7 @@ use crate::engines::{self, Common, Group, Outcome};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
+use crate::policy_command;
 use crate::reload::{Next, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
@@ -227,8 +228,11 @@ impl Server {
         match command.as_str() {
             "reload" => self.ask_for_reload(Some(reply)),
             other => {
-                let text = format!("no command is called {other:?}\n");
-                let _ = reply.send(Answer { code: 2, text });
+                let answer = match other.strip_prefix("policy ") {
+                    Some(question) => policy_command::answer(question, &self.config, &self.plan),
+                    None => Answer::unknown(other),
+                };
+                let _ = reply.send(answer);
             }
         }
     }

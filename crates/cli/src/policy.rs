@@ -1,0 +1,237 @@
+//! `forebay policy`: what the policy of a server is, why it decides as it does, and how to change it
+//! while the server runs.
+
+use crate::exit::Failure;
+use crate::{load, print_out, say};
+use clap::{Args, Subcommand};
+use forebay_server::config::{self, Config, Problem};
+use forebay_server::control_socket::{self, Answer};
+use forebay_server::policy_command::{ExplainError, Question};
+use std::fmt;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The longest head that is read from standard input.
+const MOST_BYTES: u64 = 64 * 1024;
+
+/// What is done with a policy.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Say which rule decides what about a connection and a request, and why: by what is in force in
+    /// the server that runs the configuration file or, if none runs, by the file itself
+    Explain(Explain),
+}
+
+/// Which server is asked.
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// The configuration file that the server was started with
+    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+    config: PathBuf,
+    /// The server's control socket [default: what control.socket in the file says]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Options of `policy explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    server: Server,
+    /// Go by what the configuration file says, and ask no server
+    #[arg(long, conflicts_with = "socket")]
+    offline: bool,
+    /// The client's address, with or without a port; "unix" is one that comes through a Unix socket
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1", value_parser = end)]
+    client: SocketAddr,
+    /// The address and port that the client connects to [default: the first listener]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = end)]
+    local: Option<SocketAddr>,
+    /// Say what holds in overload
+    #[arg(long)]
+    overload: bool,
+    /// A field of the request; may be given several times
+    #[arg(short = 'H', value_name = "NAME: VALUE", value_parser = field)]
+    header: Vec<String>,
+    /// The request line, such as "GET /search?q=a HTTP/1.1"; method and version may be left out.
+    /// Without it the whole head is read from standard input
+    request: Option<String>,
+}
+
+/// Why a question about a policy has no answer.
+#[derive(Debug)]
+pub(crate) enum PolicyError {
+    /// Standard input cannot be read.
+    Stdin(io::Error),
+    /// There is nothing to explain.
+    Explain(ExplainError),
+    /// Classes and rules are no policy.
+    Policy(forebay_policy::PolicyError),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
+            PolicyError::Explain(error) => error.fmt(f),
+            PolicyError::Policy(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// When the file is wrong, no server answers, or it says no.
+pub(crate) fn run(command: Policy) -> Result<(), Failure> {
+    match command {
+        Policy::Explain(options) => explain(options),
+    }
+}
+
+fn explain(options: Explain) -> Result<(), Failure> {
+    let question = options.question()?;
+    let file = &options.server.config;
+    if !options.offline {
+        match options.server.ask(&question.to_string()) {
+            Ok(answer) => return print(answer),
+            // there may be no server yet: the file says what one would do
+            Err(Failure::Unreachable { .. } | Failure::NoSocket { .. })
+                if options.server.socket.is_none() =>
+            {
+                say(&format!("no server runs {}: this is what the file says", file.display()));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    let config = load(file)?;
+    let wrong = |error| Failure::Policy(PolicyError::Policy(error));
+    let explained = question.explain(&config.policy().map_err(wrong)?, &config);
+    print_out(&explained.map_err(|error| Failure::Policy(PolicyError::Explain(error)))?)
+}
+
+impl Explain {
+    fn question(&self) -> Result<Question, Failure> {
+        let head = match &self.request {
+            Some(line) => head(line, &self.header),
+            None => {
+                let mut head = String::new();
+                let stdin = io::stdin().lock().take(MOST_BYTES).read_to_string(&mut head);
+                stdin.map_err(|error| Failure::Policy(PolicyError::Stdin(error)))?;
+                let fields = self.header.iter().map(String::as_str);
+                let lines = head.lines().take_while(|line| !line.is_empty()).chain(fields);
+                lines.map(|line| format!("{line}\r\n")).collect()
+            }
+        };
+        let Explain { client, local, overload, .. } = *self;
+        Ok(Question { client, local, overload, head })
+    }
+}
+
+/// A head from a request line that may lack its ends. A request without a host is one of HTTP/1.0.
+fn head(line: &str, fields: &[String]) -> String {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let names_host = fields.iter().any(|field| field.to_ascii_lowercase().starts_with("host:"));
+    let version = if names_host { "HTTP/1.1" } else { "HTTP/1.0" };
+    let line = match words[..] {
+        [target] => format!("GET {target} {version}"),
+        [method, target] => format!("{method} {target} {version}"),
+        // what is wrong with it is said when it is read
+        _ => line.trim().to_owned(),
+    };
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    format!("{line}\r\n{fields}")
+}
+
+/// An end of a connection.
+fn end(text: &str) -> Result<SocketAddr, String> {
+    let unix = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    match (text.parse(), bare.parse::<IpAddr>()) {
+        _ if text == "unix" => Ok(unix),
+        (Ok(address), _) => Ok(address),
+        (_, Ok(ip)) => Ok(SocketAddr::new(ip, 0)),
+        _ => {
+            Err("an address is expected, such as 192.0.2.7, 192.0.2.7:4711, [::1]:80 or unix"
+                .into())
+        }
+    }
+}
+
+fn field(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some((name, _)) if !name.is_empty() && !text.contains(['\r', '\n']) => Ok(text.to_owned()),
+        _ => Err("a name, a colon and a value are expected, such as \"Host: a.example\"".into()),
+    }
+}
+
+impl Server {
+    /// Asks the server.
+    fn ask(&self, question: &str) -> Result<Answer, Failure> {
+        ask(&self.config, self.socket.clone(), question)
+    }
+}
+
+/// Asks the server that runs `file`.
+///
+/// # Errors
+/// When nobody answers. If that may be because of mistakes in the file, they are it.
+pub(crate) fn ask(
+    file: &std::path::Path,
+    socket: Option<PathBuf>,
+    question: &str,
+) -> Result<Answer, Failure> {
+    let (setting, problems): (_, Option<Vec<Problem>>) = match config::load(file) {
+        Ok(Config { control, .. }) => (control.socket, None),
+        // the server is to be found all the same
+        Err(problems) => (config::control_socket_of(file), Some(problems)),
+    };
+    let Some(socket) = socket.or_else(|| control_socket::path(&setting, file)) else {
+        return Err(Failure::NoSocket { file: file.to_owned() });
+    };
+    match (control_socket::ask(&socket, question), problems) {
+        (Ok(answer), _) => Ok(answer),
+        (Err(_), Some(problems)) => Err(Failure::Configuration(problems)),
+        (Err(error), None) => Err(Failure::Unreachable { socket, error }),
+    }
+}
+
+/// What a server answers is what was asked for.
+fn print(answer: Answer) -> Result<(), Failure> {
+    match answer.code {
+        0 => print_out(&answer.text),
+        _ => Err(Failure::Answered(answer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_line_is_completed() {
+        let host = ["Host: a".to_owned()];
+        assert_eq!(head("/x", &[]), "GET /x HTTP/1.0\r\n");
+        assert_eq!(head("/x", &host), "GET /x HTTP/1.1\r\nHost: a\r\n");
+        assert_eq!(head("HEAD /x", &host), "HEAD /x HTTP/1.1\r\nHost: a\r\n");
+        assert_eq!(head("GET /x HTTP/1.1", &[]), "GET /x HTTP/1.1\r\n");
+    }
+
+    #[test]
+    fn addresses_are_read_with_and_without_ports() {
+        for (text, expected) in [
+            ("192.0.2.7", Ok("192.0.2.7:0")),
+            ("192.0.2.7:80", Ok("192.0.2.7:80")),
+            ("::1", Ok("[::1]:0")),
+            ("[::1]", Ok("[::1]:0")),
+            ("[::1]:80", Ok("[::1]:80")),
+            ("unix", Ok("0.0.0.0:0")),
+            ("localhost", Err(())),
+            ("192.0.2.7:", Err(())),
+        ] {
+            let found = end(text).map_err(drop);
+            assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! `forebay policy explain`: which rule decides what about a connection and a request, and why. It
+//! needs a policy and no server.
+
+use crate::client::{TrustedProxies, client_of};
+use crate::config::{Config, Listen};
+use crate::facts::Facts;
+use forebay_conn::Peer;
+use forebay_http::head::{Error, Head, Lines, Parsed};
+use forebay_policy::facts::ConnectionFacts;
+use forebay_policy::rule::Action;
+use forebay_policy::{Needs, Policy};
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The client; port 0 if it does not matter, `0.0.0.0:0` for a program that comes through a Unix
+    /// socket.
+    pub client: SocketAddr,
+    /// Where the client connects to; `None` for the first listener.
+    pub local: Option<SocketAddr>,
+    /// Whether there is overload.
+    pub overload: bool,
+    /// The head of the request, the empty line included.
+    pub head: String,
+}
+
+/// Why there is no explanation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExplainError {
+    /// The question cannot be read.
+    Question,
+    /// The head is not whole.
+    Partial,
+    /// The server would refuse the head whatever the rules say.
+    Head(Error),
+}
+
+impl fmt::Display for ExplainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExplainError::Question => f.write_str("the question cannot be read"),
+            ExplainError::Partial => f.write_str("the head of the request is not whole"),
+            ExplainError::Head(error) => write!(
+                f,
+                "no rule is asked: the server answers this head with {} ({})",
+                error.status(),
+                error.reason()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ExplainError {}
+
+/// The question as a server is asked it.
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local = self.local.map_or("-".to_owned(), |local| local.to_string());
+        let when = if self.overload { "overload" } else { "always" };
+        write!(f, "policy explain {} {local} {when}\n{}", self.client, self.head)
+    }
+}
+
+impl Question {
+    /// Reads what follows `policy explain `.
+    ///
+    /// # Errors
+    /// [`ExplainError::Question`] if it is not written as a question is shown.
+    pub fn parse(text: &str) -> Result<Question, ExplainError> {
+        let read = || {
+            let (line, head) = text.split_once('\n')?;
+            let mut words = line.split(' ');
+            let client = words.next()?.parse().ok()?;
+            let local = match words.next()? {
+                "-" => None,
+                address => Some(address.parse().ok()?),
+            };
+            let overload = match words.next()? {
+                "overload" => true,
+                "always" => false,
+                _ => return None,
+            };
+            words.next().is_none().then(|| Question { client, local, overload, head: head.into() })
+        };
+        read().ok_or(ExplainError::Question)
+    }
+
+    /// Says what `policy`, which `config` holds, decides about it, first when the connection comes,
+    /// then when the head is there.
+    ///
+    /// # Errors
+    /// When there is no request that rules could be asked about.
+    pub fn explain(&self, policy: &Policy, config: &Config) -> Result<String, ExplainError> {
+        // what came by the socket has lost the empty line's end
+        let bytes = format!("{}\r\n\r\n", self.head.trim_end_matches(['\r', '\n']));
+        let mut lines = Lines::new();
+        let limits = forebay_http::head::Limits::default();
+        let head = match Head::parse(bytes.as_bytes(), &mut lines, &limits) {
+            Ok(Parsed::Complete(head)) => head,
+            Ok(Parsed::Partial) => return Err(ExplainError::Partial),
+            Err(error) => return Err(ExplainError::Head(error)),
+        };
+        let local = self.local.unwrap_or_else(|| first_local(config, self.client));
+        let ends = ConnectionFacts { client: self.client, local };
+        let mut text = String::new();
+        // writing into a string does not fail
+        let _ = self.write(policy, config, ends, &head, &mut text);
+        Ok(text)
+    }
+
+    fn write(
+        &self,
+        policy: &Policy,
+        config: &Config,
+        ends: ConnectionFacts,
+        head: &Head<'_>,
+        f: &mut String,
+    ) -> fmt::Result {
+        let load = if self.overload { "overload" } else { "normal (--overload: what holds then)" };
+        let assumed = if self.local.is_some() { "" } else { " (assumed: --local)" };
+        writeln!(f, "connection from {}, to {}{assumed}", Ends(ends.client), Ends(ends.local))?;
+        writeln!(f, "load         {load}")?;
+        let connection = policy.explain_connection(&ends, self.overload);
+        writeln!(f, "{connection}")?;
+        let action = connection.decisions.action.and_then(|rule| policy.rules().get(rule as usize));
+        let action = action.and_then(|rule| rule.action);
+        if let Some(Action::Reject(_) | Action::Reset | Action::Drop) = action {
+            return writeln!(f, "no request is read on this connection");
+        }
+        let trusted = TrustedProxies::new(config.trusted_proxies.clone());
+        let client = client_of(&Peer::new(ends.client, ends.local), head, &trusted);
+        let stated = client != ends.client.ip().to_canonical();
+        // a proxy states no port
+        let client = if stated { SocketAddr::new(client, 0) } else { ends.client };
+        let mut facts = Facts::default();
+        let all = Needs { host: true, path: true, fields: true, ..policy.needs() };
+        let facts = facts.of(all, ConnectionFacts { client, ..ends }, head);
+        let text = String::from_utf8_lossy;
+        let by = if stated { " (X-Forwarded-For of a trusted proxy)" } else { "" };
+        writeln!(
+            f,
+            "request {} {} from {}{by}",
+            head.method_text,
+            text(head.target),
+            Ends(client)
+        )?;
+        match facts.host {
+            b"" => writeln!(f, "host         none")?,
+            host => writeln!(f, "host         {}", text(host))?,
+        }
+        match facts.path {
+            b"" => writeln!(f, "path         none: it cannot be decoded, the answer is an error")?,
+            path => writeln!(f, "path         {}", text(path).escape_debug())?,
+        }
+        write!(f, "{}", policy.explain_request(&facts, self.overload))
+    }
+}
+
+/// An address as people know it.
+struct Ends(SocketAddr);
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Peer::UNIX => f.write_str("a Unix socket"),
+            address if address.port() == 0 => write!(f, "{}", address.ip()),
+            address => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Where `client` would most likely connect to.
+fn first_local(config: &Config, client: SocketAddr) -> SocketAddr {
+    let mut listen = config.listeners.iter().flat_map(|listener| &listener.listen);
+    let is_unix = client == Peer::UNIX;
+    let loopback = match client.is_ipv4() {
+        true => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        false => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    let address = listen.find_map(|listen| match listen {
+        Listen::Unix(_) if is_unix => Some(Peer::UNIX),
+        Listen::At(address) if address.ip().is_unspecified() && !is_unix => {
+            Some(SocketAddr::new(loopback, address.port()))
+        }
+        Listen::At(address) if !is_unix => Some(*address),
+        Listen::All(port) if !is_unix => Some(SocketAddr::new(loopback, *port)),
+        _ => None,
+    });
+    address.unwrap_or(Peer::UNIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    const POLICY: &str = r#"
+root = "site"
+listen = ["192.0.2.1:80"]
+trusted_proxies = ["10.0.0.9"]
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+[[rule]]
+name = "partner network"
+client = "10.0.0.0/8"
+class = "gold"
+connections = { rate = "300/s", burst = 5 }
+[[rule]]
+name = "costly search"
+site = "shop.example"
+path = "/cgi-bin/*"
+class = "bulk"
+requests = { rate = "60/s", burst = 10 }
+[[rule]]
+name = "only in need"
+when = "overload"
+in_flight.most = 5
+[[rule]]
+name = "scanners"
+client = "203.0.113.0/24"
+action = "drop"
+"#;
+
+    fn explained(client: &str, overload: bool, head: &str) -> Result<String, ExplainError> {
+        let config = parse(POLICY, "/etc/forebay.toml").unwrap();
+        let client = client.parse().unwrap();
+        let question = Question { client, local: None, overload, head: head.to_owned() };
+        // as it arrives by the socket
+        let wire = question.to_string();
+        let asked = Question::parse(wire.trim_end().strip_prefix("policy explain ").unwrap());
+        asked.unwrap().explain(&config.policy().unwrap(), &config)
+    }
+
+    #[test]
+    fn both_phases_are_explained() {
+        let head = "GET /cgi-bin/../cgi%2dbin/find?q HTTP/1.1\r\nHost: Shop.example:80\r\n\r\n";
+        let expected = "\
+connection from 10.1.1.7:4711, to 192.0.2.1:80 (assumed: --local)
+load         normal (--overload: what holds then)
+class        gold, by rule \"partner network\"
+connections  300/s, burst 5, over: reset, by rule \"partner network\"
+action       none
+  \"partner network\": matches, decides class, connections
+  \"costly search\": asks for a request
+  \"only in need\": counts only in overload
+  \"scanners\": client does not match
+
+request GET /cgi-bin/../cgi%2dbin/find?q from 10.1.1.7:4711
+host         shop.example
+path         /cgi-bin/find
+class        bulk, by rule \"costly search\"
+requests     60/s, burst 10, over: reject 503, by rule \"costly search\"
+in_flight    none
+action       none
+  \"partner network\": matches, decides nothing; class is decided by \"costly search\"
+  \"costly search\": matches, decides class, requests
+  \"only in need\": counts only in overload
+  \"scanners\": client does not match
+";
+        assert_eq!(explained("10.1.1.7:4711", false, head).unwrap(), expected);
+        let overload = explained("10.1.1.7:4711", true, head).unwrap();
+        assert!(
+            overload.contains("in_flight    5 at once, over: reject 503, by rule"),
+            "{overload}"
+        );
+    }
+
+    #[test]
+    fn a_connection_that_is_refused_has_no_request() {
+        let text = explained("203.0.113.5:0", false, "GET / HTTP/1.0\r\n\r\n").unwrap();
+        assert!(text.starts_with("connection from 203.0.113.5, to "), "{text}");
+        assert!(text.contains("action       drop, by rule \"scanners\"\n"), "{text}");
+        assert!(text.ends_with("\nno request is read on this connection\n"), "{text}");
+    }
+
+    #[test]
+    fn who_is_behind_a_proxy_is_believed_to_be() {
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.5\r\n\r\n";
+        let text = explained("10.0.0.9:1", false, head).unwrap();
+        assert!(text.contains("from 203.0.113.5 (X-Forwarded-For of a trusted proxy)\n"), "{text}");
+        assert!(text.ends_with("  \"scanners\": matches, decides action\n"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_explained_says_why() {
+        let refused = explained("10.0.0.1:1", false, "GET / HTTP/1.1\r\n\r\n").unwrap_err();
+        assert!(refused.to_string().contains("answers this head with 400"), "{refused}");
+        for text in ["", "a", "10.0.0.1 - always\n", "10.0.0.1:1 - never\n", "10.0.0.1:1 -\n"] {
+            assert_eq!(Question::parse(text), Err(ExplainError::Question), "{text}");
+        }
+    }
+}
