@@ -41,5 +41,36 @@ pub mod wire;
 
 pub use server::{Options, Server};
 
-/// Every engine there is. Every conformance case runs on each of them.
-pub const ENGINES: [&str; 5] = ["event", "fibers", "threads", "pool", "pipeline"];
+/// Writes [`ENGINES`] and [`on_each_engine`] from one list.
+macro_rules! engines {
+    ($d:tt $count:literal: $($module:ident $name:literal),+) => {
+        /// Every engine there is, as [`Options::engine`] takes it. `pipeline:never` is the pipeline
+        /// that never fuses.
+        pub const ENGINES: [&str; $count] = [$($name),+];
+
+        /// Makes of each function that is named, and takes an engine, a test for each engine:
+        /// `fibers::name`, `pipeline_never::name`, …
+        #[macro_export]
+        macro_rules! on_each_engine {
+            ($d($d name:ident),+ $d(,)?) => {
+                $(mod $module {
+                    $d(#[test]
+                    fn $d name() {
+                        super::$d name($name);
+                    })+
+                })+
+            };
+        }
+    };
+}
+
+engines! { $ 6:
+    event "event", fibers "fibers", threads "threads", pool "pool", pipeline "pipeline",
+    pipeline_never "pipeline:never"
+}
+
+/// Whether a connection keeps a thread of this engine from begin to end, be it idle, slow or in a
+/// job. What such an engine does when its threads are gone is documented, and tested for itself.
+pub fn has_thread_each(engine: &str) -> bool {
+    matches!(engine, "threads" | "pool")
+}

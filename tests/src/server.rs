@@ -1,6 +1,6 @@
 //! The real binary, running on an address of its own.
 
-use crate::{ENGINES, wire};
+use crate::{ENGINES, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
@@ -39,31 +39,37 @@ pub struct Options {
 
 impl Options {
     /// Serves `root` with two workers and no access log, and with the first engine or the one that
-    /// `FOREBAY_ENGINE` names; `pipeline:never` is the pipeline that never fuses.
+    /// `FOREBAY_ENGINE` names.
     pub fn new(root: impl Into<PathBuf>) -> Options {
         let engine = env::var("FOREBAY_ENGINE").unwrap_or_else(|_| ENGINES[0].to_owned());
-        let (engine, config) = match engine.strip_suffix(":never") {
-            Some(engine) => (engine, "pipeline.fuse = \"never\"\n"),
-            None => (engine.as_str(), ""),
-        };
         let options = Options {
             root: root.into(),
             engine: String::new(),
             workers: 0,
-            config: config.to_owned(),
+            config: String::new(),
             args: Vec::new(),
             wrapper: Vec::new(),
             log: false,
             user: None,
         };
-        options.engine(engine)
+        options.engine(&engine)
     }
 
     /// The same with another engine; one that gives each connection a thread has enough of them.
     #[must_use]
     pub fn engine(mut self, engine: &str) -> Options {
         engine.clone_into(&mut self.engine);
-        self.workers = if matches!(engine, "event" | "fibers" | "pipeline") { 2 } else { 256 };
+        self.workers = if has_thread_each(engine) { 256 } else { 2 };
+        self
+    }
+
+    /// The same with one loop, so that there is one order of events; an engine that gives each
+    /// connection a thread keeps them.
+    #[must_use]
+    pub fn alone(mut self) -> Options {
+        if !has_thread_each(&self.engine) {
+            self.workers = 1;
+        }
         self
     }
 
@@ -311,7 +317,8 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
     let mut words = options.wrapper.iter().map(PathBuf::from).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
-    if options.config.is_empty() {
+    // what has no option is said in a file
+    if options.config.is_empty() && !options.engine.contains(':') {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
         command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
         if !options.log {
@@ -345,16 +352,27 @@ fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
 
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
 fn configuration(options: &Options, addr: SocketAddr) -> String {
-    let Options { root, engine, workers, config, .. } = options;
+    let Options { root, workers, config, .. } = options;
+    let engine = engine_lines(&options.engine);
     let log = match options.log {
         _ if config.contains("log.access") => "",
         true => "log.access = \"-\"\n",
         false => "log.access = \"off\"\n",
     };
-    format!(
-        "listen = [\"{addr}\"]\nroot = {root:?}\nengine = \"{engine}\"\nworkers = {workers}\n\
-         {log}{config}"
-    )
+    format!("listen = [\"{addr}\"]\nroot = {root:?}\n{engine}workers = {workers}\n{log}{config}")
+}
+
+/// The lines of a configuration file that choose one of [`ENGINES`].
+pub fn engine_lines(engine: &str) -> String {
+    let fuse = engine
+        .split_once(':')
+        .map_or_else(String::new, |(_, fuse)| format!("pipeline.fuse = \"{fuse}\"\n"));
+    format!("engine = \"{}\"\n{fuse}", engine_name(engine))
+}
+
+/// The value of `engine` alone that goes with one of [`ENGINES`].
+pub fn engine_name(engine: &str) -> &str {
+    engine.split(':').next().unwrap_or(engine)
 }
 
 /// A fresh directory that everybody may enter.

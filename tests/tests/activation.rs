@@ -4,9 +4,9 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
-use forebay_tests::server::{binary, free_addr};
+use forebay_tests::server::{binary, engine_lines, free_addr};
 use forebay_tests::wire::{PATIENCE, exchange};
-use forebay_tests::{ENGINES, Options, Server};
+use forebay_tests::{ENGINES, Options, Server, has_thread_each};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{Read, Write};
@@ -75,11 +75,11 @@ fn connect(addr: SocketAddr) -> TcpStream {
 }
 
 fn config(folder: &Folder, listen: &[&str], engine: &str) -> String {
-    let workers = if engine == "event" { 3 } else { 64 };
+    let workers = if has_thread_each(engine) { 64 } else { 3 };
     format!(
-        "listen = {listen:?}\nroot = {:?}\nengine = {engine:?}\nworkers = {workers}\n\
-         log.access = \"off\"\n",
-        folder.join("root")
+        "listen = {listen:?}\nroot = {:?}\n{}workers = {workers}\nlog.access = \"off\"\n",
+        folder.join("root"),
+        engine_lines(engine)
     )
 }
 

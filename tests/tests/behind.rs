@@ -4,7 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
-use forebay_tests::server::free_addr;
+use forebay_tests::server::{engine_name, free_addr};
 use forebay_tests::wire::{End, PATIENCE, exchange, read_to_end};
 use forebay_tests::{ENGINES, Options, Server};
 use rustix::process::Signal;
@@ -54,8 +54,9 @@ fn a_unix_socket_is_served_and_removed() {
     for engine in ENGINES {
         let folder = site();
         let path = folder.join("http.sock");
-        let lines = format!("[[listener]]\nlisten = [\"unix:{}\"]", path.display());
-        let options = options(&folder, engine, &format!("{lines}\nengine = \"{engine}\""));
+        let (listen, name) = (path.display(), engine_name(engine));
+        let lines = format!("[[listener]]\nlisten = [\"unix:{listen}\"]\nengine = \"{name}\"");
+        let options = options(&folder, engine, &lines);
         let mut server = Server::start(&options);
         assert!(server.stderr().contains(&format!("unix:{}", path.display())), "{engine}");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
@@ -122,7 +123,8 @@ fn behind(folder: &Folder, engine: &str, more: &str) -> (Served, SocketAddr) {
     let proxied = free_addr();
     let lines = format!(
         "trusted_proxies = [\"127.0.0.0/8\", \"unix\"]\n{more}\n[[listener]]\nlisten = \
-         [\"{proxied}\"]\nproxy_protocol = true\nengine = \"{engine}\""
+         [\"{proxied}\"]\nproxy_protocol = true\nengine = \"{}\"",
+        engine_name(engine)
     );
     (Served::with(options(folder, engine, &lines)), proxied)
 }

@@ -109,26 +109,12 @@ const WAYS: [(&str, &str, Manner); 4] = [
     ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
 ];
 
-/// The same for a pipeline in which every boundary is a list.
-const NEVER_FUSED: [(&str, &str, Manner); 4] = [
-    ("-never-fused", "pipeline.fuse = \"never\"\n", Manner::Whole),
-    ("-never-fused-in-pieces", "pipeline.fuse = \"never\"\n", Manner::Pieces),
-    ("-never-fused-uncached", "pipeline.fuse = \"never\"\ncache.bytes = \"0B\"\n", Manner::Whole),
-    (
-        "-never-fused-from-disk",
-        "pipeline.fuse = \"never\"\ncache.file_bytes = \"0B\"\n",
-        Manner::Whole,
-    ),
-];
-
 fn lanes(is_peer: bool) -> Vec<Lane> {
     let of = |engine| WAYS.map(|(way, config, manner)| Lane { engine, way, config, manner });
     if is_peer {
         return of("peer")[..2].to_vec();
     }
-    let never_fused =
-        NEVER_FUSED.map(|(way, config, manner)| Lane { engine: "pipeline", way, config, manner });
-    ENGINES.into_iter().flat_map(of).chain(never_fused).collect()
+    ENGINES.into_iter().flat_map(of).collect()
 }
 
 /// The running servers: one for each engine and configuration, shared by the cases.

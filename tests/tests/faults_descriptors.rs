@@ -11,6 +11,13 @@ use forebay_tests::{Options, Server};
 use std::thread;
 use std::time::Duration;
 
+forebay_tests::on_each_engine! {
+    exhausted_descriptors_are_survived,
+    a_crowd_at_the_start_does_not_end_the_server,
+    who_waits_for_a_descriptor_is_answered_in_the_end,
+    files_that_cannot_be_opened_get_a_503,
+}
+
 /// Descriptors the server may have.
 const ALLOWED: usize = 64;
 /// Connections it is asked for.
@@ -30,10 +37,11 @@ fn site() -> Folder {
     folder
 }
 
-fn narrow(folder: &Folder, settings: &str) -> Served {
+fn narrow(engine: &str, folder: &Folder, settings: &str) -> Served {
     let limit = format!("--nofile={ALLOWED}:{ALLOWED}");
     let wrapper = vec!["prlimit".to_owned(), limit];
-    Served::with(Options { wrapper, ..Options::new(folder.path()) }.config(settings))
+    let options = Options { wrapper, ..Options::new(folder.path()).engine(engine) };
+    Served::with(options.config(settings))
 }
 
 /// The share of one core that the server uses while nothing is asked of it.
@@ -59,11 +67,10 @@ fn summary(crowd: &Crowd) -> String {
 /// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
 /// a 503 or a closed connection, or stay in the queue until there is room. The server does not
 /// spin, and when the crowd has left it serves again.
-#[test]
-fn exhausted_descriptors_are_survived() {
+fn exhausted_descriptors_are_survived(engine: &str) {
     for settings in ["", CARELESS] {
         let folder = site();
-        let served = narrow(&folder, settings);
+        let served = narrow(engine, &folder, settings);
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
         let at_rest = open_descriptors(served.pid());
         let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();
@@ -116,11 +123,10 @@ fn exhausted_descriptors_are_survived() {
 
 /// A crowd that is there before the server has started altogether takes what clients may take, and
 /// nothing that the server itself still needs: it starts all the same.
-#[test]
-fn a_crowd_at_the_start_does_not_end_the_server() {
+fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
     let folder = site();
     for round in 0..8 {
-        let served = narrow(&folder, CARELESS);
+        let served = narrow(engine, &folder, CARELESS);
         let crowd = Crowd::connect(served.addr(), CROWD, 10);
         let mut crowd =
             crowd.unwrap_or_else(|error| panic!("{round}: {error}: {}", served.stderr()));
@@ -136,10 +142,9 @@ fn a_crowd_at_the_start_does_not_end_the_server() {
 
 /// Those who wait in the queue while descriptors lack are answered as soon as there are some: a
 /// back-off must not lose the event.
-#[test]
-fn who_waits_for_a_descriptor_is_answered_in_the_end() {
+fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
     let folder = site();
-    let served = narrow(&folder, "");
+    let served = narrow(engine, &folder, "");
     let mut first = Crowd::connect(served.addr(), CROWD, 10).unwrap();
     let mut second = Crowd::connect(served.addr(), 20, 10).unwrap();
     second.send(GET);
@@ -151,16 +156,16 @@ fn who_waits_for_a_descriptor_is_answered_in_the_end() {
         crowd.answered(200) + crowd.answered(503) + refused.count() == 20
     };
     assert!(second.read_until(PATIENCE, done), "{} wait without an answer", second.open());
-    assert!(is_served(&served));
+    // of the first crowd some may still hold their places: each has a thread that is to notice
+    assert!(soon(PATIENCE, || is_served(&served)));
 }
 
 /// Files need descriptors too: with the connections there are, more large files are asked for than
 /// can be open at once (and the cache of open files would like to keep them all). Every request
 /// gets an answer, 503 at worst, and with fewer connections every file is served again.
-#[test]
-fn files_that_cannot_be_opened_get_a_503() {
+fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     let folder = site();
-    let served = narrow(&folder, "cache.open_files = 1000");
+    let served = narrow(engine, &folder, "cache.open_files = 1000");
     let mut clients: Vec<_> = (0..16).map(|_| served.client()).collect();
     for number in 0..100 {
         let answer = clients[number % 16].get(&format!("/{number}.bin")).expect("an answer");

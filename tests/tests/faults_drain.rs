@@ -13,6 +13,13 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+forebay_tests::on_each_engine! {
+    a_drain_finishes_what_is_under_way,
+    a_drain_ends_at_its_deadline,
+    a_second_signal_is_immediate,
+    no_queued_connection_and_no_received_request_is_lost,
+}
+
 /// Far more than all socket buffers hold. The file has holes, so it costs no disk.
 const LARGE: usize = 64 << 20;
 
@@ -49,11 +56,10 @@ fn end_of(served: &mut Served) -> (Option<i32>, String) {
 
 /// Nobody new is let in, who is idle is closed, who is being served is served to the end, and a
 /// head that has begun may still become a request; then the process ends well and says so.
-#[test]
-fn a_drain_finishes_what_is_under_way() {
+fn a_drain_finishes_what_is_under_way(engine: &str) {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = site();
-        let mut served = Served::start(folder.path(), "");
+        let mut served = Served::start(engine, folder.path(), "");
         let mut idle = Crowd::connect(served.addr(), 20, 20).unwrap();
         idle.send(GET.as_bytes());
         assert!(idle.read_until(PATIENCE, |crowd| crowd.answered(200) == 20));
@@ -79,10 +85,9 @@ fn a_drain_finishes_what_is_under_way() {
 }
 
 /// Who is not done at the deadline is aborted, and the server says how many there were.
-#[test]
-fn a_drain_ends_at_its_deadline() {
+fn a_drain_ends_at_its_deadline(engine: &str) {
     let folder = site();
-    let mut served = Served::start(folder.path(), "timeouts.drain = \"1s\"");
+    let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1s\"");
     let mut active: Vec<_> = (0..3).map(|_| downloading(&served)).collect();
     served.signal(Signal::TERM);
     let (code, last) = end_of(&mut served);
@@ -94,11 +99,10 @@ fn a_drain_ends_at_its_deadline() {
 }
 
 /// The second signal, of either kind, ends the server at once.
-#[test]
-fn a_second_signal_is_immediate() {
+fn a_second_signal_is_immediate(engine: &str) {
     for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
         let folder = site();
-        let mut served = Served::start(folder.path(), "timeouts.drain = \"1h\"");
+        let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"");
         let _active = downloading(&served);
         served.signal(first);
         assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
@@ -113,12 +117,11 @@ fn a_second_signal_is_immediate() {
 /// The process is stopped while clients connect and send, so that their connections lie in the
 /// accept queue when it is told to drain. Each of them gets its answer; so does a request that
 /// had arrived on a kept connection.
-#[test]
-fn no_queued_connection_and_no_received_request_is_lost() {
+fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
     const QUEUED: usize = 60;
     for round in 0..3 {
         let folder = site();
-        let mut served = Served::start(folder.path(), "");
+        let mut served = Served::start(engine, folder.path(), "");
         let mut kept = Crowd::connect(served.addr(), 10, 10).unwrap();
         kept.send(GET.as_bytes());
         assert!(kept.read_until(PATIENCE, |crowd| crowd.answered(200) == 10));

@@ -6,10 +6,19 @@ use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
 use forebay_tests::fuse::{HangingFile, HangingFiles, Hangs};
+use forebay_tests::has_thread_each;
 use forebay_tests::wire::PATIENCE;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs;
+use std::thread;
 use std::time::Duration;
+
+forebay_tests::on_each_engine! {
+    a_file_that_hangs_delays_nobody_else,
+    more_hanging_files_than_helpers_leave_the_hot_ones,
+    a_request_that_waits_too_long_for_the_disk_is_given_up,
+    a_fifo_is_neither_served_nor_waited_for,
+}
 
 /// Requests that wait for a file that hangs.
 const WAITING: usize = 40;
@@ -63,8 +72,7 @@ fn serves_the_others(served: &Served) {
 
 /// Forty requests for a file that hangs, in each of the ways a file can hang, and meanwhile every
 /// other file is served, by one loop. What hung is answered completely in the end.
-#[test]
-fn a_file_that_hangs_delays_nobody_else() {
+fn a_file_that_hangs_delays_nobody_else(engine: &str) {
     let ways = [
         ("small", HangingFile::new("hung", 1024, Hangs::ReadFrom(0))),
         ("open", HangingFile::new("hung", 1024, Hangs::Open)),
@@ -74,7 +82,7 @@ fn a_file_that_hangs_delays_nobody_else() {
     for (way, hung) in ways {
         let quick = HangingFile::new("quick.txt", 100, Hangs::Never);
         let Some((folder, mounted)) = site(way, vec![hung.clone(), quick]) else { return };
-        let served = Served::alone(folder.path(), "");
+        let served = Served::alone(engine, folder.path(), "");
         let _at_end = mounted.release_at_end();
         assert_eq!(served.client().get("/hot.txt").expect("hot").body, b"hot");
         // Eight megabytes each are kept here until they are compared.
@@ -101,14 +109,14 @@ fn a_file_that_hangs_delays_nobody_else() {
 }
 
 /// More files hang than there are helpers. What is hot needs no helper and is served; what hung is
-/// answered in the end, and so is what waited for a helper.
-#[test]
-fn more_hanging_files_than_helpers_leave_the_hot_ones() {
+/// answered in the end, and so is what waited for a helper. Where each connection has a thread of its
+/// own, nobody waits for a helper, and what is cold is served at once.
+fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     let name = |number: usize| format!("hung-{number}");
     let file = |number| HangingFile::new(name(number), 1024, Hangs::ReadFrom(0));
     let files = (0..WAITING).map(file).collect();
     let Some((folder, mounted)) = site("more hanging files than helpers", files) else { return };
-    let served = Served::alone(folder.path(), "helpers.threads = 4");
+    let served = Served::alone(engine, folder.path(), "helpers.threads = 4");
     let _at_end = mounted.release_at_end();
     let mut client = served.client();
     assert_eq!(client.get("/hot.txt").expect("hot").body, b"hot");
@@ -117,6 +125,10 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones() {
     assert!(soon(PATIENCE, || mounted.hanging() > 0), "nothing hangs");
     let mut cold = served.client();
     cold.ask("/cold/0.txt");
+    if has_thread_each(engine) {
+        assert_eq!(cold.answer().expect("cold, while others hang").body, b"cold 0");
+        cold.ask("/cold/0.txt");
+    }
     for _ in 0..500 {
         assert_eq!(client.get("/hot.txt").expect("hot").body, b"hot");
     }
@@ -131,17 +143,29 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones() {
 }
 
 /// A request that waits too long for the disk is given up and counted; clients that leave while
-/// their request hangs leave nothing behind; and after the release the file is served.
-#[test]
-fn a_request_that_waits_too_long_for_the_disk_is_given_up() {
+/// their request hangs leave nothing behind; and after the release the file is served. A thread that
+/// does its connection's jobs itself cannot give one up: there everybody is answered in the end, and
+/// those who have left are noticed then.
+fn a_request_that_waits_too_long_for_the_disk_is_given_up(engine: &str) {
     let hung = HangingFile::new("hung", 1024, Hangs::ReadFrom(0));
     let Some((folder, mounted)) = site("waits too long", vec![hung.clone()]) else { return };
-    let served = Served::alone(folder.path(), "timeouts.job = \"1s\"");
+    let served = Served::alone(engine, folder.path(), "timeouts.job = \"1s\"");
     let _at_end = mounted.release_at_end();
     let left = ask(&served, "/mnt/hung", WAITING);
     assert!(soon(PATIENCE, || mounted.hanging() > 0), "nothing hangs");
     drop(left);
     let mut waiting = ask(&served, "/mnt/hung", WAITING);
+    if has_thread_each(engine) {
+        thread::sleep(Duration::from_secs(2));
+        waiting.read();
+        assert_eq!(waiting.open(), WAITING, "somebody was given up");
+        mounted.release();
+        let all = waiting.read_until(PATIENCE, |crowd| have_all(crowd, &hung));
+        assert!(all, "not everybody has the file after its release");
+        drop(waiting);
+        assert!(soon(PATIENCE, || served.metric("forebay_connections") == 0), "some are left");
+        return;
+    }
     let all_ended = waiting.read_until(PATIENCE, |crowd| crowd.open() == 0);
     assert!(all_ended, "{} still wait", waiting.open());
     assert_eq!(waiting.answered(200), 0, "answered while it hung");
@@ -156,12 +180,11 @@ fn a_request_that_waits_too_long_for_the_disk_is_given_up() {
 }
 
 /// "FIFOs and devices: never served, never blocking": opening a FIFO waits for its writer.
-#[test]
-fn a_fifo_is_neither_served_nor_waited_for() {
+fn a_fifo_is_neither_served_nor_waited_for(engine: &str) {
     let folder = Folder::new();
     folder.write("hot.txt", "hot");
     mknodat(CWD, folder.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
-    let served = Served::alone(folder.path(), "helpers.threads = 1");
+    let served = Served::alone(engine, folder.path(), "helpers.threads = 1");
     let mut client = served.client().patience(Duration::from_secs(5));
     for _ in 0..3 {
         let answer = client.get("/fifo").expect("an answer");

@@ -10,6 +10,15 @@ use forebay_tests::wire::{End, PATIENCE, read_to_end};
 use std::io::Write;
 use std::time::Duration;
 
+forebay_tests::on_each_engine! {
+    a_client_gets_no_more_connections_than_it_may,
+    all_clients_together_get_no_more_connections_than_they_may,
+    a_connection_makes_no_more_requests_than_it_may,
+    an_early_answer_is_not_lost_to_a_reset,
+    lingering_is_bounded,
+    a_half_closed_client_gets_its_answers,
+}
+
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn site() -> Folder {
@@ -29,10 +38,10 @@ fn all_settled(crowd: &Crowd) -> bool {
 
 /// One client has as many connections as it may; others are served beside it; a place that is given
 /// back can be taken again; and what was refused is counted exactly.
-#[test]
-fn a_client_gets_no_more_connections_than_it_may() {
+fn a_client_gets_no_more_connections_than_it_may(engine: &str) {
     let folder = site();
-    let served = Served::start(folder.path(), "limits.connections_per_client = 5");
+    let served =
+        Served::start(engine, folder.path(), "limits.connections_per_client = 5").settled();
     let mut crowd = Crowd::connect(served.addr(), 8, 8).unwrap();
     crowd.send(GET.as_bytes());
     assert!(crowd.read_until(PATIENCE, all_settled));
@@ -57,11 +66,10 @@ fn empty(crowd: &Crowd) -> usize {
 }
 
 /// The limit on all connections holds over all loops.
-#[test]
-fn all_clients_together_get_no_more_connections_than_they_may() {
+fn all_clients_together_get_no_more_connections_than_they_may(engine: &str) {
     let folder = site();
-    let served =
-        Served::start(folder.path(), "limits.connections = 6\nlimits.connections_per_client = 6");
+    let limits = "limits.connections = 6\nlimits.connections_per_client = 6";
+    let served = Served::start(engine, folder.path(), limits).settled();
     let mut crowd = Crowd::connect(served.addr(), 10, 1).unwrap();
     crowd.send(GET.as_bytes());
     assert!(crowd.read_until(PATIENCE, all_settled));
@@ -75,10 +83,9 @@ fn all_clients_together_get_no_more_connections_than_they_may() {
 
 /// The last request that a connection may make is answered with `Connection: close`, and what was
 /// sent after it does not destroy that answer.
-#[test]
-fn a_connection_makes_no_more_requests_than_it_may() {
+fn a_connection_makes_no_more_requests_than_it_may(engine: &str) {
     let folder = site();
-    let served = Served::start(folder.path(), "limits.requests_per_connection = 3");
+    let served = Served::start(engine, folder.path(), "limits.requests_per_connection = 3");
     for unread in [0, 7, 5_000] {
         let mut client = served.client();
         client.stream().write_all(GET.repeat(3 + unread).as_bytes()).unwrap();
@@ -93,11 +100,10 @@ fn a_connection_makes_no_more_requests_than_it_may() {
 
 /// A client that first sends everything it has, and only then reads, still reads the whole answer
 /// to the request that was refused, and an orderly end.
-#[test]
-fn an_early_answer_is_not_lost_to_a_reset() {
+fn an_early_answer_is_not_lost_to_a_reset(engine: &str) {
     let folder = site();
     let settings = "limits.body_bytes = \"1KiB\"\nlimits.head_bytes = \"4KiB\"";
-    let served = Served::start(folder.path(), settings);
+    let served = Served::start(engine, folder.path(), settings);
     let body = "b".repeat(150 << 10);
     let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let head = |fields: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
@@ -128,10 +134,9 @@ fn an_early_answer_is_not_lost_to_a_reset() {
 
 /// Lingering is bounded: a client that never stops sending is cut off, and does not keep others
 /// from being served.
-#[test]
-fn lingering_is_bounded() {
+fn lingering_is_bounded(engine: &str) {
     let folder = site();
-    let served = Served::alone(folder.path(), "limits.body_bytes = \"1KiB\"");
+    let served = Served::alone(engine, folder.path(), "limits.body_bytes = \"1KiB\"");
     let mut endless: Vec<_> = (0..20).map(|_| served.connect()).collect();
     for stream in &mut endless {
         stream
@@ -151,10 +156,9 @@ fn lingering_is_bounded() {
 }
 
 /// What a client half closes is still answered, all of it.
-#[test]
-fn a_half_closed_client_gets_its_answers() {
+fn a_half_closed_client_gets_its_answers(engine: &str) {
     let folder = site();
-    let served = Served::start(folder.path(), "");
+    let served = Served::start(engine, folder.path(), "");
     for count in [1, 3, 300] {
         let mut stream = served.connect();
         stream.write_all(GET.repeat(count).as_bytes()).unwrap();

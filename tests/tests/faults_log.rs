@@ -12,6 +12,13 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
+forebay_tests::on_each_engine! {
+    a_full_device_costs_lines_and_no_request,
+    a_full_disk_costs_lines_until_there_is_room,
+    a_pipe_that_nobody_reads_costs_lines_until_somebody_reads,
+    a_closed_or_stuck_pipe_does_not_keep_the_server,
+}
+
 const DROPPED: &str = "forebay_log_dropped_lines_total";
 /// Requests sent in one go.
 const BATCH: usize = 100;
@@ -23,8 +30,9 @@ fn site() -> Folder {
 }
 
 /// A server over `folder/site` that writes its access log to `access`.
-fn logging_to(folder: &Folder, access: &str, wrapper: Vec<String>) -> Served {
-    let options = Options { log: true, wrapper, ..Options::new(folder.join("site")) };
+fn logging_to(engine: &str, folder: &Folder, access: &str, wrapper: Vec<String>) -> Served {
+    let options =
+        Options { log: true, wrapper, ..Options::new(folder.join("site")).engine(engine) };
     Served::with(options.config(&format!("log.access = {access:?}")))
 }
 
@@ -60,10 +68,9 @@ fn lines(log: &str) -> (usize, usize) {
 }
 
 /// Every write fails: every line is dropped and counted, every request is answered.
-#[test]
-fn a_full_device_costs_lines_and_no_request() {
+fn a_full_device_costs_lines_and_no_request(engine: &str) {
     let folder = site();
-    let served = logging_to(&folder, "/dev/full", Vec::new());
+    let served = logging_to(engine, &folder, "/dev/full", Vec::new());
     (0..5).for_each(|_| send_batch(&served, "full"));
     let all = (5 * BATCH) as u64;
     assert!(soon(PATIENCE, || served.metric(DROPPED) == all), "{} dropped", served.metric(DROPPED));
@@ -72,15 +79,14 @@ fn a_full_device_costs_lines_and_no_request() {
 /// The file system fills: requests go on and lines are dropped. When there is room again, lines are
 /// written again, each request is either logged or counted as dropped, and of the line that found no
 /// room the beginning stays, on a line of its own.
-#[test]
-fn a_full_disk_costs_lines_until_there_is_room() {
+fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let folder = site();
     fs::create_dir(folder.join("disk")).unwrap();
     let mounted = Tmpfs::mount(&folder.join("disk"), 256);
     let Some(_disk) = has(mounted, "a full disk below the log") else { return };
     let ballast = folder.write("disk/ballast", vec![b'b'; 192 << 10]);
     let access = folder.join("disk/access.log");
-    let served = logging_to(&folder, access.to_str().unwrap(), Vec::new());
+    let served = logging_to(engine, &folder, access.to_str().unwrap(), Vec::new());
 
     let mut requests = send_until_dropped(&served);
     fs::remove_file(ballast).unwrap();
@@ -116,11 +122,10 @@ fn pipe_at(folder: &Folder) -> (File, Vec<String>) {
 }
 
 /// Nobody reads the pipe: requests go on. Somebody reads again: lines come again, none is torn.
-#[test]
-fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads() {
+fn a_pipe_that_nobody_reads_costs_lines_until_somebody_reads(engine: &str) {
     let folder = site();
     let (mut reader, shell) = pipe_at(&folder);
-    let served = logging_to(&folder, "-", shell);
+    let served = logging_to(engine, &folder, "-", shell);
     let mut requests = send_until_dropped(&served);
     let mut log = Vec::new();
     let is_resumed = soon(PATIENCE, || {
@@ -148,11 +153,10 @@ fn read_all(pipe: &mut File, into: &mut Vec<u8>) {
 
 /// The other end of the pipe is closed, and the server is told to stop while its log is stuck:
 /// neither ends or holds up anything.
-#[test]
-fn a_closed_or_stuck_pipe_does_not_keep_the_server() {
+fn a_closed_or_stuck_pipe_does_not_keep_the_server(engine: &str) {
     let folder = site();
     let (reader, shell) = pipe_at(&folder);
-    let mut served = logging_to(&folder, "-", shell);
+    let mut served = logging_to(engine, &folder, "-", shell);
     send_until_dropped(&served);
     served.signal(Signal::TERM);
     let status = served.wait(PATIENCE).expect("the end, in spite of lines nobody reads");
@@ -161,7 +165,7 @@ fn a_closed_or_stuck_pipe_does_not_keep_the_server() {
 
     fs::remove_file(folder.join("pipe")).unwrap();
     let (reader, shell) = pipe_at(&folder);
-    let served = logging_to(&folder, "-", shell);
+    let served = logging_to(engine, &folder, "-", shell);
     send_batch(&served, "read");
     drop(reader);
     (0..5).for_each(|_| send_batch(&served, "closed"));

@@ -8,6 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+forebay_tests::on_each_engine! {
+    a_file_replaced_or_removed_while_sent_is_sent_to_its_end,
+    a_file_changed_in_place_while_sent_ends_its_connection,
+}
+
 /// Blocks of the file: 40 MiB.
 const BLOCKS: usize = 640 << 10;
 const CHANGED: &str = "forebay_responses_aborted_total{reason=\"file_changed\"}";
@@ -17,11 +22,15 @@ type Change<'c> = &'c dyn Fn(&Path);
 
 /// Asks for a file far larger than all socket buffers, then `change`s it with most of it unsent.
 /// Returns how the answer went on, and whether the answer to a second, pipelined request followed.
-fn change_while_sending(name: &str, change: Change) -> (Served, Result<Answer, Cut>, bool) {
+fn change_while_sending(
+    engine: &str,
+    name: &str,
+    change: Change,
+) -> (Served, Result<Answer, Cut>, bool) {
     let folder = Folder::new();
     let path = folder.write("large.bin", versioned(1, BLOCKS));
     folder.write("other.txt", "other");
-    let served = Served::alone(folder.path(), "");
+    let served = Served::alone(engine, folder.path(), "");
     let mut client = served.client();
     // Otherwise the kernel lets the receive buffer grow to 32 MiB.
     rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
@@ -40,8 +49,7 @@ fn change_while_sending(name: &str, change: Change) -> (Served, Result<Answer, C
 
 /// Whoever asked before the rename (or the removal) gets the old version to its last byte, and the
 /// connection lives on.
-#[test]
-fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end() {
+fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end(engine: &str) {
     let replace = |path: &Path| {
         let fresh = path.with_extension("fresh");
         fs::write(&fresh, versioned(2, BLOCKS)).unwrap();
@@ -49,7 +57,7 @@ fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end() {
     };
     let remove = |path: &Path| fs::remove_file(path).unwrap();
     for (name, change) in [("replace", &replace as Change), ("remove", &remove)] {
-        let (served, result, second) = change_while_sending(name, change);
+        let (served, result, second) = change_while_sending(engine, name, change);
         let answer = result.unwrap_or_else(|cut| panic!("{name}: {}", cut.brief()));
         assert_eq!(versions(&answer.body), Ok(vec![1]), "{name}");
         assert!(second, "{name}: the connection does not live on");
@@ -59,8 +67,7 @@ fn a_file_replaced_or_removed_while_sent_is_sent_to_its_end() {
 
 /// "fstat (size, mtime, ctime) before each chunk and before the last byte; on change the connection
 /// is reset, never reused, never padded."
-#[test]
-fn a_file_changed_in_place_while_sent_ends_its_connection() {
+fn a_file_changed_in_place_while_sent_ends_its_connection(engine: &str) {
     let truncate = |path: &Path| set_len(path, 20 << 20);
     let empty = |path: &Path| set_len(path, 0);
     let grow = |path: &Path| {
@@ -85,7 +92,7 @@ fn a_file_changed_in_place_while_sent_ends_its_connection() {
         ("hide", &hide),
     ];
     for (name, change) in changes {
-        let (served, result, second) = change_while_sending(name, change);
+        let (served, result, second) = change_while_sending(engine, name, change);
         let Err(Cut::Body { received, .. }) = &result else {
             panic!(
                 "{name}: not cut short: {:?}",

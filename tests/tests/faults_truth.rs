@@ -2,7 +2,8 @@
 //! happens to one answer that is being sent is in `faults_sending.rs`.)
 //!
 //! Every file says its version in each of its blocks, and an answer that came whole is compared
-//! with what the file was. One worker, so that "after the change is seen" has one meaning.
+//! with what the file was. One loop, so that "after the change is seen" has one meaning
+//! (with a thread for each reader it has the same, because the mark on a dead entry is shared).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client, Cut, field};
@@ -19,6 +20,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+forebay_tests::on_each_engine! {
+    replaced_by_rename_every_answer_is_one_whole_version,
+    written_in_place_answers_are_whole_or_cut_short,
+    truncated_and_grown_answers_are_whole_or_cut_short,
+    removed_and_created_files_are_noticed,
+    a_symlinked_root_that_is_re_pointed_is_seen,
+}
 
 /// Clients that read while the file changes.
 const READERS: usize = 8;
@@ -119,11 +128,11 @@ fn storm(mut change: impl FnMut(u64)) -> u64 {
 }
 
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
-fn serve(folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
+fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
     for kind in FILES {
         write(&kind.file(folder), kind, 1);
     }
-    Served::alone(folder.path(), "")
+    Served::alone(engine, folder.path(), "")
 }
 
 fn only_version(answer: &Answer) -> u64 {
@@ -149,11 +158,10 @@ fn rename_into(path: &Path, content: &[u8]) {
 
 /// "A file replaced by rename: every answer is one whole version", none is cut short, an entity tag
 /// stands for one version, and after a version was seen by anybody nobody gets an older one.
-#[test]
-fn replaced_by_rename_every_answer_is_one_whole_version() {
+fn replaced_by_rename_every_answer_is_one_whole_version(engine: &str) {
     let folder = Folder::new();
     let write = |path: &Path, kind: Kind, version| rename_into(path, &kind.at(version));
-    let served = serve(&folder, write);
+    let served = serve(engine, &folder, write);
     let newest = FILES.map(|_| AtomicU64::new(1));
     let tags = Mutex::new(HashMap::new());
     let check = |number: usize, floor, result: Result<&Answer, &Cut>| {
@@ -205,8 +213,7 @@ fn http_date(unix: u64) -> String {
 
 /// "A file written in place while it is sent: on change the connection is reset, never reused,
 /// never padded. The cache takes a file only if fstat before and after reading agree."
-#[test]
-fn written_in_place_answers_are_whole_or_cut_short() {
+fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
     let folder = Folder::new();
     let write = |path: &Path, kind: Kind, version| {
         let mut file =
@@ -214,7 +221,7 @@ fn written_in_place_answers_are_whole_or_cut_short() {
         file.write_all(&versioned(version, kind.blocks)).unwrap();
         file.set_modified(settled(version)).unwrap();
     };
-    let served = serve(&folder, write);
+    let served = serve(engine, &folder, write);
     let (newest, begun) = (FILES.map(|_| AtomicU64::new(1)), AtomicU64::new(1));
     let check = |number: usize, floor: u64, result: Result<&Answer, &Cut>| {
         let Ok(answer) = result else { return };
@@ -252,8 +259,7 @@ fn written_in_place_answers_are_whole_or_cut_short() {
 
 /// "A file truncated while it is sent: … never padded", and one that grows: an answer is as long as
 /// its head says and as the file was at that moment, or it is cut short.
-#[test]
-fn truncated_and_grown_answers_are_whole_or_cut_short() {
+fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
     let folder = Folder::new();
     let blocks = |kind: Kind, version: u64| kind.blocks - kind.blocks / 3 * (version % 3) as usize;
     let write = |path: &Path, kind: Kind, version| {
@@ -267,7 +273,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short() {
         }
         file.set_modified(settled(version)).unwrap();
     };
-    let served = serve(&folder, write);
+    let served = serve(engine, &folder, write);
     let begun = AtomicU64::new(1);
     let check = |number: usize, (), result: Result<&Answer, &Cut>| {
         let (head, body) = match result {
@@ -318,10 +324,10 @@ fn truncated_and_grown_answers_are_whole_or_cut_short() {
 
 /// A removed file is gone soon, and one created after a (cached) 404 is there soon; while neither
 /// happens, and one state was seen, everybody gets that state.
-#[test]
-fn removed_and_created_files_are_noticed() {
+fn removed_and_created_files_are_noticed(engine: &str) {
     let folder = Folder::new();
-    let served = serve(&folder, |path, kind, version| fs::write(path, kind.at(version)).unwrap());
+    let served =
+        serve(engine, &folder, |path, kind, version| fs::write(path, kind.at(version)).unwrap());
     // Even: the file is seen to be there, at this half. Odd: it is seen to be gone, or unknown (0).
     let phase = AtomicU64::new(2);
     let check = |number: usize, before: u64, result: Result<&Answer, &Cut>| {
@@ -370,8 +376,7 @@ fn removed_and_created_files_are_noticed() {
 
 /// "A symlinked root that is re-pointed (`current → releases/42`) is seen at once", by relative and
 /// absolute links alike, and never an older release after a newer one was seen.
-#[test]
-fn a_symlinked_root_that_is_re_pointed_is_seen() {
+fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
     let folder = Folder::new();
     let release = |version: u64| {
         for kind in FILES {
@@ -385,7 +390,7 @@ fn a_symlinked_root_that_is_re_pointed_is_seen() {
         fs::rename(folder.join("next"), folder.join("current")).unwrap();
     };
     release(1);
-    let served = Served::alone(&folder.join("current"), "");
+    let served = Served::alone(engine, &folder.join("current"), "");
     let newest = FILES.map(|_| AtomicU64::new(1));
     let check = |number: usize, floor, result: Result<&Answer, &Cut>| {
         let answer = result.unwrap_or_else(|cut| panic!("not whole: {}", cut.brief()));

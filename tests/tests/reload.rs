@@ -2,7 +2,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_tests::{ENGINES, Options, Server};
+use forebay_tests::server::engine_lines;
+use forebay_tests::{ENGINES, Options, Server, has_thread_each};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,6 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+forebay_tests::on_each_engine! {
+    two_hundred_reloads_lose_nobody_and_leave_nothing_stale,
+    a_bad_file_changes_nothing_and_the_command_says_why,
+    limits_and_timeouts_change_for_connections_that_are_open,
+    the_admin_listener_moves_and_what_needs_a_restart_says_so,
+}
 
 /// Clients that keep their connections.
 const CLIENTS: usize = 64;
@@ -136,28 +144,25 @@ fn reload(server: &Server) {
     assert_eq!(code, Some(0), "{said}");
 }
 
-#[test]
-fn two_hundred_reloads_lose_nobody_and_leave_nothing_stale() {
+fn two_hundred_reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
     const RELOADS: u64 = 200;
-    for engine in ENGINES {
-        let roots = Roots::new(&format!("reloads-{engine}"), RELOADS + 1);
-        let options = |version| {
-            let options = Options::new(roots.root(version)).engine(engine);
-            options.config("limits.requests_per_connection = 0")
-        };
-        let server = Server::start(&options(0));
-        let shared = Arc::new(Shared::default());
-        let mut clients = keep_alive(&shared, server.addr(), CLIENTS);
-        clients.push(one_each(&shared, server.addr(), false));
-        for version in 1..=RELOADS {
-            server.configure(&options(version));
-            reload(&server);
-            shared.least.store(version, Ordering::Release);
-        }
-        let answers = finish(&shared, clients);
-        assert!(answers > CLIENTS as u64, "{engine}: {answers} answers");
-        eprintln!("{engine}: {RELOADS} reloads, {answers} answers");
+    let roots = Roots::new(&format!("reloads-{engine}"), RELOADS + 1);
+    let options = |version| {
+        let options = Options::new(roots.root(version)).engine(engine);
+        options.config("limits.requests_per_connection = 0")
+    };
+    let server = Server::start(&options(0));
+    let shared = Arc::new(Shared::default());
+    let mut clients = keep_alive(&shared, server.addr(), CLIENTS);
+    clients.push(one_each(&shared, server.addr(), false));
+    for version in 1..=RELOADS {
+        server.configure(&options(version));
+        reload(&server);
+        shared.least.store(version, Ordering::Release);
     }
+    let answers = finish(&shared, clients);
+    assert!(answers > CLIENTS as u64, "{answers} answers");
+    eprintln!("{engine}: {RELOADS} reloads, {answers} answers");
 }
 
 #[test]
@@ -170,12 +175,11 @@ fn listeners_engines_and_worker_counts_change_under_load() {
     let configure = |version: u64| {
         let engine = ENGINES[version as usize % ENGINES.len()];
         // a thread per connection is needed for every client
-        let workers = if engine == "event" { 1 + version % 3 } else { 200 + version % 3 };
+        let workers = version % 3 + if has_thread_each(engine) { 200 } else { 1 };
         let more = if version % 4 < 2 { format!(", \"{second}\"") } else { String::new() };
-        let root = roots.root(version);
+        let (root, engine) = (roots.root(version), engine_lines(engine));
         server.configure_with(&format!(
-            "listen = [\"{first}\"{more}]\nroot = {root:?}\nengine = \"{engine}\"\n\
-             workers = {workers}\nlog.access = \"off\"\nlimits.requests_per_connection = 0\n\
+            "listen = [\"{first}\"{more}]\nroot = {root:?}\n{engine}workers = {workers}\nlog.access = \"off\"\nlimits.requests_per_connection = 0\n\
              limits.connections_per_client = 5000\n"
         ));
         reload(&server);
@@ -198,10 +202,11 @@ fn listeners_engines_and_worker_counts_change_under_load() {
     assert!(server.stderr().contains(" 0 aborted"), "{}", server.stderr());
 }
 
-#[test]
-fn a_bad_file_changes_nothing_and_the_command_says_why() {
-    let roots = Roots::new("mistake", 2);
-    let server = Server::start(&Options::new(roots.root(0)).config("server_header = true"));
+fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
+    let roots = Roots::new(&format!("mistake-{engine}"), 2);
+    let options =
+        |version| Options::new(roots.root(version)).engine(engine).config("server_header = true");
+    let server = Server::start(&options(0));
     for (text, said) in [
         ("root = \"/\"\nwokers = 3\n", ":2:1: wokers: unknown key"),
         ("root = \"/nowhere\"\n", "/nowhere"),
@@ -217,7 +222,7 @@ fn a_bad_file_changes_nothing_and_the_command_says_why() {
     }
     fs::remove_file(server.file()).unwrap();
     assert_eq!(server.reload().0, Some(78));
-    server.configure(&Options::new(roots.root(1)).config("server_header = true"));
+    server.configure(&options(1));
     server.signal(rustix::process::Signal::HUP);
     let mut stream = connect(server.addr()).unwrap();
     while ask(&mut stream, "") != Some(1) {
@@ -225,39 +230,36 @@ fn a_bad_file_changes_nothing_and_the_command_says_why() {
     }
 }
 
-#[test]
-fn limits_and_timeouts_change_for_connections_that_are_open() {
-    for engine in ENGINES {
-        let roots = Roots::new(&format!("limits-{engine}"), 1);
-        let options = Options::new(roots.root(0)).engine(engine);
-        let server = Server::start(&options.clone().config("limits.target_bytes = \"8KiB\""));
-        let mut kept = connect(server.addr()).unwrap();
-        assert_eq!(ask(&mut kept, ""), Some(0));
-        server.configure(&options.config("limits.target_bytes = \"64B\""));
-        reload(&server);
-        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
-        kept.get_mut().write_all(long.as_bytes()).unwrap();
-        let mut line = String::new();
-        kept.read_line(&mut line).unwrap();
-        assert!(line.starts_with("HTTP/1.1 414 "), "{engine}: {line}");
-    }
+fn limits_and_timeouts_change_for_connections_that_are_open(engine: &str) {
+    let roots = Roots::new(&format!("limits-{engine}"), 1);
+    let options = Options::new(roots.root(0)).engine(engine);
+    let server = Server::start(&options.clone().config("limits.target_bytes = \"8KiB\""));
+    let mut kept = connect(server.addr()).unwrap();
+    assert_eq!(ask(&mut kept, ""), Some(0));
+    server.configure(&options.config("limits.target_bytes = \"64B\""));
+    reload(&server);
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
+    kept.get_mut().write_all(long.as_bytes()).unwrap();
+    let mut line = String::new();
+    kept.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 414 "), "{line}");
 }
 
-#[test]
-fn the_admin_listener_moves_and_what_needs_a_restart_says_so() {
-    let roots = Roots::new("admin", 1);
-    let options = Options::new(roots.root(0));
+fn the_admin_listener_moves_and_what_needs_a_restart_says_so(engine: &str) {
+    let roots = Roots::new(&format!("admin-{engine}"), 1);
+    let options = Options::new(roots.root(0)).engine(engine);
+    let other = if engine == "pool" { "event" } else { "pool" };
     let (first, second) = (local(), local());
     let server = Server::start(&options.clone().config(&format!("admin.listen = \"{first}\"")));
     let status = |addr: SocketAddr| {
         forebay_tests::wire::exchange(addr, b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")
     };
     assert!(status(first).starts_with(b"HTTP/1.1 200 "));
-    server
-        .configure(&options.clone().engine("pool").config(&format!("admin.listen = \"{second}\"")));
+    let moved = options.clone().engine(other);
+    server.configure(&moved.config(&format!("admin.listen = \"{second}\"")));
     reload(&server);
     let now = String::from_utf8(status(second)).unwrap();
-    assert!(now.contains("\"engine\":\"pool\""), "{now}");
+    assert!(now.contains(&format!("\"engine\":\"{other}\"")), "{now}");
     for (line, key) in [
         ("user = \"nobody\"", "user"),
         ("control.socket = \"off\"", "control.socket"),

@@ -1,7 +1,9 @@
 //! A server with an admin listener, and its counters.
 
 use crate::faults::client::Client;
+use crate::faults::soon;
 use crate::server::free_addr;
+use crate::wire::PATIENCE;
 use crate::{Options, Server};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -15,21 +17,20 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves `root` with these lines of configuration.
+    /// Serves `root` on this engine with these lines of configuration.
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn start(root: &Path, settings: &str) -> Served {
-        Served::with(Options::new(root).config(settings))
+    pub fn start(engine: &str, root: &Path, settings: &str) -> Served {
+        Served::with(Options::new(root).engine(engine).config(settings))
     }
 
-    /// The same with one worker: there is one order of events.
+    /// The same with one loop: see [`Options::alone`].
     ///
     /// # Panics
     /// If the server does not start.
-    pub fn alone(root: &Path, settings: &str) -> Served {
-        let options = Options { workers: 1, ..Options::new(root) };
-        Served::with(options.config(settings))
+    pub fn alone(engine: &str, root: &Path, settings: &str) -> Served {
+        Served::with(Options::new(root).engine(engine).alone().config(settings))
     }
 
     /// Starts it with `options`, to which the admin listener is added.
@@ -40,6 +41,21 @@ impl Served {
         let admin = free_addr();
         let lines = format!("admin.listen = \"{admin}\"\n{}", options.config);
         Served { server: Server::start(&Options { config: lines, ..options }), admin }
+    }
+
+    /// Waits until the connection with which its start was tried is counted and has ended, for tests
+    /// that count connections.
+    ///
+    /// # Panics
+    /// If that connection stays.
+    #[must_use]
+    pub fn settled(self) -> Served {
+        let is_over = || {
+            let came = self.metric("forebay_connections_accepted_total");
+            came > 0 && self.metric("forebay_connections") == 0
+        };
+        assert!(soon(PATIENCE, is_over), "the first connection stays: {}", self.stderr());
+        self
     }
 
     /// A new connection to it.

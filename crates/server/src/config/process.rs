@@ -114,7 +114,7 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "timeouts.job",
         preset: Preset::Value("60s"),
         range: Some(("100ms", "1d")),
-        meaning: "How long a request may wait for work that blocks, such as a slow disk.",
+        meaning: "How long a request may wait for work that blocks, such as a slow disk. The engines threads and pool cannot give such work up: the thread of the connection does it itself.",
         example: "\"30s\"",
         at: |c| &mut c.timeouts.job,
     },
