@@ -55,8 +55,8 @@ struct Options {
     /// Fewer servers, costs, loads, and short measurements: four minutes instead of 25
     #[arg(long)]
     quick: bool,
-    /// Requests at work at once: helper threads of Forebay, processes of php-fpm
-    #[arg(long, default_value_t = 4)]
+    /// Processes of php-fpm; Forebay computes with a thread for each core
+    #[arg(long, default_value_t = 2)]
     threads: u32,
     /// The core the servers run on
     #[arg(long, default_value_t = 0)]
@@ -187,8 +187,8 @@ fn report(bench: &Bench<'_>, described: &str, parts: &[Part]) -> String {
     let noisy = bench.rows.iter().filter(|row| row.is_noisy()).count();
     let tables: String = parts.iter().map(|(_, _, report)| report(bench)).collect();
     format!(
-        "{}- medians of {rounds} rounds (least–most) of {} s or more; {threads} requests at work at \
-         once; server on core {server_core}, load on core {client_core}\n- {noisy} of {} rows are \
+        "{}- medians of {rounds} rounds (least–most) of {} s or more; {threads} processes of \
+         php-fpm; server on core {server_core}, load on core {client_core}\n- {noisy} of {} rows are \
          noisy: something else ran on one of the two cores for more than 5 % of the time\n{tables}",
         header("Overload", "overload", described),
         measured.as_secs_f64(),

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Clients that wait for each answer, by which the capacity of a server is found: enough to keep
-/// every helper busy.
+/// every worker busy.
 const CLOSED: u32 = 8;
 /// Connections of an open group at most.
 const CONNECTIONS: &str = "4000";
@@ -36,7 +36,7 @@ pub struct Settings {
     pub measured: Duration,
     /// Length of the load before it.
     pub warmup: Duration,
-    /// Requests at work at once, in every server.
+    /// Processes of php-fpm.
     pub threads: u32,
     /// The core of servers.
     pub server_core: usize,
@@ -68,8 +68,6 @@ pub struct Trial<'t> {
     pub cost: Duration,
     /// Further lines of Forebay's configuration: the policy.
     pub lines: &'t str,
-    /// Helper threads, and processes of php-fpm.
-    pub threads: u32,
     /// Length of the measured time.
     pub measured: Duration,
     /// Length of a point of the series.
@@ -145,7 +143,6 @@ impl<'b> Bench<'b> {
             server,
             cost,
             lines: "",
-            threads: self.settings.threads,
             measured: self.settings.measured,
             interval: None,
             metrics: false,
@@ -171,7 +168,7 @@ impl<'b> Bench<'b> {
             scratch: &scratch,
             root: &self.root,
             core: settings.server_core,
-            threads: trial.threads,
+            threads: settings.threads,
             cost: trial.cost,
             deadline: deadline(trial.cost),
             lines: trial.lines,
@@ -236,7 +233,7 @@ impl<'b> Bench<'b> {
         let mut trial = self.trial("capacity", 1, &case, server, cost);
         // at least some requests
         trial.measured = Duration::from_secs(2).min(self.settings.measured).max(50 * cost);
-        let clients = CLOSED.max(2 * trial.threads).to_string();
+        let clients = CLOSED.max(2 * self.settings.threads).to_string();
         let (watched, rows) = self.run(&trial, |base| {
             let mut all = Draft::new("closed", Some(base));
             all.set("connections", &clients);

@@ -1,8 +1,7 @@
 //! The servers under overload: Forebay with and without a policy, and others in front of php-fpm.
 //!
 //! What a request costs is the same everywhere: `/work?cpu=20ms` keeps a thread of Forebay, or a
-//! process of php-fpm, busy until its CPU time has grown by 20 ms. There are as many processes of
-//! php-fpm as Forebay has helper threads, and everything runs on one core.
+//! process of php-fpm, busy until its CPU time has grown by 20 ms. Everything runs on one core.
 
 use super::GOLD;
 use crate::forebay::{Forebay, Place};
@@ -49,7 +48,7 @@ pub struct Setup<'s> {
     pub root: &'s Path,
     /// The core of all processes.
     pub core: usize,
-    /// Requests at work at once.
+    /// Processes of php-fpm.
     pub threads: u32,
     /// CPU time of a request, and by when its answer is wanted.
     pub cost: Duration,
@@ -148,9 +147,8 @@ impl Running {
             caged: false,
         };
         let lines = format!(
-            "root = {:?}\nengine = \"{engine}\"\nworkers = 1\nhelpers.threads = {}\n{}\n\
-             [[work]]\npath = \"/work*\"\n",
-            setup.root, setup.threads, setup.lines
+            "root = {:?}\nengine = \"{engine}\"\nworkers = 1\n{}\n[[work]]\npath = \"/work*\"\n",
+            setup.root, setup.lines
         );
         let forebay = Forebay::start(&place, &lines, from)?;
         Ok(Running { processes: Vec::new(), port: forebay.port(), forebay: Some(forebay) })

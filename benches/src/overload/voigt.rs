@@ -4,7 +4,8 @@
 //! Costs are the paper's: its server took 2.6 ms for a static file of 8 KB and six times that for a
 //! dynamic one. Rates are parts of the capacity that is measured here for the same costs. Where the
 //! paper drops SYNs, connections are reset at accept, and the client waits for the second after
-//! which it would have repeated its SYN.
+//! which it would have repeated its SYN. There 50 processes worked at a time, and classes parted when
+//! more clients came than that; here one thread computes for each core, so they part at once.
 
 use super::bench::{Bench, Trial, group};
 use super::row;
@@ -19,8 +20,6 @@ pub const PART: &str = "voigt";
 const STATIC: Duration = Duration::from_micros(2600);
 /// CPU time of a dynamic answer.
 const DYNAMIC: Duration = Duration::from_micros(15_900);
-/// Processes of the paper's server in figures 7, 8 and 10 and table 3.
-const PROCESSES: u32 = 50;
 /// The preferred client's load as a part of the capacity for static files.
 const PREFERRED: f64 = 0.26;
 
@@ -35,7 +34,6 @@ const FIGURE_9: &str = include_str!("../../../lab/voigt/figure-9.toml");
 pub(super) struct Scene {
     case: String,
     policy: String,
-    threads: u32,
     clients: Vec<Clients>,
 }
 
@@ -137,10 +135,9 @@ fn limited(policy: &str, limit: Option<(f64, u32)>) -> String {
 
 /// All runs, for these capacities for static and dynamic requests.
 pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
-    let scene = |case: &str, policy: String, threads: u32, clients: Vec<Clients>| Scene {
+    let scene = |case: &str, policy: String, clients: Vec<Clients>| Scene {
         case: case.to_owned(),
         policy,
-        threads,
         clients,
     };
     let mut all = vec![table_1(), table_2()];
@@ -148,7 +145,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
         let limit = part.map(|part| (part * small, (part * small) as u32));
         let clients = by_address("127.10.1.1-127.10.1.3", [150, 30, 30]);
         let case = format!("table 3: {}", say(limit));
-        all.push(scene(&case, limited(TABLE_3, limit), PROCESSES, clients));
+        all.push(scene(&case, limited(TABLE_3, limit), clients));
     }
     for part in [None, Some(0.5), Some(0.16)] {
         let limit = part.map(|part| (part * dynamic, 10));
@@ -157,7 +154,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
             Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(30)),
         ];
         let case = format!("table 4: {}", say(limit));
-        all.push(scene(&case, limited(TABLE_4, limit), PROCESSES, clients));
+        all.push(scene(&case, limited(TABLE_4, limit), clients));
     }
     let preferred =
         || Clients::new("preferred", "127.10.9.1", SMALL_FILE, Load::Open(PREFERRED * small));
@@ -165,7 +162,7 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
         let limit = part.map(|part| (part * small, 5));
         let others = Clients::new("others", "127.10.1.1-127.10.1.5", SMALL_FILE, Load::Closed(250));
         let case = format!("figure 5: {}", say(limit));
-        all.push(scene(&case, limited(FIGURE_5, limit), PROCESSES, vec![preferred(), others]));
+        all.push(scene(&case, limited(FIGURE_5, limit), vec![preferred(), others]));
     }
     for burst in [5, 20, 50] {
         let limit = Some((0.13 * small, burst));
@@ -174,22 +171,17 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
             Clients::new("others", "127.10.1.1", SCRIPT_16K, Load::Bursts(50.0)),
         ];
         let case = format!("figure 6: {}", say(limit));
-        all.push(scene(&case, limited(FIGURE_5, limit), PROCESSES, clients));
+        all.push(scene(&case, limited(FIGURE_5, limit), clients));
     }
     for clients in [5, 30, 60] {
         let case = format!("figures 7 and 8: {clients} clients each");
-        all.push(scene(
-            &case,
-            limited(TABLE_3, None),
-            PROCESSES,
-            by_address("127.10.1.1", [clients; 3]),
-        ));
+        all.push(scene(&case, limited(TABLE_3, None), by_address("127.10.1.1", [clients; 3])));
     }
     for part in [0.65, 0.2, 0.03] {
         let limit = Some((part * dynamic, 2));
         let flood = Clients::new("scripts", "127.10.1.1", SCRIPT, Load::Open(3.0 * dynamic));
         let case = format!("figure 9: {}", say(limit));
-        all.push(scene(&case, limited(FIGURE_9, limit), PROCESSES, vec![preferred(), flood]));
+        all.push(scene(&case, limited(FIGURE_9, limit), vec![preferred(), flood]));
     }
     for clients in [10, 40, 60] {
         let small_script = "/cgi-bin/8k?cpu=2600us&out=8KiB";
@@ -198,14 +190,14 @@ pub(super) fn scenes(small: f64, dynamic: f64) -> Vec<Scene> {
             Clients::new("low", "127.10.2.1", SMALL_FILE, Load::Closed(clients)),
         ];
         let case = format!("figure 10: {clients} clients each");
-        all.push(scene(&case, limited(TABLE_4, None), PROCESSES, both));
+        all.push(scene(&case, limited(TABLE_4, None), both));
     }
     for limit in [None, Some((0.95 * dynamic, 10))] {
         for load in [0.5, 1.0, 2.4] {
             let scripts =
                 Clients::new("scripts", "127.10.1.1", SCRIPT_29K, Load::Open(load * dynamic));
             let case = format!("figure 11: load ×{load} {}", say(limit));
-            all.push(scene(&case, limited(FIGURE_9, limit), 150, vec![scripts]));
+            all.push(scene(&case, limited(FIGURE_9, limit), vec![scripts]));
         }
     }
     all
@@ -234,7 +226,7 @@ fn table_1() -> Scene {
         Clients::new("index", from, "/index.html?cpu=2600us", Load::Open(45.0)).expected(15.0),
         Clients::new("scripts", from, SCRIPT, Load::Open(30.0)).expected(10.0),
     ];
-    Scene { case: "table 1".to_owned(), policy: TABLE_1.to_owned(), threads: PROCESSES, clients }
+    Scene { case: "table 1".to_owned(), policy: TABLE_1.to_owned(), clients }
 }
 
 /// Each row of the table, more often than it is allowed. The paper's addresses are moved into the
@@ -252,7 +244,7 @@ fn table_2() -> Scene {
         },
     ];
     let policy = format!("[[listener]]\nlisten = [\"127.12.1.1:@PORT@\"]\n{policy}");
-    Scene { case: "table 2".to_owned(), policy, threads: PROCESSES, clients }
+    Scene { case: "table 2".to_owned(), policy, clients }
 }
 
 /// Handlers for what is asked for.
@@ -276,7 +268,7 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
 fn one(bench: &mut Bench<'_>, round: u32, server: Server, scene: &Scene) -> Result<(), Error> {
     let lines = scene.lines();
     let trial = bench.trial(PART, round, &scene.case, server, STATIC);
-    let trial = Trial { lines: &lines, threads: scene.threads, ..trial };
+    let trial = Trial { lines: &lines, ..trial };
     let (_, mut rows) = bench
         .run(&trial, |base| scene.clients.iter().map(|clients| clients.group(base)).collect())?;
     for (row, clients) in rows.iter_mut().zip(&scene.clients) {
@@ -319,7 +311,7 @@ mod tests {
                 assert!(group.target.address.ip().is_loopback());
                 assert!(group.source.addresses.iter().all(std::net::IpAddr::is_loopback));
             }
-            assert!(!scene.case.is_empty() && scene.threads > 0);
+            assert!(!scene.case.is_empty());
         }
     }
 
