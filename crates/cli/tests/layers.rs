@@ -12,8 +12,8 @@ const LAYERS: &[(&str, u8)] = &[
     // Pure: no sockets, files, threads or clocks.
     ("forebay-http", 0),
     ("forebay-metrics", 0),
-    ("forebay-policy", 0),
     ("forebay-control", 0),
+    ("forebay-policy", 1),
     ("forebay-conn", 1),
     // The kernel's side, and the only packages with `unsafe`.
     ("forebay-sys", 2),

@@ -332,10 +332,13 @@ impl<H: Handler> Conn<H> {
         head: &Head<'_>,
     ) -> Answer<H::Job> {
         let request = Request { head, peer: cx.peer };
-        let mut reply = Reply::new(cx.out, cx.date, self.keeps_alive(head, cx));
+        let keeps_alive = self.keeps_alive(head, cx);
+        // every admitted request has one
+        let Some(ticket) = &mut self.ticket else { return Answer::Last };
+        let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
         reply.answers(head);
         reply.timeout_s = cx.announce_s;
-        match cx.handler.process(&request, cx.done.take(), &mut reply) {
+        match cx.handler.process(&request, ticket, cx.done.take(), &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
             Outcome::HandOver => return Answer::HandOver,

@@ -27,6 +27,12 @@ pub trait Handler {
         false
     }
 
+    /// Whether the address that clients reached must be known where a listener is bound to all
+    /// addresses of the machine.
+    fn asks_local(&self) -> bool {
+        false
+    }
+
     /// Whether a new connection is admitted. Asked once: right after accept or, where a proxy states
     /// its client, when it has done so.
     fn admit(&mut self, _peer: &Peer) -> Verdict<()> {
@@ -43,11 +49,12 @@ pub trait Handler {
 
     /// Answers `request` by writing into `reply`, or says what must happen first.
     ///
-    /// `done` is the result of the job this request was waiting for. A request may be processed
-    /// more than once, but is answered exactly once.
+    /// `ticket` came with its admission; `done` is the result of the job this request was waiting for.
+    /// A request may be processed more than once, but is answered exactly once.
     fn process(
         &mut self,
         request: &Request<'_>,
+        ticket: &mut Self::Ticket,
         done: Option<<Self::Job as Job>::Done>,
         reply: &mut Reply<'_, Self::Body>,
     ) -> Outcome<Self::Job>;

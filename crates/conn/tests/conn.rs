@@ -43,6 +43,7 @@ impl Handler for Echo {
     fn process(
         &mut self,
         request: &Request<'_>,
+        (): &mut (),
         done: Option<&'static str>,
         reply: &mut Reply<'_, ()>,
     ) -> Outcome<Work> {

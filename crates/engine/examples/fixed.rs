@@ -47,6 +47,7 @@ impl Handler for Fixed {
     fn process(
         &mut self,
         _: &Request<'_>,
+        (): &mut (),
         _: Option<()>,
         reply: &mut Reply<'_, Never>,
     ) -> Outcome<Never> {

@@ -102,7 +102,8 @@ impl Entrance {
         match accepted {
             Ok(Accepted::Connection(socket, remote)) => {
                 worker.count(Counter::Accepted);
-                let served = Served::new(socket, Peer::new(remote, listener.local));
+                let local = reached(&socket, listener, worker);
+                let served = Served::new(socket, Peer::new(remote, local));
                 self.decide(served, listener.proxy_protocol, worker)
             }
             Ok(Accepted::None) => Arrival::Nobody,
@@ -192,6 +193,18 @@ impl Entrance {
             *reserve = process::reserve_descriptor().ok();
         }
     }
+}
+
+/// The address a client has reached, as exactly as the handler wants to know it.
+#[inline]
+fn reached<H: Handler>(socket: &OwnedFd, listener: &Listener, worker: &Worker<H>) -> SocketAddr {
+    if !listener.local.ip().is_unspecified()
+        || listener.local == Peer::UNIX
+        || !worker.handler.asks_local()
+    {
+        return listener.local;
+    }
+    socket::local_address(socket).unwrap_or(listener.local)
 }
 
 /// Somebody behind a proxy is known now: charges the connection to that client. Says how it is to

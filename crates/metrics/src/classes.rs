@@ -34,7 +34,7 @@ impl Place {
     pub const ALL: [Place; 2] = [Place::Accept, Place::Request];
 
     /// As a label.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Place::Accept => "accept",
             Place::Request => "request",
@@ -59,11 +59,13 @@ pub enum Reason {
     Ignored,
     /// The agent keeps the class to what the machine can serve.
     Agent,
+    /// It has waited too long for a worker.
+    Expired,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 8] = [
         Reason::Action,
         Reason::Connections,
         Reason::Requests,
@@ -71,10 +73,11 @@ impl Reason {
         Reason::Queue,
         Reason::Ignored,
         Reason::Agent,
+        Reason::Expired,
     ];
 
     /// As a label.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Reason::Action => "action",
             Reason::Connections => "connections",
@@ -83,6 +86,7 @@ impl Reason {
             Reason::Queue => "queue",
             Reason::Ignored => "ignored",
             Reason::Agent => "agent",
+            Reason::Expired => "expired",
         }
     }
 }
@@ -100,13 +104,11 @@ const DELAYS: usize = DELAY_BOUNDS_US.len() + 1;
 pub struct ClassTotals {
     /// Connections that came, whatever became of them.
     pub connections: u64,
-    /// Requests that came: admitted or refused.
+    /// Requests that came.
     pub offered: u64,
-    /// Requests admitted.
-    pub admitted: u64,
-    /// Admitted requests whose answer was sent.
+    /// Those whose answer was sent.
     pub answered: u64,
-    /// Admitted requests whose connection ended before.
+    /// Those whose connection ended before.
     pub cut: u64,
     /// What was refused, by place and reason.
     pub refused: [[u64; Reason::ALL.len()]; Place::ALL.len()],
@@ -124,9 +126,10 @@ impl ClassTotals {
         self.refused[place as usize].iter().sum()
     }
 
-    /// Requests admitted and neither answered nor cut.
+    /// Requests neither answered nor cut nor refused so far.
     pub fn in_flight(&self) -> u64 {
-        self.admitted.saturating_sub(self.answered + self.cut)
+        let ended = self.answered + self.cut + self.refused_at(Place::Request);
+        self.offered.saturating_sub(ended)
     }
 
     /// How often something waited.
@@ -141,7 +144,6 @@ impl ClassTotals {
 pub(crate) struct Row {
     connections: AtomicU64,
     offered: AtomicU64,
-    admitted: AtomicU64,
     answered: AtomicU64,
     cut: AtomicU64,
     refused: [[AtomicU64; Reason::ALL.len()]; Place::ALL.len()],
@@ -173,7 +175,6 @@ impl Rows {
             total.delays.iter_mut().zip(&row.delays).for_each(|(sum, cell)| add(sum, cell));
             add(&mut total.delay_ns, &row.delay_ns);
             add(&mut total.worked_ns, &row.worked_ns);
-            add(&mut total.admitted, &row.admitted);
             add(&mut total.offered, &row.offered);
             add(&mut total.connections, &row.connections);
         }
@@ -185,8 +186,8 @@ impl Rows {
 pub enum ClassEvent {
     /// A connection was accepted.
     Connection,
-    /// A request was admitted.
-    Admitted,
+    /// A request came.
+    Offered,
     /// An admitted request's answer was sent.
     Answered,
     /// An admitted request's connection ended before.
@@ -202,17 +203,11 @@ impl crate::Local {
         let row = self.classes().row(slot);
         match event {
             ClassEvent::Connection => bump(&row.connections, 1),
-            ClassEvent::Admitted => {
-                bump(&row.offered, 1);
-                bump(&row.admitted, 1);
-            }
+            ClassEvent::Offered => bump(&row.offered, 1),
             ClassEvent::Answered => bump(&row.answered, 1),
             ClassEvent::Cut => bump(&row.cut, 1),
             ClassEvent::Refused(place, reason) => {
-                if place == Place::Request {
-                    bump(&row.offered, 1);
-                }
-                bump(&row.refused[place as usize][reason as usize], 1);
+                bump(&row.refused[place as usize][reason as usize], 1)
             }
         }
     }
@@ -243,8 +238,7 @@ mod tests {
         let (one, two) = (Local::default(), Local::default());
         let gold = ClassSlot(1);
         one.enter(gold, ClassEvent::Connection);
-        one.enter(gold, ClassEvent::Admitted);
-        one.enter(gold, ClassEvent::Admitted);
+        (0..3).for_each(|_| one.enter(gold, ClassEvent::Offered));
         one.enter(gold, ClassEvent::Refused(Place::Request, Reason::Agent));
         one.enter(gold, ClassEvent::Refused(Place::Accept, Reason::Ignored));
         two.enter(gold, ClassEvent::Answered);
@@ -253,7 +247,7 @@ mod tests {
         two.waited(gold, u64::MAX / 2);
         let totals = Totals::of([&one, &two]);
         let class = totals.class(gold);
-        assert_eq!((class.offered, class.admitted, class.in_flight()), (3, 2, 1));
+        assert_eq!((class.offered, class.answered, class.in_flight()), (3, 1, 1));
         assert_eq!((class.refused_at(Place::Request), class.refused_at(Place::Accept)), (1, 1));
         assert_eq!((class.delays[0], class.delays[1], class.delays[DELAYS - 1]), (1, 1, 1));
         assert_eq!(*totals.class(ClassSlot(0)), ClassTotals::default());

@@ -1,6 +1,6 @@
 //! What was decided.
 
-use std::fmt;
+pub use forebay_metrics::{Place, Reason};
 
 /// Which rule decides what: numbers of rules in the order they were written, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,77 +17,6 @@ pub struct Decisions {
     pub in_flight: Option<u32>,
     /// The rule whose action is done.
     pub action: Option<u32>,
-}
-
-/// Where something was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// When the connection came.
-    Accept,
-    /// When the head of a request was there.
-    Request,
-}
-
-impl Place {
-    /// All of them.
-    pub const ALL: [Place; 2] = [Place::Accept, Place::Request];
-
-    /// The label for it in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Place::Accept => "accept",
-            Place::Request => "request",
-        }
-    }
-}
-
-/// Why something was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// A rule's action says so.
-    Action,
-    /// A rule's limit on connections.
-    Connections,
-    /// A rule's limit on requests.
-    Requests,
-    /// A rule's limit on requests at once.
-    InFlight,
-    /// It would have to wait too long for its turn, or too many do.
-    Queue,
-    /// The client was refused a moment ago and is ignored.
-    Ignored,
-    /// The agent's limit on the class.
-    Agent,
-    /// It has waited too long for a worker.
-    Expired,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Reason; 8] = [
-        Reason::Action,
-        Reason::Connections,
-        Reason::Requests,
-        Reason::InFlight,
-        Reason::Queue,
-        Reason::Ignored,
-        Reason::Agent,
-        Reason::Expired,
-    ];
-
-    /// The label for it in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::Action => "action",
-            Reason::Connections => "connections",
-            Reason::Requests => "requests",
-            Reason::InFlight => "in_flight",
-            Reason::Queue => "queue",
-            Reason::Ignored => "ignored",
-            Reason::Agent => "agent",
-            Reason::Expired => "expired",
-        }
-    }
 }
 
 /// What becomes of that which is refused.
@@ -118,14 +47,3 @@ pub struct Refused {
     /// What the client gets.
     pub answer: Answer,
 }
-
-macro_rules! display {
-    ($($type:ty),*) => {$(
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    )*};
-}
-display!(Place, Reason);

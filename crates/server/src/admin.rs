@@ -168,6 +168,7 @@ impl Handler for Admin {
     fn process(
         &mut self,
         request: &Request<'_>,
+        (): &mut (),
         _: Option<Never>,
         reply: &mut Reply<'_, Never>,
     ) -> Outcome<Never> {
@@ -251,7 +252,8 @@ mod tests {
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);
-        let outcome = admin.process(&Request { head: &head, peer: &peer }, None, &mut reply);
+        let outcome =
+            admin.process(&Request { head: &head, peer: &peer }, &mut (), None, &mut reply);
         assert!(matches!(outcome, Outcome::Replied));
         String::from_utf8(out.bytes.clone()).unwrap()
     }

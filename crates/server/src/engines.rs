@@ -6,7 +6,7 @@
 //! one retire.
 
 use crate::config::Engine;
-use crate::handler::FastLane;
+use crate::handler::{Errand, FastLane};
 use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
@@ -109,7 +109,7 @@ pub struct Common {
     /// Where the counters are kept.
     pub register: Arc<Register>,
     /// Threads for jobs.
-    pub helpers: Helpers<forebay_site::Job>,
+    pub helpers: Helpers<Errand>,
     /// The order of service.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
@@ -218,7 +218,7 @@ impl Common {
         listeners: Vec<Socket>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
-    ) -> event::Parts<FastLane, Helpers<forebay_site::Job>> {
+    ) -> event::Parts<FastLane, Helpers<Errand>> {
         let metrics = self.register.worker();
         event::Parts {
             listeners,

@@ -3,11 +3,12 @@
 use crate::client::{TrustedProxies, client_of};
 use crate::live::Live;
 use crate::log::{Entry, Line, Logger};
+use crate::policy::{Judge, Pass, Ticket};
 use forebay_conn::{
-    Admitted, Handler, Job, Now, Outcome, Peer, Piece, Rank, Refusal, Reply, Request, Stages,
-    Verdict,
+    Admitted, Handler, Job, Kind, Now, Outcome, Peer, Piece, Rank, Refusal, Reply, Request,
+    Settled, Stages, Verdict,
 };
-use forebay_metrics::Local;
+use forebay_metrics::{Local, Stopwatch};
 use forebay_site::Site;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct FastLane {
     site: Site,
     logger: Logger,
     trusted: Arc<TrustedProxies>,
+    /// `None` if there is no policy.
+    judge: Option<Judge>,
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
@@ -35,7 +38,8 @@ impl FastLane {
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
-        FastLane { live, generation, site, logger, trusted, metrics, paths, now }
+        let judge = Judge::new(&arrangement.policy, &metrics);
+        FastLane { live, generation, site, logger, trusted, judge, metrics, paths, now }
     }
 
     /// Takes over the arrangement in force. Nothing that is still being sent depends on the one
@@ -49,6 +53,27 @@ impl FastLane {
         self.site = Site::new(content, metrics, self.now, self.paths);
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
+        self.judge = Judge::new(&arrangement.policy, &self.metrics);
+    }
+
+    /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
+    fn needs_worker(
+        &mut self,
+        job: forebay_site::Job,
+        ticket: &mut Option<Ticket>,
+        pass: Option<Pass>,
+        reply: &mut Reply<'_, forebay_site::Body>,
+    ) -> Outcome<Errand> {
+        let (Some(judge), Some(ticket), None) = (&self.judge, ticket, &pass) else {
+            return Outcome::Job(Errand { job, pass });
+        };
+        match judge.needs_worker(ticket) {
+            Ok(pass) => Outcome::Job(Errand { job, pass }),
+            Err(refusal) => {
+                self.site.turn_away(refusal, reply);
+                Outcome::Replied
+            }
+        }
     }
 
     #[inline]
@@ -59,32 +84,93 @@ impl FastLane {
     }
 }
 
+/// A job of the site, with its request's place among the unfinished work of its class.
+pub struct Errand {
+    job: forebay_site::Job,
+    pass: Option<Pass>,
+}
+
+/// What an [`Errand`] brings back.
+pub struct Finished {
+    done: forebay_site::Done,
+    pass: Option<Pass>,
+}
+
+impl Job for Errand {
+    type Done = Finished;
+
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Finished {
+        let Errand { job, pass } = self;
+        Finished { done: job.run(metrics, watch), pass }
+    }
+
+    fn lane(&self) -> u64 {
+        self.job.lane()
+    }
+
+    fn kind(&self) -> Kind {
+        self.job.kind()
+    }
+}
+
 impl Handler for FastLane {
     type Body = forebay_site::Body;
-    type Job = forebay_site::Job;
+    type Job = Errand;
     type Line = Line;
-    type Ticket = ();
+    /// `None` where there is no policy.
+    type Ticket = Option<Ticket>;
 
     fn trusts(&mut self, peer: &Peer) -> bool {
         self.keep_up();
         self.trusted.trust(peer)
     }
 
-    #[inline]
-    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
+    fn asks_local(&self) -> bool {
+        self.judge.as_ref().is_some_and(Judge::asks_local)
+    }
+
+    fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         self.keep_up();
-        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+        match &mut self.judge {
+            None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
+            Some(judge) => judge.connection(peer),
+        }
+    }
+
+    #[inline]
+    fn verdict(&mut self, request: &Request<'_>) -> Verdict<Option<Ticket>> {
+        self.keep_up();
+        match &mut self.judge {
+            None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
+            Some(judge) => judge.request(request, &self.trusted),
+        }
+    }
+
+    #[inline]
+    fn settle(&mut self, ticket: Option<Ticket>, end: Settled) {
+        if let Some(ticket) = ticket {
+            ticket.settle(end, &self.metrics);
+        }
     }
 
     #[inline]
     fn process(
         &mut self,
         request: &Request<'_>,
-        done: Option<<Self::Job as Job>::Done>,
+        ticket: &mut Option<Ticket>,
+        done: Option<Finished>,
         reply: &mut Reply<'_, Self::Body>,
-    ) -> Outcome<Self::Job> {
+    ) -> Outcome<Errand> {
         let FastLane { site, trusted, .. } = self;
-        site.process(request, || client_of(request.peer, request.head, trusted), done, reply)
+        // the pass is given back when no job follows
+        let (done, pass) =
+            done.map_or((None, None), |finished| (Some(finished.done), finished.pass));
+        let client = || client_of(request.peer, request.head, trusted);
+        match site.process(request, client, done, reply) {
+            Outcome::Replied => Outcome::Replied,
+            Outcome::HandOver => Outcome::HandOver,
+            Outcome::Job(job) => self.needs_worker(job, ticket, pass, reply),
+        }
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>) {
@@ -117,8 +203,8 @@ impl Handler for FastLane {
         self.site.warm_bytes(body)
     }
 
-    fn warm(&mut self, body: &Self::Body) -> Self::Job {
-        self.site.warm(body)
+    fn warm(&mut self, body: &Self::Body) -> Errand {
+        Errand { job: self.site.warm(body), pass: None }
     }
 
     #[inline]

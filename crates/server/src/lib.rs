@@ -49,6 +49,7 @@ pub mod live;
 pub mod log;
 pub mod notify;
 pub mod plan;
+pub mod policy;
 pub mod policy_command;
 pub mod privileges;
 pub mod reload;

@@ -5,6 +5,7 @@
 
 use crate::client::TrustedProxies;
 use crate::log::Logs;
+use crate::policy::InForce;
 use forebay_site::Content;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ pub struct Arrangement {
     pub logs: Arc<Logs>,
     /// Whose word about clients counts.
     pub trusted: Arc<TrustedProxies>,
+    /// Who is served, and in which order.
+    pub policy: Arc<InForce>,
 }
 
 /// The arrangement in force.

@@ -10,6 +10,7 @@ use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
+use forebay_metrics::ClassSlot;
 use forebay_policy::{Policy, PolicyError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,27 +108,29 @@ impl Plan {
             };
             group(config, listener, *workers, lingering, pipeline)
         });
+        let policy = config.policy()?;
         Ok(Plan {
+            ranks: ranks(config, &policy),
             groups: groups.collect(),
             site: site(config, open_files),
-            policy: Arc::new(config.policy()?),
+            policy: Arc::new(policy),
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
             helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
-            ranks: ranks(config),
             drain: config.timeouts.drain,
         })
     }
 }
 
 /// The order of service.
-fn ranks(config: &Config) -> Ranks {
-    let helpers = &config.helpers;
+fn ranks(config: &Config, policy: &Policy) -> Ranks {
+    let (helpers, classes) = (&config.helpers, policy.classes());
     Ranks {
+        shares: classes.iter().map(|class| class.share).collect(),
+        slots: (0..classes.len()).map(|rank| ClassSlot(rank as u8)).collect(),
         reserve: as_usize(helpers.reserve),
         // its range is checked
         niceness: helpers.niceness as u8,
-        ..Ranks::default()
     }
 }
 

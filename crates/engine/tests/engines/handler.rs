@@ -100,6 +100,7 @@ impl Handler for Paths {
     fn process(
         &mut self,
         request: &Request<'_>,
+        (): &mut (),
         done: Option<String>,
         reply: &mut Reply<'_, usize>,
     ) -> Outcome<Work> {

@@ -14,6 +14,7 @@ use crate::listen::{Address, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
 use crate::plan::Plan;
+use crate::policy::InForce;
 use crate::privileges;
 use crate::reload;
 use crate::sandbox::{self, Needs, Sandbox};
@@ -62,6 +63,7 @@ impl Server {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
+                policy: Arc::new(InForce::new(Arc::clone(&plan.policy), None)),
             })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(

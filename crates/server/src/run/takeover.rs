@@ -9,6 +9,7 @@ use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
 use crate::live::Arrangement;
 use crate::plan::Plan;
+use crate::policy::InForce;
 use crate::reload::{self, Change, Current, Next, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::Order;
@@ -131,7 +132,10 @@ impl Server {
         }
         self.common = common;
         let trusted = TrustedProxies::shared(&config.trusted_proxies);
-        let before = self.common.live.replace(Arrangement { content, logs, trusted });
+        let current = self.common.live.current();
+        let policy = InForce::new(Arc::clone(&plan.policy), Some(&*current.policy));
+        let policy = Arc::new(policy);
+        let before = self.common.live.replace(Arrangement { content, logs, trusted, policy });
         if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
             before.content.retire();
         }

@@ -1,0 +1,181 @@
+//! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
+
+use super::window::Pass;
+use super::{InForce, Window};
+use crate::client::{TrustedProxies, client_of};
+use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
+use forebay_http::path;
+use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
+use forebay_policy::decision::{Answer, Decisions, Refused};
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_policy::rule::Action;
+use forebay_policy::{Needs, Policy};
+use forebay_site::host_of;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Judges connections and requests for one loop or thread.
+pub struct Judge {
+    in_force: Arc<InForce>,
+    needs: Needs,
+    metrics: Arc<Local>,
+    /// Room for a host in lower case and for a decoded path.
+    host: Vec<u8>,
+    path: Vec<u8>,
+}
+
+/// What goes with an admitted request.
+#[derive(Debug)]
+pub struct Ticket {
+    rank: u8,
+    slot: ClassSlot,
+    /// Its first job has not come yet.
+    is_new: bool,
+    /// It was refused when that came.
+    is_refused: bool,
+}
+
+impl Judge {
+    /// Judges by the policy in force; `None` if that says nothing.
+    pub fn new(in_force: &Arc<InForce>, metrics: &Arc<Local>) -> Option<Judge> {
+        if in_force.is_empty() {
+            return None;
+        }
+        Some(Judge {
+            needs: in_force.policy.needs(),
+            in_force: Arc::clone(in_force),
+            metrics: Arc::clone(metrics),
+            host: Vec::new(),
+            path: Vec::new(),
+        })
+    }
+
+    /// Whether rules ask for the address that a client reached.
+    pub fn asks_local(&self) -> bool {
+        self.needs.local
+    }
+
+    /// Whether a new connection is admitted.
+    pub fn connection(&mut self, peer: &Peer) -> Verdict<()> {
+        let ends = ConnectionFacts { client: peer.address(), local: peer.local };
+        let InForce { policy, slots, .. } = &*self.in_force;
+        let decisions = policy.connection(&ends, self.in_force.is_overload());
+        let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
+        self.metrics.enter(slot, ClassEvent::Connection);
+        match act(policy, &decisions) {
+            Ok(()) => Verdict::Admit(Admitted::at_once(Rank(decisions.rank), ())),
+            Err(refused) => {
+                self.metrics.enter(slot, ClassEvent::Refused(Place::Accept, refused.reason));
+                verdict(&refused)
+            }
+        }
+    }
+
+    /// Whether a request is admitted.
+    pub fn request(
+        &mut self,
+        request: &Request<'_>,
+        trusted: &TrustedProxies,
+    ) -> Verdict<Option<Ticket>> {
+        let decisions = self.decide(request, trusted);
+        let InForce { policy, slots, .. } = &*self.in_force;
+        let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
+        self.metrics.enter(slot, ClassEvent::Offered);
+        match act(policy, &decisions) {
+            Ok(()) => {
+                let ticket = Ticket { rank: decisions.rank, slot, is_new: true, is_refused: false };
+                Verdict::Admit(Admitted::at_once(Rank(decisions.rank), Some(ticket)))
+            }
+            Err(refused) => {
+                self.metrics.enter(slot, ClassEvent::Refused(Place::Request, refused.reason));
+                verdict(&refused)
+            }
+        }
+    }
+
+    /// Which rules decide about a request, and whose it is.
+    fn decide(&mut self, request: &Request<'_>, trusted: &TrustedProxies) -> Decisions {
+        let Judge { in_force, needs, host, path, .. } = self;
+        let nearest = request.peer.address();
+        let stated = client_of(request.peer, request.head, trusted);
+        // of a client that a proxy states only the address is known
+        let client = if stated == nearest.ip() { nearest } else { SocketAddr::new(stated, 0) };
+        host.clear();
+        if needs.host {
+            host.extend(host_of(request.head.authority).iter().map(u8::to_ascii_lowercase));
+        }
+        path.clear();
+        if needs.path && path::normalise(request.head.path, path).is_err() {
+            // it will be refused for that; until then it is what was sent
+            path.clear();
+            path.extend_from_slice(request.head.path);
+        }
+        let facts = RequestFacts {
+            ends: ConnectionFacts { client, local: request.peer.local },
+            host: host.as_slice(),
+            method: request.head.method_text,
+            path: path.as_slice(),
+            fields: request.head.fields(),
+        };
+        in_force.policy.request(&facts, in_force.is_overload())
+    }
+
+    /// A request needs a worker. The pass goes with its jobs.
+    ///
+    /// # Errors
+    /// What its client is told, if its class has enough unfinished work.
+    pub fn needs_worker(&self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
+        if !std::mem::replace(&mut ticket.is_new, false) {
+            return Ok(None);
+        }
+        let window = self.in_force.windows.get(usize::from(ticket.rank));
+        match window.map(Window::enter).transpose() {
+            Ok(pass) => Ok(pass),
+            Err(retry_after_s) => {
+                ticket.is_refused = true;
+                let refused = ClassEvent::Refused(Place::Request, Reason::Agent);
+                self.metrics.enter(ticket.slot, refused);
+                Err(Refusal { status: 503, retry_after_s })
+            }
+        }
+    }
+}
+
+impl Ticket {
+    /// The request is over.
+    pub fn settle(self, end: Settled, metrics: &Local) {
+        if !self.is_refused {
+            metrics.enter(
+                self.slot,
+                match end {
+                    Settled::Answered => ClassEvent::Answered,
+                    Settled::Cut => ClassEvent::Cut,
+                },
+            );
+        }
+    }
+}
+
+/// Does what the deciding rule says, whatever the load.
+fn act(policy: &Policy, decisions: &Decisions) -> Result<(), Refused> {
+    let rule = decisions.action.and_then(|rule| policy.rules().get(rule as usize));
+    let answer = match rule.and_then(|rule| rule.action) {
+        None | Some(Action::Allow) => return Ok(()),
+        Some(Action::Reject(status)) => Answer::Reject { status, retry_after_s: 0 },
+        Some(Action::Reset) => Answer::Reset,
+        Some(Action::Drop) => Answer::Drop,
+    };
+    let (rank, rule) = (decisions.rank, decisions.action);
+    Err(Refused { rank, rule, reason: Reason::Action, answer })
+}
+
+/// What a refusal comes to.
+fn verdict<T>(refused: &Refused) -> Verdict<T> {
+    match refused.answer {
+        Answer::Reject { status, retry_after_s } => {
+            Verdict::Refuse(Refusal { status, retry_after_s })
+        }
+        // nothing is silent once a connection is accepted
+        Answer::Reset | Answer::Drop => Verdict::Reset,
+    }
+}

@@ -1,0 +1,67 @@
+//! Classes, rules and the agent's limits, as they are in force.
+//!
+//! In: the compiled policy of a plan. Out: a [`Judge`] for each loop or thread, which says for each
+//! connection and request what becomes of it; shared numbers that an agent reads and sets.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
+//! | [`window`] | how much unfinished work each class may have |
+
+pub mod judge;
+pub mod window;
+
+pub use judge::{Judge, Ticket};
+pub use window::{Pass, Window};
+
+use forebay_metrics::ClassSlot;
+use forebay_policy::Policy;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The policy in force, and what is charged to it. Shared by all loops.
+pub struct InForce {
+    /// Classes and rules.
+    pub policy: Arc<Policy>,
+    /// The unfinished work of each class, by rank. Kept through reloads by the class's name.
+    pub windows: Box<[Arc<Window>]>,
+    /// The ledger of each class, by rank.
+    pub slots: Box<[ClassSlot]>,
+    /// Rules with `when = "overload"` count.
+    overload: AtomicBool,
+}
+
+impl InForce {
+    /// Puts a policy in force after `before`.
+    pub fn new(policy: Arc<Policy>, before: Option<&InForce>) -> InForce {
+        let windows = policy.classes().iter().map(|class| {
+            let known = before.and_then(|before| before.window(&class.name));
+            known.map_or_else(Arc::default, Arc::clone)
+        });
+        let slots = (0..policy.classes().len()).map(|rank| ClassSlot(rank as u8)).collect();
+        let overload = AtomicBool::new(before.is_some_and(InForce::is_overload));
+        InForce { windows: windows.collect(), slots, overload, policy }
+    }
+
+    /// Whether there is anything to judge by.
+    pub fn is_empty(&self) -> bool {
+        self.policy.rules().is_empty() && self.policy.classes().len() < 2
+    }
+
+    /// The window of the class with this name.
+    fn window(&self, class: &str) -> Option<&Arc<Window>> {
+        let rank = self.policy.classes().iter().position(|known| known.name == class)?;
+        self.windows.get(rank)
+    }
+
+    /// Whether rules with `when = "overload"` count.
+    #[inline]
+    pub fn is_overload(&self) -> bool {
+        self.overload.load(Relaxed)
+    }
+
+    /// From now on those rules count, or do not.
+    pub fn set_overload(&self, overload: bool) {
+        self.overload.store(overload, Relaxed);
+    }
+}
