@@ -81,6 +81,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
         if let Some(condition) = needs_request(rule) {
             return Err(("connections", Fault::NeedsRequest { condition }));
         }
+        cannot_queue("connections", limit.over)?;
         check_limit("connections", limit)?;
     }
     if let Some(limit) = requests {
@@ -88,9 +89,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
     }
     if let Some(InFlight { most, per: _, over }) = in_flight {
         check_range("in_flight", *most, 1, u32::MAX >> 1)?;
-        if let Over::Queue { .. } = over {
-            return Err(("in_flight", Fault::CannotQueue));
-        }
+        cannot_queue("in_flight", *over)?;
         check_over("in_flight", *over)?;
     }
     match action {
@@ -133,6 +132,13 @@ fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
         check_range(key, ignore_ms, 1, MOST_IGNORE_MS)?;
     }
     check_over(key, over)
+}
+
+fn cannot_queue(key: &'static str, over: Over) -> Result<(), Wrong> {
+    match over {
+        Over::Queue { .. } => Err((key, Fault::CannotQueue)),
+        Over::Reject { .. } | Over::Reset | Over::Drop => Ok(()),
+    }
 }
 
 fn check_over(key: &'static str, over: Over) -> Result<(), Wrong> {
@@ -278,8 +284,16 @@ mod tests {
                     let over = Over::Queue { deadline_ms: 10, most: 1 };
                     r.in_flight = Some(InFlight { most: 1, per: Per::Rule, over });
                 }),
-                "rule 1: in_flight: what is over a number of requests at once cannot queue; it can \
-                 be rejected, reset or dropped",
+                "rule 1: in_flight: only requests over a rate can queue; others can be rejected, \
+                 reset or dropped",
+            ),
+            (
+                of_rule(|r| {
+                    let over = Over::Queue { deadline_ms: 10, most: 1 };
+                    r.connections = Some(Limit { over, ..limit() });
+                }),
+                "rule 1: connections: only requests over a rate can queue; others can be rejected, \
+                 reset or dropped",
             ),
             (
                 of_rule(|r| r.action = Some(Action::Reject(200))),

@@ -84,7 +84,8 @@ pub enum Fault {
         /// How long it may take, in seconds.
         most_s: u64,
     },
-    /// What is over a number of requests at once cannot queue: nobody knows when the next one ends.
+    /// Only requests over a rate can queue. A connection has nothing to wait for, and nobody knows
+    /// when the next of the requests at once ends.
     CannotQueue,
 }
 
@@ -124,8 +125,7 @@ impl fmt::Display for Fault {
                  {most_s} s are possible"
             ),
             Fault::CannotQueue => f.write_str(
-                "what is over a number of requests at once cannot queue; it can be rejected, reset \
-                 or dropped",
+                "only requests over a rate can queue; others can be rejected, reset or dropped",
             ),
         }
     }

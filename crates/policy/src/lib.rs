@@ -7,6 +7,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`Policy`] | classes and rules compiled: who decides; `explain_…` says why |
+//! | [`State`] | what is used of the limits: charges, and [`Ticket`]s for what is counted |
+//! | [`bucket`] | a token bucket in one word |
 //! | [`class`] | classes: their order, their share of worker time, the delay that is aimed at |
 //! | [`rule`] | rules: conditions, limits, actions |
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
@@ -49,8 +51,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bucket;
 mod check;
 pub mod class;
+mod clients;
 pub mod condition;
 pub mod decision;
 pub mod endpoint;
@@ -60,6 +64,7 @@ pub mod facts;
 pub mod field;
 mod glob;
 mod index;
+mod meter;
 mod near;
 mod networks;
 pub mod pattern;
@@ -67,13 +72,16 @@ mod policy;
 pub mod rate;
 pub mod rule;
 mod search;
+mod state;
 mod text;
 mod trie;
 
 pub use error::{At, Fault, PolicyError};
 pub use explain::{Explanation, Outcome, Setting};
+pub use meter::Ticket;
 pub use policy::{Needs, Policy};
 pub use search::Phase;
+pub use state::{Admitted, Charge, ClientsReport, Paces, State};
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {

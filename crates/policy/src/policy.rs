@@ -8,12 +8,13 @@ use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
 use crate::rule::Rule;
 use crate::search::{Found, Phase, Slot};
+use std::collections::HashMap;
 use std::iter::Empty;
 
 /// The name of the class where there are none.
 pub(crate) const ONLY_CLASS: &str = "default";
 
-/// Classes and rules, ready to judge by. It does not change; what it is charged to does.
+/// Classes and rules, ready to judge by. It does not change; its [`State`](crate::State) does.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// By rank.
@@ -23,6 +24,7 @@ pub struct Policy {
     rules: Box<[Rule]>,
     /// The rank that each rule gives; the default where it gives none.
     ranks: Box<[u8]>,
+    names: HashMap<Box<str>, u32>,
     connections: Index,
     requests: Index,
 }
@@ -79,6 +81,10 @@ impl Policy {
                 .iter()
                 .map(|rule| rank(rule).map_or(default_rank, |at| at as u8))
                 .collect(),
+            names: (0..)
+                .zip(&rules)
+                .map(|(number, rule)| (rule.name.as_str().into(), number))
+                .collect(),
             connections: Index::new(&rules, Phase::Connection),
             requests: Index::new(&rules, Phase::Request),
             classes: classes.into(),
@@ -95,6 +101,11 @@ impl Policy {
     /// The rules as they were written.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// The number of the rule with this name.
+    pub fn rule(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
     }
 
     /// The rank of what no rule classifies.

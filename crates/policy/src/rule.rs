@@ -119,7 +119,7 @@ pub struct InFlight {
     pub most: u32,
     /// Of whom.
     pub per: Per,
-    /// What becomes of the others; they cannot queue.
+    /// What becomes of the others.
     pub over: Over,
 }
 
@@ -155,7 +155,7 @@ pub enum Over {
     Reset,
     /// It gets no answer; where silence is not possible, its connection is reset.
     Drop,
-    /// It waits for its turn.
+    /// It waits for its turn. Only for requests over a rate.
     Queue {
         /// At most so long, 1 to 60,000 ms.
         deadline_ms: u32,

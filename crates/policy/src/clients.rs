@@ -1,0 +1,303 @@
+//! Buckets and counts of clients, in memory that does not grow.
+//!
+//! Each is a table of sets; a set is a cache line of eight words, and what is kept for a client lies in
+//! one word of the set that its hash names. The word begins with a part of the hash, so one
+//! compare-and-swap finds out whose word it is and changes it: there is no lock, and nobody is ever
+//! charged for another. The hash is keyed with a secret: nobody can choose whom to share a set with.
+//!
+//! A bucket that is full again is worth nothing and is replaced first. If all eight are in use, that
+//! one goes which will be full the soonest; it is counted. A count above zero is never replaced; if all
+//! eight are in use, the newcomer is not counted at all, and that is counted.
+//!
+//! Time is kept in units of 4.096 µs, and an interval is rounded up to them: at 1,000 per second a
+//! client gets 0.4 % less than it might. Two clients of one set are taken for one with a probability of
+//! 1 in 16 million.
+
+use crate::bucket::Terms;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Words in each of the two tables.
+const WORDS: usize = 1 << 16;
+const WAYS: usize = 8;
+
+/// A unit of time is 2 to the power of this, in nanoseconds.
+const UNIT_BITS: u32 = 12;
+/// The time in a bucket's word: 52 days, then it begins anew.
+const TIME_BITS: u32 = 40;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// The count in a count's word.
+const COUNT_BITS: u32 = 24;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+/// No bucket is charged further ahead, and nobody is ignored for longer: a day, and a minute for
+/// those who queue. What seems to be further ahead lies in the past.
+const MOST_AHEAD: u64 = ((86_400 + 60 + 3600) * 1_000_000_000) >> UNIT_BITS;
+
+/// How far clocks of callers may lie apart.
+const LAG: u64 = 10_000_000_000 >> UNIT_BITS;
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set([AtomicU64; WAYS]);
+
+/// What is kept for clients.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    secret: RandomState,
+    buckets: Box<[Set]>,
+    counts: Box<[Set]>,
+    evicted: AtomicU64,
+    uncounted: AtomicU64,
+}
+
+/// Whose, and for what: a hash with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(u64);
+
+/// A place in the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat(u32);
+
+impl Default for Clients {
+    fn default() -> Clients {
+        Clients::new(WORDS)
+    }
+}
+
+impl Clients {
+    /// No tables, for a policy that keeps nothing for clients. Nothing may be asked of it.
+    pub(crate) fn none() -> Clients {
+        Clients::new(0)
+    }
+
+    /// Whether there are tables.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.buckets.is_empty()
+    }
+
+    /// Tables of so many words, a power of two and at least eight.
+    fn new(words: usize) -> Clients {
+        let sets = || (0..words / WAYS).map(|_| Set::default()).collect();
+        Clients {
+            secret: RandomState::new(),
+            buckets: sets(),
+            counts: sets(),
+            evicted: AtomicU64::new(0),
+            uncounted: AtomicU64::new(0),
+        }
+    }
+
+    /// The key of a client: an IPv4 address or an IPv6 /64. `of` says for what.
+    #[inline]
+    pub(crate) fn key(&self, of: u64, client: IpAddr) -> Key {
+        let client = match client.to_canonical() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits() as u64,
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        Key(self.secret.hash_one((of, client)))
+    }
+
+    /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.
+    ///
+    /// # Errors
+    /// It is not admitted, and after how many nanoseconds it would be.
+    #[inline]
+    pub(crate) fn charge(&self, key: Key, now_ns: u64, terms: &Terms) -> Result<u64, u64> {
+        let terms = Units::of(terms);
+        let now = now_ns >> UNIT_BITS;
+        let ways = self.set(&self.buckets, key);
+        loop {
+            let word = find_bucket(ways, key);
+            let (way, seen, ahead) = match word {
+                Some((way, word)) => (way, word, ahead(word, now, terms.most_ahead)),
+                None => soonest(ways, now),
+            };
+            // a word of somebody else is replaced by a full bucket
+            let used = if word.is_some() { ahead } else { 0 };
+            let wait = used.saturating_sub(terms.tolerance);
+            if wait > terms.most_wait {
+                return Err((wait - terms.most_wait) << UNIT_BITS);
+            }
+            let next = bucket_word(key, now + used + terms.interval);
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
+                self.note_eviction(word.is_none() && ahead > 0);
+                return Ok(wait << UNIT_BITS);
+            }
+        }
+    }
+
+    /// Takes back what [`charge`](Clients::charge) has just done.
+    pub(crate) fn refund(&self, key: Key, now_ns: u64, terms: &Terms) {
+        let terms = Units::of(terms);
+        let now = now_ns >> UNIT_BITS;
+        let ways = self.set(&self.buckets, key);
+        while let Some((way, word)) = find_bucket(ways, key) {
+            let used = ahead(word, now, terms.most_ahead).saturating_sub(terms.interval);
+            let next = bucket_word(key, now + used);
+            if ways[way].compare_exchange_weak(word, next, Relaxed, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Ignores a client for so long, if it is not ignored for longer already.
+    pub(crate) fn ignore(&self, key: Key, now_ns: u64, for_ns: u64) {
+        let now = now_ns >> UNIT_BITS;
+        let ways = self.set(&self.buckets, key);
+        loop {
+            let word = find_bucket(ways, key);
+            let (way, seen, ahead) = match word {
+                Some((way, word)) => (way, word, ahead(word, now, MOST_AHEAD)),
+                None => soonest(ways, now),
+            };
+            let wanted = units(for_ns).min(MOST_AHEAD);
+            if word.is_some() && ahead >= wanted {
+                return;
+            }
+            let next = bucket_word(key, now + wanted);
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
+                return self.note_eviction(word.is_none() && ahead > 0);
+            }
+        }
+    }
+
+    /// Whether a client is ignored.
+    #[inline]
+    pub(crate) fn is_ignored(&self, key: Key, now_ns: u64) -> bool {
+        let word = find_bucket(self.set(&self.buckets, key), key);
+        word.is_some_and(|(_, word)| ahead(word, now_ns >> UNIT_BITS, MOST_AHEAD) > 0)
+    }
+
+    /// Counts one more of a client, of whom there may be `most` at once.
+    ///
+    /// # Errors
+    /// There are as many already. `Ok(None)` if it could not be counted.
+    #[inline]
+    pub(crate) fn enter(&self, key: Key, most: u32) -> Result<Option<Seat>, ()> {
+        let most = u64::from(most).min(COUNT_MASK);
+        let set = self.set_of(key);
+        let ways = &self.counts[set].0;
+        let tag = key.0 << COUNT_BITS;
+        loop {
+            let words = || ways.iter().map(|word| word.load(Relaxed)).enumerate();
+            let is_mine =
+                |(_, word): &(usize, u64)| word & !COUNT_MASK == tag && word & COUNT_MASK > 0;
+            let is_free = |(_, word): &(usize, u64)| word & COUNT_MASK == 0;
+            let (way, seen, next) = match words().find(is_mine) {
+                Some((_, word)) if word & COUNT_MASK >= most => return Err(()),
+                Some((way, word)) => (way, word, word + 1),
+                None => match words().find(is_free) {
+                    Some((way, word)) => (way, word, tag | 1),
+                    None => {
+                        self.uncounted.fetch_add(1, Relaxed);
+                        return Ok(None);
+                    }
+                },
+            };
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
+                return Ok(Some(Seat((set * WAYS + way) as u32)));
+            }
+        }
+    }
+
+    /// One less. The seat is one that [`enter`](Clients::enter) gave, each only once: while it is
+    /// taken, its count is above zero and its word is nobody else's.
+    #[inline]
+    pub(crate) fn leave(&self, seat: Seat) {
+        let seat = seat.0 as usize;
+        self.counts[seat / WAYS].0[seat % WAYS].fetch_sub(1, Relaxed);
+    }
+
+    /// How much is counted now. It looks at the whole table.
+    pub(crate) fn counted(&self) -> u64 {
+        let words = self.counts.iter().flat_map(|set| &set.0);
+        words.map(|word| word.load(Relaxed) & COUNT_MASK).sum()
+    }
+
+    /// Buckets that were replaced before they were full again.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
+    }
+
+    /// Requests that found no place to be counted.
+    pub(crate) fn uncounted(&self) -> u64 {
+        self.uncounted.load(Relaxed)
+    }
+
+    #[inline]
+    fn set<'c>(&self, sets: &'c [Set], key: Key) -> &'c [AtomicU64; WAYS] {
+        &sets[self.set_of(key)].0
+    }
+
+    /// The set by the upper half of the hash, whose word by the lower.
+    #[inline]
+    fn set_of(&self, key: Key) -> usize {
+        (key.0 >> 40) as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline]
+    fn note_eviction(&self, is_one: bool) {
+        if is_one {
+            self.evicted.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Terms in units of time.
+struct Units {
+    interval: u64,
+    tolerance: u64,
+    most_wait: u64,
+    most_ahead: u64,
+}
+
+impl Units {
+    #[inline]
+    fn of(terms: &Terms) -> Units {
+        let interval = units(terms.interval_ns);
+        let tolerance = terms.tolerance_ns / terms.interval_ns * interval;
+        let most_wait = terms.most_wait_ns >> UNIT_BITS;
+        let most_ahead = (interval + tolerance + most_wait + LAG).min(MOST_AHEAD);
+        Units { interval, tolerance, most_wait, most_ahead }
+    }
+}
+
+/// Rounded up.
+#[inline]
+fn units(ns: u64) -> u64 {
+    ns.div_ceil(1 << UNIT_BITS)
+}
+
+#[inline]
+fn bucket_word(key: Key, arrival: u64) -> u64 {
+    key.0 << TIME_BITS | arrival & TIME_MASK
+}
+
+/// How far a word's time lies ahead; 0 if it has passed, or if nobody has used the word yet.
+#[inline]
+fn ahead(word: u64, now: u64, most: u64) -> u64 {
+    let ahead = word.wrapping_sub(now) & TIME_MASK;
+    if word == 0 || ahead > most { 0 } else { ahead }
+}
+
+#[inline]
+fn find_bucket(ways: &[AtomicU64; WAYS], key: Key) -> Option<(usize, u64)> {
+    let words = ways.iter().map(|word| word.load(Relaxed)).enumerate();
+    let tag = key.0 << TIME_BITS;
+    words.into_iter().find(|(_, word)| word & !TIME_MASK == tag)
+}
+
+/// The bucket that is full or will be the soonest, the first of them: callers that look at the same
+/// time choose the same.
+#[cold]
+fn soonest(ways: &[AtomicU64; WAYS], now: u64) -> (usize, u64, u64) {
+    let words = ways.iter().map(|word| word.load(Relaxed)).enumerate();
+    let aheads = words.map(|(way, word)| (way, word, ahead(word, now, MOST_AHEAD)));
+    aheads.min_by_key(|(.., ahead)| *ahead).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

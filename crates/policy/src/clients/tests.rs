@@ -1,0 +1,134 @@
+//! Clients against a model that keeps everything.
+
+use super::*;
+use crate::bucket;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const UNIT: u64 = 1 << UNIT_BITS;
+const START: u64 = 1_000_000 * UNIT;
+
+fn ip(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(number).into()
+}
+
+#[test]
+fn a_client_is_an_address_or_a_64() {
+    let clients = Clients::new(64);
+    let key = |text: &str| clients.key(1, text.parse().unwrap());
+    assert_eq!(key("10.0.0.1"), key("::ffff:10.0.0.1"));
+    assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:1"));
+    assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+    assert_ne!(key("10.0.0.1"), key("10.0.0.2"));
+    assert_ne!(key("10.0.0.1"), clients.key(2, ip(0x0a00_0001)));
+    // the key is secret
+    let other = Clients::new(64);
+    assert_ne!(key("10.0.0.1"), other.key(1, ip(0x0a00_0001)));
+}
+
+#[test]
+fn a_client_is_ignored_for_a_while() {
+    let clients = Clients::new(64);
+    let key = clients.key(0, Ipv6Addr::LOCALHOST.into());
+    let (second, day) = (1_000_000_000, 86_400_000_000_000);
+    assert!(!clients.is_ignored(key, START));
+    clients.ignore(key, START, 5 * second);
+    assert!(clients.is_ignored(key, START));
+    assert!(clients.is_ignored(key, START + 5 * second - UNIT));
+    assert!(!clients.is_ignored(key, START + 5 * second + UNIT));
+    // a shorter time does not shorten it
+    clients.ignore(key, START, second);
+    assert!(clients.is_ignored(key, START + 4 * second));
+    clients.ignore(key, START, day);
+    assert!(clients.is_ignored(key, START + day - second));
+    // and then it is over, whatever the clock's bits say
+    assert!((1..50).all(|days| !clients.is_ignored(key, START + day * days + second)));
+}
+
+#[test]
+fn what_is_full_again_is_replaced_first() {
+    let clients = Clients::new(WAYS);
+    let terms = Terms::new(1000 * UNIT, 2);
+    let keys: Vec<Key> = (0..9).map(|number| clients.key(1, ip(number))).collect();
+    for (number, key) in keys[..8].iter().enumerate() {
+        let now = START + number as u64 * UNIT;
+        assert_eq!(clients.charge(*key, now, &terms), Ok(0));
+        assert_eq!(clients.charge(*key, now, &terms), Ok(0));
+        assert!(clients.charge(*key, now, &terms).is_err());
+    }
+    assert_eq!(clients.evicted(), 0);
+    // all are in use: the one goes that would have been full the soonest
+    assert_eq!(clients.charge(keys[8], START + 100 * UNIT, &terms), Ok(0));
+    assert_eq!(clients.evicted(), 1);
+    assert!(clients.charge(keys[1], START + 100 * UNIT, &terms).is_err());
+    // when they are full again, any may go
+    assert_eq!(clients.charge(keys[0], START + 3000 * UNIT, &terms), Ok(0));
+    assert_eq!(clients.evicted(), 1);
+}
+
+#[test]
+fn a_count_in_use_is_never_replaced() {
+    let clients = Clients::new(WAYS);
+    let keys: Vec<Key> = (0..9).map(|number| clients.key(1, ip(number))).collect();
+    let seats: Vec<Seat> =
+        keys[..8].iter().map(|key| clients.enter(*key, 2).unwrap().unwrap()).collect();
+    assert_eq!(clients.enter(keys[8], 2), Ok(None));
+    assert_eq!((clients.uncounted(), clients.counted()), (1, 8));
+    let second = clients.enter(keys[0], 2).unwrap().unwrap();
+    assert_eq!(clients.enter(keys[0], 2), Err(()));
+    clients.leave(second);
+    clients.leave(seats[0]);
+    let seat = clients.enter(keys[8], 2).unwrap().unwrap();
+    seats[1..].iter().chain([&seat]).for_each(|seat| clients.leave(*seat));
+    assert_eq!(clients.counted(), 0);
+}
+
+proptest! {
+    /// With room for all, each client has what it would have with a bucket of its own.
+    #[test]
+    fn as_good_as_a_bucket_for_each(
+        interval in 1u64..50,
+        burst in 1u32..6,
+        most_wait in 0u64..100,
+        begin in prop_oneof![Just(START), Just((TIME_MASK - 500) * UNIT)],
+        events in prop::collection::vec((0u32..12, 0u64..40, any::<bool>()), 0..200),
+    ) {
+        let clients = Clients::new(1 << 12);
+        let terms = Terms { most_wait_ns: most_wait * UNIT, ..Terms::new(interval * UNIT, burst) };
+        let mut model: HashMap<u32, AtomicU64> = HashMap::new();
+        let mut now = begin;
+        for (client, step, is_refunded) in events {
+            now += step * UNIT;
+            let key = clients.key(7, ip(client));
+            let word = model.entry(client).or_default();
+            let expected = bucket::charge(word, now, &terms);
+            prop_assert_eq!(clients.charge(key, now, &terms), expected);
+            if expected.is_ok() && is_refunded {
+                bucket::refund(word, &terms);
+                clients.refund(key, now, &terms);
+            }
+        }
+        prop_assert_eq!(clients.evicted(), 0);
+    }
+
+    #[test]
+    fn counts_are_right(moves in prop::collection::vec((0u32..6, any::<bool>()), 0..200)) {
+        let clients = Clients::new(1 << 10);
+        let mut model: HashMap<u32, Vec<Seat>> = HashMap::new();
+        for (client, enters) in moves {
+            let seats = model.entry(client).or_default();
+            if enters {
+                match clients.enter(clients.key(7, ip(client)), 3) {
+                    Ok(seat) => seats.push(seat.unwrap()),
+                    Err(()) => prop_assert_eq!(seats.len(), 3),
+                }
+                prop_assert!(seats.len() <= 3);
+            } else if let Some(seat) = seats.pop() {
+                clients.leave(seat);
+            }
+        }
+        let left: usize = model.values().map(Vec::len).sum();
+        prop_assert_eq!(clients.counted(), left as u64);
+    }
+}

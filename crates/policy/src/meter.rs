@@ -1,0 +1,214 @@
+//! What is charged for each rule: its buckets and its count, or those of its clients.
+
+use crate::bucket::{self, Terms};
+use crate::clients::{Clients, Key, Seat};
+use crate::rule::{InFlight, Limit, Per, Rule};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What is charged for one rule.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    pub(crate) connections: Option<Rated>,
+    pub(crate) requests: Option<Rated>,
+    pub(crate) in_flight: Option<Tally>,
+}
+
+/// A limit on how often.
+#[derive(Debug)]
+pub(crate) struct Rated {
+    pub(crate) limit: Limit,
+    pub(crate) terms: Terms,
+    bucket: Bucket,
+}
+
+#[derive(Debug)]
+enum Bucket {
+    /// Shared by all; on a cache line of its own, for every loop writes to it.
+    Rule(Arc<Line<AtomicU64>>),
+    /// One for each client, under this number.
+    Client(u64),
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// A limit on how many at once.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) limit: InFlight,
+    count: Count,
+}
+
+#[derive(Debug)]
+enum Count {
+    Rule(Arc<Line<AtomicU32>>),
+    Client(u64),
+}
+
+impl Meters {
+    /// Those of a rule; `before` are those of the rule that had its name until now.
+    pub(crate) fn new(rule: &Rule, before: Option<&Meters>, now_ns: u64) -> Meters {
+        let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>| {
+            let before = before.and_then(Option::as_ref);
+            limit.map(|limit| Rated::new(&rule.name, setting, limit, before, now_ns))
+        };
+        let tally = before.and_then(|before| before.in_flight.as_ref());
+        Meters {
+            connections: rated(1, &rule.connections, before.map(|before| &before.connections)),
+            requests: rated(2, &rule.requests, before.map(|before| &before.requests)),
+            in_flight: rule.in_flight.map(|limit| Tally::new(&rule.name, limit, tally)),
+        }
+    }
+
+    /// Whether something is kept for each client.
+    pub(crate) fn needs_clients(rule: &Rule) -> bool {
+        let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
+        limits.any(|limit| limit.per == Per::Client)
+            || rule.in_flight.is_some_and(|limit| limit.per == Per::Client)
+            || Meters::ignores(rule)
+    }
+
+    /// Whether clients are ignored after a refusal.
+    pub(crate) fn ignores(rule: &Rule) -> bool {
+        let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
+        limits.any(|limit| limit.ignore_ms.is_some())
+    }
+}
+
+/// The number under which clients have buckets: another one for other terms, so that a client is
+/// not measured by what was before.
+fn number(of: impl std::hash::Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(of)
+}
+
+impl Rated {
+    fn new(name: &str, setting: u8, limit: Limit, before: Option<&Rated>, now_ns: u64) -> Rated {
+        let terms = Terms::of(&limit);
+        let bucket = match (limit.per, before) {
+            (Per::Client, _) => {
+                Bucket::Client(number((name, setting, terms.interval_ns, limit.burst)))
+            }
+            (Per::Rule, Some(Rated { bucket: Bucket::Rule(word), terms: old, .. })) => {
+                Bucket::Rule(match *old == terms {
+                    true => Arc::clone(word),
+                    false => word_of(bucket::fit(word.0.load(Relaxed), now_ns, &terms)),
+                })
+            }
+            (Per::Rule, _) => Bucket::Rule(word_of(0)),
+        };
+        Rated { limit, terms, bucket }
+    }
+
+    /// # Errors
+    /// It is not admitted, and after how many nanoseconds it would be.
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        clients: &Clients,
+        client: IpAddr,
+        now_ns: u64,
+    ) -> Result<u64, u64> {
+        match &self.bucket {
+            Bucket::Rule(word) => bucket::charge(&word.0, now_ns, &self.terms),
+            Bucket::Client(number) => {
+                clients.charge(clients.key(*number, client), now_ns, &self.terms)
+            }
+        }
+    }
+
+    pub(crate) fn refund(&self, clients: &Clients, client: IpAddr, now_ns: u64) {
+        match &self.bucket {
+            Bucket::Rule(word) => bucket::refund(&word.0, &self.terms),
+            Bucket::Client(number) => {
+                clients.refund(clients.key(*number, client), now_ns, &self.terms);
+            }
+        }
+    }
+
+    /// What is left; `None` if each client has a bucket of its own.
+    pub(crate) fn available(&self, now_ns: u64) -> Option<u32> {
+        match &self.bucket {
+            Bucket::Rule(word) => Some(bucket::available(&word.0, now_ns, &self.terms)),
+            Bucket::Client(_) => None,
+        }
+    }
+}
+
+fn word_of(arrival: u64) -> Arc<Line<AtomicU64>> {
+    Arc::new(Line(AtomicU64::new(arrival)))
+}
+
+impl Tally {
+    fn new(name: &str, limit: InFlight, before: Option<&Tally>) -> Tally {
+        let count = match (limit.per, before) {
+            (Per::Client, _) => Count::Client(number((name, 3_u8))),
+            (Per::Rule, Some(Tally { count: Count::Rule(count), .. })) => {
+                Count::Rule(Arc::clone(count))
+            }
+            (Per::Rule, _) => Count::Rule(Arc::default()),
+        };
+        Tally { limit, count }
+    }
+
+    /// Counts one more, until the ticket is dropped.
+    #[inline]
+    pub(crate) fn enter(&self, clients: &Arc<Clients>, client: IpAddr) -> Option<Ticket> {
+        match &self.count {
+            Count::Rule(count) => {
+                let more = |now: u32| (now < self.limit.most).then_some(now + 1);
+                count.0.fetch_update(Relaxed, Relaxed, more).ok()?;
+                Some(Ticket(Some(Held::Rule(Arc::clone(count)))))
+            }
+            Count::Client(number) => {
+                let key: Key = clients.key(*number, client);
+                let seat = clients.enter(key, self.limit.most).ok()?;
+                Some(Ticket(seat.map(|seat| Held::Client(Arc::clone(clients), seat))))
+            }
+        }
+    }
+
+    /// How many there are; `None` if each client is counted by itself.
+    pub(crate) fn count(&self) -> Option<u32> {
+        match &self.count {
+            Count::Rule(count) => Some(count.0.load(Relaxed)),
+            Count::Client(_) => None,
+        }
+    }
+}
+
+/// A request that is counted: dropping it counts it no more, on whatever path it ends, also when the
+/// rules have changed meanwhile. Most have nothing to count.
+#[derive(Debug, Default)]
+#[must_use = "a request is counted only as long as its ticket is kept"]
+pub struct Ticket(Option<Held>);
+
+#[derive(Debug)]
+enum Held {
+    Rule(Arc<Line<AtomicU32>>),
+    Client(Arc<Clients>, Seat),
+}
+
+impl Ticket {
+    /// Whether anything is counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Drop for Ticket {
+    #[inline]
+    fn drop(&mut self) {
+        match self.0.take() {
+            None => {}
+            Some(Held::Rule(count)) => {
+                count.0.fetch_sub(1, Relaxed);
+            }
+            Some(Held::Client(clients, seat)) => clients.leave(seat),
+        }
+    }
+}

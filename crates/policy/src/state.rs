@@ -1,0 +1,338 @@
+//! What changes while a policy is in force: how much of each limit is used.
+//!
+//! Everything is atomic; all loops share one state. What is asked in which order, for a connection:
+//! the rule's action, whether the client is ignored, the rule's limit, the agent's. For a request: the
+//! action, the number at once, the rule's limit, the agent's. What was charged before a refusal is
+//! given back.
+
+use crate::bucket::{self, Terms};
+use crate::clients::Clients;
+use crate::decision::{Answer, Decisions, Reason, Refused};
+use crate::meter::{Line, Meters, Rated, Ticket};
+use crate::policy::Policy;
+use crate::rule::{Action, Over, Per};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// How much the agent's limit on a class lets through at once, as time: what comes within it may come
+/// together. Loops know the time to the turn, so it must be several turns.
+const CLASS_TOLERANCE_NS: u64 = 10_000_000;
+
+/// The number under which clients are ignored.
+const IGNORED: u64 = 0;
+
+/// How much is used of the limits of a policy.
+#[derive(Debug)]
+pub struct State {
+    policy: Arc<Policy>,
+    /// By the number of the rule.
+    meters: Box<[Meters]>,
+    /// By rank.
+    classes: Box<[Arc<ClassMeter>]>,
+    clients: Arc<Clients>,
+    /// Whether any rule has clients ignored.
+    ignores: bool,
+}
+
+/// The agent's limits on a class.
+#[derive(Debug, Default)]
+struct ClassMeter {
+    connections: Line<Paced>,
+    requests: Line<Paced>,
+}
+
+/// A bucket whose terms change.
+#[derive(Debug, Default)]
+struct Paced {
+    /// 0 for no limit.
+    interval_ns: AtomicU64,
+    word: AtomicU64,
+}
+
+/// What became of a connection or a request.
+#[derive(Debug)]
+pub enum Charge {
+    /// It is served.
+    Admit(Admitted),
+    /// It is not.
+    Refuse(Refused),
+}
+
+/// Something that is served.
+#[derive(Debug)]
+pub struct Admitted {
+    /// Its class, as its place in the order.
+    pub rank: u8,
+    /// How long it must wait for its turn, in nanoseconds; 0 for not at all.
+    pub wait_ns: u64,
+    /// To be kept until its answer is sent or its connection is closed.
+    pub ticket: Ticket,
+}
+
+/// What an agent's limit is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paces {
+    /// New connections.
+    Connections,
+    /// Requests.
+    Requests,
+}
+
+/// How full the tables for clients are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientsReport {
+    /// Requests that are counted for clients now.
+    pub in_flight: u64,
+    /// Buckets that had to give way before they were full again, since the start.
+    pub evicted: u64,
+    /// Requests that were admitted without being counted, because there was no place, since the start.
+    pub uncounted: u64,
+}
+
+impl State {
+    /// Nothing is used yet, but for what `before` knows of rules and classes with the same names:
+    /// limits that have not changed go on as if nothing had happened; a bucket whose limit has
+    /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
+    /// out are counted on. `now_ns` is the time of a clock that never goes back, the same in all calls.
+    pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
+        let meters = policy.rules().iter().map(|rule| {
+            let before = before.and_then(|before| before.meters_of(&rule.name));
+            Meters::new(rule, before, now_ns)
+        });
+        let classes = policy.classes().iter().map(|class| {
+            let before = before.and_then(|before| before.class_of(&class.name));
+            before.cloned().unwrap_or_default()
+        });
+        let needs_clients = policy.rules().iter().any(Meters::needs_clients);
+        let clients = match before {
+            Some(before) if before.clients.is_there() || !needs_clients => {
+                Arc::clone(&before.clients)
+            }
+            _ if needs_clients => Arc::new(Clients::default()),
+            _ => Arc::new(Clients::none()),
+        };
+        let ignores = policy.rules().iter().any(Meters::ignores);
+        let (meters, classes) = (meters.collect(), classes.collect());
+        State { policy, meters, classes, clients, ignores }
+    }
+
+    /// What it is the state of.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// Charges a connection for what [`Policy::connection`] decided. It takes no lock and allocates
+    /// nothing.
+    #[inline]
+    pub fn charge_connection(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
+        let rank = decisions.rank;
+        if let Some(refused) = self.act(decisions) {
+            return Charge::Refuse(refused);
+        }
+        if self.ignores && self.clients.is_ignored(self.clients.key(IGNORED, client), now_ns) {
+            let reason = Reason::Ignored;
+            return Charge::Refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+        }
+        let rated = self.rated(decisions.connections, |meters| &meters.connections);
+        if let Some((rule, rated)) = rated
+            && let Err(retry_ns) = rated.charge(&self.clients, client, now_ns)
+        {
+            self.ignore(rated, client, now_ns);
+            let reason = Reason::Connections;
+            let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
+            return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+        }
+        if self.pace(rank, Paces::Connections, now_ns).is_err() {
+            if let Some((_, rated)) = rated {
+                rated.refund(&self.clients, client, now_ns);
+            }
+            let reason = Reason::Agent;
+            return Charge::Refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+        }
+        Charge::Admit(Admitted { rank, wait_ns: 0, ticket: Ticket::default() })
+    }
+
+    /// Charges a request for what [`Policy::request`] decided. It takes no lock and allocates nothing.
+    #[inline]
+    pub fn charge_request(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
+        let rank = decisions.rank;
+        if let Some(refused) = self.act(decisions) {
+            return Charge::Refuse(refused);
+        }
+        let mut ticket = Ticket::default();
+        if let Some(rule) = decisions.in_flight
+            && let Some(tally) =
+                self.meters.get(rule as usize).and_then(|one| one.in_flight.as_ref())
+        {
+            match tally.enter(&self.clients, client) {
+                Some(counted) => ticket = counted,
+                None => {
+                    let answer = answer(tally.limit.over, tally.limit.per, 0);
+                    let reason = Reason::InFlight;
+                    return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+                }
+            }
+        }
+        let rated = self.rated(decisions.requests, |meters| &meters.requests);
+        let mut wait_ns = 0;
+        if let Some((rule, rated)) = rated {
+            match rated.charge(&self.clients, client, now_ns) {
+                Ok(wait) => wait_ns = wait,
+                Err(retry_ns) => {
+                    self.ignore(rated, client, now_ns);
+                    let is_queue = matches!(rated.limit.over, Over::Queue { .. });
+                    let reason = if is_queue { Reason::Queue } else { Reason::Requests };
+                    let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
+                    return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+                }
+            }
+        }
+        if let Err(retry_ns) = self.pace(rank, Paces::Requests, now_ns) {
+            if let Some((_, rated)) = rated {
+                rated.refund(&self.clients, client, now_ns);
+            }
+            let answer = Answer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
+            return Charge::Refuse(Refused { rank, rule: None, reason: Reason::Agent, answer });
+        }
+        Charge::Admit(Admitted { rank, wait_ns, ticket })
+    }
+
+    /// Limits a class to so many per second from now on, more than 0, or to nothing: the agent's part.
+    /// A bucket that is charged for longer than the new limit allows is made to fit it.
+    pub fn set_class_rate(&self, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u64) {
+        let Some(class) = self.classes.get(usize::from(rank)) else { return };
+        let paced = class.of(of);
+        // a rate that is not above 0 is the lowest there is: none at all for a day
+        let day_ns = 86_400e9;
+        let interval_ns =
+            per_s.map_or(0, |per_s| (1e9 / per_s.max(1e-9)).clamp(1.0, day_ns) as u64);
+        paced.interval_ns.store(interval_ns, Relaxed);
+        if let Some(terms) = paced.terms() {
+            let fit = |word| Some(bucket::fit(word, now_ns, &terms));
+            let _ = paced.word.fetch_update(Relaxed, Relaxed, fit);
+        }
+    }
+
+    /// What the agent limits a class to, per second; `None` if it does not.
+    pub fn class_rate(&self, rank: u8, of: Paces) -> Option<f64> {
+        let terms = self.classes.get(usize::from(rank))?.of(of).terms()?;
+        Some(1e9 / terms.interval_ns as f64)
+    }
+
+    /// How many requests a rule would admit at once now; `None` if it has no limit on them, or one for
+    /// each client.
+    pub fn requests_left(&self, rule: u32, now_ns: u64) -> Option<u32> {
+        self.meters.get(rule as usize)?.requests.as_ref()?.available(now_ns)
+    }
+
+    /// How many connections a rule would admit at once now; `None` as above.
+    pub fn connections_left(&self, rule: u32, now_ns: u64) -> Option<u32> {
+        self.meters.get(rule as usize)?.connections.as_ref()?.available(now_ns)
+    }
+
+    /// How many requests a rule counts now; `None` if it does not count them, or those of each client.
+    pub fn in_flight(&self, rule: u32) -> Option<u32> {
+        self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
+    }
+
+    /// How full the tables for clients are. It looks at all of them.
+    pub fn clients(&self) -> ClientsReport {
+        ClientsReport {
+            in_flight: self.clients.counted(),
+            evicted: self.clients.evicted(),
+            uncounted: self.clients.uncounted(),
+        }
+    }
+
+    /// What a rule's action says.
+    #[inline]
+    fn act(&self, decisions: &Decisions) -> Option<Refused> {
+        let rule = decisions.action?;
+        let answer = match self.policy.rules().get(rule as usize)?.action? {
+            Action::Allow => return None,
+            Action::Reject(status) => Answer::Reject { status, retry_after_s: 0 },
+            Action::Reset => Answer::Reset,
+            Action::Drop => Answer::Drop,
+        };
+        let (rank, reason) = (decisions.rank, Reason::Action);
+        Some(Refused { rank, rule: Some(rule), reason, answer })
+    }
+
+    #[inline]
+    fn rated(
+        &self,
+        rule: Option<u32>,
+        of: impl Fn(&Meters) -> &Option<Rated>,
+    ) -> Option<(u32, &Rated)> {
+        let rule = rule?;
+        Some((rule, of(self.meters.get(rule as usize)?).as_ref()?))
+    }
+
+    /// # Errors
+    /// The agent's limit on the class is reached, and after how many nanoseconds it is not.
+    #[inline]
+    fn pace(&self, rank: u8, of: Paces, now_ns: u64) -> Result<(), u64> {
+        let Some(class) = self.classes.get(usize::from(rank)) else { return Ok(()) };
+        let paced = class.of(of);
+        match paced.terms() {
+            Some(terms) => bucket::charge(&paced.word, now_ns, &terms).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn ignore(&self, rated: &Rated, client: IpAddr, now_ns: u64) {
+        if let Some(ignore_ms) = rated.limit.ignore_ms {
+            let key = self.clients.key(IGNORED, client);
+            self.clients.ignore(key, now_ns, u64::from(ignore_ms) * 1_000_000);
+        }
+    }
+
+    fn meters_of(&self, name: &str) -> Option<&Meters> {
+        let number = self.policy.rule(name)?;
+        self.meters.get(number as usize)
+    }
+
+    fn class_of(&self, name: &str) -> Option<&Arc<ClassMeter>> {
+        let rank = self.policy.classes().iter().position(|class| class.name == name)?;
+        self.classes.get(rank)
+    }
+}
+
+impl ClassMeter {
+    #[inline]
+    fn of(&self, of: Paces) -> &Paced {
+        match of {
+            Paces::Connections => &self.connections.0,
+            Paces::Requests => &self.requests.0,
+        }
+    }
+}
+
+impl Paced {
+    #[inline]
+    fn terms(&self) -> Option<Terms> {
+        let interval_ns = self.interval_ns.load(Relaxed);
+        let tolerance_ns = CLASS_TOLERANCE_NS.saturating_sub(interval_ns);
+        (interval_ns != 0).then_some(Terms { interval_ns, tolerance_ns, most_wait_ns: 0 })
+    }
+}
+
+/// What the client gets. Nobody knows when one of the requests at once ends; a second is as good as
+/// anything.
+fn answer(over: Over, per: Per, retry_ns: u64) -> Answer {
+    let stated = match over {
+        Over::Reject { status } => status,
+        Over::Queue { .. } => None,
+        Over::Reset => return Answer::Reset,
+        Over::Drop => return Answer::Drop,
+    };
+    Answer::Reject { status: per.status(stated), retry_after_s: seconds(retry_ns) }
+}
+
+/// Rounded up, at least 1.
+fn seconds(ns: u64) -> u32 {
+    u32::try_from(ns.div_ceil(1_000_000_000)).unwrap_or(u32::MAX).max(1)
+}

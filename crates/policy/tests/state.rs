@@ -1,0 +1,369 @@
+//! What is charged, what is given back, and what a reload keeps.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step fails the test")]
+
+use forebay_policy::class::Class;
+use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
+use forebay_policy::rate::Rate;
+use forebay_policy::rule::{Action, InFlight, Limit, Over, Per, Rule};
+use forebay_policy::{Admitted, Charge, Paces, Policy, State, Ticket};
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+const START: u64 = 1000 * SECOND;
+
+const A: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const B: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+fn state(rules: Vec<Rule>) -> State {
+    after(rules, None)
+}
+
+fn after(rules: Vec<Rule>, before: Option<&State>) -> State {
+    let policy = Policy::new(&[Class::new("gold", 0), Class::new("bulk", 1)], rules).unwrap();
+    State::new(Arc::new(policy), before, START)
+}
+
+fn rule(name: &str) -> Rule {
+    Rule { name: name.to_owned(), ..Rule::default() }
+}
+
+fn limit(per_second: u32, burst: u32) -> Limit {
+    Limit::new(Rate::per_second(per_second), burst)
+}
+
+/// As if the rule of that number decided everything it names.
+fn all_of(state: &State, number: u32) -> Decisions {
+    let rule = &state.policy().rules()[number as usize];
+    Decisions {
+        rank: 1,
+        class: None,
+        connections: rule.connections.map(|_| number),
+        requests: rule.requests.map(|_| number),
+        in_flight: rule.in_flight.map(|_| number),
+        action: rule.action.map(|_| number),
+    }
+}
+
+fn request(state: &State, client: IpAddr, now_ns: u64) -> Charge {
+    state.charge_request(&all_of(state, 0), client, now_ns)
+}
+
+fn connection(state: &State, client: IpAddr, now_ns: u64) -> Charge {
+    state.charge_connection(&all_of(state, 0), client, now_ns)
+}
+
+#[track_caller]
+fn admitted(charge: Charge) -> Admitted {
+    match charge {
+        Charge::Admit(admitted) => admitted,
+        Charge::Refuse(refused) => panic!("{refused:?}"),
+    }
+}
+
+#[track_caller]
+fn refused(charge: Charge) -> Refused {
+    match charge {
+        Charge::Admit(admitted) => panic!("{admitted:?}"),
+        Charge::Refuse(refused) => refused,
+    }
+}
+
+fn refusal(reason: Reason, answer: Answer) -> Refused {
+    Refused { rank: 1, rule: Some(0), reason, answer }
+}
+
+fn reject(status: u16, retry_after_s: u32) -> Answer {
+    Answer::Reject { status, retry_after_s }
+}
+
+#[test]
+fn actions() {
+    for (action, answer) in [
+        (Action::Reject(403), Some(reject(403, 0))),
+        (Action::Reset, Some(Answer::Reset)),
+        (Action::Drop, Some(Answer::Drop)),
+        (Action::Allow, None),
+    ] {
+        let state = state(vec![Rule { action: Some(action), ..rule("r") }]);
+        for charge in [request(&state, A, START), connection(&state, A, START)] {
+            match answer {
+                Some(answer) => assert_eq!(refused(charge), refusal(Reason::Action, answer)),
+                None => assert!(admitted(charge).ticket.is_empty()),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_limit_for_all() {
+    let requests = Some(Limit { over: Over::Reset, ..limit(1, 2) });
+    let connections = Some(limit(10, 1));
+    let state = state(vec![Rule { requests, connections, ..rule("r") }]);
+    for client in [A, B] {
+        assert_eq!(admitted(request(&state, client, START)).wait_ns, 0);
+    }
+    assert_eq!(refused(request(&state, A, START)), refusal(Reason::Requests, Answer::Reset));
+    assert_eq!(state.requests_left(0, START + SECOND), Some(1));
+    let _ = admitted(request(&state, A, START + SECOND));
+
+    let _ = admitted(connection(&state, A, START));
+    let expected = refusal(Reason::Connections, reject(503, 1));
+    assert_eq!(refused(connection(&state, B, START)), expected);
+    assert_eq!(state.connections_left(0, START), Some(0));
+}
+
+#[test]
+fn a_limit_for_each_client() {
+    let per_minute = Limit { rate: Rate::parse("2/m").unwrap(), per: Per::Client, ..limit(1, 1) };
+    let state = state(vec![Rule { requests: Some(per_minute), ..rule("r") }]);
+    for client in [A, B] {
+        let _ = admitted(request(&state, client, START));
+        let expected = refusal(Reason::Requests, reject(429, 31));
+        // the tables of clients know the time to four microseconds
+        assert_eq!(refused(request(&state, client, START)).reason, expected.reason);
+    }
+    assert_eq!(state.requests_left(0, START), None);
+    let _ = admitted(request(&state, A, START + 31 * SECOND));
+}
+
+#[test]
+fn retry_after_is_when_the_bucket_has_something_again() {
+    let per_minute = Limit { rate: Rate::parse("2/m").unwrap(), ..limit(1, 1) };
+    let state = state(vec![Rule { requests: Some(per_minute), ..rule("r") }]);
+    let _ = admitted(request(&state, A, START));
+    let retry = |at| refused(request(&state, A, at)).answer;
+    assert_eq!(retry(START), reject(503, 30));
+    assert_eq!(retry(START + SECOND), reject(503, 29));
+    assert_eq!(retry(START + SECOND + 1), reject(503, 29));
+    assert_eq!(retry(START + 30 * SECOND - 1), reject(503, 1));
+}
+
+#[test]
+fn a_queue_is_reserved_places() {
+    let over = Over::Queue { deadline_ms: 1000, most: 2 };
+    let state = state(vec![Rule { requests: Some(Limit { over, ..limit(10, 1) }), ..rule("r") }]);
+    let waits = [0; 3].map(|_| admitted(request(&state, A, START)).wait_ns);
+    assert_eq!(waits, [0, 100 * MS, 200 * MS]);
+    let expected = refusal(Reason::Queue, reject(503, 1));
+    assert_eq!(refused(request(&state, A, START)), expected);
+}
+
+#[test]
+fn so_many_at_once() {
+    for (per, status) in [(Per::Rule, 503), (Per::Client, 429)] {
+        let in_flight = Some(InFlight { most: 2, per, over: Over::default() });
+        let state = state(vec![Rule { in_flight, ..rule("r") }]);
+        let first = admitted(request(&state, A, START));
+        let second = admitted(request(&state, A, START));
+        assert!(!first.ticket.is_empty());
+        let expected = refusal(Reason::InFlight, reject(status, 1));
+        assert_eq!(refused(request(&state, A, START)), expected);
+        let other = request(&state, B, START);
+        assert_eq!(matches!(other, Charge::Admit(_)), per == Per::Client);
+        drop(second);
+        drop(admitted(request(&state, A, START)));
+        drop((first, other));
+        assert_eq!(state.in_flight(0), (per == Per::Rule).then_some(0));
+        assert_eq!(state.clients().in_flight, 0);
+    }
+}
+
+#[test]
+fn who_was_refused_is_ignored_for_a_while() {
+    let requests = Some(Limit { ignore_ms: Some(1000), ..limit(1, 1) });
+    let state = state(vec![Rule { requests, ..rule("r") }]);
+    let connect = |client, at| state.charge_connection(&all_of(&state, 0), client, at);
+    let _ = admitted(request(&state, A, START));
+    let _ = admitted(connect(A, START));
+    let _ = refused(request(&state, A, START));
+    let expected = Refused { rule: None, ..refusal(Reason::Ignored, Answer::Drop) };
+    assert_eq!(refused(connect(A, START + 999 * MS)), expected);
+    let _ = admitted(connect(B, START));
+    let _ = admitted(connect(A, START + 1001 * MS));
+}
+
+#[test]
+fn the_agent_has_the_last_word() {
+    let in_flight = Some(InFlight { most: 2, per: Per::Rule, over: Over::default() });
+    let rules = vec![Rule { requests: Some(limit(1, 10)), in_flight, ..rule("r") }];
+    let state = state(rules);
+    state.set_class_rate(1, Paces::Requests, Some(10.0), START);
+    assert_eq!(state.class_rate(1, Paces::Requests), Some(10.0));
+    assert_eq!(state.class_rate(1, Paces::Connections), None);
+    let first = admitted(request(&state, A, START));
+    let expected = Refused { rule: None, ..refusal(Reason::Agent, reject(503, 1)) };
+    assert_eq!(refused(request(&state, A, START)), expected);
+    // what the rule had charged is given back
+    assert_eq!((state.requests_left(0, START), state.in_flight(0)), (Some(9), Some(1)));
+    drop(first);
+    // another class, and no class
+    let gold = Decisions { rank: 0, ..Decisions::default() };
+    let _ = admitted(state.charge_request(&gold, A, START));
+    state.set_class_rate(1, Paces::Requests, None, START);
+    let _ = admitted(request(&state, A, START));
+
+    state.set_class_rate(0, Paces::Connections, Some(0.001), START);
+    let _ = admitted(state.charge_connection(&gold, A, START));
+    let expected = Refused { rank: 0, rule: None, reason: Reason::Agent, answer: Answer::Drop };
+    assert_eq!(refused(state.charge_connection(&gold, A, START)), expected);
+    // nobody waits for a quarter of an hour because of what was
+    state.set_class_rate(0, Paces::Connections, Some(100.0), START);
+    let _ = admitted(state.charge_connection(&gold, A, START + 20 * MS));
+    // nothing of this panics
+    for per_s in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+        state.set_class_rate(0, Paces::Requests, Some(per_s), START);
+        let _ = state.charge_request(&gold, A, START);
+    }
+    state.set_class_rate(9, Paces::Requests, Some(1.0), START);
+}
+
+#[test]
+fn a_class_may_be_late_by_a_turn() {
+    let state = state(Vec::new());
+    state.set_class_rate(0, Paces::Requests, Some(10_000.0), START);
+    let decisions = Decisions::default();
+    let admitted = |at| {
+        let charges = (0..1000).map(|_| state.charge_request(&decisions, A, at));
+        charges.filter(|charge| matches!(charge, Charge::Admit(_))).count()
+    };
+    // all of a turn of 5 ms come at the same time
+    assert_eq!(admitted(START), 100);
+    assert_eq!(admitted(START + 5 * MS), 50);
+}
+
+#[test]
+fn a_reload_keeps_what_has_a_name() {
+    let in_flight = Some(InFlight { most: 1, per: Per::Rule, over: Over::default() });
+    let client = Some(InFlight { most: 1, per: Per::Client, over: Over::default() });
+    let rules = |burst| {
+        vec![
+            Rule { requests: Some(limit(1, burst)), in_flight, ..rule("a") },
+            Rule { requests: Some(Limit { per: Per::Client, ..limit(1, 3) }), ..rule("b") },
+            Rule { in_flight: client, ..rule("c") },
+        ]
+    };
+    let old = state(rules(3));
+    old.set_class_rate(0, Paces::Requests, Some(8.0), START);
+    let charge = |state: &State, number| state.charge_request(&all_of(state, number), A, START);
+    let tickets: Vec<Ticket> = (0..3).map(|number| admitted(charge(&old, number)).ticket).collect();
+
+    // the same rules in another order, and a new one
+    let mut others = rules(3);
+    others.reverse();
+    others.insert(0, rule("new"));
+    others[0].stop = true;
+    let new = after(others, Some(&old));
+    assert_eq!(new.requests_left(3, START), Some(2));
+    assert_eq!(new.in_flight(3), Some(1));
+    assert_eq!(refused(charge(&new, 3)).reason, Reason::InFlight);
+    assert_eq!(refused(charge(&new, 1)).reason, Reason::InFlight);
+    // two are left of the client's three
+    let left: Vec<bool> = (0..4).map(|_| matches!(charge(&new, 2), Charge::Admit(_))).collect();
+    assert_eq!(left, [true, true, false, false]);
+    assert_eq!(new.class_rate(0, Paces::Requests), Some(8.0));
+    // both states charge one bucket for as long as both are used
+    drop(tickets);
+    assert_eq!((new.in_flight(3), new.clients().in_flight), (Some(0), 0));
+    let _ = admitted(charge(&old, 0));
+    assert_eq!(new.requests_left(3, START), Some(1));
+
+    // another burst: what was used stays used, as far as there is room for it
+    let small = after(rules(1), Some(&new));
+    assert_eq!(small.requests_left(0, START), Some(0));
+    assert_eq!(small.requests_left(0, START + SECOND - 1), Some(0));
+    assert_eq!(small.requests_left(0, START + SECOND), Some(1));
+    let large = after(rules(10), Some(&new));
+    assert_eq!(large.requests_left(0, START), Some(8));
+
+    // and names that are gone are gone
+    let empty = after(Vec::new(), Some(&new));
+    assert_eq!(after(rules(3), Some(&empty)).requests_left(0, START), Some(3));
+}
+
+/// What may happen to a server.
+#[derive(Clone, Debug)]
+enum Event {
+    Request { rule: u32, client: u8, step_ms: u16 },
+    Ends { which: prop::sample::Index },
+    Reload { most: u32, per_client: bool },
+    Agent { per_s: Option<f64> },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0u32..3, 0u8..3, 0u16..300)
+            .prop_map(|(rule, client, step_ms)| Event::Request { rule, client, step_ms }),
+        4 => any::<prop::sample::Index>().prop_map(|which| Event::Ends { which }),
+        1 => (1u32..4, any::<bool>()).prop_map(|(most, per_client)| Event::Reload { most, per_client }),
+        1 => prop::option::of(1.0..20.0).prop_map(|per_s| Event::Agent { per_s }),
+    ]
+}
+
+fn rules_of(most: u32, per_client: bool) -> Vec<Rule> {
+    let at_once = |per| Some(InFlight { most, per, over: Over::Drop });
+    let queue = Over::Queue { deadline_ms: 200, most: 2 };
+    let per = if per_client { Per::Client } else { Per::Rule };
+    vec![
+        Rule { in_flight: at_once(Per::Rule), requests: Some(limit(5, 2)), ..rule("a") },
+        Rule { in_flight: at_once(per), requests: Some(Limit { per, ..limit(5, 2) }), ..rule("b") },
+        Rule {
+            in_flight: at_once(Per::Client),
+            requests: Some(Limit { over: queue, ..limit(5, 2) }),
+            ..rule("c")
+        },
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever is admitted, refused, ended and reloaded: at the end nothing is counted.
+    #[test]
+    fn every_admission_is_released(events in prop::collection::vec(event(), 0..200)) {
+        let mut states = vec![state(rules_of(2, false))];
+        let mut tickets: Vec<(u32, u8, Ticket)> = Vec::new();
+        let mut now_ns = START;
+        for event in events {
+            let state = states.last().unwrap();
+            match event {
+                Event::Request { rule, client, step_ms } => {
+                    now_ns += u64::from(step_ms) * MS;
+                    let left = state.requests_left(rule, now_ns);
+                    let ip = IpAddr::from([10, 0, 0, client]);
+                    match state.charge_request(&all_of(state, rule), ip, now_ns) {
+                        Charge::Admit(admitted) => {
+                            tickets.push((rule, client, admitted.ticket));
+                        }
+                        // a refusal, whatever its reason, costs nothing
+                        Charge::Refuse(_) => {
+                            prop_assert_eq!(state.requests_left(rule, now_ns), left);
+                        }
+                    }
+                }
+                Event::Ends { which } if !tickets.is_empty() => {
+                    drop(tickets.swap_remove(which.index(tickets.len())));
+                }
+                Event::Ends { .. } => {}
+                Event::Reload { most, per_client } => {
+                    let new = after(rules_of(most, per_client), Some(state));
+                    states.push(new);
+                }
+                Event::Agent { per_s } => {
+                    state.set_class_rate(1, Paces::Requests, per_s, now_ns);
+                }
+            }
+            let state = states.last().unwrap();
+            let of_rule = tickets.iter().filter(|(rule, ..)| *rule == 0).count();
+            prop_assert_eq!(state.in_flight(0), Some(of_rule as u32));
+        }
+        drop(tickets);
+        for state in states {
+            prop_assert_eq!(state.in_flight(0), Some(0));
+            prop_assert!(state.in_flight(1).is_none_or(|count| count == 0));
+            prop_assert_eq!(state.clients().in_flight, 0);
+        }
+    }
+}
