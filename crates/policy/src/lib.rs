@@ -52,6 +52,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
+mod changes;
 mod check;
 pub mod class;
 mod clients;
@@ -76,6 +77,7 @@ mod state;
 mod text;
 mod trie;
 
+pub use changes::ChangeError;
 pub use error::{At, Fault, PolicyError};
 pub use explain::{Explanation, Outcome, Setting};
 pub use meter::Ticket;

@@ -105,6 +105,15 @@ pub struct Limit {
 /// The longest time that a client is ignored: a day.
 pub const MOST_IGNORE_MS: u32 = 86_400_000;
 
+/// How long a request waits at most where a queue does not say.
+pub const QUEUE_DEADLINE_MS: u32 = 1000;
+
+/// How many requests wait at most where a queue does not say.
+pub const MOST_QUEUED: u32 = 100;
+
+/// The status of an action that rejects and states none.
+pub const REJECT_STATUS: u16 = 403;
+
 impl Limit {
     /// A limit on all that matches together; what is over it is rejected.
     pub fn new(rate: Rate, burst: u32) -> Limit {

@@ -4,15 +4,9 @@ use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
 use super::{Action, Class, Config, Over, Per, Refuse, Rule, When};
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
+use forebay_policy::rule::{MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
 use forebay_policy::{class, rule};
 use std::time::Duration;
-
-/// How long a request waits at most, and how many do, unless configured.
-const DEADLINE: Duration = Duration::from_secs(1);
-const MOST_QUEUED: u64 = 100;
-
-/// The status of `action = "reject"` unless configured.
-const REJECTED: u16 = 403;
 
 /// Compiles classes and rules.
 ///
@@ -73,7 +67,9 @@ impl Rule {
             in_flight: self.in_flight.to_policy(),
             action: self.action.0.map(|action| match action {
                 Action::Allow => rule::Action::Allow,
-                Action::Reject => rule::Action::Reject(self.status.0.map_or(REJECTED, |s| s.0)),
+                Action::Reject => {
+                    rule::Action::Reject(self.status.0.map_or(REJECT_STATUS, |s| s.0))
+                }
                 Action::Reset => rule::Action::Reset,
                 Action::Drop => rule::Action::Drop,
             }),
@@ -106,8 +102,8 @@ impl RequestLimit {
             Over::Reset => refuse(Refuse::Reset),
             Over::Drop => refuse(Refuse::Drop),
             Over::Queue => rule::Over::Queue {
-                deadline_ms: milliseconds(self.deadline.0.unwrap_or(DEADLINE)),
-                most: as_u32(self.most.0.unwrap_or(MOST_QUEUED)),
+                deadline_ms: self.deadline.0.map_or(QUEUE_DEADLINE_MS, milliseconds),
+                most: self.most.0.map_or(MOST_QUEUED, as_u32),
             },
         };
         Some(rule::Limit {
