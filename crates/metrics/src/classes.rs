@@ -3,7 +3,7 @@
 //! Exact at rest: what was offered was answered, cut or refused. While the server runs the difference
 //! is in flight.
 
-use crate::local::bump;
+use crate::local::{Totals, bump};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -76,6 +76,17 @@ impl Reason {
         Reason::Expired,
     ];
 
+    /// Whether it can be the reason at this place.
+    pub fn is_at(self, place: Place) -> bool {
+        match self {
+            Reason::Action | Reason::Agent => true,
+            Reason::Connections | Reason::Ignored => place == Place::Accept,
+            Reason::Requests | Reason::InFlight | Reason::Queue | Reason::Expired => {
+                place == Place::Request
+            }
+        }
+    }
+
     /// As a label.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -135,6 +146,75 @@ impl ClassTotals {
     /// How often something waited.
     pub fn waits(&self) -> u64 {
         self.delays.iter().sum()
+    }
+
+    /// What was counted since `base`.
+    fn since(&self, base: &ClassTotals) -> ClassTotals {
+        let less = |sum: u64, base: u64| sum.wrapping_sub(base);
+        let mut news = ClassTotals {
+            connections: less(self.connections, base.connections),
+            offered: less(self.offered, base.offered),
+            answered: less(self.answered, base.answered),
+            cut: less(self.cut, base.cut),
+            delay_ns: less(self.delay_ns, base.delay_ns),
+            worked_ns: less(self.worked_ns, base.worked_ns),
+            ..*self
+        };
+        let refused = news.refused.iter_mut().flatten().zip(base.refused.iter().flatten());
+        refused.chain(news.delays.iter_mut().zip(&base.delays)).for_each(|(new, old)| {
+            *new = less(*new, *old);
+        });
+        news
+    }
+}
+
+/// Which class has which ledger.
+#[derive(Clone, Debug, Default)]
+pub struct ClassNames(Vec<Named>);
+
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    /// What had been counted in this slot when it got this name.
+    base: ClassTotals,
+    /// The configuration in force has it.
+    used: bool,
+}
+
+impl ClassNames {
+    /// Gives the classes of a new configuration, at most [`MOST_CLASSES`], their ledgers. A class that
+    /// was there before keeps its own; one that is gone keeps it until another needs it. `counted` is
+    /// what was counted so far.
+    pub fn assign(&mut self, names: &[&str], counted: &Totals) -> Vec<ClassSlot> {
+        for named in &mut self.0 {
+            named.used = names.contains(&named.name.as_str());
+        }
+        names.iter().map(|name| self.slot(name, counted)).collect()
+    }
+
+    fn slot(&mut self, name: &str, counted: &Totals) -> ClassSlot {
+        let known = |named: &Named| named.name == name;
+        let at = match self.0.iter().position(known) {
+            Some(at) => return ClassSlot(at as u8),
+            None if self.0.len() < MOST_CLASSES => self.0.len(),
+            None => self.0.iter().position(|named| !named.used).unwrap_or(MOST_CLASSES - 1),
+        };
+        let slot = ClassSlot(at as u8);
+        let named = Named { name: name.to_owned(), base: *counted.class(slot), used: true };
+        match self.0.get_mut(at) {
+            Some(before) => *before = named,
+            None => self.0.push(named),
+        }
+        slot
+    }
+
+    /// What was counted for each class of the configuration in force, and for those that are gone and
+    /// whose ledger no other has needed.
+    pub fn rows(&self, counted: &Totals) -> Vec<(String, ClassTotals)> {
+        let rows = (0..).zip(&self.0).map(|(at, named)| {
+            (named.name.clone(), counted.class(ClassSlot(at)).since(&named.base))
+        });
+        rows.collect()
     }
 }
 
@@ -231,7 +311,7 @@ impl crate::Local {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Local, Totals};
+    use crate::Local;
 
     #[test]
     fn what_was_offered_is_accounted_for() {
@@ -251,5 +331,27 @@ mod tests {
         assert_eq!((class.refused_at(Place::Request), class.refused_at(Place::Accept)), (1, 1));
         assert_eq!((class.delays[0], class.delays[1], class.delays[DELAYS - 1]), (1, 1, 1));
         assert_eq!(*totals.class(ClassSlot(0)), ClassTotals::default());
+    }
+
+    #[test]
+    fn a_class_keeps_its_ledger_through_reloads() {
+        let local = Local::default();
+        let mut names = ClassNames::default();
+        let before = names.assign(&["gold", "bulk"], &Totals::default());
+        local.enter(before[0], ClassEvent::Offered);
+        local.worked(before[0], 7);
+        let many: Vec<String> = (1..MOST_CLASSES).map(|n| format!("class{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).chain(["gold"]).collect();
+        let after = names.assign(&many, &Totals::of([&local]));
+        assert_eq!(after[MOST_CLASSES - 1], before[0]);
+        assert!(after[..MOST_CLASSES - 1].contains(&before[1]));
+        local.enter(before[0], ClassEvent::Offered);
+        let counted = Totals::of([&local]);
+        let next = names.assign(&["new"], &counted);
+        local.enter(next[0], ClassEvent::Offered);
+        let rows = names.rows(&Totals::of([&local]));
+        let offered = |name| rows.iter().find(|row| row.0 == name).map(|row| row.1.offered);
+        assert_eq!((offered("new"), offered("bulk")), (Some(1), None));
+        assert!(offered("gold").is_none_or(|offered| offered == 2));
     }
 }

@@ -1,6 +1,7 @@
 //! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
 //! or activity appears in both by itself.
 
+use crate::classes::{ClassTotals, DELAY_BOUNDS_US, Place, Reason};
 use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
 use std::fmt::Write;
 
@@ -15,6 +16,9 @@ pub struct Snapshot {
     pub info: Vec<(&'static str, String)>,
     /// What was counted for each site; see [`SiteNames::rows`](crate::SiteNames::rows).
     pub sites: Vec<(String, SiteTotals)>,
+    /// The ledger of each class, where there is a policy; see
+    /// [`ClassNames::rows`](crate::ClassNames::rows).
+    pub classes: Vec<(String, ClassTotals)>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
 }
@@ -69,6 +73,7 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
         line(&mut text, metric, labels, &value.to_string());
     }
     sites(&mut text, snapshot);
+    classes(&mut text, snapshot);
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
         if metric != previous {
@@ -105,6 +110,95 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
+/// A number of a class: its metric, what it says, and how it is found.
+type OfClass = (&'static str, &'static str, fn(&ClassTotals) -> String);
+
+const OF_CLASSES: [OfClass; 6] = [
+    ("forebay_class_connections_total", "Connections that came, by class.", |class| {
+        class.connections.to_string()
+    }),
+    (
+        "forebay_class_requests_total",
+        "Requests that came, by class: answered, cut, refused or in flight.",
+        |class| class.offered.to_string(),
+    ),
+    ("forebay_class_answered_total", "Requests whose answer was sent, by class.", |class| {
+        class.answered.to_string()
+    }),
+    (
+        "forebay_class_cut_total",
+        "Admitted requests whose connection ended before their answer was sent, by class.",
+        |class| class.cut.to_string(),
+    ),
+    ("forebay_class_in_flight", "Requests that are admitted and not over, by class.", |class| {
+        class.in_flight().to_string()
+    }),
+    (
+        "forebay_class_worker_seconds_total",
+        "Time of loops and helper threads, by class.",
+        |class| seconds(class.worked_ns),
+    ),
+];
+
+/// The ledger.
+fn classes(text: &mut String, snapshot: &Snapshot) {
+    let classes = &snapshot.classes;
+    if classes.is_empty() {
+        return;
+    }
+    for (metric, help, value) in OF_CLASSES {
+        let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
+        announce(text, metric, help, kind);
+        for (name, totals) in classes {
+            line(text, metric, &format!("class=\"{}\"", escape(name)), &value(totals));
+        }
+    }
+    let metric = "forebay_class_refused_total";
+    let help = "Connections (place accept) and requests refused, by class, place and reason.";
+    announce(text, metric, help, "counter");
+    for (name, totals) in classes {
+        for (place, reason, count) in refusals(totals) {
+            let labels = format!(
+                "class=\"{}\",place=\"{}\",reason=\"{}\"",
+                escape(name),
+                place.as_str(),
+                reason.as_str()
+            );
+            line(text, metric, &labels, &count.to_string());
+        }
+    }
+    let metric = "forebay_class_delay_seconds";
+    let help = "Waits of requests for their loop, and of their jobs for a helper thread, by class.";
+    announce(text, metric, help, "histogram");
+    for (name, totals) in classes {
+        let name = escape(name);
+        let mut sum = 0;
+        for (count, bound_us) in totals.delays.iter().zip(DELAY_BOUNDS_US) {
+            sum += count;
+            let bound = bound_us as f64 / 1e6;
+            let labels = format!("class=\"{name}\",le=\"{bound}\"");
+            line(text, &format!("{metric}_bucket"), &labels, &sum.to_string());
+        }
+        let waits = totals.waits();
+        let labels = format!("class=\"{name}\",le=\"+Inf\"");
+        line(text, &format!("{metric}_bucket"), &labels, &waits.to_string());
+        let labels = format!("class=\"{name}\"");
+        line(text, &format!("{metric}_sum"), &labels, &seconds(totals.delay_ns));
+        line(text, &format!("{metric}_count"), &labels, &waits.to_string());
+    }
+}
+
+/// How often each class was refused where and why, as far as that can be.
+fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (Place, Reason, u64)> {
+    let refused = totals.refused;
+    Place::ALL.into_iter().flat_map(move |place| {
+        Reason::ALL
+            .into_iter()
+            .filter(move |reason| reason.is_at(place))
+            .map(move |reason| (place, reason, refused[place as usize][reason as usize]))
+    })
+}
+
 fn announce(text: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
 }
@@ -122,7 +216,7 @@ fn seconds(ns: u64) -> String {
 ///
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
 /// or an object with a number for each label value (`process.grew` where there are two labels). `sites` has an object for each site; `logs` a
-/// number of dropped lines for each access log. `activities` says for each activity how often it
+/// number of dropped lines for each access log; `classes` the ledger of each class. `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
@@ -148,11 +242,37 @@ pub fn json(snapshot: &Snapshot) -> String {
         format!("\"{}\":{{\"responses\":{responses},\"body_bytes\":{bytes}}}", escape(name))
     };
     let sites: Vec<String> = snapshot.sites.iter().map(site).collect();
+    let class = |(name, totals): &(String, ClassTotals)| {
+        format!("\"{}\":{}", escape(name), class_json(totals))
+    };
+    let classes: Vec<String> = snapshot.classes.iter().map(class).collect();
     let logs = object(snapshot.logs.iter().map(|(name, dropped)| (name.as_str(), *dropped)));
     let _ = write!(text, "\"sites\":{{{}}},\"logs\":{logs},", sites.join(","));
+    let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
+}
+
+fn class_json(totals: &ClassTotals) -> String {
+    let refused = refusals(totals).filter(|(.., count)| *count > 0);
+    let refused = refused
+        .map(|(place, reason, count)| (format!("{}.{}", place.as_str(), reason.as_str()), count));
+    let mean_us = match totals.waits() {
+        0 => "null".to_owned(),
+        waits => format!("{:.1}", totals.delay_ns as f64 / waits as f64 / 1000.0),
+    };
+    format!(
+        "{{\"connections\":{},\"requests\":{},\"answered\":{},\"cut\":{},\"in_flight\":{},\
+         \"refused\":{},\"delay_mean_us\":{mean_us},\"worker_ms\":{}}}",
+        totals.connections,
+        totals.offered,
+        totals.answered,
+        totals.cut,
+        totals.in_flight(),
+        object(refused),
+        totals.worked_ns / 1_000_000,
+    )
 }
 
 /// A JSON object of numbers.
@@ -202,7 +322,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Local, SiteNames, Slot};
+    use crate::{ClassEvent, ClassNames, Local, SiteNames, Slot};
 
     /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
     const ODD: &str = "o\"d\\d\n\t";
@@ -223,9 +343,20 @@ mod tests {
             local.answered(slot, 404);
             local.sent_body(slot, at as u64);
         }
+        let mut class_names = ClassNames::default();
+        let slots = class_names.assign(&["gold", ODD], &Totals::default());
+        for event in [ClassEvent::Connection, ClassEvent::Offered, ClassEvent::Answered] {
+            local.enter(slots[0], event);
+        }
+        for (place, reason) in [(Place::Accept, Reason::Ignored), (Place::Request, Reason::Agent)] {
+            local.enter(slots[1], ClassEvent::Refused(place, reason));
+        }
+        local.waited(slots[1], 3_000_000);
+        local.worked(slots[0], 2_500_000_000);
         let totals = Totals::of([&local]);
         Snapshot {
             sites: names.rows(&totals),
+            classes: class_names.rows(&totals),
             totals,
             gauges: gauges.collect(),
             info: vec![("version", "0.1.0".to_owned()), ("engine", ODD.to_owned())],

@@ -20,7 +20,8 @@ use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
-use forebay_metrics::{Gauge, Local, Totals};
+use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
+use forebay_policy::Policy;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ pub struct Register(Mutex<Counters>);
 struct Counters {
     of_workers: Vec<Arc<Local>>,
     of_helpers: Vec<Arc<[Local]>>,
+    classes: ClassNames,
 }
 
 impl Register {
@@ -65,6 +67,18 @@ impl Register {
         let locals: Arc<[Local]> = (0..threads).map(|_| Local::default()).collect();
         self.lock().of_helpers.push(Arc::clone(&locals));
         locals
+    }
+
+    /// The ledger of each class of a policy, by rank.
+    pub fn ledgers(&self, policy: &Policy) -> Arc<[ClassSlot]> {
+        let counted = self.totals();
+        let names: Vec<&str> = policy.classes().iter().map(|class| class.name.as_str()).collect();
+        self.lock().classes.assign(&names, &counted).into()
+    }
+
+    /// What `totals` says of each class.
+    pub fn classes(&self, totals: &Totals) -> Vec<(String, ClassTotals)> {
+        self.lock().classes.rows(totals)
     }
 
     /// What they add up to.

@@ -10,7 +10,6 @@ use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
-use forebay_metrics::ClassSlot;
 use forebay_policy::{Policy, PolicyError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +126,8 @@ fn ranks(config: &Config, policy: &Policy) -> Ranks {
     let (helpers, classes) = (&config.helpers, policy.classes());
     Ranks {
         shares: classes.iter().map(|class| class.share).collect(),
-        slots: (0..classes.len()).map(|rank| ClassSlot(rank as u8)).collect(),
+        // until it is known which ledgers there are
+        slots: Arc::new([]),
         reserve: as_usize(helpers.reserve),
         // its range is checked
         niceness: helpers.niceness as u8,

@@ -148,7 +148,8 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
     let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
     let plan = Plan::new(&config, process::usable_cores(), descriptors);
-    let plan = plan.map_err(ReloadError::Policy)?;
+    let mut plan = plan.map_err(ReloadError::Policy)?;
+    plan.ranks.slots = current.common.register.ledgers(&plan.policy);
     let content = if plan.site == current.plan.site {
         // what new content would read at once
         current.content.look_at_users();

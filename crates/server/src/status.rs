@@ -92,6 +92,10 @@ impl Status {
         Snapshot {
             sites: arrangement.logs.sites(&totals),
             logs: arrangement.logs.dropped_by_log(),
+            classes: match arrangement.policy.is_empty() {
+                true => Vec::new(),
+                false => common.register.classes(&totals),
+            },
             totals,
             gauges,
             info: vec![

@@ -14,6 +14,7 @@ pub mod window;
 pub use judge::{Judge, Ticket};
 pub use window::{Pass, Window};
 
+use crate::plan::Plan;
 use forebay_metrics::ClassSlot;
 use forebay_policy::Policy;
 use std::sync::Arc;
@@ -26,19 +27,20 @@ pub struct InForce {
     /// The unfinished work of each class, by rank. Kept through reloads by the class's name.
     pub windows: Box<[Arc<Window>]>,
     /// The ledger of each class, by rank.
-    pub slots: Box<[ClassSlot]>,
+    pub slots: Arc<[ClassSlot]>,
     /// Rules with `when = "overload"` count.
     overload: AtomicBool,
 }
 
 impl InForce {
     /// Puts a policy in force after `before`.
-    pub fn new(policy: Arc<Policy>, before: Option<&InForce>) -> InForce {
+    pub fn new(plan: &Plan, before: Option<&InForce>) -> InForce {
+        let policy = Arc::clone(&plan.policy);
         let windows = policy.classes().iter().map(|class| {
             let known = before.and_then(|before| before.window(&class.name));
             known.map_or_else(Arc::default, Arc::clone)
         });
-        let slots = (0..policy.classes().len()).map(|rank| ClassSlot(rank as u8)).collect();
+        let slots = Arc::clone(&plan.ranks.slots);
         let overload = AtomicBool::new(before.is_some_and(InForce::is_overload));
         InForce { windows: windows.collect(), slots, overload, policy }
     }

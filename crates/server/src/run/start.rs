@@ -39,8 +39,10 @@ impl Server {
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
         let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
+        let register = Arc::<Register>::default();
         let plan = Plan::new(&config, process::usable_cores(), descriptors);
-        let plan = plan.map_err(RunError::Policy)?;
+        let mut plan = plan.map_err(RunError::Policy)?;
+        plan.ranks.slots = register.ledgers(&plan.policy);
         // who can connect can also send commands
         let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
@@ -56,14 +58,13 @@ impl Server {
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
-        let register = Arc::<Register>::default();
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let common = Common {
             live: Arc::new(Live::new(Arrangement {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
-                policy: Arc::new(InForce::new(Arc::clone(&plan.policy), None)),
+                policy: Arc::new(InForce::new(&plan, None)),
             })),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(

@@ -133,7 +133,7 @@ impl Server {
         self.common = common;
         let trusted = TrustedProxies::shared(&config.trusted_proxies);
         let current = self.common.live.current();
-        let policy = InForce::new(Arc::clone(&plan.policy), Some(&*current.policy));
+        let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
         let before = self.common.live.replace(Arrangement { content, logs, trusted, policy });
         if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
