@@ -10,6 +10,7 @@ use forebay_conn::{
 };
 use forebay_metrics::{Local, Stopwatch};
 use forebay_site::Site;
+use forebay_sys::clock;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -133,7 +134,7 @@ impl Handler for FastLane {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
-            Some(judge) => judge.connection(peer),
+            Some(judge) => judge.connection(peer, clock::monotonic_ns()),
         }
     }
 
@@ -142,7 +143,7 @@ impl Handler for FastLane {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
-            Some(judge) => judge.request(request, &self.trusted),
+            Some(judge) => judge.request(request, &self.trusted, clock::monotonic_ns()),
         }
     }
 

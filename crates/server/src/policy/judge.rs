@@ -8,8 +8,7 @@ use forebay_http::path;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
 use forebay_policy::decision::{Answer, Decisions, Refused};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
-use forebay_policy::rule::Action;
-use forebay_policy::{Needs, Policy};
+use forebay_policy::{self as policy, Charge, Needs};
 use forebay_site::host_of;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +32,8 @@ pub struct Ticket {
     is_new: bool,
     /// It was refused when that came.
     is_refused: bool,
+    /// What its rules count it among, until it is dropped.
+    _held: policy::Ticket,
 }
 
 impl Judge {
@@ -56,15 +57,17 @@ impl Judge {
     }
 
     /// Whether a new connection is admitted.
-    pub fn connection(&mut self, peer: &Peer) -> Verdict<()> {
+    pub fn connection(&mut self, peer: &Peer, now_ns: u64) -> Verdict<()> {
         let ends = ConnectionFacts { client: peer.address(), local: peer.local };
-        let InForce { policy, slots, .. } = &*self.in_force;
+        let InForce { policy, state, slots, .. } = &*self.in_force;
         let decisions = policy.connection(&ends, self.in_force.is_overload());
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
-        match act(policy, &decisions) {
-            Ok(()) => Verdict::Admit(Admitted::at_once(Rank(decisions.rank), ())),
-            Err(refused) => {
+        match state.charge_connection(&decisions, ends.client.ip(), now_ns) {
+            Charge::Admit(policy::Admitted { rank, .. }) => {
+                Verdict::Admit(Admitted::at_once(Rank(rank), ()))
+            }
+            Charge::Refuse(refused) => {
                 self.metrics.enter(slot, ClassEvent::Refused(Place::Accept, refused.reason));
                 verdict(&refused)
             }
@@ -76,17 +79,19 @@ impl Judge {
         &mut self,
         request: &Request<'_>,
         trusted: &TrustedProxies,
+        now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let decisions = self.decide(request, trusted);
-        let InForce { policy, slots, .. } = &*self.in_force;
+        let (decisions, client) = self.decide(request, trusted);
+        let InForce { state, slots, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Offered);
-        match act(policy, &decisions) {
-            Ok(()) => {
-                let ticket = Ticket { rank: decisions.rank, slot, is_new: true, is_refused: false };
-                Verdict::Admit(Admitted::at_once(Rank(decisions.rank), Some(ticket)))
+        match state.charge_request(&decisions, client.ip(), now_ns) {
+            Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
+                let ticket = Ticket { rank, slot, is_new: true, is_refused: false, _held: held };
+                let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
+                Verdict::Admit(Admitted { rank: Rank(rank), wait_ms, ticket: Some(ticket) })
             }
-            Err(refused) => {
+            Charge::Refuse(refused) => {
                 self.metrics.enter(slot, ClassEvent::Refused(Place::Request, refused.reason));
                 verdict(&refused)
             }
@@ -94,7 +99,11 @@ impl Judge {
     }
 
     /// Which rules decide about a request, and whose it is.
-    fn decide(&mut self, request: &Request<'_>, trusted: &TrustedProxies) -> Decisions {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        trusted: &TrustedProxies,
+    ) -> (Decisions, SocketAddr) {
         let Judge { in_force, needs, host, path, .. } = self;
         let nearest = request.peer.address();
         let stated = client_of(request.peer, request.head, trusted);
@@ -117,7 +126,7 @@ impl Judge {
             path: path.as_slice(),
             fields: request.head.fields(),
         };
-        in_force.policy.request(&facts, in_force.is_overload())
+        (in_force.policy.request(&facts, in_force.is_overload()), client)
     }
 
     /// A request needs a worker. The pass goes with its jobs.
@@ -154,19 +163,6 @@ impl Ticket {
             );
         }
     }
-}
-
-/// Does what the deciding rule says, whatever the load.
-fn act(policy: &Policy, decisions: &Decisions) -> Result<(), Refused> {
-    let rule = decisions.action.and_then(|rule| policy.rules().get(rule as usize));
-    let answer = match rule.and_then(|rule| rule.action) {
-        None | Some(Action::Allow) => return Ok(()),
-        Some(Action::Reject(status)) => Answer::Reject { status, retry_after_s: 0 },
-        Some(Action::Reset) => Answer::Reset,
-        Some(Action::Drop) => Answer::Drop,
-    };
-    let (rank, rule) = (decisions.rank, decisions.action);
-    Err(Refused { rank, rule, reason: Reason::Action, answer })
 }
 
 /// What a refusal comes to.

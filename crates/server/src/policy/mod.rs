@@ -16,7 +16,8 @@ pub use window::{Pass, Window};
 
 use crate::plan::Plan;
 use forebay_metrics::ClassSlot;
-use forebay_policy::Policy;
+use forebay_policy::{Policy, State};
+use forebay_sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -24,6 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub struct InForce {
     /// Classes and rules.
     pub policy: Arc<Policy>,
+    /// How much of each limit is used. Kept through reloads by the names of rules and classes.
+    pub state: State,
     /// The unfinished work of each class, by rank. Kept through reloads by the class's name.
     pub windows: Box<[Arc<Window>]>,
     /// The ledger of each class, by rank.
@@ -33,16 +36,18 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Puts a policy in force after `before`.
+    /// Puts a plan's policy in force. What is charged to the one `before` stays charged.
     pub fn new(plan: &Plan, before: Option<&InForce>) -> InForce {
         let policy = Arc::clone(&plan.policy);
+        let used = before.map(|before| &before.state);
+        let state = State::new(Arc::clone(&policy), used, clock::monotonic_ns());
         let windows = policy.classes().iter().map(|class| {
             let known = before.and_then(|before| before.window(&class.name));
             known.map_or_else(Arc::default, Arc::clone)
         });
         let slots = Arc::clone(&plan.ranks.slots);
         let overload = AtomicBool::new(before.is_some_and(InForce::is_overload));
-        InForce { windows: windows.collect(), slots, overload, policy }
+        InForce { windows: windows.collect(), slots, overload, state, policy }
     }
 
     /// Whether there is anything to judge by.
