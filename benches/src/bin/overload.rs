@@ -123,7 +123,7 @@ impl Options {
             threads: self.threads,
             server_core: self.server_core,
             client_core: self.client_core,
-            figures: !quick,
+            quick,
         }
     }
 }

@@ -42,8 +42,8 @@ pub struct Settings {
     pub server_core: usize,
     /// The core of clients.
     pub client_core: usize,
-    /// Whether voigt's figures are made, and not his tables only.
-    pub figures: bool,
+    /// Whether voigt's figures and repetitions of short parts are left out.
+    pub quick: bool,
 }
 
 impl Settings {
@@ -68,6 +68,8 @@ pub struct Trial<'t> {
     pub cost: Duration,
     /// Further lines of Forebay's configuration: the policy.
     pub lines: &'t str,
+    /// Length of the load before the measured time.
+    pub warmup: Duration,
     /// Length of the measured time.
     pub measured: Duration,
     /// Length of a point of the series.
@@ -143,6 +145,7 @@ impl<'b> Bench<'b> {
             server,
             cost,
             lines: "",
+            warmup: self.settings.warmup,
             measured: self.settings.measured,
             interval: None,
             metrics: false,
@@ -177,7 +180,7 @@ impl<'b> Bench<'b> {
         let base = Target::parse(&format!("http://127.0.0.1:{}/", server.port()));
         let plan = Plan {
             duration: trial.measured,
-            warmup: settings.warmup,
+            warmup: trial.warmup,
             // what is not answered by the end is no answer of the measured time
             drain: Duration::ZERO,
             interval: trial.interval,

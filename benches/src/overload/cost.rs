@@ -25,6 +25,8 @@ const CASES: [(&str, &str, &str, bool); 4] = [
 const GOALS: [(&str, &str, f64); 2] =
     [("503", "1 KB hit", 1.0), ("reset at accept", "served connection", 0.5)];
 const CONNECTIONS: &str = "64";
+/// Repetitions in a round: ratios are of the same repetition.
+const REPEATED: u32 = 3;
 
 /// All that is served and refused in the cases.
 pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
@@ -37,6 +39,11 @@ pub(super) const POLICY: &str = "[[class]]\nname = \"all\"\npriority = 0\n\
 /// # Errors
 /// When a server does not come up or the load cannot be made.
 pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
+    let repeated = if bench.settings.quick { 1 } else { REPEATED };
+    (1..=repeated).try_for_each(|turn| once(bench, (round - 1) * repeated + turn))
+}
+
+fn once(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     let servers: Vec<_> = bench.settings.with_policy().collect();
     for server in turn(&servers, round) {
         for (case, url, source, own) in CASES {

@@ -17,7 +17,7 @@ const CLASSES: [(&str, &str); 3] =
 /// Floors of the classes, percent of worker time, in the variants.
 pub(super) const VARIANTS: [(&str, [u32; 3]); 2] = [("shares", [0, 20, 5]), ("strict", [0, 0, 0])];
 /// The load of each class as a part of the capacity.
-const LOAD: f64 = 1.5;
+const LOAD: f64 = 3.0;
 /// How far a share may be from its floor.
 const WITHIN: f64 = 0.10;
 
