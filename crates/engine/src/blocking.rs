@@ -5,7 +5,7 @@ use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::ranks::Ranks;
 use crate::settings::Live;
-use crate::straight::{self, Deadline, Gone, JobEnd, Wait};
+use crate::straight::{self, Answers, Deadline, Gone, JobEnd, LinedUp, Wait};
 use crate::watch::Watch;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Closing, Handler, Job};
@@ -108,6 +108,16 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         served.ended |= readiness.ended;
         if readiness.broken { Err(Gone) } else { Ok(()) }
     }
+
+    fn answers(&self) -> Answers {
+        Answers::All
+    }
+
+    fn line_up(&mut self, served: Box<Served<H>>, _: Deadline) -> LinedUp<H> {
+        Ok(Some(served))
+    }
+
+    fn answered(&mut self) {}
 
     fn job(&mut self, _: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
         self.rest();

@@ -21,6 +21,7 @@
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
+//! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
@@ -38,6 +39,7 @@ pub mod event;
 pub mod fibers;
 pub mod helpers;
 pub mod lanes;
+mod line;
 pub mod pipeline;
 pub mod pool;
 pub mod ranks;

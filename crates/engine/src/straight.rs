@@ -41,6 +41,19 @@ pub trait Wait<H: Handler> {
         known: Order,
     ) -> Result<(), Gone>;
 
+    /// Which requests may be answered in the next turn.
+    fn answers(&self) -> Answers;
+
+    /// Until a request that is there may be answered, or `deadline` is over. The engine may take the
+    /// connection meanwhile: then this serving of it ends, and the engine has it served on in time.
+    ///
+    /// # Errors
+    /// When the connection is gone in both directions.
+    fn line_up(&mut self, served: Box<Served<H>>, deadline: Deadline) -> LinedUp<H>;
+
+    /// What could be answered is: others are next.
+    fn answered(&mut self);
+
     /// Until the job is done.
     fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done>;
 
@@ -65,6 +78,20 @@ pub trait Wait<H: Handler> {
 /// The connection is gone in both directions, or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
+
+/// Which requests may be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// All, as they come.
+    All,
+    /// None before its turn has come.
+    None,
+    /// The one that is there, whose turn it is.
+    Called,
+}
+
+/// A connection that is served on, none if the engine has taken it, or one that is gone.
+pub type LinedUp<H> = Result<Option<Box<Served<H>>>, Box<Served<H>>>;
 
 /// How a job has ended.
 #[derive(Debug)]
@@ -107,7 +134,14 @@ pub fn serve<H: Handler, W: Wait<H>>(
             break Closing::Reset;
         }
         wait.begin_turn(order);
-        let fate = wait.worker().turn(&mut served, done.take());
+        let fate = match (wait.answers(), done.take()) {
+            (Answers::All, done) => wait.worker().turn(&mut served, done),
+            (Answers::None, None) => wait.worker().arrive(&mut served),
+            (_, done) => wait.worker().answer(&mut served, done),
+        };
+        if !matches!(fate, Fate::Job(_)) {
+            wait.answered();
+        }
         match fate {
             Fate::Waits => {
                 set_deadline(&wait.worker(), &mut served, &mut deadline);
@@ -122,7 +156,21 @@ pub fn serve<H: Handler, W: Wait<H>>(
                     break closing;
                 }
             }
-            Fate::Yields | Fate::Next(_) => wait.pass(&mut served),
+            Fate::Yields => wait.pass(&mut served),
+            Fate::Next(_) => {
+                set_deadline(&wait.worker(), &mut served, &mut deadline);
+                if deadline.at_ms <= wait.worker().now_ms() {
+                    break wait.worker().expire(&mut served, Await::Job);
+                }
+                served = match wait.line_up(served, deadline) {
+                    Ok(None) => return ended,
+                    Ok(Some(served)) => served,
+                    Err(gone) => {
+                        served = gone;
+                        break Closing::Now;
+                    }
+                };
+            }
             Fate::Job(job) => {
                 wait.worker().count(Counter::Jobs);
                 match wait.job(&mut served, job) {

@@ -272,11 +272,15 @@ impl<H: Handler> Worker<H> {
         self.some_steps(served, None, Steps::Arrive)
     }
 
-    /// As [`turn`](Worker::turn), for a request that has [arrived](Worker::arrive). What follows it is
-    /// answered too, unless it is of a lower rank.
-    pub fn answer(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+    /// As [`turn`](Worker::turn), for a request that has [arrived](Worker::arrive) or whose job is
+    /// done. What follows it is answered too, unless it is of a lower rank.
+    pub fn answer(
+        &mut self,
+        served: &mut Served<H>,
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Fate<H::Job> {
         let rank = served.conn.rank();
-        self.some_steps(served, None, Steps::Answer(rank))
+        self.some_steps(served, done, Steps::Answer(rank))
     }
 
     /// As [`turn`](Worker::turn), of one request and with the steps of one phase only: receive and

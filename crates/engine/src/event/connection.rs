@@ -110,9 +110,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return;
         }
         connection.state = State::Serving;
+        let served = &mut connection.served;
         let fate = match done {
-            None if self.waiting.is_ordered() => self.worker.arrive(&mut connection.served),
-            done => self.worker.turn(&mut connection.served, done),
+            done if !self.waiting.is_ordered() => self.worker.turn(served, done),
+            None => self.worker.arrive(served),
+            done => self.worker.answer(served, done),
         };
         self.carry_out(key, fate);
     }
@@ -122,7 +124,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
         connection.state = State::Serving;
-        let fate = self.worker.answer(&mut connection.served);
+        let fate = self.worker.answer(&mut connection.served, None);
         self.carry_out(key, fate);
     }
 

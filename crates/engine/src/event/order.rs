@@ -1,45 +1,39 @@
-//! The order in which a loop answers: by rank, and fair between the clients of a rank.
-//!
-//! With more than one rank a loop first receives and parses all that is ready, then answers in this
-//! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
-//! connection is answered as soon as it is ready, and nothing here is used.
+//! When a loop answers: what is in [line](crate::line) a batch at a time, and what came too early
+//! when its moment has come.
 
 use super::EventLoop;
 use super::connection::State;
 use crate::helpers::Crew;
-use crate::ranks::{Ranks, Standing};
+use crate::line::{BATCH, Line};
+use crate::ranks::Ranks;
 use forebay_conn::Handler;
-use forebay_control::ranked::{Key, Ranked};
+use forebay_control::ranked::Key;
 use forebay_sys::clock;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Requests answered before the loop looks for what has come.
-const BATCH: usize = 32;
-
 /// Requests that are there and not yet answered.
 pub(super) struct Waiting {
-    /// Connections' tokens, and when each request was there.
-    queue: Option<Ranked<(u64, u64)>>,
+    line: Option<Line>,
     /// Requests that may not be answered yet: when they may, in milliseconds, and their tokens.
     early: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Waiting {
     pub(super) fn new(ranks: &Ranks) -> Waiting {
-        Waiting { queue: ranks.is_ordered().then(|| ranks.queue()), early: BinaryHeap::new() }
+        Waiting { line: Line::new(ranks), early: BinaryHeap::new() }
     }
 
     /// Whether requests are answered in an order at all.
     #[inline]
     pub(super) fn is_ordered(&self) -> bool {
-        self.queue.is_some()
+        self.line.is_some()
     }
 
     /// Whether a request can be answered now.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| !queue.is_empty())
+        self.line.as_ref().is_some_and(|line| !line.is_empty())
     }
 
     /// Milliseconds until a request that came too early may be answered, at most `most`.
@@ -49,8 +43,8 @@ impl Waiting {
     }
 
     pub(super) fn remove(&mut self, key: Key) {
-        if let Some(queue) = &mut self.queue {
-            queue.remove(key);
+        if let Some(line) = &mut self.line {
+            line.leave(key);
         }
     }
 
@@ -63,13 +57,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// A request is there; the connection is in line until it is answered.
     pub(super) fn line_up(&mut self, key: usize) {
         let connection = &mut self.connections[key];
-        let Standing { rank, client } = connection.served.standing(&self.ranks);
-        let entry = (connection.token, clock::monotonic_ns());
-        let queue = self.waiting.queue.as_mut();
-        // there is always room: one entry per connection
-        match queue.map(|queue| queue.push(rank, client, 1, entry)) {
-            Some(Ok(key)) => connection.state = State::InLine(key),
-            _ => {
+        let standing = connection.served.standing(&self.ranks);
+        let line = self.waiting.line.as_mut();
+        match line.and_then(|line| line.join(standing, connection.token)) {
+            Some(key) => connection.state = State::InLine(key),
+            None => {
                 connection.state = State::Yielded;
                 self.yielded.push_back(connection.token);
             }
@@ -81,20 +73,14 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         if !self.waiting.has_work() {
             return;
         }
-        let mut began_ns = clock::monotonic_ns();
+        let mut now_ns = clock::monotonic_ns();
         for _ in 0..BATCH {
-            let queue = self.waiting.queue.as_mut();
-            let Some(((token, since_ns), turn)) = queue.and_then(Ranked::pop) else { return };
-            let slot = self.ranks.slot(turn.rank());
-            self.worker.metrics.waited(slot, began_ns.saturating_sub(since_ns));
+            let Some(line) = &mut self.waiting.line else { return };
+            let Some((token, called)) = line.call(now_ns, &self.worker.metrics) else { return };
             self.answer(token);
-            let now_ns = clock::monotonic_ns();
-            let ns = now_ns.saturating_sub(began_ns);
-            self.worker.metrics.worked(slot, ns);
-            if let Some(queue) = &mut self.waiting.queue {
-                queue.ran(turn, ns);
+            if let Some(line) = &mut self.waiting.line {
+                now_ns = line.answered(called, &self.worker.metrics);
             }
-            began_ns = now_ns;
         }
     }
 

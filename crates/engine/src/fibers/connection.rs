@@ -4,10 +4,12 @@ use super::wait::Waiting;
 use super::{Running, Shared};
 use crate::control::Ended;
 use crate::helpers::Crew;
+use crate::line::Called;
 use crate::straight::{self, Deadline};
 use crate::timer::SLOT_MS;
 use crate::worker::Served;
 use forebay_conn::{Await, Closing, Handler, Job};
+use forebay_control::ranked::Key;
 use forebay_fiber::Id;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
@@ -31,6 +33,8 @@ pub(super) struct Connection<H: Handler> {
 pub(super) enum Place<H: Handler> {
     /// Here, without a fiber: it waits for its next request, until the deadline.
     AtRest(Box<Served<H>>, Deadline),
+    /// Here too: its request is there and is answered when its turn has come.
+    InLine(Box<Served<H>>, Deadline, Key),
     /// With its fiber.
     Served(Fiber<H>),
 }
@@ -102,7 +106,12 @@ where
             let Some(key) = key(&connections, ready.token) else { return };
             let connection = &mut connections[key];
             match &mut connection.place {
-                Place::AtRest(served, _) => {
+                Place::InLine(served, ..) if !ready.broken => {
+                    served.readable |= ready.readable;
+                    served.ended |= ready.ended;
+                    return;
+                }
+                Place::AtRest(served, _) | Place::InLine(served, ..) => {
                     served.readable |= ready.readable;
                     served.ended |= ready.ended;
                     if !(served.readable || ready.broken) {
@@ -170,7 +179,7 @@ where
                 return self.shared.schedule(connection);
             }
             match connection.place {
-                Place::AtRest(..) => None,
+                Place::AtRest(..) | Place::InLine(..) => None,
                 Place::Served(_) => match connection.take_waiting(|_| true) {
                     Some(id) => Some(id),
                     // it is ready already
@@ -207,7 +216,7 @@ where
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
             if let Some((served, _)) = shared.take(token) {
-                straight::close(&mut Waiting::new(&shared, token), served, closing);
+                straight::close(&mut Waiting::new(&shared, token, None), served, closing);
             }
         });
         if started.is_err() {
@@ -231,9 +240,9 @@ where
         self.serve_due();
     }
 
-    /// Gives every connection at rest a fiber.
+    /// Gives every connection that has none a fiber.
     pub(super) fn serve_all(&mut self) {
-        let at_rest = |connection: &Connection<H>| matches!(connection.place, Place::AtRest(..));
+        let at_rest = |connection: &Connection<H>| !matches!(connection.place, Place::Served(_));
         let tokens: Vec<_> = self
             .shared
             .connections
@@ -261,17 +270,23 @@ where
 
 impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// What a fiber does.
-    fn serve_due(&self) {
-        loop {
-            let next = self.due.borrow_mut().pop_front();
-            let Some(token) = next else { break };
+    pub(super) fn serve_due(&self) {
+        while let Some((token, called)) = self.next() {
             let Some((served, deadline)) = self.take(token) else { continue };
-            let mut wait = Waiting::new(self, token);
+            let mut wait = Waiting::new(self, token, called);
             let ended = straight::serve(&mut wait, served, deadline, &self.control);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);
             }
         }
+    }
+
+    /// The connection that is served next: one for which something has come, or one whose turn it is
+    /// to be answered.
+    #[inline]
+    fn next(&self) -> Option<(u64, Option<Called>)> {
+        let due = self.due.borrow_mut().pop_front();
+        due.map(|token| (token, None)).or_else(|| self.call())
     }
 
     /// There is no memory for a fiber.
@@ -283,13 +298,19 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
 }
 
 impl<H: Handler, C> Shared<H, C> {
-    /// Takes a connection at rest out of its place, for its fiber.
+    /// Takes a connection that is at rest or in line out of its place, for its fiber.
     fn take(&self, token: u64) -> Option<(Box<Served<H>>, Deadline)> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let place = &mut connections[key].place;
         match std::mem::replace(place, Place::Served(Fiber { waits: None, done: None })) {
             Place::AtRest(served, deadline) => Some((served, deadline)),
+            Place::InLine(served, deadline, key) => {
+                if let Some(line) = &mut *self.line.borrow_mut() {
+                    line.leave(key);
+                }
+                Some((served, deadline))
+            }
             served => {
                 *place = served;
                 None

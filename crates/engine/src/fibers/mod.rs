@@ -11,13 +11,15 @@
 //!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
 //!   [`Wait`](crate::straight::Wait) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
-//!   are ready, first in, first out (at most one entry each); jobs (at most one per connection).
+//!   are ready, first in, first out (at most one entry each); with classes, connections whose request
+//!   is to be answered, by rank, which hold no fiber either; jobs (at most one per connection).
 //! * **Run, retire and drain.** [`FiberLoop::run`] returns when [`Control`] has ordered to retire or
 //!   to drain and the last connection has ended, or, on a stop, when every fiber has let go of its
 //!   connection.
 
 mod accept;
 mod connection;
+mod order;
 mod wait;
 
 use crate::accept::{Entrance, PAUSE_MS};
@@ -26,6 +28,7 @@ use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::line::Line;
 use crate::ranks::Ranks;
 use crate::timer::Wheel;
 use crate::worker::Worker;
@@ -76,6 +79,11 @@ struct Shared<H: Handler, C> {
     connections: RefCell<Slab<Connection<H>>>,
     /// Connections at rest for which something has come.
     due: RefCell<VecDeque<u64>>,
+    /// Connections whose request is there; none if nothing is ordered.
+    line: RefCell<Option<Line>>,
+    is_ordered: bool,
+    /// How many of those in line may still be called before the loop looks for what has come.
+    calls: Cell<usize>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
     lingering: Cell<usize>,
@@ -108,6 +116,9 @@ where
             worker: RefCell::new(worker),
             connections: RefCell::default(),
             due: RefCell::default(),
+            line: RefCell::new(Line::new(&parts.ranks)),
+            is_ordered: parts.ranks.is_ordered(),
+            calls: Cell::new(0),
             epoll,
             lingering: Cell::new(0),
             ended: Cell::default(),
@@ -165,6 +176,7 @@ where
             }
             self.serve_due();
             self.scheduler.run_ready();
+            self.answer_in_order();
             self.look_at_deadlines(&mut due);
             let now_ms = self.now_ms();
             self.doors.resume(&self.shared.epoll, now_ms);
@@ -204,7 +216,7 @@ where
     }
 
     fn sleep_ms(&self) -> u64 {
-        if self.scheduler.has_ready() {
+        if self.scheduler.has_ready() || self.shared.has_line() {
             return 0;
         }
         let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };

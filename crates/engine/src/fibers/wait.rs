@@ -4,7 +4,8 @@ use super::Shared;
 use super::connection::{Event, News, Place};
 use crate::control::Order;
 use crate::helpers::{Ask, Crew};
-use crate::straight::{Deadline, Gone, JobEnd, Wait};
+use crate::line::Called;
+use crate::straight::{Answers, Deadline, Gone, JobEnd, LinedUp, Wait};
 use crate::worker::{Served, Worker};
 use forebay_conn::{Await, Handler, Job};
 use forebay_control::allocation::Phase;
@@ -17,11 +18,24 @@ use std::cell::RefMut;
 pub(super) struct Waiting<'s, H: Handler, C> {
     pub(super) shared: &'s Shared<H, C>,
     token: u64,
+    /// It is its turn to be answered.
+    called: Option<Called>,
 }
 
 impl<'s, H: Handler, C> Waiting<'s, H, C> {
-    pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
-        Waiting { shared, token }
+    /// Of the connection with this token, which may have been called.
+    pub(super) fn new(shared: &'s Shared<H, C>, token: u64, called: Option<Called>) -> Self {
+        Waiting { shared, token, called }
+    }
+
+    /// Its turn is over.
+    #[inline]
+    fn end_turn(&mut self) {
+        if let Some(called) = self.called.take()
+            && let Some(line) = &mut *self.shared.line.borrow_mut()
+        {
+            line.answered(called, &self.shared.worker.borrow().metrics);
+        }
     }
 
     /// Has the kernel report the connection from now on. One that is answered and closed in its
@@ -112,7 +126,39 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         if self.take_news(served).broken { Err(Gone) } else { Ok(()) }
     }
 
+    #[inline]
+    fn answers(&self) -> Answers {
+        match self.called {
+            Some(_) => Answers::Called,
+            None if self.shared.is_ordered => Answers::None,
+            None => Answers::All,
+        }
+    }
+
+    fn line_up(&mut self, mut served: Box<Served<H>>, deadline: Deadline) -> LinedUp<H> {
+        if self.watch(&served).is_err() || self.take_news(&mut served).broken {
+            return Err(served);
+        }
+        let standing = served.standing(&self.shared.ranks);
+        let mut line = self.shared.line.borrow_mut();
+        let Some(key) = line.as_mut().and_then(|line| line.join(standing, self.token)) else {
+            return Err(served);
+        };
+        self.shared.with(self.token, |connection| {
+            connection.deadline_ms = deadline.at_ms;
+            connection.place = Place::InLine(served, deadline, key);
+            self.shared.schedule(connection);
+        });
+        Ok(None)
+    }
+
+    #[inline]
+    fn answered(&mut self) {
+        self.end_turn();
+    }
+
     fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        self.end_turn();
         let is_under_way = served.pending.is_some();
         let phase = if is_under_way { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
@@ -127,7 +173,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         self.wait(Event::Job, self.now_ms() + time_ms);
         let done = self.shared.with(self.token, |connection| match &mut connection.place {
             Place::Served(fiber) => fiber.done.take(),
-            Place::AtRest(..) => None,
+            Place::AtRest(..) | Place::InLine(..) => None,
         });
         let news = self.take_news(served);
         match done.flatten().map(|result| *result) {
@@ -189,10 +235,9 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
 impl<H: Handler, C> Drop for Waiting<'_, H, C> {
     fn drop(&mut self) {
-        let is_at_rest = self
-            .shared
-            .with(self.token, |connection| matches!(connection.place, Place::AtRest(..)));
-        if is_at_rest == Some(false) {
+        let has_fiber =
+            self.shared.with(self.token, |connection| matches!(connection.place, Place::Served(_)));
+        if has_fiber == Some(true) {
             self.shared.remove(self.token);
             // somebody else's code has panicked, and the connection went with its fiber
             if std::thread::panicking()

@@ -2,6 +2,7 @@
 
 use forebay_conn::*;
 use forebay_metrics::{Local, Stopwatch};
+use forebay_sys::clock;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +14,7 @@ pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
 pub(crate) const BIG: usize = 40 << 20;
 
 /// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang`, anything else its own
-/// name.
+/// name, `/spin…` after a millisecond of processor time. The rank is the length of the path modulo 3.
 pub(crate) struct Paths {
     /// Where connections go that are handed over.
     pub(crate) away: Away,
@@ -43,10 +44,10 @@ impl Gate {
         drop(self.changed.wait_while(state, |(is_open, _)| !*is_open).unwrap());
     }
 
-    /// Until somebody is held.
-    pub(crate) fn wait_for_somebody(&self) {
+    /// Until so many have come.
+    pub(crate) fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
-        drop(self.changed.wait_while(state, |(_, held)| *held == 0).unwrap());
+        drop(self.changed.wait_while(state, |(_, held)| *held < count).unwrap());
     }
 
     /// Lets everybody pass.
@@ -112,6 +113,11 @@ impl Handler for Paths {
             ("/hang", None) => {
                 self.gate.pass();
                 path
+            }
+            (path, None) if path.starts_with("/spin") => {
+                let until_ns = clock::thread_cpu_ns() + 1_000_000;
+                while clock::thread_cpu_ns() < until_ns {}
+                path.to_owned()
             }
             ("/now", None) => self.now_ms.to_string(),
             ("/who", None) => request.peer.address().to_string(),

@@ -28,18 +28,23 @@ pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 /// The same with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
 
-/// `event` with classes: requests are answered in an order.
-pub(crate) const BY_RANK: &str = "event, by rank";
+/// After the name of an engine: it has classes, and requests are answered in an order.
+pub(crate) const BY_RANK: &str = ", by rank";
 
-/// The order of service of an engine.
-fn ranks(engine: &str) -> Ranks {
-    match engine {
-        BY_RANK => Ranks {
-            shares: Arc::new([0.0, 0.2, 0.05]),
-            slots: Arc::new([0, 1, 2].map(ClassSlot)),
-            ..Ranks::default()
-        },
-        _ => Ranks::default(),
+/// An engine's name without that, and its order of service.
+fn apart(engine: &str) -> (&str, Ranks) {
+    match engine.strip_suffix(BY_RANK) {
+        Some(name) => (name, three_ranks()),
+        None => (engine, Ranks::default()),
+    }
+}
+
+/// A first rank, and two that are sure of a share.
+fn three_ranks() -> Ranks {
+    Ranks {
+        shares: Arc::new([0.0, 0.2, 0.05]),
+        slots: Arc::new([0, 1, 2].map(ClassSlot)),
+        ..Ranks::default()
     }
 }
 
@@ -62,12 +67,14 @@ pub(crate) struct Setup {
     pub(crate) per_client: usize,
     /// Threads of `pool`.
     pub(crate) pool: usize,
+    /// The order of service; none for what the engine's name says.
+    pub(crate) ranks: Option<Ranks>,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
         let settings = Settings::default();
-        Setup { listener: None, settings, trusts: false, per_client: 100, pool: 120 }
+        Setup { listener: None, settings, trusts: false, per_client: 100, pool: 120, ranks: None }
     }
 }
 
@@ -109,6 +116,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
     let settings = Arc::new(Live::new(setup.settings));
+    let (engine, ranks) = apart(engine);
     let threads = if engine == "pool" { setup.pool } else { 0 };
     let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
     let locals = Arc::<Mutex<Vec<_>>>::default();
@@ -132,7 +140,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         admission: Arc::clone(&admission),
         control: Arc::clone(&control),
         board: Arc::clone(&board),
-        ranks: ranks(engine),
+        ranks: setup.ranks.unwrap_or(ranks),
         pool: setup.pool,
     };
     let thread = parts.start(engine);
@@ -167,7 +175,7 @@ impl Parts {
     fn start(self, engine: &str) -> JoinHandle<Ended> {
         let spawn = std::thread::spawn::<Box<dyn FnOnce() -> Ended + Send>, _>;
         match engine {
-            "event" | BY_RANK => {
+            "event" => {
                 let event_loop = EventLoop::new(self.of_loop()).unwrap();
                 spawn(Box::new(move || event_loop.run().unwrap()))
             }
@@ -245,9 +253,12 @@ impl Parts {
 
 /// Runs a test on every engine.
 pub(crate) fn on_each(test: impl Fn(&str)) {
-    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED, &BY_RANK]) {
-        eprintln!("engine {engine}");
-        test(engine);
+    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
+        for ordered in ["", BY_RANK] {
+            let engine = format!("{engine}{ordered}");
+            eprintln!("engine {engine}");
+            test(&engine);
+        }
     }
 }
 

@@ -107,13 +107,13 @@ fn who_hangs_where_it_must_not_shows_no_beat() {
         let mut idle = ask("/x");
         idle.read_exact(&mut [0; 15]).unwrap();
         let hangs = ask("/hang");
-        server.gate.wait_for_somebody();
+        server.gate.wait_for(1);
         // longer than anybody sleeps
         std::thread::sleep(Duration::from_millis(700));
         let hung_ms = clock::coarse_ms();
         let turns = || server.control.beats_since(hung_ms + 1);
         // here it shows who accepts, not each of those who serve
-        if ["threads", NEVER_FUSED].contains(&engine) {
+        if ["threads", NEVER_FUSED].iter().any(|name| engine.starts_with(name)) {
             while !turns() {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -10,4 +10,5 @@ mod loops;
 mod orders;
 mod pipeline;
 mod proxies;
+mod ranks;
 mod requests;

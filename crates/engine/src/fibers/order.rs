@@ -1,0 +1,48 @@
+//! When a loop answers what is in [line](crate::line): a batch at a time, by as many fibers as it
+//! takes.
+
+use super::{Running, Shared};
+use crate::helpers::Crew;
+use crate::line::{BATCH, Called};
+use forebay_conn::Handler;
+use forebay_sys::clock;
+use std::rc::Rc;
+
+impl<H, C> Running<H, C>
+where
+    H: Handler + 'static,
+    C: Crew<H::Job> + 'static,
+{
+    /// Lets fibers answer those whose turn it is, a batch of them.
+    pub(super) fn answer_in_order(&self) {
+        if !self.shared.has_line() {
+            return;
+        }
+        self.shared.calls.set(BATCH);
+        while self.shared.calls.get() > 0 && self.shared.has_line() {
+            let shared = Rc::clone(&self.shared);
+            if self.scheduler.start(move || shared.serve_due()).is_err() {
+                // those in line can wait: fibers that are there now will end
+                break;
+            }
+        }
+        self.shared.calls.set(0);
+    }
+}
+
+impl<H: Handler, C> Shared<H, C> {
+    /// Calls the next one in line, if it is time for that.
+    pub(super) fn call(&self) -> Option<(u64, Option<Called>)> {
+        self.calls.set(self.calls.get().checked_sub(1)?);
+        let mut line = self.line.borrow_mut();
+        let metrics = &self.worker.borrow().metrics;
+        let (token, called) = line.as_mut()?.call(clock::monotonic_ns(), metrics)?;
+        Some((token, Some(called)))
+    }
+
+    /// Whether somebody waits to be answered.
+    #[inline]
+    pub(super) fn has_line(&self) -> bool {
+        self.line.borrow().as_ref().is_some_and(|line| !line.is_empty())
+    }
+}

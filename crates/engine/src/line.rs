@@ -1,0 +1,75 @@
+//! Connections of a loop whose request is there, in the order in which they are answered: by rank,
+//! and fair between the clients of a rank.
+//!
+//! With more than one rank a loop first receives and parses all that is ready, then answers in this
+//! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
+//! connection is answered as soon as it is ready, and there is no line.
+
+use crate::ranks::{Ranks, Standing};
+use forebay_control::ranked::{Key, Ranked, Turn};
+use forebay_metrics::{ClassSlot, Local};
+use forebay_sys::clock;
+use std::sync::Arc;
+
+/// Requests answered before a loop looks for what has come.
+pub(crate) const BATCH: usize = 32;
+
+/// Those who wait to be answered.
+pub(crate) struct Line {
+    /// Tokens, and when each request was there.
+    queue: Ranked<(u64, u64)>,
+    slots: Arc<[ClassSlot]>,
+}
+
+/// One who is answered now.
+#[must_use = "worker time that is not reported counts for nothing"]
+pub(crate) struct Called {
+    turn: Turn,
+    began_ns: u64,
+}
+
+impl Line {
+    /// A line in this order; `None` if there is none.
+    pub(crate) fn new(ranks: &Ranks) -> Option<Line> {
+        let line = || Line { queue: ranks.queue(), slots: Arc::clone(&ranks.slots) };
+        ranks.is_ordered().then(line)
+    }
+
+    /// Whether nobody waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// A request of this connection is there. `None` if there is no room, which there always is for
+    /// one entry per connection.
+    pub(crate) fn join(&mut self, standing: Standing, token: u64) -> Option<Key> {
+        let Standing { rank, client } = standing;
+        self.queue.push(rank, client, 1, (token, clock::monotonic_ns())).ok()
+    }
+
+    /// It waits no longer, if it still does.
+    pub(crate) fn leave(&mut self, key: Key) {
+        self.queue.remove(key);
+    }
+
+    /// Whose turn it is, and counts how long it has waited until `now_ns`.
+    pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(u64, Called)> {
+        let ((token, since_ns), turn) = self.queue.pop()?;
+        metrics.waited(self.slot(turn), now_ns.saturating_sub(since_ns));
+        Some((token, Called { turn, began_ns: now_ns }))
+    }
+
+    /// It was answered, as far as that was possible. Returns the time.
+    pub(crate) fn answered(&mut self, called: Called, metrics: &Local) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        let ns = now_ns.saturating_sub(called.began_ns);
+        metrics.worked(self.slot(called.turn), ns);
+        self.queue.ran(called.turn, ns);
+        now_ns
+    }
+
+    fn slot(&self, turn: Turn) -> ClassSlot {
+        self.slots.get(usize::from(turn.rank())).copied().unwrap_or_default()
+    }
+}
