@@ -9,7 +9,8 @@ const INTRODUCTION: &str = "\
 # Configuration reference
 
 Every key that `forebay.toml` may have. This page is made from the same tables that read the file, so
-it cannot be out of date. [Sites](sites.md) shows how the keys work together.
+it cannot be out of date. [Sites](sites.md) shows how the keys work together, and
+[Classes and rules](policy.md) how to serve some before others.
 
 ```
 forebay check -c forebay.toml            # what is wrong, by line and column
