@@ -6,10 +6,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`explain`] | which rule decides what about a request, and why |
+//! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 
 pub mod explain;
+pub mod set;
 
 pub use explain::{ExplainError, Question};
+pub use set::SetError;
 
 use crate::config::Config;
 use crate::control_socket::Answer;

@@ -11,6 +11,7 @@ use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Plan};
+use crate::policy_command::{SetError, set};
 use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
@@ -62,6 +63,8 @@ pub struct Next {
     pub begun: Vec<Prepared>,
     /// The admin listener, if it is another one.
     pub admin: Change<Option<AdminListener>>,
+    /// What was changed, in lines, if it was not the file that was read.
+    pub said: String,
 }
 
 /// Whether something changes.
@@ -77,6 +80,8 @@ pub enum Change<T> {
 pub enum ReloadError {
     /// The configuration is wrong, everything listed.
     Configuration(Vec<Problem>),
+    /// An assignment is wrong.
+    Set(SetError),
     /// Something can be decided at the start only.
     Restart {
         /// The setting.
@@ -105,6 +110,7 @@ impl ReloadError {
     pub fn code(&self) -> u8 {
         match self {
             ReloadError::Configuration(_) => 78,
+            ReloadError::Set(_) => 2,
             _ => 1,
         }
     }
@@ -117,6 +123,7 @@ impl fmt::Display for ReloadError {
                 let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
                 f.write_str(&lines.join("\n"))
             }
+            ReloadError::Set(error) => error.fmt(f),
             ReloadError::Restart { key } => {
                 write!(f, "{key} cannot change while the server runs: restart it")
             }
@@ -143,6 +150,25 @@ impl std::error::Error for ReloadError {}
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
+    prepare_config(config, String::new(), file, current)
+}
+
+/// Prepares what runs now, but for `assignments` to settings of classes and rules. `file` is where
+/// what runs now came from.
+///
+/// # Errors
+/// What is in the way.
+pub fn change(assignments: &[String], file: &Path, current: &Current) -> Result<Next, ReloadError> {
+    let (config, said) = set::apply(&current.config, assignments).map_err(ReloadError::Set)?;
+    prepare_config(config, said, file, current)
+}
+
+fn prepare_config(
+    config: Config,
+    said: String,
+    file: &Path,
+    current: &Current,
+) -> Result<Next, ReloadError> {
     at_the_start_only(&config, &current.config)?;
     let needs = Needs::of(&config, Some(file), None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
@@ -178,7 +204,7 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
         true => Change::None,
         false => Change::To(admin(&config, current)?),
     };
-    Ok(Next { config, plan, content, logs, common, kept, begun, admin })
+    Ok(Next { config, plan, content, logs, common, kept, begun, admin, said })
 }
 
 /// The admin listener that `config` wants.

@@ -35,7 +35,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
-use takeover::Reload;
+use takeover::{Reload, Wanted};
 
 /// How long the last lines of the access log may take to be written.
 const LOG_CLOSE: Duration = Duration::from_secs(2);
@@ -141,7 +141,7 @@ impl Server {
         while !self.groups.is_empty() {
             match self.next_event() {
                 Some(Event::Signal(SIGUSR1)) => self.common.live.current().logs.reopen(),
-                Some(Event::Signal(SIGHUP)) => self.ask_for_reload(None),
+                Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
@@ -226,7 +226,11 @@ impl Server {
     fn answer(&mut self, asked: Asked) {
         let Asked { command, reply } = asked;
         match command.as_str() {
-            "reload" => self.ask_for_reload(Some(reply)),
+            "reload" => self.ask_for(Wanted::File, Some(reply)),
+            other if other.starts_with("policy set\n") => {
+                let assignments = other.lines().skip(1).map(str::to_owned).collect();
+                self.ask_for(Wanted::Set(assignments), Some(reply));
+            }
             other => {
                 let answer = match other.strip_prefix("policy ") {
                     Some(question) => policy_command::answer(question, &self.config, &self.plan),

@@ -46,12 +46,16 @@ impl Status {
         Arc::new(Status { started_ms: clock::coarse_ms(), state })
     }
 
-    /// A reload was good: the server runs this from now on.
-    pub fn reloaded(&self, common: &Common, plan: &Plan) {
+    /// The server runs this from now on, because of a reload or because of something else.
+    pub fn changed(&self, common: &Common, plan: &Plan, is_reload: bool) {
         let mut state = self.lock();
-        let reloads_good = state.reloads_good + 1;
-        let reloads_failed = state.reloads_failed;
-        *state = State { reloads_good, reloads_failed, ..State::new(common, plan) };
+        let mut next = State::new(common, plan);
+        next.reloads_good = state.reloads_good + u64::from(is_reload);
+        next.reloads_failed = state.reloads_failed;
+        if !is_reload {
+            next.last_reload = state.last_reload;
+        }
+        *state = next;
     }
 
     /// A reload has changed nothing.

@@ -1,4 +1,5 @@
-//! How a reload is asked for, prepared beside everything else, and put in force in one go.
+//! How a reload, or a change of the policy, is asked for, prepared beside everything else, and put in
+//! force in one go.
 
 use super::{Event, Later, Server, say};
 use crate::admin::{AdminListener, RunningAdmin};
@@ -13,7 +14,9 @@ use crate::policy::InForce;
 use crate::reload::{self, Change, Current, Next, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::Order;
+use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,45 +24,74 @@ use std::time::Instant;
 /// connect anew.
 const MOST_RETIRING: usize = 16;
 
-/// A reload that is being prepared, and who waits for one.
+/// What is to be put in force.
+pub(super) enum Wanted {
+    /// What the file says.
+    File,
+    /// What the configuration says, but for these assignments.
+    Set(Vec<String>),
+}
+
+/// Something to be put in force, and who waits for it.
+struct Task {
+    wanted: Wanted,
+    waiting: Vec<Sender<Answer>>,
+}
+
+/// What is being prepared, and what comes after it.
 #[derive(Default)]
 pub(super) struct Reload {
-    is_under_way: bool,
-    /// Wait for the one under way.
-    waiting: Vec<Sender<Answer>>,
-    /// Came later: they want what the file says now.
-    again: Option<Vec<Sender<Answer>>>,
+    under_way: Option<Task>,
+    next: VecDeque<Task>,
 }
 
 impl Server {
-    /// Begins a reload, or notes that one more is wanted.
-    pub(super) fn ask_for_reload(&mut self, reply: Option<Sender<Answer>>) {
-        if self.reload.is_under_way {
-            self.reload.again.get_or_insert_default().extend(reply);
-            return;
+    /// Begins a reload or another change, or notes that it is wanted.
+    pub(super) fn ask_for(&mut self, wanted: Wanted, reply: Option<Sender<Answer>>) {
+        let waiting = reply.into_iter().collect();
+        if self.reload.under_way.is_none() {
+            return self.begin_to_prepare(Task { wanted, waiting });
         }
-        self.reload.waiting.extend(reply);
+        match self.reload.next.back_mut() {
+            // they all want what the file says then
+            Some(Task { wanted: Wanted::File, waiting: others })
+                if matches!(wanted, Wanted::File) =>
+            {
+                others.extend(waiting);
+            }
+            _ => self.reload.next.push_back(Task { wanted, waiting }),
+        }
+    }
+
+    fn begin_to_prepare(&mut self, task: Task) {
         let refused = match &self.file {
             _ if self.draining.is_some() => ReloadError::Stopping,
             None => ReloadError::NoFile,
             Some(file) => {
                 let (file, current) = (file.clone(), self.current());
                 let to_main = self.to_main.clone();
+                let assignments = match &task.wanted {
+                    Wanted::File => None,
+                    Wanted::Set(assignments) => Some(assignments.clone()),
+                };
                 let prepare = move || {
-                    let next = reload::prepare(&file, &current).map(Box::new);
-                    let _ = to_main.send(Event::Prepared(next));
+                    let next = match assignments {
+                        None => reload::prepare(&file, &current),
+                        Some(assignments) => reload::change(&assignments, &file, &current),
+                    };
+                    let _ = to_main.send(Event::Prepared(next.map(Box::new)));
                 };
                 let thread = std::thread::Builder::new().name("reload".to_owned());
                 match thread.spawn(prepare) {
                     Ok(_) => {
-                        self.reload.is_under_way = true;
-                        self.notifier.reloading();
-                        return;
+                        self.reload.under_way = Some(task);
+                        return self.notifier.reloading();
                     }
                     Err(error) => ReloadError::Resources(error),
                 }
             }
         };
+        self.reload.under_way = Some(task);
         self.finish_reload(Err(refused));
     }
 
@@ -79,42 +111,54 @@ impl Server {
         }
     }
 
-    /// Puts what was prepared in force, tells everybody who waits, and begins again if somebody
-    /// asked meanwhile.
+    /// Puts what was prepared in force, tells everybody who waits, and begins with what comes next.
     pub(super) fn finish_reload(&mut self, next: Result<Box<Next>, ReloadError>) {
-        self.reload.is_under_way = false;
+        let Some(Task { wanted, waiting }) = self.reload.under_way.take() else { return };
+        let is_reload = matches!(wanted, Wanted::File);
         let result = match next {
             Ok(_) if self.draining.is_some() => Err(ReloadError::Stopping),
-            Ok(next) => self.put_in_force(*next),
+            Ok(next) => {
+                let said = next.said.clone();
+                self.put_in_force(*next, is_reload).map(|()| said)
+            }
             Err(error) => Err(error),
         };
         let generation = self.common.live.generation();
         let answer = match result {
-            Ok(()) => Answer { code: 0, text: format!("reloaded: generation {generation}\n") },
+            Ok(_) if is_reload => {
+                Answer { code: 0, text: format!("reloaded: generation {generation}\n") }
+            }
+            Ok(said) => {
+                let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
+                let kept = format!("lost at the next reload, unless {file} says it too");
+                Answer { code: 0, text: format!("{said}in force, and {kept}\n") }
+            }
             Err(error) => {
-                self.status.reload_failed();
+                if is_reload {
+                    self.status.reload_failed();
+                }
                 Answer {
                     code: error.code(),
                     text: format!("{error}\nnothing has changed: generation {generation}\n"),
                 }
             }
         };
-        answer.text.lines().for_each(|line| say(format_args!("reload: {line}")));
+        let what = if is_reload { "reload" } else { "policy set" };
+        answer.text.lines().for_each(|line| say(format_args!("{what}: {line}")));
         if self.draining.is_none() {
             self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
         }
-        for reply in self.reload.waiting.drain(..) {
+        for reply in waiting {
             // who asked may be gone
             let _ = reply.send(answer.clone());
         }
-        if let Some(waiting) = self.reload.again.take() {
-            self.reload.waiting = waiting;
-            self.ask_for_reload(None);
+        if let Some(task) = self.reload.next.pop_front() {
+            self.begin_to_prepare(task);
         }
     }
 
-    fn put_in_force(&mut self, next: Next) -> Result<(), ReloadError> {
-        let Next { config, plan, content, logs, common, kept, begun, admin } = next;
+    fn put_in_force(&mut self, next: Next, is_reload: bool) -> Result<(), ReloadError> {
+        let Next { config, plan, content, logs, common, kept, begun, admin, said: _ } = next;
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,
@@ -153,7 +197,7 @@ impl Server {
             .collect();
         self.leave(leaving, &plan, &config);
         (self.plan, self.config) = (plan, config);
-        self.status.reloaded(&self.common, &self.plan);
+        self.status.changed(&self.common, &self.plan, is_reload);
         Ok(())
     }
 

@@ -1,0 +1,320 @@
+//! `forebay policy set`: settings of classes and rules, changed while the server runs.
+//!
+//! An assignment goes through the same tables as a file, so a value is written, checked and refused in
+//! the same way. What comes of it is put in force like a reload, with the configuration in the place of
+//! the file.
+
+use crate::config::problem::nearest;
+use crate::config::table::{Section, Setting};
+use crate::config::value::{Form, Value};
+use crate::config::{Class, Config, Rule, Wrong, parse};
+use std::fmt::{self, Write};
+use toml_edit::Value as Toml;
+
+/// Why nothing is set.
+#[derive(Debug)]
+pub enum SetError {
+    /// Not an assignment.
+    Form {
+        /// What was given.
+        found: String,
+    },
+    /// There is no such class or rule.
+    NoSuch {
+        /// What was given.
+        found: String,
+        /// The name that is probably meant.
+        near: Option<String>,
+    },
+    /// It has no such setting.
+    NoKey {
+        /// Its name.
+        name: String,
+        /// What was given.
+        found: String,
+        /// The setting that is probably meant.
+        near: Option<&'static str>,
+    },
+    /// The value is wrong, alone or beside others.
+    Value {
+        /// Of which setting.
+        key: String,
+        /// What is wrong.
+        wrong: Wrong,
+    },
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let did_you_mean = |f: &mut fmt::Formatter<'_>, near: Option<&str>| match near {
+            Some(near) => write!(f, ", did you mean {near:?}?"),
+            None => Ok(()),
+        };
+        match self {
+            SetError::Form { found } => write!(
+                f,
+                "{found:?} is no assignment: NAME.KEY=VALUE is expected, such as gold.delay=20ms"
+            ),
+            SetError::NoSuch { found, near } => {
+                write!(f, "{found:?} begins with the name of no class or rule")?;
+                did_you_mean(f, near.as_deref())
+            }
+            SetError::NoKey { name, found, near } => {
+                write!(f, "{name:?} has no setting {found:?}")?;
+                did_you_mean(f, *near)
+            }
+            SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
+        }
+    }
+}
+
+impl std::error::Error for SetError {}
+
+/// `config` with these assignments, `NAME.KEY=VALUE` or `agent=VALUE`, and a line for each that says
+/// what was before. A list is one text, or written as in a file.
+///
+/// # Errors
+/// The first assignment that is wrong, or what is wrong with all together.
+pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String), SetError> {
+    let mut changed = config.clone();
+    let mut said = String::new();
+    for assignment in assignments {
+        let form = || SetError::Form { found: assignment.clone() };
+        let (target, value) = assignment.split_once('=').ok_or_else(form)?;
+        let (target, value) = (target.trim(), value.trim());
+        let (before, now) = one(&mut changed, target, value)?;
+        let before = before.unwrap_or_else(|| "not set".to_owned());
+        // writing into a string does not fail
+        let _ = writeln!(said, "{target} = {now}, was {before}");
+    }
+    if assignments.is_empty() {
+        return Err(SetError::Form { found: String::new() });
+    }
+    check(&changed)?;
+    Ok((changed, said))
+}
+
+/// What a setting was, if it was set, and what it is.
+type Change = (Option<String>, String);
+
+fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetError> {
+    if target == "agent" {
+        return assign(config, target, target, value);
+    }
+    let Config { classes, rules, .. } = config;
+    let classes = classes.iter_mut().flat_map(|class| {
+        let name = class.name.as_ref().map(ToString::to_string);
+        name.map(|name| (name, Named::Class(class)))
+    });
+    let rules = rules.iter_mut().enumerate();
+    let rules = rules.map(|(index, rule)| (rule.name(index), Named::Rule(rule)));
+    let mut names = Vec::new();
+    let mut found: Option<(String, &str, Named<'_>)> = None;
+    for (name, named) in classes.chain(rules) {
+        let key = target.strip_prefix(&*name).and_then(|rest| rest.strip_prefix('.'));
+        // a class and a rule may have the same name, and one name may begin with another
+        let is_better = |key: &&str| match &found {
+            Some((known, other, of)) => (named.has(key), name.len()) > (of.has(other), known.len()),
+            None => true,
+        };
+        match key.filter(is_better) {
+            Some(key) => found = Some((name, key, named)),
+            None => names.push(name),
+        }
+    }
+    let Some((name, key, named)) = found else {
+        let name = target.split('.').next().unwrap_or_default();
+        let near = nearest(name, names.iter().map(String::as_str)).map(str::to_owned);
+        return Err(SetError::NoSuch { found: target.to_owned(), near });
+    };
+    if !named.has(key) {
+        let near = nearest(key, named.keys().into_iter());
+        return Err(SetError::NoKey { name, found: key.to_owned(), near });
+    }
+    match named {
+        Named::Class(class) => assign(class, key, target, value),
+        Named::Rule(rule) => assign(rule, key, target, value),
+    }
+}
+
+/// What can be given a value.
+enum Named<'c> {
+    Class(&'c mut Class),
+    Rule(&'c mut Rule),
+}
+
+impl Named<'_> {
+    /// All but the name, by which it is known.
+    fn keys(&self) -> Vec<&'static str> {
+        let keys: Vec<&'static str> = match self {
+            Named::Class(_) => Class::SETTINGS.iter().map(|setting| setting.key).collect(),
+            Named::Rule(_) => Rule::SETTINGS.iter().map(|setting| setting.key).collect(),
+        };
+        keys.into_iter().filter(|key| *key != "name").collect()
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys().contains(&key)
+    }
+}
+
+fn assign<T: Section>(
+    section: &mut T,
+    key: &str,
+    target: &str,
+    value: &str,
+) -> Result<Change, SetError> {
+    let wrong = |wrong| SetError::Value { key: target.to_owned(), wrong };
+    let setting = T::SETTINGS.iter().find(|setting| setting.key == key);
+    let setting = setting.ok_or_else(|| wrong(Wrong::Unknown { near: None }))?;
+    let place = (setting.at)(section);
+    let before = place.is_set().then(|| place.show());
+    match place.form() {
+        Form::List | Form::TextOrList => set_list(setting, section, value).map_err(wrong)?,
+        _ => setting.set(section, value).map_err(wrong)?,
+    }
+    Ok((before, (setting.at)(section).show()))
+}
+
+fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Result<(), Wrong> {
+    let misread = |value: &dyn Value| Wrong::Form {
+        expected: value.expected(),
+        found: text.to_owned(),
+        near: None,
+    };
+    let items = match text.starts_with('[').then(|| text.parse::<Toml>()) {
+        Some(Ok(Toml::Array(items))) => {
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+        }
+        // an IPv6 address may stand in brackets too
+        _ => Some(vec![text.to_owned()]),
+    };
+    let value = (setting.at)(section);
+    let items = items.ok_or_else(|| misread(value))?;
+    if items.is_empty() && !value.may_be_empty() {
+        return Err(Wrong::Empty);
+    }
+    value.clear();
+    items.iter().try_for_each(|item| setting.set(section, item))
+}
+
+/// Whether all holds together, as a file that says it would.
+fn check(config: &Config) -> Result<(), SetError> {
+    let Err(problems) = parse(&config.to_toml(), "/") else { return Ok(()) };
+    let Some(mut problem) = problems.into_iter().next() else { return Ok(()) };
+    if let Wrong::Taken { place, .. } = &mut problem.wrong {
+        // in a text that nobody has
+        *place = None;
+    }
+    Err(SetError::Value { key: problem.key, wrong: problem.wrong })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = r#"
+root = "/site"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+share = "90%"
+[[rule]]
+name = "gold"
+client = ["10.0.0.0/8"]
+class = "gold"
+[[rule]]
+name = "costly search"
+path = "/search*"
+requests = { rate = "60/s", burst = 10 }
+[[rule]]
+name = "costly"
+path = "/a"
+stop = true
+[[rule]]
+path = "/b"
+stop = true
+"#;
+
+    fn set(assignments: &[&str]) -> Result<(Config, String), String> {
+        let config = parse(POLICY, "/etc/forebay.toml").unwrap();
+        let assignments: Vec<String> = assignments.iter().map(|&text| text.to_owned()).collect();
+        apply(&config, &assignments).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_set_is_said() {
+        let (config, said) = set(&[
+            "gold.delay=20ms",
+            "gold.client = [\"10.1.0.0/16\", \"::1\"]",
+            "costly search.requests.rate=5/s",
+            "costly search.requests.over=queue",
+            "costly search.in_flight.most=3",
+            "rule 4.client=[2001:db8::]/32",
+            "agent=on",
+        ])
+        .unwrap();
+        let expected = "\
+gold.delay = \"20ms\", was \"50ms\"
+gold.client = [\"10.1.0.0/16\", \"::1\"], was \"10.0.0.0/8\"
+costly search.requests.rate = \"5/s\", was \"60/s\"
+costly search.requests.over = \"queue\", was not set
+costly search.in_flight.most = 3, was not set
+rule 4.client = \"[2001:db8::]/32\", was not set
+agent = \"on\", was \"off\"
+";
+        assert_eq!(said, expected);
+        let policy = config.policy().unwrap();
+        assert_eq!(policy.classes()[0].delay_ms, 20);
+        assert_eq!(policy.rules()[0].conditions.client.len(), 2);
+        assert_eq!(policy.rules()[1].in_flight.map(|limit| limit.most), Some(3));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (assignments, expected) in [
+            (
+                &["gold"][..],
+                "\"gold\" is no assignment: NAME.KEY=VALUE is expected, such as gold.delay=20ms",
+            ),
+            (&[], "\"\" is no assignment: NAME.KEY=VALUE is expected, such as gold.delay=20ms"),
+            (
+                &["golt.delay=1s"],
+                "\"golt.delay\" begins with the name of no class or rule, did you mean \"gold\"?",
+            ),
+            (&["gold.dealy=1s"], "\"gold\" has no setting \"dealy\", did you mean \"delay\"?"),
+            (&["gold.name=silver"], "\"gold\" has no setting \"name\""),
+            (
+                &["gold.delay=1"],
+                "gold.delay: expected a duration such as \"10s\" (units: ms, s, m, h, d), found \
+                 \"1\", did you mean \"1s\"?",
+            ),
+            (&["gold.delay=2h"], "gold.delay: 2h is out of range, from 1ms to 1m is allowed"),
+            (
+                &["gold.share=20%"],
+                "class.share: the shares up to this one are 110%, more than 100%",
+            ),
+            (&["bulk.priority=0"], "class.priority: the priority 0 is taken by the class \"gold\""),
+            (&["gold.client=[]"], "gold.client: the list is empty, at least one item is needed"),
+            (
+                &["gold.class=silver"],
+                "rule.class: there is no class \"silver\", only \"gold\", \"bulk\"",
+            ),
+            (
+                &["costly.requests.burst=5"],
+                "rule.requests.rate: missing, set it, for example rate = \"60/s\"",
+            ),
+            (
+                &["costly search.connections.rate=5/s"],
+                "rule.connections: cannot stand beside path: connections are counted before a \
+                 request is read, by client and local only",
+            ),
+            (&["agent=yes"], "agent: expected \"on\" or \"off\", found \"yes\""),
+        ] {
+            assert_eq!(set(assignments).unwrap_err(), expected, "{assignments:?}");
+        }
+    }
+}
