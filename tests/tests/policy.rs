@@ -3,9 +3,11 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::server::binary;
-use forebay_tests::{Options, Server};
-use std::io::Write;
+use forebay_tests::{ENGINES, Options, Server};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const POLICY: &str = r#"
 [[class]]
@@ -123,4 +125,125 @@ fn what_cannot_be_explained_says_why() {
     assert_eq!(output.status.code(), Some(2));
     let output = policy(&["explain", "-c", "/nonexistent.toml", "/"]);
     assert_eq!(output.status.code(), Some(78));
+}
+
+/// The status of an answer on a connection that is kept.
+fn status(stream: &mut BufReader<TcpStream>, target: &str, fields: &str) -> u16 {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: shop.example\r\n{fields}\r\n");
+    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    let (mut line, mut status, mut length) = (String::new(), 0, 0);
+    stream.read_line(&mut line).unwrap();
+    if let Some(code) = line.split(' ').nth(1) {
+        status = code.parse().unwrap();
+    }
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line).unwrap();
+        if let Some(value) = line.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    stream.read_exact(&mut vec![0; length]).unwrap();
+    status
+}
+
+#[test]
+fn what_is_set_holds_at_once_and_until_the_next_reload() {
+    for engine in ENGINES {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+        let server = Server::start(&Options::new(root).engine(engine).config(POLICY));
+        let file = server.file();
+        let file = file.to_str().unwrap();
+        let mut kept = BufReader::new(server.connect());
+        assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
+        let set = ["set", "-c", file, "costly search.path=/*", "costly search.action=reject"];
+        let said_of_set = said(&set);
+        let expected = format!(
+            "costly search.path = \"/*\", was \"/search*\"\n\
+             costly search.action = \"reject\", was not set\n\
+             in force, and lost at the next reload, unless {file} says it too\n"
+        );
+        assert_eq!(said_of_set, expected, "{engine}");
+        // the connection stays, and its next request is judged anew
+        assert_eq!(status(&mut kept, "/", ""), 403, "{engine}");
+        let shown = said(&["show", "-c", file]);
+        assert!(
+            shown
+                .contains("rule \"costly search\"\n  site        shop.example\n  path        /*\n")
+        );
+        assert!(shown.contains("  action      reject 403\n"), "{shown}");
+        // the order of service too, although workers of another order have to begin
+        said(&["set", "-c", file, "gold.priority=2", "costly search.action=allow"]);
+        assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
+        assert_eq!(status(&mut BufReader::new(server.connect()), "/", ""), 200, "{engine}");
+        let classes: Vec<String> = said(&["show", "-c", file]).lines().map(str::to_owned).collect();
+        assert!(classes[3].starts_with("bulk") && classes[4].starts_with("gold"), "{classes:?}");
+        let (code, _) = server.reload();
+        assert_eq!(code, Some(0));
+        let shown = said(&["show", "-c", file]);
+        assert!(shown.contains("  path        /search*\n"), "{shown}");
+        assert!(!shown.contains("\n  action"), "{shown}");
+    }
+}
+
+#[test]
+fn what_cannot_be_set_says_why_and_changes_nothing() {
+    let server = start();
+    let file = server.file();
+    let file = file.to_str().unwrap();
+    let before = said(&["show", "-c", file]);
+    for (assignments, expected) in [
+        (&["gold"][..], "\"gold\" is no assignment: NAME.KEY=VALUE is expected"),
+        (
+            &["gold.delay=1ms", "gold.dealy=1ms"],
+            "\"gold\" has no setting \"dealy\", did you mean \"delay\"?",
+        ),
+        (&["bulk.share=120%"], "bulk.share: 120% is out of range, from 0% to 100% is allowed"),
+        (
+            &["partner network.class=silver"],
+            "rule.class: there is no class \"silver\", only \"gold\", \"bulk\"",
+        ),
+    ] {
+        let output = policy(&[&["set", "-c", file][..], assignments].concat());
+        assert_eq!(output.status.code(), Some(2), "{assignments:?}");
+        let message = text(&output.stderr);
+        assert!(message.starts_with(expected), "{message}");
+        assert!(message.ends_with("nothing has changed: generation 1\n"), "{message}");
+        assert_eq!(said(&["show", "-c", file]), before);
+    }
+    assert_eq!(policy(&["set", "-c", file]).status.code(), Some(2));
+}
+
+#[test]
+fn requests_are_counted_by_class_and_watched() {
+    let server = start();
+    let file = server.file();
+    let file = file.to_str().unwrap();
+    let watch = Command::new(binary())
+        .args(["policy", "watch", "-c", file, "--seconds", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_millis(1800);
+    let mut client = BufReader::new(server.connect());
+    let mut count = 0;
+    while Instant::now() < deadline {
+        assert_eq!(status(&mut client, "/", ""), 200);
+        count += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = text(&watch.wait_with_output().unwrap().stdout);
+    let lines: Vec<Vec<&str>> =
+        output.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0][..3], ["class", "offered/s", "admitted/s"], "{output}");
+    let classes: Vec<&str> = lines[1..].iter().map(|line| line[0]).collect();
+    assert_eq!(classes, ["gold", "bulk", "gold", "bulk"], "{output}");
+    // what no rule classifies is of the last class
+    assert!(lines[2][1].parse::<f64>().unwrap() > 0.0, "{output}");
+    assert_eq!((lines[1][1], lines[1][3]), ("0", "0"), "{output}");
+    let shown = said(&["show", "-c", file]);
+    let bulk = shown.lines().find(|line| line.starts_with("bulk")).unwrap();
+    let cells: Vec<&str> = bulk.split_whitespace().collect();
+    // offered and answered; the last may still be settled
+    assert_eq!(cells[7], count.to_string(), "{shown}");
 }

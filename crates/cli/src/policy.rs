@@ -6,11 +6,13 @@ use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, Answer};
+use forebay_server::policy_command::counts::{Counts, Line};
 use forebay_server::policy_command::{ExplainError, Question};
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The longest head that is read from standard input.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -21,6 +23,29 @@ pub(crate) enum Policy {
     /// Say which rule decides what about a connection and a request, and why: by what is in force in
     /// the server that runs the configuration file or, if none runs, by the file itself
     Explain(Explain),
+    /// Show the classes and rules in force, and what has become of the requests of each class
+    Show(Server),
+    /// Change settings of classes and rules at once, in the running server only: the next reload takes
+    /// what the file says. Several are changed together, or none
+    Set {
+        #[command(flatten)]
+        server: Server,
+        /// What is to be: NAME.KEY=VALUE with the name of a class or rule and a key of the
+        /// configuration, such as gold.delay=20ms or 'costly search.requests.rate=10/s'; or
+        /// agent=on
+        #[arg(required = true, value_name = "NAME.KEY=VALUE")]
+        assignments: Vec<String>,
+    },
+    /// Print a line per second and class, until interrupted: requests offered, admitted and refused,
+    /// connections refused, how long work waited for a worker, how much is unfinished and how much may
+    /// be, and whether there is overload
+    Watch {
+        #[command(flatten)]
+        server: Server,
+        /// End after so many seconds
+        #[arg(long, value_name = "SECONDS")]
+        seconds: Option<u64>,
+    },
 }
 
 /// Which server is asked.
@@ -87,6 +112,13 @@ impl fmt::Display for PolicyError {
 pub(crate) fn run(command: Policy) -> Result<(), Failure> {
     match command {
         Policy::Explain(options) => explain(options),
+        Policy::Show(server) => print(server.ask("policy show")?),
+        Policy::Set { server, assignments } => {
+            let assignments =
+                assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
+            print(server.ask(&format!("policy set{}", assignments.collect::<String>()))?)
+        }
+        Policy::Watch { server, seconds } => watch(&server, seconds),
     }
 }
 
@@ -109,6 +141,50 @@ fn explain(options: Explain) -> Result<(), Failure> {
     let wrong = |error| Failure::Policy(PolicyError::Policy(error));
     let explained = question.explain(&config.policy().map_err(wrong)?, &config);
     print_out(&explained.map_err(|error| Failure::Policy(PolicyError::Explain(error)))?)
+}
+
+/// The names of the columns are printed anew after so many lines.
+const PAGE: usize = 40;
+
+fn watch(server: &Server, seconds: Option<u64>) -> Result<(), Failure> {
+    const QUESTION: &str = "policy counts";
+    let read = |answer: Answer| match Counts::parse(&answer.text) {
+        Some(counts) if answer.code == 0 => Ok(counts),
+        _ => Err(Failure::Answered(answer)),
+    };
+    let mut before = read(server.ask(QUESTION)?)?;
+    // the file need not be read each time
+    let (socket, _) = find(&server.config, server.socket.clone())?;
+    let ask = || {
+        let answer = control_socket::ask(&socket, QUESTION);
+        read(answer.map_err(|error| Failure::Unreachable { socket: socket.clone(), error })?)
+    };
+    let (mut due, mut lines) = (Instant::now(), PAGE);
+    for second in 0.. {
+        if seconds.is_some_and(|most| second >= most) {
+            break;
+        }
+        due += Duration::from_secs(1);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let now = ask()?;
+        let mut text = String::new();
+        if lines >= PAGE {
+            text = format!("{}\n", Line::HEADER);
+            lines = 0;
+        }
+        for line in now.since(&before) {
+            text.push_str(&format!("{line}\n"));
+            lines += 1;
+        }
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            // the reader has seen enough
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            written => written.map_err(Failure::Output)?,
+        }
+        before = now;
+    }
+    Ok(())
 }
 
 impl Explain {
@@ -177,23 +253,25 @@ impl Server {
 ///
 /// # Errors
 /// When nobody answers. If that may be because of mistakes in the file, they are it.
-pub(crate) fn ask(
-    file: &std::path::Path,
-    socket: Option<PathBuf>,
-    question: &str,
-) -> Result<Answer, Failure> {
-    let (setting, problems): (_, Option<Vec<Problem>>) = match config::load(file) {
-        Ok(Config { control, .. }) => (control.socket, None),
-        // the server is to be found all the same
-        Err(problems) => (config::control_socket_of(file), Some(problems)),
-    };
-    let Some(socket) = socket.or_else(|| control_socket::path(&setting, file)) else {
-        return Err(Failure::NoSocket { file: file.to_owned() });
-    };
+pub(crate) fn ask(file: &Path, socket: Option<PathBuf>, question: &str) -> Result<Answer, Failure> {
+    let (socket, problems) = find(file, socket)?;
     match (control_socket::ask(&socket, question), problems) {
         (Ok(answer), _) => Ok(answer),
         (Err(_), Some(problems)) => Err(Failure::Configuration(problems)),
         (Err(error), None) => Err(Failure::Unreachable { socket, error }),
+    }
+}
+
+/// Where the server that runs `file` is asked, and what is wrong with the file.
+fn find(file: &Path, socket: Option<PathBuf>) -> Result<(PathBuf, Option<Vec<Problem>>), Failure> {
+    let (setting, problems) = match config::load(file) {
+        Ok(Config { control, .. }) => (control.socket, None),
+        // the server is to be found all the same
+        Err(problems) => (config::control_socket_of(file), Some(problems)),
+    };
+    match socket.or_else(|| control_socket::path(&setting, file)) {
+        Some(socket) => Ok((socket, problems)),
+        None => Err(Failure::NoSocket { file: file.to_owned() }),
     }
 }
 

@@ -1,34 +1,52 @@
 //! What `forebay policy` asks of a server, and how it is answered.
 //!
 //! A question is one text (see [`control_socket`](crate::control_socket)): `policy`, what is asked
-//! for, and its arguments. Text that does not fit into a line follows in further lines.
+//! for, and its arguments. What does not fit into a line follows in further lines.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`explain`] | which rule decides what about a request, and why |
+//! | [`show`](mod@show) | what is in force |
+//! | [`counts`] | the counts of each class, and what happens per second |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 
+pub mod counts;
 pub mod explain;
 pub mod set;
+pub mod show;
 
+pub use counts::Counts;
 pub use explain::{ExplainError, Question};
 pub use set::SetError;
 
 use crate::config::Config;
 use crate::control_socket::Answer;
-use crate::plan::Plan;
+use crate::policy::InForce;
+use forebay_metrics::Totals;
+
+/// What a server knows that is asked.
+pub struct Known<'k> {
+    /// The configuration in force.
+    pub config: &'k Config,
+    /// Its classes and rules.
+    pub in_force: &'k InForce,
+    /// What was counted.
+    pub totals: &'k Totals,
+}
 
 /// Answers what follows `policy `.
-pub fn answer(question: &str, config: &Config, plan: &Plan) -> Answer {
-    let (command, rest) = question.split_once(' ').unwrap_or((question, ""));
-    match command {
-        "explain" => {
-            let explained = Question::parse(rest).and_then(|it| it.explain(&plan.policy, config));
-            match explained {
-                Ok(text) => Answer { code: 0, text },
-                Err(error) => Answer { code: 1, text: format!("forebay policy: {error}\n") },
-            }
+pub fn answer(question: &str, known: &Known<'_>) -> Answer {
+    let Known { config, in_force, totals } = known;
+    let good = |text| Answer { code: 0, text };
+    match question.split_once(' ').unwrap_or((question, "")) {
+        ("show", "") => good(show::show(in_force, config, totals)),
+        ("counts", "") => good(Counts::now(in_force, totals).to_string()),
+        ("explain", rest) => {
+            let explained =
+                Question::parse(rest).and_then(|it| it.explain(&in_force.policy, config));
+            let bad = |error| Answer { code: 1, text: format!("forebay policy: {error}\n") };
+            explained.map_or_else(bad, good)
         }
-        _ => Answer::unknown(&format!("policy {command}")),
+        (command, _) => Answer::unknown(&format!("policy {command}")),
     }
 }

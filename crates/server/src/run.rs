@@ -21,7 +21,7 @@ use crate::engines::{self, Common, Group, Outcome};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
-use crate::policy_command;
+use crate::policy_command::{self, Known};
 use crate::reload::{Next, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
@@ -233,7 +233,12 @@ impl Server {
             }
             other => {
                 let answer = match other.strip_prefix("policy ") {
-                    Some(question) => policy_command::answer(question, &self.config, &self.plan),
+                    Some(question) => {
+                        let in_force = &self.common.live.current().policy;
+                        let totals = &self.common.register.totals();
+                        let known = Known { config: &self.config, in_force, totals };
+                        policy_command::answer(question, &known)
+                    }
                     None => Answer::unknown(other),
                 };
                 let _ = reply.send(answer);

@@ -1,0 +1,215 @@
+//! What `forebay policy watch` asks again and again: the counts of each class so far, and what became
+//! of them since the last time.
+
+use crate::policy::InForce;
+use forebay_metrics::{Place, Totals};
+use forebay_sys::clock;
+use std::fmt;
+
+/// The counts of all classes at one time, by rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// When: nanoseconds of a clock that never goes back.
+    pub at_ns: u64,
+    /// The level of overload, one word.
+    pub load: String,
+    /// The classes, the first first.
+    pub classes: Vec<OfClass>,
+}
+
+/// The counts of one class since the server started, and how things are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfClass {
+    /// Its name.
+    pub name: String,
+    /// Requests that came.
+    pub offered: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Connections that were refused.
+    pub refused_connections: u64,
+    /// How often something waited for a worker.
+    pub waits: u64,
+    /// Nanoseconds waited in all.
+    pub delay_ns: u64,
+    /// Requests at work, and those that wait for it.
+    pub unfinished: u64,
+    /// How many those may be; 0 for no limit.
+    pub most: u64,
+}
+
+impl Counts {
+    /// As of now.
+    pub fn now(in_force: &InForce, totals: &Totals) -> Counts {
+        let InForce { policy, windows, slots, .. } = in_force;
+        let classes = policy.classes().iter().zip(windows).zip(slots);
+        let classes = classes.map(|((class, window), slot)| {
+            let of_class = totals.class(*slot);
+            OfClass {
+                name: class.name.clone(),
+                offered: of_class.offered,
+                refused: of_class.refused_at(Place::Request),
+                refused_connections: of_class.refused_at(Place::Accept),
+                waits: of_class.waits(),
+                delay_ns: of_class.delay_ns,
+                unfinished: window.counts().unfinished.into(),
+                most: window.most().unwrap_or(0).into(),
+            }
+        });
+        let load = if in_force.is_overload() { "overload" } else { "normal" };
+        let (at_ns, classes) = (clock::monotonic_ns(), classes.collect());
+        Counts { at_ns, load: load.to_owned(), classes }
+    }
+
+    /// Reads what was shown.
+    pub fn parse(text: &str) -> Option<Counts> {
+        let mut lines = text.lines();
+        let (at_ns, load) = lines.next()?.split_once(' ')?;
+        let classes: Option<Vec<OfClass>> = lines.map(OfClass::parse).collect();
+        Some(Counts { at_ns: at_ns.parse().ok()?, load: load.to_owned(), classes: classes? })
+    }
+
+    /// What happened in the seconds since `before`: a line for each class. A class that was not there
+    /// has nothing before.
+    pub fn since(&self, before: &Counts) -> Vec<Line> {
+        let seconds = self.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
+        let line = |now: &OfClass| {
+            let old = before.classes.iter().find(|old| old.name == now.name);
+            let old = old.cloned().unwrap_or_default();
+            let per_s = |now: u64, old: u64| now.saturating_sub(old) as f64 / seconds;
+            let waits = now.waits.saturating_sub(old.waits);
+            let delay_ns = now.delay_ns.saturating_sub(old.delay_ns);
+            let (offered, refused) =
+                (per_s(now.offered, old.offered), per_s(now.refused, old.refused));
+            Line {
+                class: now.name.clone(),
+                offered,
+                admitted: (offered - refused).max(0.0),
+                refused,
+                refused_connections: per_s(now.refused_connections, old.refused_connections),
+                delay_ms: delay_ns as f64 / 1e6 / waits.max(1) as f64,
+                unfinished: now.unfinished,
+                most: now.most,
+                load: self.load.clone(),
+            }
+        };
+        self.classes.iter().map(line).collect()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.at_ns, self.load)?;
+        self.classes.iter().try_for_each(|class| {
+            write!(f, "{}", class.name)?;
+            class.numbers().iter().try_for_each(|number| write!(f, " {number}"))?;
+            writeln!(f)
+        })
+    }
+}
+
+impl OfClass {
+    fn numbers(&self) -> [u64; 7] {
+        let OfClass { offered, refused, refused_connections, waits, delay_ns, .. } = *self;
+        [offered, refused, refused_connections, waits, delay_ns, self.unfinished, self.most]
+    }
+
+    fn parse(line: &str) -> Option<OfClass> {
+        let (name, numbers) = line.split_once(' ')?;
+        let numbers: Vec<u64> = numbers.split(' ').flat_map(str::parse).collect();
+        let [offered, refused, refused_connections, waits, delay_ns, unfinished, most] =
+            <[u64; 7]>::try_from(numbers).ok()?;
+        let name = name.to_owned();
+        Some(OfClass {
+            name,
+            offered,
+            refused,
+            refused_connections,
+            waits,
+            delay_ns,
+            unfinished,
+            most,
+        })
+    }
+}
+
+/// What happened to a class in a while, per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The class.
+    pub class: String,
+    /// Requests that came.
+    pub offered: f64,
+    /// Those that were not refused.
+    pub admitted: f64,
+    /// Those that were.
+    pub refused: f64,
+    /// Connections that were.
+    pub refused_connections: f64,
+    /// How long work waited for a worker on average, in milliseconds.
+    pub delay_ms: f64,
+    /// Requests at work, and those that wait for it, at the end.
+    pub unfinished: u64,
+    /// How many those may be; 0 for no limit.
+    pub most: u64,
+    /// The level of overload at the end.
+    pub load: String,
+}
+
+impl Line {
+    /// The names of the columns, as wide as those of a line.
+    pub const HEADER: &'static str = "class            offered/s  admitted/s  refused/s  conns refused/s  delay ms  unfinished   most  load";
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = if self.most == 0 { "-".to_owned() } else { self.most.to_string() };
+        write!(
+            f,
+            "{:<16} {:>9.0}  {:>10.0}  {:>9.0}  {:>15.0}  {:>8.2}  {:>10}  {most:>5}  {}",
+            self.class,
+            self.offered,
+            self.admitted,
+            self.refused,
+            self.refused_connections,
+            self.delay_ms,
+            self.unfinished,
+            self.load
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(at_ns: u64, offered: u64, refused: u64, waits: u64, delay_ns: u64) -> Counts {
+        let gold = OfClass { name: "gold".to_owned(), offered, refused, ..OfClass::default() };
+        let gold = OfClass { waits, delay_ns, unfinished: 3, most: 12, ..gold };
+        Counts { at_ns, load: "overload".to_owned(), classes: vec![gold] }
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        let counts = counts(7, 100, 20, 3, 1_000_000);
+        assert_eq!(Counts::parse(&counts.to_string()), Some(counts));
+        for text in ["", "7", "x normal", "7 normal\ngold 1 2\n", "7 normal\ngold 1 2 3 4 5 6 x\n"]
+        {
+            assert_eq!(Counts::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_what_happened_per_second() {
+        let (old, now) =
+            (counts(0, 100, 20, 0, 0), counts(2_000_000_000, 500, 120, 100, 450_000_000));
+        let lines = now.since(&old);
+        let shown = lines[0].to_string();
+        let expected = "gold                   200         150         50                0      4.50           3     12  overload";
+        assert_eq!(shown, expected);
+        assert_eq!(Line::HEADER.find("load"), expected.find("overload"));
+        // a class that is new
+        let none = Counts { classes: Vec::new(), ..old };
+        assert_eq!(now.since(&none)[0].offered, 250.0);
+    }
+}
