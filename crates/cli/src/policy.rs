@@ -32,7 +32,7 @@ pub(crate) enum Policy {
         server: Server,
         /// What is to be: NAME.KEY=VALUE with the name of a class or rule and a key of the
         /// configuration, such as gold.delay=20ms or 'costly search.requests.rate=10/s'; or
-        /// agent=on
+        /// agent=on. VALUE none takes a setting away, or a limit as a whole
         #[arg(required = true, value_name = "NAME.KEY=VALUE")]
         assignments: Vec<String>,
     },

@@ -33,6 +33,9 @@ impl<V: Value + Default> Value for Optional<V> {
     fn guess(&self, text: &str) -> Option<String> {
         V::default().guess(text)
     }
+    fn clear(&mut self) {
+        self.0 = None;
+    }
     fn is_set(&self) -> bool {
         self.0.is_some()
     }

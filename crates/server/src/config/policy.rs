@@ -122,9 +122,9 @@ impl Draft {
 /// A rule does something.
 fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
     // what is said wrong is told already
-    let keys = ["class", "action", "connections", "requests", "in_flight", "stop"];
+    let keys = ["class", "action", "connections", "requests", "in_flight"];
     let tries = keys.iter().any(|key| text.means(&path.child(key)));
-    if !tries && !rule.has_effect() {
+    if !tries && !rule.stop && !rule.has_effect() {
         let example =
             "class = \"gold\", or action, connections, requests, in_flight, stop".to_owned();
         wrong.push((path.child("class"), Wrong::Missing { example }));

@@ -200,7 +200,7 @@ pub(super) fn in_range(
 }
 
 /// A key as subsection, empty if it is in none, and name.
-pub(super) fn split(key: &str) -> (&str, &str) {
+pub(crate) fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('.').unwrap_or(("", key))
 }
 

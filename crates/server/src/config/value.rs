@@ -33,7 +33,7 @@ pub trait Value {
     fn guess(&self, _text: &str) -> Option<String> {
         None
     }
-    /// Removes the items of a list.
+    /// Removes the items of a list, and the value of what need not have one.
     fn clear(&mut self) {}
     /// Whether a list may have no items.
     fn may_be_empty(&self) -> bool {
@@ -98,6 +98,9 @@ impl<W: Written> Value for Option<W> {
     }
     fn guess(&self, text: &str) -> Option<String> {
         W::guess(text)
+    }
+    fn clear(&mut self) {
+        *self = None;
     }
     fn is_set(&self) -> bool {
         self.is_some()

@@ -42,7 +42,7 @@ impl Counts {
     /// As of now.
     pub fn now(in_force: &InForce, totals: &Totals) -> Counts {
         let InForce { policy, windows, slots, .. } = in_force;
-        let classes = policy.classes().iter().zip(windows).zip(slots);
+        let classes = policy.classes().iter().zip(windows).zip(slots.iter());
         let classes = classes.map(|((class, window), slot)| {
             let of_class = totals.class(*slot);
             OfClass {

@@ -5,8 +5,8 @@
 //! the file.
 
 use crate::config::problem::nearest;
-use crate::config::table::{Section, Setting};
-use crate::config::value::{Form, Value};
+use crate::config::table::{Section, Setting, split};
+use crate::config::value::{Form, Value, quote};
 use crate::config::{Class, Config, Rule, Wrong, parse};
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
@@ -70,6 +70,10 @@ impl fmt::Display for SetError {
 
 impl std::error::Error for SetError {}
 
+/// The value that removes a setting, or a limit as a whole.
+const NONE: &str = "none";
+const NOT_SET: &str = "not set";
+
 /// `config` with these assignments, `NAME.KEY=VALUE` or `agent=VALUE`, and a line for each that says
 /// what was before. A list is one text, or written as in a file.
 ///
@@ -83,9 +87,10 @@ pub fn apply(config: &Config, assignments: &[String]) -> Result<(Config, String)
         let (target, value) = assignment.split_once('=').ok_or_else(form)?;
         let (target, value) = (target.trim(), value.trim());
         let (before, now) = one(&mut changed, target, value)?;
-        let before = before.unwrap_or_else(|| "not set".to_owned());
+        let before = before.unwrap_or_else(|| NOT_SET.to_owned());
+        let is = if now == NOT_SET { " is" } else { " =" };
         // writing into a string does not fail
-        let _ = writeln!(said, "{target} = {now}, was {before}");
+        let _ = writeln!(said, "{target}{is} {now}, was {before}");
     }
     if assignments.is_empty() {
         return Err(SetError::Form { found: String::new() });
@@ -128,7 +133,9 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
         return Err(SetError::NoSuch { found: target.to_owned(), near });
     };
     if !named.has(key) {
-        let near = nearest(key, named.keys().into_iter());
+        let ends_so = |known: &&&str| known.rsplit('.').next() == Some(key);
+        let keys = named.keys();
+        let near = keys.iter().find(ends_so).copied().or_else(|| nearest(key, keys.into_iter()));
         return Err(SetError::NoKey { name, found: key.to_owned(), near });
     }
     match named {
@@ -144,13 +151,18 @@ enum Named<'c> {
 }
 
 impl Named<'_> {
-    /// All but the name, by which it is known.
+    /// All but the name, by which it is known; the limits of a rule as a whole too.
     fn keys(&self) -> Vec<&'static str> {
-        let keys: Vec<&'static str> = match self {
+        let mut keys: Vec<&'static str> = match self {
             Named::Class(_) => Class::SETTINGS.iter().map(|setting| setting.key).collect(),
-            Named::Rule(_) => Rule::SETTINGS.iter().map(|setting| setting.key).collect(),
+            Named::Rule(_) => {
+                let limits = Rule::SETTINGS.iter().map(Setting::subsection);
+                Rule::SETTINGS.iter().map(|setting| setting.key).chain(limits).collect()
+            }
         };
-        keys.into_iter().filter(|key| *key != "name").collect()
+        keys.retain(|key| !matches!(*key, "name" | ""));
+        keys.dedup();
+        keys
     }
 
     fn has(&self, key: &str) -> bool {
@@ -165,8 +177,12 @@ fn assign<T: Section>(
     value: &str,
 ) -> Result<Change, SetError> {
     let wrong = |wrong| SetError::Value { key: target.to_owned(), wrong };
+    if value == NONE {
+        return remove(section, key).map_err(wrong);
+    }
     let setting = T::SETTINGS.iter().find(|setting| setting.key == key);
-    let setting = setting.ok_or_else(|| wrong(Wrong::Unknown { near: None }))?;
+    let example = format!("{target}={NONE}, or one of its keys");
+    let setting = setting.ok_or_else(|| wrong(Wrong::Missing { example }))?;
     let place = (setting.at)(section);
     let before = place.is_set().then(|| place.show());
     match place.form() {
@@ -174,6 +190,29 @@ fn assign<T: Section>(
         _ => setting.set(section, value).map_err(wrong)?,
     }
     Ok((before, (setting.at)(section).show()))
+}
+
+/// Removes a setting, or all that are in a subsection.
+fn remove<T: Section>(section: &mut T, key: &str) -> Result<Change, Wrong> {
+    let mut before = Vec::new();
+    let of_it = |setting: &&Setting<T>| setting.key == key || setting.subsection() == key;
+    for setting in T::SETTINGS.iter().filter(of_it) {
+        let place = (setting.at)(section);
+        if !place.is_set() {
+            continue;
+        }
+        before.push(match setting.key == key {
+            true => place.show(),
+            false => format!("{} = {}", split(setting.key).1, place.show()),
+        });
+        place.clear();
+        if place.is_set() {
+            let (expected, found) = (place.expected(), quote(NONE));
+            return Err(Wrong::Form { expected, found, near: None });
+        }
+    }
+    let before = (!before.is_empty()).then(|| before.join(", "));
+    Ok((before, NOT_SET.to_owned()))
 }
 
 fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Result<(), Wrong> {
@@ -274,6 +313,20 @@ agent = \"on\", was \"off\"
     }
 
     #[test]
+    fn what_is_set_can_be_removed() {
+        let (config, said) =
+            set(&["gold.client=none", "costly search.requests=none", "costly search.stop=true"])
+                .unwrap();
+        let expected = "\
+gold.client is not set, was \"10.0.0.0/8\"
+costly search.requests is not set, was rate = \"60/s\", burst = 10
+costly search.stop = true, was false
+";
+        assert_eq!(said, expected);
+        assert_eq!(config.policy().unwrap().rules()[1].requests, None);
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (assignments, expected) in [
             (
@@ -286,6 +339,23 @@ agent = \"on\", was \"off\"
                 "\"golt.delay\" begins with the name of no class or rule, did you mean \"gold\"?",
             ),
             (&["gold.dealy=1s"], "\"gold\" has no setting \"dealy\", did you mean \"delay\"?"),
+            (
+                &["costly.rate=1/s"],
+                "\"costly\" has no setting \"rate\", did you mean \"connections.rate\"?",
+            ),
+            (
+                &["gold.delay=none"],
+                "gold.delay: expected a duration such as \"10s\" (units: ms, s, m, h, d), found \"none\"",
+            ),
+            (
+                &["costly.requests=5/s"],
+                "costly.requests: missing, set it, for example costly.requests=none, or one of its keys",
+            ),
+            (
+                &["costly search.requests=none"],
+                "rule.class: missing, set it, for example class = \"gold\", or action, connections, \
+                 requests, in_flight, stop",
+            ),
             (&["gold.name=silver"], "\"gold\" has no setting \"name\""),
             (
                 &["gold.delay=1"],

@@ -3,7 +3,9 @@
 use crate::config::{Config, Switch};
 use crate::policy::InForce;
 use forebay_metrics::{Place, Reason, Totals};
+use forebay_policy::ClientsReport;
 use forebay_policy::rule::{Conditions, Rule, When};
+use forebay_sys::clock;
 use std::fmt::{self, Display, Write};
 
 /// What is in force, in lines for people.
@@ -32,7 +34,7 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
         "in flight",
     ]);
     let policy = &in_force.policy;
-    let by_rank = || policy.classes().iter().zip(&in_force.windows).zip(&in_force.slots);
+    let by_rank = || policy.classes().iter().zip(&in_force.windows).zip(in_force.slots.iter());
     for ((class, window), slot) in by_rank() {
         let of_class = totals.class(*slot);
         table.row(&[
@@ -65,16 +67,42 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     if !table.is_empty() {
         write!(f, "\n{table}")?;
     }
-    policy.rules().iter().try_for_each(|rule| write!(f, "\n{}", Shown(rule)))
+    let now_ns = clock::monotonic_ns();
+    for (number, rule) in (0..).zip(policy.rules()) {
+        let state = &in_force.state;
+        let left = |left: Option<u32>| left.map(|left| format!("; {left} left now"));
+        let shown = Shown {
+            rule,
+            connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
+            requests: left(state.requests_left(number, now_ns)).unwrap_or_default(),
+            in_flight: match state.in_flight(number) {
+                Some(count) => format!("; {count} now"),
+                None => String::new(),
+            },
+        };
+        write!(f, "\n{shown}")?;
+    }
+    let clients = in_force.state.clients();
+    if clients != ClientsReport::default() {
+        let ClientsReport { in_flight, evicted, uncounted } = clients;
+        writeln!(f, "\nlimits of clients: {in_flight} requests under way, {evicted} forgotten")?;
+        writeln!(f, "for want of room, {uncounted} not counted")?;
+    }
+    Ok(())
 }
 
-/// A rule in the words of a configuration.
-struct Shown<'r>(&'r Rule);
+/// A rule in the words of a configuration, and how much of its limits is used.
+struct Shown<'r> {
+    rule: &'r Rule,
+    connections: String,
+    requests: String,
+    in_flight: String,
+}
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rule { name, when, stop, conditions, class, connections, requests, in_flight, action } =
-            self.0;
+            self.rule;
         writeln!(f, "rule {name:?}")?;
         let Conditions { client, local, site, method, path, file_type, header, cookie } =
             conditions;
@@ -99,8 +127,9 @@ impl Display for Shown<'_> {
             ("requests", requests.as_ref().map(|limit| limit as _)),
             ("in_flight", in_flight.as_ref().map(|limit| limit as _)),
         ];
-        for (key, said) in settings {
-            said.map_or(Ok(()), |said| line(f, key, said))?;
+        let used = ["", "", &self.connections, &self.requests, &self.in_flight];
+        for ((key, said), used) in settings.into_iter().zip(used) {
+            said.map_or(Ok(()), |said| line(f, key, &format_args!("{said}{used}")))?;
         }
         Ok(())
     }
