@@ -61,18 +61,26 @@ impl Glob {
         let middle = self.rest.iter().flat_map(|rest| rest.middle.iter().map(Finder::needle));
         let last = self.rest.iter().map(|rest| &*rest.last);
         let pieces = [&*self.first].into_iter().chain(middle).chain(last);
+        // what is longer than all texts that are looked at says nothing
+        let pieces = pieces.filter(|piece| piece.len() <= LONG_BYTES);
         pieces.map(Pairs::of).fold(Pairs::default(), Pairs::with)
     }
 }
 
+/// Longer texts are not asked for their pairs.
+const LONG_BYTES: usize = 256;
+
 /// Which pairs of neighbouring bytes a text has, each hashed to one of 64 bits. It tells cheaply
-/// that a text does not fit; a long one has all bits, and must be looked at.
+/// that a text does not fit; a long one would have nearly all bits, and must be looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pairs(u64);
 
 impl Pairs {
     #[inline]
     pub(crate) fn of(text: &[u8]) -> Pairs {
+        if text.len() > LONG_BYTES {
+            return Pairs(u64::MAX);
+        }
         // an odd factor that lets each byte reach every bit of the place
         let place = |pair: &[u8]| (u32::from(pair[0]) * 37 + u32::from(pair[1]) * 101) % 64;
         Pairs(text.windows(2).fold(0, |set, pair| set | 1 << place(pair)))

@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
 use crate::glob::Pairs;
 use crate::networks::{Network, Networks};
-use crate::pattern::SitePattern;
+use crate::pattern::{MOST_HOST_BYTES, SitePattern};
 use crate::rule::{Rule, When};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
 use crate::trie::Trie;
@@ -147,7 +147,8 @@ impl Index {
         if let Some(paths) = self.sites.get(facts.host) {
             looking.among_paths(paths);
         }
-        if !self.wildcards.is_empty() {
+        // a longer host is none, and might have thousands of dots
+        if !self.wildcards.is_empty() && facts.host.len() <= MOST_HOST_BYTES {
             let dots = facts.host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             for parent in dots.map(|(dot, _)| &facts.host[dot + 1..]) {
                 if let Some(paths) = self.wildcards.get(parent) {

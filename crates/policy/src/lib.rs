@@ -1,8 +1,15 @@
 //! Who is served first, and who is not served: classes, and the rules that give them.
 //!
-//! A rule has conditions (who asks, where, for what) and settings (a class, limits, an action). A
-//! connection is judged once, by the rules that ask for addresses only; each of its requests is
-//! judged again, by all rules.
+//! A rule has conditions (who asks, where, for what) and settings (a class, limits, an action). It
+//! stands twice in a request's journey. When a connection comes, rules that ask for addresses only
+//! judge it. When a head is there, and for each request of a connection that is kept, all rules do.
+//! For each setting the first rule that names it decides, unless one with `stop` stands before it; a
+//! class given by a rule that asks for more than addresses goes before one that is not.
+//!
+//! A caller asks [`Policy`] what is decided, which depends on the facts alone, and then charges it to
+//! the [`State`] that all loops share: buckets, counts, the agent's rates. Neither takes a lock or
+//! allocates. Who is admitted has a class and perhaps a time to wait, and keeps a [`Ticket`] until its
+//! answer is sent.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -19,10 +26,11 @@
 //! | [`facts`] | what is known of a connection or a request when it is judged |
 //! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
 //!
-//! It deliberately has no socket, no file, no thread and no clock: time is an argument.
+//! It deliberately has no socket, no file, no thread and no clock: time is an argument. It keeps no
+//! queue, orders nothing (`forebay_control::ranked` does) and counts nothing for people.
 //!
 //! ```
-//! use forebay_policy::Policy;
+//! use forebay_policy::{Charge, Policy, State};
 //! use forebay_policy::class::Class;
 //! use forebay_policy::endpoint::Endpoint;
 //! use forebay_policy::facts::ConnectionFacts;
@@ -40,14 +48,20 @@
 //!     ..Rule::default()
 //! };
 //! let classes = [Class::new("gold", 0), Class::new("bulk", 1)];
-//! let policy = Policy::new(&classes, vec![partner]).unwrap();
+//! let state = State::new(Policy::new(&classes, vec![partner]).unwrap().into(), None, 0);
 //!
 //! let client = |text: &str| ConnectionFacts {
 //!     client: text.parse().unwrap(),
 //!     local: "192.0.2.1:80".parse().unwrap(),
 //! };
-//! assert_eq!(policy.connection(&client("10.1.1.9:4711"), false).rank, 0);
-//! assert_eq!(policy.connection(&client("10.1.2.9:4711"), false).rank, 1);
+//! let (partner, stranger) = (client("10.1.1.9:4711"), client("10.1.2.9:4711"));
+//! assert_eq!(state.policy().connection(&stranger, false).rank, 1);
+//! let decisions = state.policy().connection(&partner, false);
+//! assert_eq!(decisions.rank, 0);
+//! // a burst of five, all at the time 0
+//! let charge = || state.charge_connection(&decisions, partner.client.ip(), 0);
+//! assert!((0..5).all(|_| matches!(charge(), Charge::Admit(_))));
+//! assert!(matches!(charge(), Charge::Refuse(_)));
 //! ```
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use crate::place;
 use std::fmt;
 
 /// Longer names are in no DNS (RFC 1035 §2.3.4).
-const MOST_HOST_BYTES: usize = 253;
+pub(crate) const MOST_HOST_BYTES: usize = 253;
 
 /// Hosts: `shop.example`, or `*.shop.example` for all names below it, but not for itself.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ impl SitePattern {
     pub fn matches(&self, host: &[u8]) -> bool {
         match self.is_wildcard {
             false => host == self.name.as_bytes(),
+            // a longer host is none
+            true if host.len() > MOST_HOST_BYTES => false,
             true => {
                 host.strip_suffix(self.name.as_bytes()).is_some_and(|front| front.ends_with(b"."))
             }

@@ -59,7 +59,7 @@ impl<V> Trie<V> {
             let Some((first, rest)) = text.get(at..).and_then(<[u8]>::split_first) else { return };
             let children = node.children_at as usize..(node.children_at + node.children) as usize;
             let begin = children.start;
-            let Some(child) = memchr::memchr(*first, &self.firsts[children]) else { return };
+            let Some(child) = find(*first, &self.firsts[children]) else { return };
             node = self.nodes[begin + child];
             let label = node.label_at as usize..(node.label_at + node.label_bytes) as usize;
             if !rest.starts_with(&self.labels[label]) {
@@ -67,6 +67,15 @@ impl<V> Trie<V> {
             }
             at += 1 + node.label_bytes as usize;
         }
+    }
+}
+
+/// Few bytes are looked at sooner than a search for them begins.
+#[inline]
+fn find(first: u8, firsts: &[u8]) -> Option<usize> {
+    match firsts.len() {
+        ..=8 => firsts.iter().position(|byte| *byte == first),
+        _ => memchr::memchr(first, firsts),
     }
 }
 

@@ -38,6 +38,16 @@ const METHODS: &[&str] = &["GET", "POST"];
 const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
 const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
 
+/// Too long for a host: 5 times 60 bytes.
+const LONG: &str = {
+    macro_rules! part {
+        () => {
+            "a.b.c.d.e.f.a.b.c.d.e.f.a.b.c.d.e.f.a.b.c.d.e.f.a.b.c.d.e.f."
+        };
+    }
+    concat!(part!(), part!(), part!(), part!(), part!(), "a.example")
+};
+
 /// None, one or two of `texts`; mostly none.
 fn some<T: std::fmt::Debug + Clone>(
     texts: &'static [&'static str],
@@ -134,7 +144,8 @@ fn asked() -> impl Strategy<Value = Asked> {
     ];
     let mapped = ["[::ffff:10.1.2.3]:1500", "[::1]:1", "[::fffe:0:1]:1500"];
     let locals = ["12.1.1.1:80", "12.1.1.2:443", "[fd00::2]:80", "0.0.0.0:0"];
-    let hosts = ["a.example", "b.a.example", "c.b.a.example", "example", "", "[::1]", "xa.example"];
+    let hosts =
+        ["a.example", "b.a.example", "c.b.a.example", "example", "", "[::1]", "xa.example", LONG];
     let paths = prop_oneof![
         select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/a/x/b", "/a.php", "/a/b.html", "*"])
             .prop_map(str::to_owned),
