@@ -67,7 +67,10 @@ struct Filing {
 impl Index {
     /// Files all rules that count in this phase.
     pub(crate) fn new(rules: &[Rule], phase: Phase) -> Index {
-        let counts = |rule: &&(u32, &Rule)| phase == Phase::Request || rule.1.is_for_connections();
+        let counts = |(_, rule): &&(u32, &Rule)| {
+            let is_of_phase = phase == Phase::Request || rule.is_for_connections();
+            is_of_phase && (rule.stop || !Slots::of(rule, phase).is_empty())
+        };
         let all: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
         let rules = || all.iter().filter(counts);
         let mut crowds: HashMap<Spot, usize> = HashMap::new();

@@ -50,6 +50,10 @@ impl Slots {
         Slots(named.fold(0, |set, (slot, _)| set | 1 << slot as u8))
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn with(self, other: Slots) -> Slots {
         Slots(self.0 | other.0)
     }

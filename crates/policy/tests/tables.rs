@@ -9,7 +9,7 @@ use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::pattern::PathPattern;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, Limit, Rule};
-use forebay_policy::{Outcome, Policy};
+use forebay_policy::{Needs, Outcome, Policy};
 
 fn ends(client: &str, local: &str) -> ConnectionFacts {
     ConnectionFacts { client: client.parse().unwrap(), local: local.parse().unwrap() }
@@ -117,6 +117,16 @@ fn table_2_by_address() {
         assert_eq!(policy.connection(&ends, false), expected, "{client} {local}");
         assert_eq!(policy.explain_connection(&ends, false).decisions, expected);
     }
+}
+
+#[test]
+fn what_no_rule_asks_for_need_not_be_known() {
+    assert_eq!(Policy::default().needs(), Needs::default());
+    let needs = Needs { requests: true, path: true, ..Needs::default() };
+    assert_eq!(table_1().needs(), needs);
+    // its classes hold for requests, too
+    let needs = Needs { connections: true, requests: true, local: true, ..Needs::default() };
+    assert_eq!(table_2().needs(), needs);
 }
 
 #[test]
