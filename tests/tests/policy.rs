@@ -247,3 +247,36 @@ fn requests_are_counted_by_class_and_watched() {
     // offered and answered; the last may still be settled
     assert_eq!(cells[7], count.to_string(), "{shown}");
 }
+
+#[test]
+fn limits_keep_what_they_have_counted() {
+    const LIMIT: &str = r#"
+[[rule]]
+name = "few"
+path = "/few*"
+requests = { rate = "1/h", burst = 3 }
+"#;
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+    let server = Server::start(&Options::new(root).config(LIMIT));
+    let file = server.file();
+    let file = file.to_str().unwrap();
+    let mut client = BufReader::new(server.connect());
+    let mut ask = || status(&mut client, "/few", "");
+    assert_eq!([ask(), ask()], [404, 404]);
+    let left = |count: u32| {
+        let shown = said(&["show", "-c", file]);
+        assert!(shown.contains(&format!("over: reject 503; {count} left now\n")), "{shown}");
+    };
+    left(1);
+    // something else about the rule, and then all of it anew
+    said(&["set", "-c", file, "few.stop=true"]);
+    left(1);
+    assert_eq!(server.reload().0, Some(0));
+    left(1);
+    assert_eq!([ask(), ask()], [404, 503]);
+    // one more than have been taken
+    said(&["set", "-c", file, "few.requests.burst=4"]);
+    assert_eq!([ask(), ask()], [404, 503]);
+    said(&["set", "-c", file, "few.requests=none", "few.class=default"]);
+    assert_eq!([ask(), ask()], [404, 404]);
+}

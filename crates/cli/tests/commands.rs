@@ -73,13 +73,13 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
 #[test]
 fn a_file_that_cannot_be_read_is_78() {
     let not_utf8 = file("not-utf8.toml", b"root = \"\xe4\"\n");
-    let too_long = file("too-long.toml", "#".repeat(1024 * 1024 + 1));
+    let too_long = file("too-long.toml", "#".repeat(4 * 1024 * 1024 + 1));
     let directory = env!("CARGO_TARGET_TMPDIR");
     for (path, message) in [
         ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
         (directory, ": cannot be read: it is a directory"),
         ("/dev/zero", ": cannot be read: it is no regular file"),
-        (too_long.to_str().unwrap(), ": is longer than 1048576 bytes"),
+        (too_long.to_str().unwrap(), ": is longer than 4194304 bytes"),
         (not_utf8.to_str().unwrap(), ":1:9: is not UTF-8 from here on"),
     ] {
         let output = forebay(&["run", "--config", path]);
@@ -124,6 +124,12 @@ fn wrong_usage_is_2() {
         &["serve", ".", "--admin", "0.0.0.0:9090"],
         &["run"],
         &["check", "--print", "--verbose"],
+        &["policy"],
+        &["policy", "set"],
+        &["policy", "explain", "--client", "nobody", "/"],
+        &["policy", "explain", "-H", "no colon", "/"],
+        &["policy", "explain", "--offline", "--socket", "a/b", "/"],
+        &["policy", "watch", "--seconds", "-1"],
     ] {
         let output = forebay(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}");

@@ -72,8 +72,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most bytes of a configuration file.
-const LONGEST: u64 = 1024 * 1024;
+/// Most bytes of a configuration file. Ten thousand rules fit.
+const LONGEST: u64 = 4 * 1024 * 1024;
 
 /// Reads and checks the configuration at `path`, the files and directories it names included.
 ///

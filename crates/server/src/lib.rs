@@ -12,7 +12,6 @@
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
-//! | [`facts`] | what a policy is told of a request |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
 //! | [`notify`] | what the service manager is told |
@@ -42,7 +41,6 @@ pub mod client;
 pub mod config;
 pub mod control_socket;
 pub mod engines;
-pub mod facts;
 pub mod handler;
 pub mod listen;
 pub mod live;

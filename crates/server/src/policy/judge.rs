@@ -1,15 +1,13 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
 use super::window::Pass;
-use super::{InForce, Window};
-use crate::client::{TrustedProxies, client_of};
+use super::{Facts, InForce, Window};
+use crate::client::TrustedProxies;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
-use forebay_http::path;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
 use forebay_policy::decision::{Answer, Decisions, Refused};
-use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, Charge, Needs};
-use forebay_site::host_of;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,9 +16,7 @@ pub struct Judge {
     in_force: Arc<InForce>,
     needs: Needs,
     metrics: Arc<Local>,
-    /// Room for a host in lower case and for a decoded path.
-    host: Vec<u8>,
-    path: Vec<u8>,
+    facts: Facts,
 }
 
 /// What goes with an admitted request.
@@ -46,8 +42,7 @@ impl Judge {
             needs: in_force.policy.needs(),
             in_force: Arc::clone(in_force),
             metrics: Arc::clone(metrics),
-            host: Vec::new(),
-            path: Vec::new(),
+            facts: Facts::default(),
         })
     }
 
@@ -104,28 +99,9 @@ impl Judge {
         request: &Request<'_>,
         trusted: &TrustedProxies,
     ) -> (Decisions, SocketAddr) {
-        let Judge { in_force, needs, host, path, .. } = self;
-        let nearest = request.peer.address();
-        let stated = client_of(request.peer, request.head, trusted);
-        // of a client that a proxy states only the address is known
-        let client = if stated == nearest.ip() { nearest } else { SocketAddr::new(stated, 0) };
-        host.clear();
-        if needs.host {
-            host.extend(host_of(request.head.authority).iter().map(u8::to_ascii_lowercase));
-        }
-        path.clear();
-        if needs.path && path::normalise(request.head.path, path).is_err() {
-            // it will be refused for that; until then it is what was sent
-            path.clear();
-            path.extend_from_slice(request.head.path);
-        }
-        let facts = RequestFacts {
-            ends: ConnectionFacts { client, local: request.peer.local },
-            host: host.as_slice(),
-            method: request.head.method_text,
-            path: path.as_slice(),
-            fields: request.head.fields(),
-        };
+        let Judge { in_force, needs, facts, .. } = self;
+        let facts = facts.of(*needs, request, trusted);
+        let client = facts.ends.client;
         (in_force.policy.request(&facts, in_force.is_overload()), client)
     }
 

@@ -5,12 +5,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
 //! | [`window`] | how much unfinished work each class may have |
 
+pub mod facts;
 pub mod judge;
 pub mod window;
 
+pub use facts::Facts;
 pub use judge::{Judge, Ticket};
 pub use window::{Pass, Window};
 

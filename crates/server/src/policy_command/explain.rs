@@ -1,11 +1,12 @@
 //! `forebay policy explain`: which rule decides what about a connection and a request, and why. It
 //! needs a policy and no server.
 
-use crate::client::{TrustedProxies, client_of};
+use crate::client::TrustedProxies;
 use crate::config::{Config, Listen};
-use crate::facts::Facts;
-use forebay_conn::Peer;
+use crate::policy::Facts;
+use forebay_conn::{Peer, Request};
 use forebay_http::head::{Error, Head, Lines, Parsed};
+use forebay_http::path;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
 use forebay_policy::{Needs, Policy};
@@ -130,15 +131,16 @@ impl Question {
             return writeln!(f, "no request is read on this connection");
         }
         let trusted = TrustedProxies::new(config.trusted_proxies.clone());
-        let client = client_of(&Peer::new(ends.client, ends.local), head, &trusted);
-        let stated = client != ends.client.ip().to_canonical();
-        // a proxy states no port
-        let client = if stated { SocketAddr::new(client, 0) } else { ends.client };
+        let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
         let all = Needs { host: true, path: true, fields: true, ..policy.needs() };
-        let facts = facts.of(all, ConnectionFacts { client, ..ends }, head);
+        let facts = facts.of(all, &Request { head, peer: &peer }, &trusted);
         let text = String::from_utf8_lossy;
-        let by = if stated { " (X-Forwarded-For of a trusted proxy)" } else { "" };
+        let client = facts.ends.client;
+        let by = match client == ends.client {
+            true => "",
+            false => " (X-Forwarded-For of a trusted proxy)",
+        };
         writeln!(
             f,
             "request {} {} from {}{by}",
@@ -150,9 +152,12 @@ impl Question {
             b"" => writeln!(f, "host         none")?,
             host => writeln!(f, "host         {}", text(host))?,
         }
-        match facts.path {
-            b"" => writeln!(f, "path         none: it cannot be decoded, the answer is an error")?,
-            path => writeln!(f, "path         {}", text(path).escape_debug())?,
+        write!(f, "path         {}", text(facts.path).escape_debug())?;
+        match path::normalise(head.path, &mut Vec::new()) {
+            Err(error) if head.path.starts_with(b"/") => {
+                writeln!(f, " (answered with {}: {})", error.status(), error.reason())?;
+            }
+            _ => writeln!(f)?,
         }
         write!(f, "{}", policy.explain_request(&facts, self.overload))
     }

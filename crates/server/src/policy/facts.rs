@@ -3,11 +3,13 @@
 //! Hosts and paths come in the form that rules are written for: the host in lower case without port,
 //! the path decoded and free of detours, as the content sees them.
 
-use forebay_http::head::Head;
+use crate::client::{TrustedProxies, client_of};
+use forebay_conn::Request;
 use forebay_http::path;
 use forebay_policy::Needs;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_site::host_of;
+use std::net::SocketAddr;
 
 /// Room for the host and the path of one request at a time.
 #[derive(Debug, Default)]
@@ -17,31 +19,48 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// What a policy with these needs is told of the request with this head. A path that cannot be
-    /// decoded is empty: the request is answered with an error, and rules about other things hold.
+    /// What a policy with these needs is told of a request.
     #[inline]
     pub fn of<'f>(
         &'f mut self,
         needs: Needs,
-        ends: ConnectionFacts,
-        head: &Head<'f>,
+        request: &Request<'f>,
+        trusted: &TrustedProxies,
     ) -> RequestFacts<'f, impl Iterator<Item = (&'f str, &'f [u8])> + Clone + use<'f>> {
+        let Request { head, peer } = *request;
+        let nearest = peer.address();
+        let stated = client_of(peer, head, trusted);
+        // of a client that a proxy states only the address is known
+        let client = if stated == nearest.ip().to_canonical() {
+            nearest
+        } else {
+            SocketAddr::new(stated, 0)
+        };
         self.host.clear();
         if needs.host {
             self.host.extend(host_of(head.authority).iter().map(u8::to_ascii_lowercase));
         }
-        if !needs.path || path::normalise(head.path, &mut self.path).is_err() {
+        self.path.clear();
+        if needs.path && path::normalise(head.path, &mut self.path).is_err() {
+            // it will be refused for that; until then it is what was sent
             self.path.clear();
+            self.path.extend_from_slice(head.path);
         }
-        let (host, path) = (&*self.host, &*self.path);
-        RequestFacts { ends, host, method: head.method_text, path, fields: head.fields() }
+        RequestFacts {
+            ends: ConnectionFacts { client, local: peer.local },
+            host: &self.host,
+            method: head.method_text,
+            path: &self.path,
+            fields: head.fields(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::{Limits, Lines, Parsed};
+    use forebay_conn::Peer;
+    use forebay_http::head::{Head, Limits, Lines, Parsed};
 
     const ALL: Needs = Needs {
         connections: true,
@@ -58,19 +77,20 @@ mod tests {
         for (head, host, path) in [
             ("GET /a%2db//../c?q HTTP/1.1\r\nHost: Shop.Example.:80", "shop.example", "/c"),
             ("GET http://A/b HTTP/1.1\r\nHost: c", "a", "/b"),
-            ("GET /%2e%2e HTTP/1.0", "", ""),
-            ("OPTIONS * HTTP/1.1\r\nHost: [::1]:8080", "[::1]", ""),
+            ("GET /%2e%2e HTTP/1.0", "", "/%2e%2e"),
+            ("OPTIONS * HTTP/1.1\r\nHost: [::1]:8080", "[::1]", "*"),
         ] {
             let bytes = format!("{head}\r\n\r\n");
             let mut lines = Lines::new();
             let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
             let Ok(Parsed::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
-            let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-            let ends = ConnectionFacts { client: nowhere, local: nowhere };
-            let known = facts.of(ALL, ends, &head);
+            let peer = Peer::new(Peer::UNIX, Peer::UNIX);
+            let (request, trusted) =
+                (Request { head: &head, peer: &peer }, TrustedProxies::default());
+            let known = facts.of(ALL, &request, &trusted);
             assert_eq!((known.host, known.path), (host.as_bytes(), path.as_bytes()), "{bytes}");
             drop(known);
-            let known = facts.of(Needs::default(), ends, &head);
+            let known = facts.of(Needs::default(), &request, &trusted);
             assert_eq!((known.host, known.path), (&b""[..], &b""[..]), "{bytes}");
         }
     }
