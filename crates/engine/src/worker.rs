@@ -566,6 +566,8 @@ impl<H: Handler> Worker<H> {
         }
         served.conn.abandon(&mut self.handler);
         self.count(Counter::Closed);
+        // before the client sees the end: it may come again at once
+        served.place = None;
         let mut watch = Watch::new(&self.metrics, sampled);
         drop(served);
         watch.lap(Activity::Close);

@@ -1,6 +1,6 @@
 //! Bounds and times that clients are held to.
 
-use crate::harness::{get, on_each, start};
+use crate::harness::{NEVER_FUSED, Setup, get, on_each, start, start_with};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_metrics::Counter;
 use std::io::{Read, Write};
@@ -91,6 +91,26 @@ fn under_load_idle_connections_are_kept_less_long_but_as_long_as_announced() {
         assert_eq!(crowd.last_mut().unwrap().read(&mut [0; 9]).unwrap(), 0);
         assert!(ask(&mut first).ends_with("/x"), "closed although it was told otherwise");
         drop((first, crowd));
+        server.stop();
+    });
+}
+
+#[test]
+fn who_sees_the_end_of_a_connection_may_come_again_at_once() {
+    on_each(|engine| {
+        // A connection that lingers keeps its place. Where an answer goes through a list, more may
+        // come meanwhile, so there each lingers after its last one.
+        if engine == NEVER_FUSED {
+            return;
+        }
+        let server = start_with(engine, Setup { per_client: 1, ..Setup::default() });
+        for round in 0..300 {
+            let mut client = server.connect();
+            client.write_all(b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{engine}, round {round}: {answer}");
+        }
         server.stop();
     });
 }
