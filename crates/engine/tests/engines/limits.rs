@@ -100,7 +100,7 @@ fn who_sees_the_end_of_a_connection_may_come_again_at_once() {
     on_each(|engine| {
         // A connection that lingers keeps its place. Where an answer goes through a list, more may
         // come meanwhile, so there each lingers after its last one.
-        if engine == NEVER_FUSED {
+        if engine.starts_with(NEVER_FUSED) {
             return;
         }
         let server = start_with(engine, Setup { per_client: 1, ..Setup::default() });
