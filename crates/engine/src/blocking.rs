@@ -1,47 +1,51 @@
-//! What the engines with a thread per connection share: waiting in poll, and the stock of workers.
+//! What the engines with a thread per connection share: waiting in poll, or for a permit to answer,
+//! and the stock of workers.
 
 use crate::accept::Listener;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
+use crate::permits::{Permit, Permits};
 use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::straight::{self, Answers, Deadline, Gone, JobEnd, LinedUp, Wait};
 use crate::watch::Watch;
 use crate::worker::{Served, Worker};
-use forebay_conn::{Closing, Handler, Job};
+use forebay_conn::{Await, Closing, Handler, Job, Kind};
 use forebay_metrics::Local;
 use forebay_sys::poll::{self, Interest, Readiness};
+use forebay_sys::process;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A wait that lasts longer than this lets the handler rest.
 const REST_MS: u64 = 100;
 
-/// Blocks the thread: in poll on the socket and the bell, or in the job itself.
+/// Who waits for a permit looks this often whether its client is still there, and at the order.
+const LOOK_MS: u64 = 500;
+
+/// Blocks the thread: in poll on the socket and the bell, at the permits, or in the job itself.
 pub struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
     control: &'c Control,
     stock: &'c Stock<H>,
     beat: Option<usize>,
+    permit: Option<Permit>,
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
-    /// Works with `worker`, listens to the orders of `control` while it waits, and shares the bound
-    /// on lingering with all others of `stock`.
+    /// Works with `worker`, listens to the orders of `control` while it waits, shares permits and the
+    /// bound on lingering with all others of `stock`, and shows in beat `beat` of the control's
+    /// threads that it turns, if there is one.
     pub fn new(
         worker: &'c mut Worker<H>,
         control: &'c Control,
         stock: &'c Stock<H>,
+        beat: Option<usize>,
     ) -> Blocking<'c, H> {
-        Blocking { worker, control, stock, beat: None }
-    }
-
-    /// Shows in beat `number` of the control's threads that it turns, if there is a number.
-    #[must_use]
-    pub fn beating(self, number: Option<usize>) -> Blocking<'c, H> {
-        Blocking { beat: number, ..self }
+        Blocking { worker, control, stock, beat, permit: None }
     }
 
     /// This thread may be away for long, and nothing is wrong with it.
@@ -67,6 +71,56 @@ impl<'c, H: Handler> Blocking<'c, H> {
         };
         // without memory for poll there is none for the answer
         result.unwrap_or(Readiness { broken: true, ..Readiness::default() })
+    }
+
+    /// Until this thread has a permit, the time is over, or there is an order to stop.
+    fn await_permit(&mut self, served: &Served<H>, timeout_ms: u64) -> Result<(), Gone> {
+        let Some(permits) = &self.stock.permits else { return Ok(()) };
+        self.rest();
+        let standing = served.standing(&self.stock.ranks);
+        let mut asked = permits.ask(standing);
+        let mut left_ms = timeout_ms;
+        let mut step_ms = REST_MS;
+        loop {
+            let most_ms = left_ms.min(step_ms);
+            let result = asked.wait(Duration::from_millis(most_ms));
+            let has_waited = !matches!(&result, Ok(permit) if permit.waited_ns < 1_000_000);
+            let is_gone = || self.poll(served.socket.as_fd(), Interest::End, 0, Order::Stop).broken;
+            match result {
+                Ok(permit) => {
+                    let slot = self.stock.ranks.slot(permit.rank());
+                    self.worker.metrics.waited(slot, permit.waited_ns);
+                    let is_gone = has_waited && is_gone();
+                    self.permit = Some(permit);
+                    return if is_gone { Err(Gone) } else { Ok(()) };
+                }
+                Err(_) if is_gone() => return Err(Gone),
+                Err(still) => asked = still,
+            }
+            left_ms -= most_ms;
+            if left_ms == 0 || self.control.order() == Order::Stop {
+                return Ok(());
+            }
+            self.worker.handler.rest();
+            step_ms = LOOK_MS;
+        }
+    }
+
+    /// Others may have the permit, if this thread has one.
+    fn give_back(&mut self) {
+        if let Some(permit) = self.permit.take()
+            && let Some(permits) = &self.stock.permits
+        {
+            let slot = self.stock.ranks.slot(permit.rank());
+            let ns = permits.give_back(permit);
+            self.worker.metrics.worked(slot, ns);
+        }
+    }
+}
+
+impl<H: Handler> Drop for Blocking<'_, H> {
+    fn drop(&mut self) {
+        self.give_back();
     }
 }
 
@@ -110,16 +164,39 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn answers(&self) -> Answers {
-        Answers::All
+        match self.permit {
+            Some(_) => Answers::Called,
+            None if self.stock.permits.is_some() => Answers::None,
+            None => Answers::All,
+        }
     }
 
-    fn line_up(&mut self, served: Box<Served<H>>, _: Deadline) -> LinedUp<H> {
-        Ok(Some(served))
+    fn line_up(&mut self, served: Box<Served<H>>, deadline: Deadline) -> LinedUp<H> {
+        let timeout_ms = deadline.at_ms.saturating_sub(self.worker.now_ms());
+        match self.await_permit(&served, timeout_ms) {
+            Ok(()) => Ok(Some(served)),
+            Err(Gone) => Err(served),
+        }
     }
 
-    fn answered(&mut self) {}
+    fn answered(&mut self) {
+        self.give_back();
+    }
 
-    fn job(&mut self, _: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        match job.kind() {
+            Kind::Blocks => self.give_back(),
+            Kind::Computes if self.answers() == Answers::None => {
+                let time_ms = self.worker.time_ms(served, Await::Job);
+                match self.await_permit(served, time_ms) {
+                    Err(Gone) => return JobEnd::Gone,
+                    Ok(()) if self.permit.is_some() => {}
+                    Ok(()) if self.control.order() == Order::Stop => return JobEnd::Stopped,
+                    Ok(()) => return JobEnd::Late,
+                }
+            }
+            Kind::Computes => {}
+        }
         self.rest();
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
@@ -175,10 +252,12 @@ pub struct Parts<H: Handler> {
     pub threads: usize,
 }
 
-/// Workers that no thread uses, and how to make more.
+/// What the threads share: workers that none of them uses and how to make more, and permits.
 pub struct Stock<H: Handler> {
     make: Make<H>,
     settings: Arc<Live>,
+    ranks: Ranks,
+    permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
     lingering: AtomicUsize,
@@ -188,16 +267,24 @@ pub struct Stock<H: Handler> {
 }
 
 impl<H: Handler> Stock<H> {
-    /// An empty stock for so many threads.
+    /// An empty stock for so many threads, whose requests are answered as they come.
     pub fn new(make: Make<H>, settings: Arc<Live>, threads: usize) -> Stock<H> {
         Stock {
             make,
             settings,
+            ranks: Ranks::default(),
+            permits: None,
             idle: Mutex::new(Vec::new()),
             lingering: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             threads: threads.max(1),
         }
+    }
+
+    /// Threads answer in this order, no more of them at a time than there are cores.
+    #[must_use]
+    pub fn in_order(self, ranks: Ranks) -> Stock<H> {
+        Stock { permits: Permits::new(&ranks, process::usable_cores()), ranks, ..self }
     }
 
     /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
@@ -210,7 +297,7 @@ impl<H: Handler> Stock<H> {
         number: Option<usize>,
     ) -> Ended {
         let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self).beating(number);
+        let mut wait = Blocking::new(worker, control, self, number);
         let ended = straight::serve(&mut wait, Box::new(served), Deadline::default(), control);
         wait.worker().handler.rest();
         wait.rest();
@@ -226,7 +313,9 @@ impl<H: Handler> Stock<H> {
         control: &Control,
     ) {
         let _occupied = self.occupy();
-        straight::close(&mut Blocking::new(worker, control, self), Box::new(served), closing);
+        let mut wait = Blocking::new(worker, control, self, None);
+        straight::close(&mut wait, Box::new(served), closing);
+        drop(wait);
         worker.handler.rest();
     }
 

@@ -22,6 +22,7 @@
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | `line` | the connections of a loop whose request is to be answered, in order |
+//! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
@@ -40,6 +41,7 @@ pub mod fibers;
 pub mod helpers;
 pub mod lanes;
 mod line;
+mod permits;
 pub mod pipeline;
 pub mod pool;
 pub mod ranks;

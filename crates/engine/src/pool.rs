@@ -3,9 +3,11 @@
 //! * **Shape.** Each thread waits for the mutex, accepts one connection, lets the next thread have
 //!   the mutex, serves the connection to its end in straight-line code, and comes back.
 //! * **What blocks where.** One thread in poll on listeners and bell, with the mutex; others at the
-//!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves.
+//!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves; with classes
+//!   also until they may answer.
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
-//!   queue.
+//!   queue, whatever their class: nobody knows it yet. With classes, threads whose request is there
+//!   wait for a permit, by rank: see `permits.rs`.
 //! * **Beats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
@@ -50,7 +52,7 @@ where
     H::Job: Send,
 {
     let pool = Pool {
-        stock: Stock::new(parts.make, parts.settings, parts.threads),
+        stock: Stock::new(parts.make, parts.settings, parts.threads).in_order(parts.ranks),
         control: parts.control,
         entrance: Mutex::new((Entrance::new(parts.listeners, parts.admission)?, 0)),
     };

@@ -201,6 +201,7 @@ pub fn serve<H: Handler, W: Wait<H>>(
             Closing::Now | Closing::Linger => ended.drained = 1,
         }
     }
+    wait.answered();
     close(wait, served, closing);
     ended
 }

@@ -4,9 +4,11 @@
 //!   straight-line code and then ends itself. Workers (handler and buffers) are kept and reused;
 //!   threads are not.
 //! * **What blocks where.** The accepting thread in poll on listeners and bell; the others in poll
-//!   on socket and bell, and in jobs, which they run themselves.
+//!   on socket and bell, and in jobs, which they run themselves; with classes also until they may
+//!   answer.
 //! * **Queues and their limits.** At [`Parts::threads`] threads nothing more is accepted until
-//!   one ends; connections wait in the kernel's accept queue meanwhile.
+//!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, threads whose
+//!   request is there wait for a permit, by rank: see `permits.rs`.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
@@ -53,7 +55,7 @@ where
     let mut entrance = Entrance::new(parts.listeners, parts.admission)?;
     let control = Arc::clone(&parts.control);
     let crew = Arc::new(Crew {
-        stock: Stock::new(parts.make, parts.settings, parts.threads),
+        stock: Stock::new(parts.make, parts.settings, parts.threads).in_order(parts.ranks),
         control: Arc::clone(&control),
         state: Mutex::default(),
         ended: Condvar::new(),

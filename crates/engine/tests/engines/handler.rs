@@ -4,6 +4,7 @@ use forebay_conn::*;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -13,8 +14,9 @@ pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
 /// Bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
 
-/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang`, anything else its own
-/// name, `/spin…` after a millisecond of processor time. The rank is the length of the path modulo 3.
+/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang`; `/spin…` after a
+/// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
+/// anything else its own name. The rank is the length of the path modulo 3.
 pub(crate) struct Paths {
     /// Where connections go that are handed over.
     pub(crate) away: Away,
@@ -22,53 +24,88 @@ pub(crate) struct Paths {
     pub(crate) lines: Sender<(u16, u64)>,
     /// Whether everybody is a trusted proxy.
     pub(crate) trusts: bool,
-    /// Where `/hang` hangs.
+    /// Where those hang that hang.
     pub(crate) gate: Arc<Gate>,
     /// The time, as it was told.
     pub(crate) now_ms: u64,
+    /// How many requests were admitted.
+    pub(crate) admitted: Arc<AtomicUsize>,
 }
 
 /// Holds whoever comes until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// Whether it is open, and how many it holds.
-    state: Mutex<(bool, usize)>,
+    state: Mutex<Held>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Held {
+    is_open: bool,
+    /// How many have come …
+    came: usize,
+    /// … and how many of them, from the first on, may go on.
+    may_pass: usize,
 }
 
 impl Gate {
     fn pass(&self) {
         let mut state = self.state.lock().unwrap();
-        state.1 += 1;
+        state.came += 1;
         self.changed.notify_all();
-        drop(self.changed.wait_while(state, |(is_open, _)| !*is_open).unwrap());
+        let number = state.came;
+        let shut = |state: &mut Held| !state.is_open && number > state.may_pass;
+        drop(self.changed.wait_while(state, shut).unwrap());
     }
 
     /// Until so many have come.
     pub(crate) fn wait_for(&self, count: usize) {
         let state = self.state.lock().unwrap();
-        drop(self.changed.wait_while(state, |(_, held)| *held < count).unwrap());
+        drop(self.changed.wait_while(state, |state| state.came < count).unwrap());
+    }
+
+    /// How many have come.
+    pub(crate) fn came(&self) -> usize {
+        self.state.lock().unwrap().came
+    }
+
+    /// Lets the next one pass.
+    pub(crate) fn let_one_pass(&self) {
+        self.state.lock().unwrap().may_pass += 1;
+        self.changed.notify_all();
     }
 
     /// Lets everybody pass.
     pub(crate) fn open(&self) {
-        self.state.lock().unwrap().0 = true;
+        self.state.lock().unwrap().is_open = true;
         self.changed.notify_all();
     }
 }
 
-pub(crate) struct Work(String);
+pub(crate) struct Work {
+    path: String,
+    gate: Arc<Gate>,
+}
 
 impl Job for Work {
     type Done = String;
 
     fn run(self, _: &Local, _: &mut dyn Stopwatch) -> String {
-        assert_ne!(self.0, "/jobpanic", "a job that panics");
-        format!("done {}", self.0)
+        assert_ne!(self.path, "/jobpanic", "a job that panics");
+        if self.path.starts_with("/wait") || self.path.starts_with("/work") {
+            self.gate.pass();
+        }
+        format!("done {}", self.path)
     }
 
     fn lane(&self) -> u64 {
-        0
+        static LANES: AtomicU64 = AtomicU64::new(1);
+        // those that hang hang alone
+        if self.path.starts_with("/job") { 0 } else { LANES.fetch_add(1, Relaxed) }
+    }
+
+    fn kind(&self) -> Kind {
+        if self.path.starts_with("/work") { Kind::Computes } else { Kind::Blocks }
     }
 }
 
@@ -90,6 +127,7 @@ impl Handler for Paths {
     }
 
     fn verdict(&mut self, request: &Request<'_>) -> Verdict<()> {
+        self.admitted.fetch_add(1, Relaxed);
         match request.head.path {
             b"/refuse" => Verdict::Refuse(Refusal::status(429)),
             b"/reset" => Verdict::Reset,
@@ -109,7 +147,9 @@ impl Handler for Paths {
         let body = match (path.as_str(), done) {
             ("/away", _) => return Outcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
-            ("/job" | "/jobpanic", None) => return Outcome::Job(Work(path)),
+            (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
+                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate) });
+            }
             ("/hang", None) => {
                 self.gate.pass();
                 path

@@ -17,6 +17,7 @@ use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -85,6 +86,7 @@ pub(crate) struct Running {
     pub(crate) away: Away,
     pub(crate) gate: Arc<Gate>,
     pub(crate) lines: Receiver<(u16, u64)>,
+    pub(crate) admitted: Arc<AtomicUsize>,
     pub(crate) settings: Arc<Live>,
     /// The listening socket stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
@@ -123,13 +125,16 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let admission = Admission::new(100, setup.per_client);
     let (sender, lines) = channel();
     let (away, gate) = (Away::default(), Arc::<Gate>::default());
+    let admitted = Arc::<AtomicUsize>::default();
     let make = {
         let (locals, away, gate) = (Arc::clone(&locals), Arc::clone(&away), Arc::clone(&gate));
+        let admitted = Arc::clone(&admitted);
         move || {
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
             let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
-            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0 }, local)
+            let admitted = Arc::clone(&admitted);
+            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0, admitted }, local)
         }
     };
     let board = Arc::<Board>::default();
@@ -150,6 +155,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         away,
         gate,
         lines,
+        admitted,
         settings,
         keeper,
         locals,

@@ -158,7 +158,7 @@ impl<H: Handler> Shared<H> {
         worker: &mut Worker<H>,
     ) -> After<H::Job> {
         let mut deadline = Deadline::default();
-        let mut wait = Blocking::new(worker, &self.control, &self.stock);
+        let mut wait = Blocking::new(worker, &self.control, &self.stock, None);
         loop {
             let order = self.control.order();
             if order == Order::Stop {
