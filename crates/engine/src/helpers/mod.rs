@@ -2,7 +2,7 @@
 //!
 //! Threads are made on demand and end when there has been nothing to do for a while. Jobs of one
 //! lane run one after another, so that a file whose read hangs holds one thread. Jobs that wait for
-//! devices and jobs that compute have threads of their own ([`pool`]): of the first there may be
+//! devices and jobs that compute have threads of their own (`pool.rs`): of the first there may be
 //! many, of the second there are as many as cores.
 
 mod pool;
