@@ -111,6 +111,21 @@ impl Control {
         !any_loop_is_late && !last_of_threads.is_some_and(is_late)
     }
 
+    /// Has every loop turn: [`lag_ms`](Control::lag_ms) says how long it took.
+    pub fn ring(&self) {
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    /// How late the loops have turned, or are by `now_ms`, after they were [rung](Control::ring) for at
+    /// `rung_ms`, and whether all have turned since. A loop that is not asked for a beat is not late.
+    pub fn lag_ms(&self, rung_ms: u64, now_ms: u64) -> (u64, bool) {
+        let beats = self.beats.iter().filter_map(Beat::at_ms);
+        beats.fold((0, true), |(lag_ms, have_all), at_ms| match at_ms.checked_sub(rung_ms) {
+            Some(late_ms) => (lag_ms.max(late_ms), have_all),
+            None => (lag_ms.max(now_ms.saturating_sub(rung_ms)), false),
+        })
+    }
+
     /// Gives an order. An order never takes back a stronger one.
     pub fn give(&self, order: Order) {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
@@ -209,6 +224,18 @@ mod tests {
         control.beat_rests(0);
         assert!(control.beats_since(1000));
         control.beat(9, 1);
+    }
+
+    #[test]
+    fn loops_are_late_until_they_have_turned() {
+        let control = Control::new(3).unwrap();
+        assert_eq!(control.lag_ms(1_000, 1_500), (0, true), "none has begun");
+        control.beat(0, 1_003);
+        control.beat(1, 900);
+        control.ring();
+        assert_eq!(control.lag_ms(1_000, 1_040), (40, false));
+        control.beat(1, 1_060);
+        assert_eq!(control.lag_ms(1_000, 1_070), (60, true));
     }
 
     #[test]
