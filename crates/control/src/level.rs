@@ -7,10 +7,10 @@
 //! |---|---|---|---|
 //! | normal | nothing | | |
 //! | header control | rules for overload; requests are refused after their head | a class is above its target or work is refused, 50 ms | neither for 1 s |
-//! | class order | connections are treated by class too: whose is kept alive, whose is closed after a refusal | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
+//! | class order | the same; an enforcer that can order connections by class (a listen queue in the kernel) begins here | the load is twice what the machine can do, 250 ms | it is below 1.5 times that for 2 s |
 //! | SYN policing | connections are refused, by the rate of their class | loops are late, or refusals take too much, 500 ms | neither, and no connection is refused, for 4 s |
 //!
-//! Work is *ordered* by class on every level; that costs nothing while nothing waits.
+//! In user space work is *ordered* by class on every level; that costs nothing while nothing waits.
 //!
 //! A level is entered only from the one below and left only to the one below, each after the time the
 //! table says. The higher the level, the more slowly clients answer to it, so the longer it lasts:
@@ -24,7 +24,7 @@ pub enum Level {
     Normal,
     /// Requests are refused after their head.
     HeaderControl,
-    /// Connections are treated by class.
+    /// Connections may be ordered by class.
     ClassOrder,
     /// Connections are refused.
     SynPolicing,

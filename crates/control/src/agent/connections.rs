@@ -13,6 +13,9 @@
 //! caught up goes on at nine tenths of that. Lag adds up while a rate is too high by a little, so it says little about how much; what refusals
 //! take is in proportion to the rate. Hence two constants.
 //!
+//! Loops may be late for reasons that no connection has brought: other programs take the cores. So all
+//! classes together are never cut below a quarter of what was let in when policing began.
+//!
 //! A floor is the class's share of all connections let in, and one per second. Rates move once per
 //! [`PERIOD_NS`] at most: a client whose SYN was dropped comes back after a second, and only then can be
 //! seen what a rate does. A rate that was good when policing ended is where it begins the next time.
@@ -23,9 +26,11 @@ use super::{Class, Observation};
 pub const PERIOD_NS: u64 = 1_500_000_000;
 /// `a`.
 const GROWTH: f64 = 0.03;
-/// `b` and `c`. With 10 ms as what is bearable, `b` takes back in two periods a lag that a rate has
+/// `b` and `c`. With 50 ms as what is bearable, `b` takes back in two periods a lag that a rate has
 /// built up in one.
-const CUT: (f64, f64) = (0.006, 0.5);
+const CUT: (f64, f64) = (0.03, 0.5);
+/// No cut follows when no more than this part of what was let in at first is let in.
+const LEAST: f64 = 0.25;
 /// Where nothing better is known, policing begins with this part of what is let in.
 const BEGIN: f64 = 0.9;
 /// Rates that were good are as good as new for so long.
@@ -38,6 +43,8 @@ pub struct Connections {
     rates: Vec<Option<f64>>,
     /// Since when this period has been watched; `None` while nothing is policed.
     since_ns: Option<u64>,
+    /// All connections let in per second when policing began.
+    begun_per_s: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +67,7 @@ impl Connections {
         let lines = classes.iter().map(|class| Line { share: class.share, ..Line::default() });
         let lines: Vec<_> = lines.collect();
         let rates = vec![None; lines.len()];
-        Connections { rates, lines, since_ns: None }
+        Connections { rates, lines, since_ns: None, begun_per_s: 0.0 }
     }
 
     /// Connections per second, by rank; `None` is no limit.
@@ -73,7 +80,7 @@ impl Connections {
         let share = self.lines[ours].share;
         self.lines[ours] = Line { share, ..before.lines[theirs] };
         self.rates[ours] = before.rates[theirs];
-        self.since_ns = before.since_ns;
+        (self.since_ns, self.begun_per_s) = (before.since_ns, before.begun_per_s);
     }
 
     /// Takes in a period of `elapsed_ns`. `lag` and `refusals` are smoothed.
@@ -124,6 +131,7 @@ impl Connections {
             let let_in: Vec<_> = self.lines.iter().map(|line| line.usual_per_s).collect();
             self.cut(BEGIN, &let_in);
         }
+        self.begun_per_s = self.lines.iter().map(|line| line.usual_per_s).sum();
         self.since_ns = Some(now_ns);
         self.forget();
     }
@@ -144,6 +152,9 @@ impl Connections {
         let let_in: Vec<_> = self.lines.iter().map(|line| let_in(line) / period_s).collect();
         let cut = (CUT.0 * (lag - 1.0)).max(CUT.1 * (refusals - 1.0));
         if cut > 0.0 {
+            if let_in.iter().sum::<f64>() <= self.begun_per_s * LEAST {
+                return;
+            }
             let rank = self.cut((1.0 - cut).max(0.5), &let_in);
             if let Some(rank) = rank
                 && lag > 1.0

@@ -24,7 +24,7 @@ impl Settings {
     /// The constants that the simulation found.
     pub fn new(classes: Vec<Class>) -> Settings {
         let windows = Constants::default();
-        Settings { classes, windows, lag_ns: 10_000_000, refusing: 0.25 }
+        Settings { classes, windows, lag_ns: 50_000_000, refusing: 0.25 }
     }
 }
 

@@ -154,7 +154,7 @@ fn a_flood_of_connections_leaves_the_loop_busy_and_on_time() {
         let busy = mean(steady().map(|moment| moment.let_in[0] * COST_NS / TICK_NS as f64));
         let most_ms = steady().map(|moment| moment.lag_ms).fold(0.0, f64::max);
         assert!(
-            busy > 0.97 && lag_ms < 30.0 && most_ms < 120.0,
+            busy > 0.97 && lag_ms < 70.0 && most_ms < 150.0,
             "{times}: {busy} {lag_ms} {most_ms}"
         );
     }
@@ -211,4 +211,28 @@ fn refusals_that_take_too_much_become_refused_connections() {
     listener.run(&[0.95 * CAPACITY], 60.0);
     let refusing = mean(listener.between(20.0, 60.0).map(|moment| moment.refusing));
     assert!((0.1..0.3).contains(&refusing), "{refusing}");
+}
+
+#[test]
+fn loops_that_others_keep_from_the_core_still_let_some_in() {
+    let classes = vec![Class { name: "all".to_owned(), share: 0.0, target_ns: 20 * MS }];
+    let mut agent = Feedback::new(Settings::new(classes)).unwrap();
+    let (mut let_in, mut rate, mut tokens) = (0.0, None, 0.0);
+    for tick in 1..6_000u64 {
+        // ten in each period, of which as many are let in as the rate says
+        tokens = f64::min(tokens + rate.unwrap_or(1e9) * 0.01, 10.0);
+        let taken = f64::floor(tokens.min(10.0));
+        tokens -= taken;
+        let_in += if tick > 3_000 { taken } else { 0.0 };
+        let seen =
+            Seen { connections: 10, connections_refused: 10 - taken as u64, ..Seen::default() };
+        let seen = Observation {
+            now_ns: tick * TICK_NS,
+            lag_ns: 200 * MS,
+            classes: &[seen],
+            ..Observation::default()
+        };
+        rate = agent.tick(&seen).limits[0].connections_per_s;
+    }
+    assert!(let_in / 30.0 > 100.0, "of 1,000 per second {} were let in", let_in / 30.0);
 }
