@@ -131,6 +131,17 @@ pub struct ClassTotals {
     pub worked_ns: u64,
 }
 
+/// What the agent limits a class to, as of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassLimits {
+    /// Jobs that compute, admitted and not done.
+    pub unfinished_jobs: u64,
+    /// How many of those there may be; `None` for no limit.
+    pub window_jobs: Option<u64>,
+    /// Connections that may begin per second; `None` for no limit.
+    pub connections_per_s: Option<u64>,
+}
+
 impl ClassTotals {
     /// Requests and connections refused at this place.
     pub fn refused_at(&self, place: Place) -> u64 {

@@ -1,7 +1,7 @@
 //! What was counted, as Prometheus text and as JSON. Both follow the schema: a new counter, gauge
 //! or activity appears in both by itself.
 
-use crate::classes::{ClassTotals, DELAY_BOUNDS_US, Place, Reason};
+use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Place, Reason};
 use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
 use std::fmt::Write;
 
@@ -19,6 +19,8 @@ pub struct Snapshot {
     /// The ledger of each class, where there is a policy; see
     /// [`ClassNames::rows`](crate::ClassNames::rows).
     pub classes: Vec<(String, ClassTotals)>,
+    /// What the agent limits each class to, where it is asked.
+    pub limits: Vec<(String, ClassLimits)>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
 }
@@ -74,6 +76,7 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     }
     sites(&mut text, snapshot);
     classes(&mut text, snapshot);
+    limits(&mut text, snapshot);
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
         if metric != previous {
@@ -188,6 +191,43 @@ fn classes(text: &mut String, snapshot: &Snapshot) {
     }
 }
 
+/// A limit of a class: its metric, what it says, and how it is found.
+type OfLimits = (&'static str, &'static str, fn(&ClassLimits) -> Option<u64>);
+
+const OF_LIMITS: [OfLimits; 3] = [
+    (
+        "forebay_class_unfinished_jobs",
+        "Jobs that compute, admitted and not done, by class.",
+        |limits| Some(limits.unfinished_jobs),
+    ),
+    (
+        "forebay_class_window_jobs",
+        "How many of those the agent allows, by class; missing if that is not limited.",
+        |limits| limits.window_jobs,
+    ),
+    (
+        "forebay_class_limit_connections_per_second",
+        "How many connections per second the agent allows, by class; missing if that is not limited.",
+        |limits| limits.connections_per_s,
+    ),
+];
+
+/// What the agent does.
+fn limits(text: &mut String, snapshot: &Snapshot) {
+    if snapshot.limits.is_empty() {
+        return;
+    }
+    for (metric, help, value) in OF_LIMITS {
+        announce(text, metric, help, "gauge");
+        for (name, limits) in &snapshot.limits {
+            if let Some(value) = value(limits) {
+                let labels = format!("class=\"{}\"", escape(name));
+                line(text, metric, &labels, &value.to_string());
+            }
+        }
+    }
+}
+
 /// How often each class was refused where and why, as far as that can be.
 fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (Place, Reason, u64)> {
     let refused = totals.refused;
@@ -216,7 +256,8 @@ fn seconds(ns: u64) -> String {
 ///
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
 /// or an object with a number for each label value (`process.grew` where there are two labels). `sites` has an object for each site; `logs` a
-/// number of dropped lines for each access log; `classes` the ledger of each class. `activities` says for each activity how often it
+/// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
+/// no limit). `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
@@ -246,9 +287,21 @@ pub fn json(snapshot: &Snapshot) -> String {
         format!("\"{}\":{}", escape(name), class_json(totals))
     };
     let classes: Vec<String> = snapshot.classes.iter().map(class).collect();
+    let limits = |(name, limits): &(String, ClassLimits)| {
+        let number = |number: Option<u64>| number.map_or("null".to_owned(), |n| n.to_string());
+        format!(
+            "\"{}\":{{\"unfinished_jobs\":{},\"window_jobs\":{},\"connections_per_second\":{}}}",
+            escape(name),
+            limits.unfinished_jobs,
+            number(limits.window_jobs),
+            number(limits.connections_per_s),
+        )
+    };
+    let limits: Vec<String> = snapshot.limits.iter().map(limits).collect();
     let logs = object(snapshot.logs.iter().map(|(name, dropped)| (name.as_str(), *dropped)));
     let _ = write!(text, "\"sites\":{{{}}},\"logs\":{logs},", sites.join(","));
     let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
+    let _ = write!(text, "\"limits\":{{{}}},", limits.join(","));
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
@@ -360,6 +413,17 @@ mod tests {
             totals,
             gauges: gauges.collect(),
             info: vec![("version", "0.1.0".to_owned()), ("engine", ODD.to_owned())],
+            limits: vec![
+                ("gold".to_owned(), ClassLimits::default()),
+                (
+                    ODD.to_owned(),
+                    ClassLimits {
+                        unfinished_jobs: 3,
+                        window_jobs: Some(4),
+                        connections_per_s: Some(250),
+                    },
+                ),
+            ],
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
         }
     }

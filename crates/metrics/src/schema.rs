@@ -71,6 +71,14 @@ schema! {
         ReloadsGood = "forebay_config_reloads_total" "result=\"success\"", "Reloads by how they ended.";
         ReloadsFailed = "forebay_config_reloads_total" "result=\"failure\"", "Reloads by how they ended.";
         LogDropped = "forebay_log_dropped_lines_total" "", "Access log lines dropped because the log could not be written.";
+        OverloadLevel = "forebay_overload_level" "", "How overloaded the server is: 0 not at all, 1 header control, 2 class order, 3 SYN policing.";
+        OverloadDelay = "forebay_overload_cause" "cause=\"delay\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadRefused = "forebay_overload_cause" "cause=\"refused\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadLoad = "forebay_overload_cause" "cause=\"load\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadLag = "forebay_overload_cause" "cause=\"lag\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadRefusals = "forebay_overload_cause" "cause=\"refusals\"", "Whether this is why the level is what it is: 1, or 0.";
+        OverloadConnections = "forebay_overload_cause" "cause=\"connections\"", "Whether this is why the level is what it is: 1, or 0.";
+        OfferedLoad = "forebay_offered_load_percent" "", "Work offered to computing threads, of what the cores can do.";
         AcceptThreads = "forebay_pipeline_threads" "phase=\"accept\"", "Threads a phase of the pipeline may use now.";
         ReceiveThreads = "forebay_pipeline_threads" "phase=\"receive\"", "Threads a phase of the pipeline may use now.";
         ProcessThreads = "forebay_pipeline_threads" "phase=\"process\"", "Threads a phase of the pipeline may use now.";

@@ -5,11 +5,13 @@
 //! listeners or another number of workers starts a new group on the same sockets and lets the old
 //! one retire.
 
+use crate::agent::{self, Steering};
 use crate::config::Engine;
 use crate::handler::{Errand, FastLane};
 use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
+use crate::policy::Entrance;
 use forebay_conn::Handler;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
@@ -22,6 +24,7 @@ use forebay_engine::settings::{self, Settings};
 use forebay_engine::{blocking, pool, threads, worker};
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
+use forebay_sys::process;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -128,6 +131,8 @@ pub struct Common {
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub boards: Arc<Boards>,
+    /// What the agent does.
+    pub steering: Arc<Steering>,
 }
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.
@@ -192,6 +197,10 @@ impl Common {
     pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
         let threads = if plan.engine == Engine::Pool { plan.workers } else { 0 };
         let control = Arc::new(Control::new(hands.len())?.with_threads(threads));
+        // the others have no loops whose turn says something about what waits
+        if matches!(plan.engine, Engine::Event | Engine::Fibers | Engine::Pipeline) {
+            self.steering.watch(&control);
+        }
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
         let as_planned = |socket| Socket { proxy_protocol, ..socket };
@@ -236,7 +245,7 @@ impl Common {
         let metrics = self.register.worker();
         event::Parts {
             listeners,
-            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP),
+            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP, Entrance::Job),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
             helpers: self.helpers.clone(),
@@ -255,9 +264,11 @@ impl Common {
         control: &Arc<Control>,
     ) -> blocking::Parts<FastLane> {
         let common = self.clone();
+        // threads ask for a permit before they look at a request
+        let entrance = if self.ranks.is_ordered() { Entrance::Verdict } else { Entrance::Job };
         let make = move || {
             let metrics = common.register.worker();
-            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD), metrics)
+            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
         };
         blocking::Parts {
             listeners: hand.unwrap_or_default(),
@@ -278,13 +289,13 @@ impl Common {
         control: &Arc<Control>,
     ) -> pipeline::Parts<FastLane> {
         let common = self.clone();
-        let paths = match plan.pipeline.fuse {
-            Fuse::Auto => PATHS_OF_A_LOOP,
-            Fuse::Never => PATHS_OF_A_THREAD,
+        let (paths, entrance) = match plan.pipeline.fuse {
+            Fuse::Auto => (PATHS_OF_A_LOOP, Entrance::Job),
+            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Verdict),
         };
         let make = move || {
             let metrics = common.register.worker();
-            (common.handler(Arc::clone(&metrics), paths), metrics)
+            (common.handler(Arc::clone(&metrics), paths, entrance), metrics)
         };
         let register = Arc::clone(&self.register);
         pipeline::Parts {
@@ -307,8 +318,21 @@ impl Common {
         self.ranks = plan.ranks.clone();
     }
 
-    fn handler(&self, metrics: Arc<Local>, paths: usize) -> FastLane {
-        FastLane::new(Arc::clone(&self.live), metrics, paths, worker::read_clocks())
+    /// Has the agent asked, if the policy in force wants that.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn keep_steering(&self) -> io::Result<()> {
+        let register = Arc::clone(&self.register);
+        self.steering.keep_up(&agent::Parts {
+            live: Arc::clone(&self.live),
+            totals: Arc::new(move || register.totals()),
+            cores: process::usable_cores().try_into().unwrap_or(u32::MAX),
+        })
+    }
+
+    fn handler(&self, metrics: Arc<Local>, paths: usize, entrance: Entrance) -> FastLane {
+        FastLane::new(Arc::clone(&self.live), metrics, paths, entrance, worker::read_clocks())
     }
 }
 

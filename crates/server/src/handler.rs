@@ -3,7 +3,7 @@
 use crate::client::{TrustedProxies, client_of};
 use crate::live::Live;
 use crate::log::{Entry, Line, Logger};
-use crate::policy::{Judge, Pass, Ticket};
+use crate::policy::{Entrance, Judge, Pass, Ticket};
 use forebay_conn::{
     Admitted, Handler, Job, Kind, Now, Outcome, Peer, Piece, Rank, Refusal, Reply, Request,
     Settled, Stages, Verdict,
@@ -24,6 +24,8 @@ pub struct FastLane {
     trusted: Arc<TrustedProxies>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
+    /// When requests enter the windows of their classes.
+    entrance: Entrance,
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
@@ -32,15 +34,21 @@ pub struct FastLane {
 
 impl FastLane {
     /// Serves the arrangement in force. The loop's own table has room for about `paths` paths.
-    pub fn new(live: Arc<Live>, metrics: Arc<Local>, paths: usize, now: Now) -> FastLane {
+    pub fn new(
+        live: Arc<Live>,
+        metrics: Arc<Local>,
+        paths: usize,
+        entrance: Entrance,
+        now: Now,
+    ) -> FastLane {
         // before the arrangement: a newer one is then seen at the next look
         let generation = live.generation();
         let arrangement = live.current();
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
-        let judge = Judge::new(&arrangement.policy, &metrics);
-        FastLane { live, generation, site, logger, trusted, judge, metrics, paths, now }
+        let judge = Judge::new(&arrangement.policy, &metrics, entrance);
+        FastLane { live, generation, site, logger, trusted, judge, entrance, metrics, paths, now }
     }
 
     /// Takes over the arrangement in force. Nothing that is still being sent depends on the one
@@ -54,7 +62,7 @@ impl FastLane {
         self.site = Site::new(content, metrics, self.now, self.paths);
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
-        self.judge = Judge::new(&arrangement.policy, &self.metrics);
+        self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
     }
 
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
@@ -62,11 +70,10 @@ impl FastLane {
         &mut self,
         job: forebay_site::Job,
         ticket: &mut Option<Ticket>,
-        pass: Option<Pass>,
         reply: &mut Reply<'_, forebay_site::Body>,
     ) -> Outcome<Errand> {
-        let (Some(judge), Some(ticket), None) = (&self.judge, ticket, &pass) else {
-            return Outcome::Job(Errand { job, pass });
+        let (Some(judge), Some(ticket), Kind::Computes) = (&self.judge, ticket, job.kind()) else {
+            return Outcome::Job(Errand { job, pass: None });
         };
         match judge.needs_worker(ticket) {
             Ok(pass) => Outcome::Job(Errand { job, pass }),
@@ -91,18 +98,15 @@ pub struct Errand {
     pass: Option<Pass>,
 }
 
-/// What an [`Errand`] brings back.
-pub struct Finished {
-    done: forebay_site::Done,
-    pass: Option<Pass>,
-}
-
 impl Job for Errand {
-    type Done = Finished;
+    type Done = forebay_site::Done;
 
-    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Finished {
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> forebay_site::Done {
         let Errand { job, pass } = self;
-        Finished { done: job.run(metrics, watch), pass }
+        match pass {
+            None => job.run(metrics, watch),
+            Some(pass) => pass.run(|| job.run(metrics, watch)),
+        }
     }
 
     fn lane(&self) -> u64 {
@@ -159,18 +163,23 @@ impl Handler for FastLane {
         &mut self,
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
-        done: Option<Finished>,
+        done: Option<forebay_site::Done>,
         reply: &mut Reply<'_, Self::Body>,
     ) -> Outcome<Errand> {
         let FastLane { site, trusted, .. } = self;
-        // the pass is given back when no job follows
-        let (done, pass) =
-            done.map_or((None, None), |finished| (Some(finished.done), finished.pass));
+        if let Some(ticket) = ticket {
+            ticket.begin();
+        }
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done, reply) {
-            Outcome::Replied => Outcome::Replied,
+            Outcome::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                Outcome::Replied
+            }
             Outcome::HandOver => Outcome::HandOver,
-            Outcome::Job(job) => self.needs_worker(job, ticket, pass, reply),
+            Outcome::Job(job) => self.needs_worker(job, ticket, reply),
         }
     }
 

@@ -12,6 +12,7 @@
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
+//! | [`agent`] | the thread that adapts what the classes are let in |
 //! | [`handler`] | the fast lane's handler: content, then the log line |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
 //! | [`notify`] | what the service manager is told |
@@ -37,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod agent;
 pub mod client;
 pub mod config;
 pub mod control_socket;

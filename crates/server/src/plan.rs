@@ -1,6 +1,7 @@
 //! What a configuration comes to on this machine: the settings of every part, with nothing left
 //! to decide.
 
+use crate::config::choice::Switch;
 use crate::config::{By, Config, Engine, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
@@ -62,6 +63,8 @@ pub struct Plan {
     pub site: forebay_site::Settings,
     /// Who is served first, and who is not.
     pub policy: Arc<Policy>,
+    /// Whether the agent limits its classes.
+    pub agent: bool,
     /// Connections at once, in all.
     pub connections: usize,
     /// Connections at once from one client.
@@ -113,6 +116,7 @@ impl Plan {
             groups: groups.collect(),
             site: site(config, open_files),
             policy: Arc::new(policy),
+            agent: config.agent == Switch::On,
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
             helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },

@@ -1,5 +1,6 @@
 //! What the running server can tell about itself: counters, gauges, and what it runs.
 
+use crate::agent;
 use crate::config::choice::Word;
 use crate::engines::Common;
 use crate::plan::Plan;
@@ -92,10 +93,12 @@ impl Status {
             (Gauge::UptimeSeconds, (clock::coarse_ms() - self.started_ms) / 1000),
         ];
         gauges.extend(common.boards.gauges());
+        gauges.extend(common.steering.now().unwrap_or_default().gauges());
         let totals = common.register.totals();
         Snapshot {
             sites: arrangement.logs.sites(&totals),
             logs: arrangement.logs.dropped_by_log(),
+            limits: agent::limits(&arrangement.policy),
             classes: match arrangement.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

@@ -1,7 +1,7 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
-use super::window::Pass;
-use super::{Facts, InForce, Window};
+use super::window::{Entrance, Pass};
+use super::{Facts, InForce};
 use crate::client::TrustedProxies;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
@@ -17,6 +17,7 @@ pub struct Judge {
     needs: Needs,
     metrics: Arc<Local>,
     facts: Facts,
+    entrance: Entrance,
 }
 
 /// What goes with an admitted request.
@@ -24,17 +25,19 @@ pub struct Judge {
 pub struct Ticket {
     rank: u8,
     slot: ClassSlot,
-    /// Its first job has not come yet.
-    is_new: bool,
+    /// It has been let in to its class's window.
+    has_entered: bool,
     /// It was refused when that came.
     is_refused: bool,
+    /// Its place in the window, where requests line up with it.
+    pass: Option<Pass>,
     /// What its rules count it among, until it is dropped.
     _held: policy::Ticket,
 }
 
 impl Judge {
     /// Judges by the policy in force; `None` if that says nothing.
-    pub fn new(in_force: &Arc<InForce>, metrics: &Arc<Local>) -> Option<Judge> {
+    pub fn new(in_force: &Arc<InForce>, metrics: &Arc<Local>, entrance: Entrance) -> Option<Judge> {
         if in_force.is_empty() {
             return None;
         }
@@ -43,6 +46,7 @@ impl Judge {
             in_force: Arc::clone(in_force),
             metrics: Arc::clone(metrics),
             facts: Facts::default(),
+            entrance,
         })
     }
 
@@ -82,7 +86,20 @@ impl Judge {
         self.metrics.enter(slot, ClassEvent::Offered);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
-                let ticket = Ticket { rank, slot, is_new: true, is_refused: false, _held: held };
+                let mut ticket = Ticket {
+                    rank,
+                    slot,
+                    has_entered: false,
+                    is_refused: false,
+                    pass: None,
+                    _held: held,
+                };
+                if self.entrance == Entrance::Verdict {
+                    match self.enter(&mut ticket) {
+                        Ok(pass) => ticket.pass = pass.map(|pass| pass.after(wait_ns)),
+                        Err(refusal) => return Verdict::Refuse(refusal),
+                    }
+                }
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 Verdict::Admit(Admitted { rank: Rank(rank), wait_ms, ticket: Some(ticket) })
             }
@@ -105,17 +122,24 @@ impl Judge {
         (in_force.policy.request(&facts, in_force.is_overload()), client)
     }
 
-    /// A request needs a worker. The pass goes with its jobs.
+    /// A request needs a worker that computes. The pass, if there is one, goes with the job.
     ///
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
     pub fn needs_worker(&self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
-        if !std::mem::replace(&mut ticket.is_new, false) {
-            return Ok(None);
+        match self.entrance {
+            Entrance::Verdict => Ok(None),
+            Entrance::Job => self.enter(ticket),
         }
+    }
+
+    fn enter(&self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         let window = self.in_force.windows.get(usize::from(ticket.rank));
-        match window.map(Window::enter).transpose() {
-            Ok(pass) => Ok(pass),
+        match window.map(|window| window.enter(ticket.has_entered)).transpose() {
+            Ok(pass) => {
+                ticket.has_entered = true;
+                Ok(pass)
+            }
             Err(retry_after_s) => {
                 ticket.is_refused = true;
                 let refused = ClassEvent::Refused(Place::Request, Reason::Agent);
@@ -127,6 +151,22 @@ impl Judge {
 }
 
 impl Ticket {
+    /// The request is being looked at.
+    #[inline]
+    pub fn begin(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.begin();
+        }
+    }
+
+    /// Its answer is ready.
+    #[inline]
+    pub fn end(&mut self) {
+        if let Some(pass) = self.pass.take() {
+            pass.end();
+        }
+    }
+
     /// The request is over.
     pub fn settle(self, end: Settled, metrics: &Local) {
         if !self.is_refused {

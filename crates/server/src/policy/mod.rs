@@ -15,14 +15,16 @@ pub mod window;
 
 pub use facts::Facts;
 pub use judge::{Judge, Ticket};
-pub use window::{Pass, Window};
+pub use window::{Entrance, Pass, Window};
 
 use crate::plan::Plan;
+use forebay_control::level::{Cause, Level};
 use forebay_metrics::ClassSlot;
+use forebay_policy::rule::When;
 use forebay_policy::{Policy, State};
 use forebay_sys::clock;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The policy in force, and what is charged to it. Shared by all loops.
 pub struct InForce {
@@ -34,8 +36,12 @@ pub struct InForce {
     pub windows: Box<[Arc<Window>]>,
     /// The ledger of each class, by rank.
     pub slots: Arc<[ClassSlot]>,
+    /// Whether the agent may limit the classes.
+    pub agent: bool,
     /// Rules with `when = "overload"` count.
     overload: AtomicBool,
+    /// How overloaded the server is, and why: for people.
+    level: Mutex<(Level, Cause)>,
 }
 
 impl InForce {
@@ -49,13 +55,27 @@ impl InForce {
             known.map_or_else(Arc::default, Arc::clone)
         });
         let slots = Arc::clone(&plan.ranks.slots);
-        let overload = AtomicBool::new(before.is_some_and(InForce::is_overload));
-        InForce { windows: windows.collect(), slots, overload, state, policy }
+        let level = before.map(InForce::level).unwrap_or_default();
+        InForce {
+            windows: windows.collect(),
+            slots,
+            agent: plan.agent,
+            overload: AtomicBool::new(level.0.is_overload()),
+            level: Mutex::new(level),
+            state,
+            policy,
+        }
     }
 
     /// Whether there is anything to judge by.
     pub fn is_empty(&self) -> bool {
-        self.policy.rules().is_empty() && self.policy.classes().len() < 2
+        self.policy.rules().is_empty() && self.policy.classes().len() < 2 && !self.agent
+    }
+
+    /// Whether somebody must find out if there is overload: for the agent, or for rules that count
+    /// then.
+    pub fn wants_steering(&self) -> bool {
+        self.agent || self.policy.rules().iter().any(|rule| rule.when == When::Overload)
     }
 
     /// The window of the class with this name.
@@ -70,8 +90,27 @@ impl InForce {
         self.overload.load(Relaxed)
     }
 
-    /// From now on those rules count, or do not.
-    pub fn set_overload(&self, overload: bool) {
-        self.overload.store(overload, Relaxed);
+    /// How overloaded the server is from now on, and why.
+    pub fn set_level(&self, level: Level, cause: Cause) {
+        self.overload.store(level.is_overload(), Relaxed);
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = (level, cause);
+    }
+
+    /// How overloaded the server is, and why.
+    pub fn level(&self) -> (Level, Cause) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same in words: `normal`, or `header_control (delay of gold)`.
+    pub fn level_in_words(&self) -> String {
+        let (level, cause) = self.level();
+        let class = cause.rank().and_then(|rank| self.policy.classes().get(usize::from(rank)));
+        match (cause, class) {
+            (Cause::None, _) => level.name().to_owned(),
+            (cause, Some(class)) => {
+                format!("{} ({} of {})", level.name(), cause.name(), class.name)
+            }
+            (cause, None) => format!("{} ({})", level.name(), cause.name()),
+        }
     }
 }

@@ -1,9 +1,15 @@
 //! How much work a class may have that is not finished.
 //!
-//! What can be answered at once does not count: it waits for no worker. The first job of a request
-//! [enters](Window::enter) its class's window; the [`Pass`] goes with the job, and the work is finished
-//! when that is dropped: when there is nothing more to do for the request, or when nobody will do it.
+//! Only work that waits for a core counts. In engines with helper threads that are jobs which compute:
+//! what can be answered at once waits for no worker, and what waits for a disk has workers of its own.
+//! A request's first job of that kind [enters](Window::enter) its class's window. In engines where
+//! requests line up before they are looked at, all enter it ([`Entrance`]).
+//!
+//! A [`Pass`] counts what the work waited and took. It is finished when the pass is dropped: when the
+//! work has ended, or nobody will do it. Whether the answer was sent makes no difference: a slow
+//! receiver keeps no worker busy.
 
+use forebay_sys::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -15,6 +21,9 @@ pub struct Window {
     offered: AtomicU64,
     refused: AtomicU64,
     finished: AtomicU64,
+    cpu_ns: AtomicU64,
+    began: AtomicU64,
+    waited_ns: AtomicU64,
     retry_after_s: AtomicU32,
 }
 
@@ -27,6 +36,9 @@ impl Default for Window {
             offered: AtomicU64::default(),
             refused: AtomicU64::default(),
             finished: AtomicU64::default(),
+            cpu_ns: AtomicU64::default(),
+            began: AtomicU64::default(),
+            waited_ns: AtomicU64::default(),
             retry_after_s: AtomicU32::default(),
         }
     }
@@ -35,40 +47,101 @@ impl Default for Window {
 /// What was counted since the server started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that needed a worker.
+    /// Jobs that came.
     pub offered: u64,
     /// Those of them that were refused.
     pub refused: u64,
-    /// Requests whose work ended.
+    /// Jobs that have ended.
     pub finished: u64,
+    /// Processor time that those took.
+    pub cpu_ns: u64,
+    /// Jobs that have begun.
+    pub began: u64,
+    /// How long jobs have waited in all, for a worker and then for a core.
+    pub waited_ns: u64,
     /// Admitted and not finished now.
     pub unfinished: u32,
 }
 
+/// When a request enters its class's window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// When its head is there: it lines up for a worker before anything is known of it.
+    Verdict,
+    /// When it turns out to need a worker that computes.
+    Job,
+}
+
 /// A place in a window, given back when it is dropped.
 #[derive(Debug)]
-pub struct Pass(Arc<Window>);
+pub struct Pass {
+    window: Arc<Window>,
+    since_ns: u64,
+    /// Processor time of the thread when work began.
+    began_cpu_ns: Option<u64>,
+}
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.0.finished.fetch_add(1, Relaxed);
-        self.0.unfinished.fetch_sub(1, Relaxed);
+        self.window.unfinished.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Pass {
+    /// The same for work that is to begin in so many nanoseconds at the earliest: that is not waiting.
+    pub fn after(self, wait_ns: u64) -> Pass {
+        let mut pass = self;
+        pass.since_ns = pass.since_ns.saturating_add(wait_ns);
+        pass
+    }
+
+    /// Does a job that computes, on a worker, and counts what it took.
+    pub fn run<R>(mut self, job: impl FnOnce() -> R) -> R {
+        let began_ns = self.begin();
+        let result = job();
+        let window = Arc::clone(&self.window);
+        let cpu_ns = self.end();
+        let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
+        // it computes: while it had no core it waited for one
+        window.waited_ns.fetch_add(took_ns.saturating_sub(cpu_ns), Relaxed);
+        result
+    }
+
+    /// Its work begins on this thread, unless it has begun. Returns the time.
+    pub fn begin(&mut self) -> u64 {
+        let now_ns = clock::monotonic_ns();
+        if self.began_cpu_ns.is_none() {
+            self.began_cpu_ns = Some(clock::thread_cpu_ns());
+            self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
+            self.window.began.fetch_add(1, Relaxed);
+        }
+        now_ns
+    }
+
+    /// Its work has ended, on the thread on which it began. Returns the processor time it took.
+    pub fn end(self) -> u64 {
+        let Some(began_cpu_ns) = self.began_cpu_ns else { return 0 };
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(began_cpu_ns);
+        self.window.cpu_ns.fetch_add(cpu_ns, Relaxed);
+        self.window.finished.fetch_add(1, Relaxed);
+        cpu_ns
     }
 }
 
 impl Window {
-    /// A request needs a worker for the first time.
+    /// A job came. One of a request that has entered before, as `again` says, is not refused.
     ///
     /// # Errors
-    /// The seconds after which it may try again, if the window is full.
-    pub fn enter(self: &Arc<Window>) -> Result<Pass, u32> {
+    /// The seconds after which its client may try again, if the window is full.
+    pub fn enter(self: &Arc<Window>, again: bool) -> Result<Pass, u32> {
         self.offered.fetch_add(1, Relaxed);
-        if self.unfinished.fetch_add(1, Relaxed) >= self.most.load(Relaxed) {
+        if self.unfinished.fetch_add(1, Relaxed) >= self.most.load(Relaxed) && !again {
             self.unfinished.fetch_sub(1, Relaxed);
             self.refused.fetch_add(1, Relaxed);
             return Err(self.retry_after_s.load(Relaxed));
         }
-        Ok(Pass(Arc::clone(self)))
+        let window = Arc::clone(self);
+        Ok(Pass { window, since_ns: clock::monotonic_ns(), began_cpu_ns: None })
     }
 
     /// How many may be unfinished; `None` for no limit. Whoever is refused is told `retry_after_s`.
@@ -87,6 +160,9 @@ impl Window {
         Counts {
             // the end before the beginning
             finished: self.finished.load(Relaxed),
+            cpu_ns: self.cpu_ns.load(Relaxed),
+            began: self.began.load(Relaxed),
+            waited_ns: self.waited_ns.load(Relaxed),
             refused: self.refused.load(Relaxed),
             offered: self.offered.load(Relaxed),
             unfinished: self.unfinished.load(Relaxed),
@@ -102,21 +178,46 @@ mod tests {
     fn a_place_comes_back_when_its_pass_is_dropped() {
         let window = Arc::<Window>::default();
         window.limit(Some(2), 7);
-        let one = window.enter().unwrap();
-        let two = window.enter().unwrap();
-        assert_eq!(window.enter().unwrap_err(), 7);
+        let one = window.enter(false).unwrap();
+        let two = window.enter(false).unwrap();
+        assert_eq!(window.enter(false).unwrap_err(), 7);
         drop(one);
-        let three = window.enter().unwrap();
-        assert_eq!(window.enter().unwrap_err(), 7);
+        let three = window.enter(false).unwrap();
+        assert_eq!(window.enter(false).unwrap_err(), 7);
+        let more = window.enter(true).unwrap();
+        assert_eq!(more.run(|| 5), 5);
         drop((two, three));
-        let counts = Counts { offered: 5, refused: 2, finished: 3, unfinished: 0 };
-        assert_eq!(window.counts(), counts);
+        let Counts { offered, refused, finished, began, unfinished, .. } = window.counts();
+        assert_eq!((offered, refused, finished, began, unfinished), (6, 2, 1, 1, 0));
+    }
+
+    #[test]
+    fn what_a_job_takes_and_what_it_waits_is_told_apart() {
+        let window = Arc::<Window>::default();
+        let pass = window.enter(false).unwrap();
+        let began_ns = clock::thread_cpu_ns();
+        pass.run(|| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            while clock::thread_cpu_ns() - began_ns < 2_000_000 {}
+        });
+        let counts = window.counts();
+        assert!(counts.waited_ns >= 5_000_000, "{counts:?}");
+        assert!(counts.cpu_ns >= 1_000_000 && counts.cpu_ns < 5_000_000, "{counts:?}");
+    }
+
+    #[test]
+    fn a_job_that_panics_leaves() {
+        let window = Arc::<Window>::default();
+        let pass = window.enter(false).unwrap();
+        let run = std::panic::AssertUnwindSafe(|| pass.run(|| panic!("a job")));
+        assert!(std::panic::catch_unwind(run).is_err());
+        assert_eq!(window.counts().unfinished, 0);
     }
 
     #[test]
     fn there_is_no_limit_unless_one_is_set() {
         let window = Arc::<Window>::default();
-        let passes: Vec<_> = (0..1000).map(|_| window.enter().unwrap()).collect();
+        let passes: Vec<_> = (0..1000).map(|_| window.enter(false).unwrap()).collect();
         assert_eq!((window.most(), window.counts().unfinished), (None, 1000));
         drop(passes);
         assert_eq!(window.counts().unfinished, 0);

@@ -11,7 +11,7 @@ use std::fmt;
 pub struct Counts {
     /// When: nanoseconds of a clock that never goes back.
     pub at_ns: u64,
-    /// The level of overload, one word.
+    /// The level of overload, in words.
     pub load: String,
     /// The classes, the first first.
     pub classes: Vec<OfClass>,
@@ -56,9 +56,8 @@ impl Counts {
                 most: window.most().unwrap_or(0).into(),
             }
         });
-        let load = if in_force.is_overload() { "overload" } else { "normal" };
         let (at_ns, classes) = (clock::monotonic_ns(), classes.collect());
-        Counts { at_ns, load: load.to_owned(), classes }
+        Counts { at_ns, load: in_force.level_in_words(), classes }
     }
 
     /// Reads what was shown.

@@ -18,8 +18,7 @@ pub fn show(in_force: &InForce, config: &Config, totals: &Totals) -> String {
 
 fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -> fmt::Result {
     let agent = if config.agent == Switch::On { "on" } else { "off" };
-    let load = if in_force.is_overload() { "overload" } else { "normal" };
-    writeln!(f, "agent {agent}, load {load}\n")?;
+    writeln!(f, "agent {agent}, load {}\n", in_force.level_in_words())?;
     let mut table = Table::new(&[
         "class",
         "priority",

@@ -76,6 +76,7 @@ impl Server {
             ranks: plan.ranks.clone(),
             register,
             boards: Arc::default(),
+            steering: Arc::default(),
         };
         let status = Status::new(&common, &plan);
         let admin = admin_hand.map(|hand| AdminListener::new(hand, Arc::clone(&status)));
@@ -117,6 +118,7 @@ impl Server {
         if let Some(admin) = admin {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
+        server.common.keep_steering().map_err(resources("a thread"))?;
         let _ = writeln!(io::stderr(), "{start_line}");
         server.notifier.ready(&start_line);
         server.watch_later();

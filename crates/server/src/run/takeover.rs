@@ -180,6 +180,9 @@ impl Server {
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
         let before = self.common.live.replace(Arrangement { content, logs, trusted, policy });
+        if let Err(error) = self.common.keep_steering() {
+            say(format_args!("no thread for the agent, which rests: {error}"));
+        }
         if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
             before.content.retire();
         }

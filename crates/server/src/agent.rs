@@ -1,0 +1,237 @@
+//! The thread that asks the agent what may be let in, and puts its answer in force.
+//!
+//! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, connections
+//! and refusals of all loops. Out: limits in the windows, and whether there is overload. The agent
+//! itself is pure: [`forebay_control::agent`].
+//!
+//! What it has learned stays through reloads, for classes that keep their names; a server that starts
+//! knows nothing. With `agent = "off"` the thread runs only if rules count in overload, and limits
+//! nothing.
+
+mod seen;
+
+use crate::live::Live;
+use crate::policy::{InForce, Window};
+use crate::run::say;
+use forebay_control::agent::history::Record;
+use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Settings};
+use forebay_engine::control::Control;
+use forebay_metrics::{ClassLimits, Gauge};
+use forebay_policy::Paces;
+use forebay_sys::clock;
+use seen::Eyes;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often the agent is asked.
+pub const PERIOD: Duration = Duration::from_millis(10);
+
+/// What the thread shares with those who start it and those who show what it does.
+#[derive(Default)]
+pub struct Steering {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_running: bool,
+    agent: Option<Feedback>,
+    /// What `agent` has said last.
+    decision: Decision,
+    eyes: Eyes,
+    /// The arrangement that `agent` and `eyes` belong to.
+    generation: u64,
+}
+
+/// What the thread is started with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Where the policy in force is found.
+    pub live: Arc<Live>,
+    /// Adds up what all loops have counted.
+    pub totals: Arc<dyn Fn() -> forebay_metrics::Totals + Send + Sync>,
+    /// Cores that may be used.
+    pub cores: u32,
+}
+
+/// What the agent does at the moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Now {
+    /// What it has said last.
+    pub decision: Decision,
+    /// Work offered, as a multiple of what the machine can do.
+    pub load: f64,
+}
+
+impl Now {
+    /// As gauges.
+    pub fn gauges(&self) -> [(Gauge, u64); 8] {
+        let cause = |cause: &str| u64::from(self.decision.cause.name() == cause);
+        [
+            (Gauge::OverloadLevel, self.decision.level as u64),
+            (Gauge::OverloadDelay, cause("delay")),
+            (Gauge::OverloadRefused, cause("refused")),
+            (Gauge::OverloadLoad, cause("load")),
+            (Gauge::OverloadLag, cause("lag")),
+            (Gauge::OverloadRefusals, cause("refusals")),
+            (Gauge::OverloadConnections, cause("connections")),
+            (Gauge::OfferedLoad, (self.load * 100.0).round() as u64),
+        ]
+    }
+}
+
+/// What the classes are limited to, by name.
+pub fn limits(policy: &InForce) -> Vec<(String, ClassLimits)> {
+    if !policy.wants_steering() {
+        return Vec::new();
+    }
+    let limits = policy.policy.classes().iter().zip(&policy.windows).enumerate();
+    let of = |(rank, (class, window)): (usize, (&forebay_policy::class::Class, &Arc<Window>))| {
+        let rate = policy.state.class_rate(rank as u8, Paces::Connections);
+        let limits = ClassLimits {
+            unfinished_jobs: u64::from(window.counts().unfinished),
+            window_jobs: window.most().map(u64::from),
+            connections_per_s: rate.map(|rate| rate.round() as u64),
+        };
+        (class.name.clone(), limits)
+    };
+    limits.map(of).collect()
+}
+
+impl Steering {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks how late the loops of this engine come, from now on and for as long as it lives.
+    pub fn watch(&self, control: &Arc<Control>) {
+        self.lock().eyes.watch(control);
+    }
+
+    /// What the agent does now; `None` if nobody asks it.
+    pub fn now(&self) -> Option<Now> {
+        let state = self.lock();
+        let agent = state.agent.as_ref().filter(|_| state.is_running)?;
+        Some(Now { decision: state.decision.clone(), load: agent.load() })
+    }
+
+    /// The agent's decisions since `since_ns` of the monotonic clock, each with what followed, the
+    /// oldest first.
+    pub fn records(&self, since_ns: u64) -> Vec<Record> {
+        let state = self.lock();
+        let Some(agent) = &state.agent else { return Vec::new() };
+        let records = agent.history().records().filter(|record| record.at_ns >= since_ns);
+        records.cloned().collect()
+    }
+
+    /// Starts the thread if the policy in force wants one and there is none. It ends by itself when no
+    /// policy wants it any more.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn keep_up(self: &Arc<Self>, parts: &Parts) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.is_running || !parts.live.current().policy.wants_steering() {
+            return Ok(());
+        }
+        let (steering, parts) = (Arc::clone(self), parts.clone());
+        std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
+            let _lifted = Lifted(&steering, &parts.live);
+            while steering.tick(&parts) {
+                std::thread::sleep(PERIOD);
+            }
+        })?;
+        state.is_running = true;
+        Ok(())
+    }
+
+    /// Asks once. `false` if nobody wants that any more.
+    fn tick(&self, parts: &Parts) -> bool {
+        let mut state = self.lock();
+        let generation = parts.live.generation();
+        let policy = Arc::clone(&parts.live.current().policy);
+        if !policy.wants_steering() {
+            // here, under the lock: whoever comes now to start a thread must know
+            state.is_running = false;
+            return false;
+        }
+        if generation != state.generation || state.agent.is_none() {
+            state.generation = generation;
+            if let Err(error) = state.take_over(&policy) {
+                say(format_args!("the agent rests: {error}"));
+                state.is_running = false;
+                return false;
+            }
+        }
+        let State { agent, decision, eyes, .. } = &mut *state;
+        let Some(agent) = agent else { return false };
+        let now_ns = clock::monotonic_ns();
+        let observed = eyes.look(now_ns, &policy, parts);
+        decision.clone_from(agent.tick(&observed.as_seen(parts.cores)));
+        put_in_force(&policy, decision, now_ns);
+        true
+    }
+}
+
+impl State {
+    /// Goes on for the classes of another policy.
+    fn take_over(&mut self, policy: &InForce) -> Result<(), Box<dyn std::error::Error>> {
+        let class = |class: &forebay_policy::class::Class| Class {
+            name: class.name.clone(),
+            share: class.share,
+            target_ns: u64::from(class.delay_ms.max(1)) * 1_000_000,
+        };
+        let settings = Settings::new(policy.policy.classes().iter().map(class).collect());
+        let agent = match &self.agent {
+            None => Feedback::new(settings)?,
+            Some(before) => before.replace(settings)?,
+        };
+        self.agent = Some(agent);
+        self.eyes.take_over(policy);
+        Ok(())
+    }
+}
+
+fn put_in_force(policy: &InForce, decision: &Decision, now_ns: u64) {
+    policy.set_level(decision.level, decision.cause);
+    for (rank, (window, limits)) in policy.windows.iter().zip(&decision.limits).enumerate() {
+        let limits = if policy.agent { *limits } else { Limits::default() };
+        window.limit(limits.most, limits.retry_after_s);
+        for (of, per_s) in
+            [(Paces::Connections, limits.connections_per_s), (Paces::Requests, limits.per_s)]
+        {
+            set_rate(policy, rank as u8, of, per_s, now_ns);
+        }
+    }
+}
+
+/// Sets a rate if it is another one: a bucket that is in use is left alone.
+fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u64) {
+    let is_same = match (policy.state.class_rate(rank, of), per_s) {
+        (Some(now), Some(per_s)) => (now - per_s).abs() <= per_s * 1e-3,
+        (now, per_s) => now.is_none() && per_s.is_none(),
+    };
+    if !is_same {
+        policy.state.set_class_rate(rank, of, per_s, now_ns);
+    }
+}
+
+/// Whatever ends the thread: nothing stays limited by what nobody adapts any more.
+struct Lifted<'s>(&'s Steering, &'s Live);
+
+impl Drop for Lifted<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        // when a panic ended the thread, a later reload starts another
+        if std::thread::panicking() {
+            (state.is_running, state.agent) = (false, None);
+        }
+        if !state.is_running {
+            let policy = Arc::clone(&self.1.current().policy);
+            let limits = vec![Limits::default(); policy.windows.len()];
+            let nothing = Decision { limits, ..Decision::default() };
+            put_in_force(&policy, &nothing, clock::monotonic_ns());
+        }
+    }
+}

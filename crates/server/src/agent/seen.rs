@@ -1,0 +1,150 @@
+//! What the agent is told: differences between what was counted now and a period ago.
+
+use super::Parts;
+use crate::policy::InForce;
+use crate::policy::window::Counts;
+use forebay_control::agent::{Observation, Seen};
+use forebay_engine::control::Control;
+use forebay_metrics::{ClassTotals, Place, Reason, Totals};
+use forebay_sys::clock;
+use std::sync::{Arc, Weak};
+
+/// Loops are asked how late they come, and their counters added up, this often.
+const LOOK_NS: u64 = 50_000_000;
+/// What a refusal takes of a loop's time: that of a hit of 1 KB (BENCHMARKING.md).
+const REFUSAL_NS: f64 = 5_000.0;
+
+/// Looks at everything that an agent is told.
+#[derive(Default)]
+pub(super) struct Eyes {
+    controls: Vec<Weak<Control>>,
+    /// When loops were asked, if some have not answered.
+    rung_ms: Option<u64>,
+    lag_ms: u64,
+    last_look_ns: u64,
+    refusing: f64,
+    /// What the windows had counted, by rank, and how long jobs waited that began last.
+    counted: Vec<Counts>,
+    delays_ns: Vec<u64>,
+    /// What loops had counted, by rank: connections that came, those refused by the agent, and all
+    /// refusals.
+    loops: Vec<[u64; 3]>,
+}
+
+/// What was seen in a period.
+pub(super) struct Observed {
+    now_ns: u64,
+    classes: Vec<Seen>,
+    lag_ns: u64,
+    refusing: f64,
+}
+
+impl Observed {
+    pub(super) fn as_seen(&self, cores: u32) -> Observation<'_> {
+        let Observed { now_ns, lag_ns, refusing, .. } = *self;
+        Observation { now_ns, cores, threads: cores, classes: &self.classes, lag_ns, refusing }
+    }
+}
+
+impl Eyes {
+    pub(super) fn watch(&mut self, control: &Arc<Control>) {
+        self.controls.retain(|control| control.strong_count() > 0);
+        self.controls.push(Arc::downgrade(control));
+    }
+
+    /// The classes are those of this policy from now on.
+    pub(super) fn take_over(&mut self, policy: &InForce) {
+        self.counted = policy.windows.iter().map(|window| window.counts()).collect();
+        self.delays_ns = vec![0; self.counted.len()];
+        self.loops.clear();
+    }
+
+    pub(super) fn look(&mut self, now_ns: u64, policy: &InForce, parts: &Parts) -> Observed {
+        let windows = policy.windows.iter().zip(&mut self.counted).zip(&mut self.delays_ns);
+        let classes = windows.map(|((window, counted), delay_ns)| {
+            let before = std::mem::replace(counted, window.counts());
+            difference(counted, &before, delay_ns)
+        });
+        let mut classes: Vec<_> = classes.collect();
+        if now_ns.saturating_sub(self.last_look_ns) >= LOOK_NS {
+            let elapsed_ns = now_ns.saturating_sub(self.last_look_ns) as f64;
+            self.last_look_ns = now_ns;
+            let refused = self.count(&mut classes, policy, &(parts.totals)());
+            let of_ns = elapsed_ns * f64::from(parts.cores.max(1));
+            self.refusing = (refused as f64 * REFUSAL_NS / of_ns).min(1.0);
+            self.ring();
+        }
+        self.listen();
+        let lag_ns = self.lag_ms * 1_000_000;
+        Observed { now_ns, classes, lag_ns, refusing: self.refusing }
+    }
+
+    /// Adds to `classes` the connections that have come since the last look. Returns how much was
+    /// refused.
+    fn count(&mut self, classes: &mut [Seen], policy: &InForce, totals: &Totals) -> u64 {
+        let figures = |class: &ClassTotals| {
+            let by_agent = class.refused[Place::Accept as usize][Reason::Agent as usize];
+            let refused = class.refused_at(Place::Accept) + class.refused_at(Place::Request);
+            [class.connections, by_agent, refused]
+        };
+        let now: Vec<_> = policy.slots.iter().map(|slot| figures(totals.class(*slot))).collect();
+        let before = std::mem::replace(&mut self.loops, now);
+        // nothing is known of the time before the first look
+        if before.len() != self.loops.len() {
+            return 0;
+        }
+        let mut refused = 0u64;
+        for ((now, before), seen) in self.loops.iter().zip(before).zip(classes) {
+            seen.connections = now[0].saturating_sub(before[0]);
+            seen.connections_refused = now[1].saturating_sub(before[1]);
+            refused += now[2].saturating_sub(before[2]);
+        }
+        refused
+    }
+
+    /// Asks the loops how late they are, unless some have not answered.
+    fn ring(&mut self) {
+        if self.rung_ms.is_none() {
+            self.rung_ms = Some(clock::coarse_ms());
+            self.lag_ms = 0;
+            self.controls.iter().filter_map(Weak::upgrade).for_each(|control| control.ring());
+        }
+    }
+
+    fn listen(&mut self) {
+        let Some(rung_ms) = self.rung_ms else { return };
+        let now_ms = clock::coarse_ms();
+        let mut have_all = true;
+        for control in self.controls.iter().filter_map(Weak::upgrade) {
+            let (lag_ms, has_turned) = control.lag_ms(rung_ms, now_ms);
+            self.lag_ms = self.lag_ms.max(lag_ms);
+            have_all &= has_turned;
+        }
+        if have_all {
+            self.rung_ms = None;
+        }
+    }
+}
+
+/// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is
+/// known.
+fn difference(now: &Counts, before: &Counts, delay_ns: &mut u64) -> Seen {
+    let since = |now: u64, before: u64| now.saturating_sub(before);
+    let cpu_ns = since(now.cpu_ns, before.cpu_ns);
+    let waited_ns = since(now.waited_ns, before.waited_ns);
+    let began = since(now.began, before.began);
+    if began > 0 || now.unfinished == 0 {
+        *delay_ns = waited_ns.checked_div(began).unwrap_or(0);
+    }
+    Seen {
+        offered: since(now.offered, before.offered),
+        refused: since(now.refused, before.refused),
+        finished: since(now.finished, before.finished),
+        cpu_ns,
+        // it computes: what was not a core's time was waiting for one
+        busy_ns: cpu_ns,
+        unfinished: now.unfinished,
+        delay_ns: *delay_ns,
+        ..Seen::default()
+    }
+}
