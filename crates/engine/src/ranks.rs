@@ -29,7 +29,7 @@ impl Default for Ranks {
 }
 
 /// Whose a piece of work is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Served in this order.
     pub rank: u8,

@@ -304,6 +304,7 @@ impl Common {
             count: Box::new(move || register.worker()),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
+            helpers: self.helpers.clone(),
             ranks: self.ranks.clone(),
             control: Arc::clone(control),
             pipeline: plan.pipeline.clone(),

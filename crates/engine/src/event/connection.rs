@@ -12,6 +12,7 @@ use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
 use forebay_sys::socket;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// A connection and what the loop must know about it.
 pub(super) struct Connection<H: Handler> {
@@ -147,7 +148,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 let phase = if is_under_way { Phase::Send } else { Phase::Process };
                 let standing = connection.served.standing(&self.ranks);
                 let ask = Ask { phase, standing, token };
-                if !self.helpers.submit(job, ask, &self.mailbox) {
+                let results = Arc::clone(&self.mailbox);
+                if !self.helpers.submit(job, ask, results) {
                     let closing = self.worker.expire(&mut connection.served, Await::Job);
                     return self.end(token, closing);
                 }

@@ -12,6 +12,7 @@ use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::poll::Interest;
 use std::cell::RefMut;
+use std::sync::Arc;
 
 /// The waits of one connection's fiber. When it is dropped, the connection is gone from its loop,
 /// unless that has taken it back.
@@ -163,7 +164,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         let phase = if is_under_way { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
         let ask = Ask { phase, standing: served.standing(ranks), token: self.token };
-        if !helpers.submit(job, ask, mailbox) {
+        if !helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>) {
             return JobEnd::Late;
         }
         if self.watch(served).is_err() {

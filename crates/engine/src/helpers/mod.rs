@@ -15,6 +15,12 @@ use forebay_metrics::Local;
 use pool::{Pool, Task};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Takes the results of jobs.
+pub trait Results<D>: Send + Sync {
+    /// The job that was given with `ask` has ended, with this result or `None` if it panicked.
+    fn post(&self, ask: &Ask, result: Option<D>);
+}
+
 /// Where a loop finds the results of its jobs.
 #[derive(Debug)]
 pub struct Mailbox<D> {
@@ -34,11 +40,13 @@ impl<D> Mailbox<D> {
     pub fn take(&self) -> Vec<(u64, Option<D>)> {
         std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
 
-    /// Puts a result in; the loop is woken.
-    pub fn post(&self, token: u64, result: Option<D>) {
+/// The loop is woken.
+impl<D: Send> Results<D> for Mailbox<D> {
+    fn post(&self, ask: &Ask, result: Option<D>) {
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        results.push((token, result));
+        results.push((ask.token, result));
         if results.len() == 1 {
             self.control.bell(self.loop_index).ring();
         }
@@ -105,25 +113,25 @@ pub struct Ask {
     pub phase: Phase,
     /// Whose it is.
     pub standing: Standing,
-    /// Goes with its result to the mailbox.
+    /// Goes with its result.
     pub token: u64,
 }
 
 /// Threads that do the jobs of loops.
 pub trait Crew<J: Job> {
-    /// Has `job` done; its result comes to `mailbox`. `false` if too many jobs are waiting; then it
+    /// Has `job` done; its result comes to `results`. `false` if too many jobs are waiting; then it
     /// is not done.
     #[must_use]
-    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool;
+    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
 }
 
 impl<J: Job> Crew<J> for Helpers<J> {
-    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
+    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         let pool = match job.kind() {
             Kind::Blocks => &self.blocking,
             Kind::Computes => &self.computing,
         };
-        pool.submit(Task::new(job, ask, Arc::clone(mailbox)))
+        pool.submit(Task::new(job, ask, results))
     }
 }
 
@@ -180,7 +188,7 @@ mod tests {
     ) {
         let standing = Standing { rank, client: token };
         let ask = Ask { phase: Phase::Process, standing, token };
-        assert!(helpers.submit(call, ask, mailbox));
+        assert!(helpers.submit(call, ask, Arc::clone(mailbox) as Arc<dyn Results<_>>));
     }
 
     #[test]

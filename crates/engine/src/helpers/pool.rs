@@ -6,7 +6,7 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
-use super::{Ask, Mailbox};
+use super::{Ask, Results};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, Standing};
 use crate::watch::Watch;
@@ -56,14 +56,14 @@ pub(super) struct Task<J: Job> {
     job: J,
     lane: u64,
     ask: Ask,
-    mailbox: Arc<Mailbox<J::Done>>,
+    results: Arc<dyn Results<J::Done>>,
     /// When it came.
     since_ns: u64,
 }
 
 impl<J: Job> Task<J> {
-    pub(super) fn new(job: J, ask: Ask, mailbox: Arc<Mailbox<J::Done>>) -> Task<J> {
-        Task { lane: job.lane(), job, ask, mailbox, since_ns: clock::monotonic_ns() }
+    pub(super) fn new(job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
+        Task { lane: job.lane(), job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
 
@@ -170,7 +170,7 @@ impl<J: Job> Pool<J> {
         while let Some((task, turn)) = self.next(level, index, ended.take()) {
             jobs = jobs.wrapping_add(1);
             let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-            let Task { job, lane, ask, mailbox, since_ns } = task;
+            let Task { job, lane, ask, results, since_ns } = task;
             let began_ns = clock::monotonic_ns();
             let slot = self.ranks.slot(ask.standing.rank);
             metrics.waited(slot, began_ns.saturating_sub(since_ns));
@@ -180,7 +180,7 @@ impl<J: Job> Pool<J> {
             let result = catch_unwind(run).ok();
             let ns = self.worked_ns(clock::monotonic_ns()).saturating_sub(began_cpu_ns);
             metrics.worked(slot, ns);
-            mailbox.post(ask.token, result);
+            results.post(&ask, result);
             ended = Some((lane, turn, ns));
         }
     }

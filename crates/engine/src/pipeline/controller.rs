@@ -2,7 +2,7 @@
 //! [`forebay_control::allocation`] decide, and begins, wakes and parks threads accordingly.
 
 use super::board::Board;
-use super::list::Figures;
+use super::list::{Figures, Seat};
 use super::lists::Lists;
 use super::{Counters, Fuse, Settings, Spawn};
 use forebay_conn::Job;
@@ -145,7 +145,7 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
 fn apply<J: Job>(lists: &Lists<J>, phase: Phase, target: u32, spawn: &Spawn) {
     let list = lists.of(phase);
     for number in list.set_target(target) {
-        if !spawn(phase, number) {
+        if !spawn(phase, Seat::Common(number)) {
             return list.not_begun(number);
         }
     }

@@ -3,10 +3,12 @@
 //! The threads of the receive phase are loops, each with listeners, connections and an epoll of its
 //! own ([`crate::event`]): accept, process and send are calls, and a slow receiver goes back to
 //! epoll. What must wait for the file system is a task for the process phase if a request needs it
-//! to be answered, and for the send phase if an answer needs more of its file in memory.
+//! to be answered, and for the send phase if an answer needs more of its file in memory. With classes
+//! the loops answer in order as those of `event` do, and both lists are in order.
 
+use super::list::Seat;
 use super::lists::{Lists, Task};
-use super::{Core, Counters, Settings, Spawn, begin};
+use super::{Core, Counters, Settings, Spawn, begin, give_way};
 use crate::accept::Listener;
 use crate::control::{Control, Ended, Order};
 use crate::event::{self, EventLoop};
@@ -48,7 +50,7 @@ where
         let mut initial = settings.allocation.initial;
         initial[Phase::Accept.index()] = 0;
         initial[Phase::Receive.index()] = entrances.len() as u32;
-        let lists = Arc::new(Lists::new(initial));
+        let lists = Arc::new(Lists::new(initial, core.ranks.clone(), core.helpers));
         let loops = entrances.into_iter().enumerate().map(|(index, listeners)| {
             let (handler, metrics) = (core.make)();
             core.counters.add(&metrics);
@@ -78,10 +80,10 @@ where
     /// Begins a thread of the process or send phase. The other two have only their loops.
     pub(super) fn spawner(&self) -> Spawn {
         let crew = Arc::clone(&self.crew);
-        Box::new(move |phase, number| {
+        Box::new(move |phase, seat| {
             let of_thread = Arc::clone(&crew);
-            let work = move || of_thread.work(phase, number);
-            phase < Phase::Process || begin(&crew.lists, phase, number, work)
+            let work = move || of_thread.work(phase, seat);
+            phase < Phase::Process || begin(&crew.lists, phase, seat, work)
         })
     }
 
@@ -112,23 +114,29 @@ where
 }
 
 impl<J: Job> Crew<J> {
-    fn work(&self, phase: Phase, number: u32) {
+    fn work(&self, phase: Phase, seat: Seat) {
         let metrics = self.counters.another();
         let list = self.lists.of(phase);
+        let ranks = &self.lists.ranks;
         let _meter = list.enlist();
+        give_way(phase, list.level(seat), ranks);
         let mut jobs = 0u32;
-        let mut finished = false;
-        while let Some(task) = list.next(number, finished, || ()) {
-            finished = true;
-            let Task::Run(errand) = task else { continue };
-            jobs = jobs.wrapping_add(1);
-            let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-            let lane = errand.job.lane();
-            let done = self.lists.run(errand.job, &metrics, sampled);
-            if let Some(mailbox) = errand.mailbox {
-                mailbox.post(errand.token, done);
+        let mut ended = None;
+        while let Some((task, stint)) = list.next(seat, ended.take(), || ()) {
+            if let Task::Run(errand) = task {
+                jobs = jobs.wrapping_add(1);
+                let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
+                let slot = ranks.slot(stint.rank());
+                metrics.waited(slot, stint.waited_ns);
+                let lane = errand.job.lane();
+                let done = self.lists.run(errand.job, &metrics, sampled);
+                metrics.worked(slot, stint.ns());
+                if let Some(results) = errand.results {
+                    results.post(&errand.ask, done);
+                }
+                self.lists.leave(lane);
             }
-            self.lists.leave(lane);
+            ended = Some(stint);
         }
     }
 }

@@ -1,8 +1,19 @@
 //! One phase: its list of tasks, and the threads that take them.
+//!
+//! With classes the list is ordered by rank, and a thread has a level: it takes tasks of that rank and
+//! of higher ones. The controller's threads take all. Beyond their number each higher rank may have a
+//! reserve of threads that take nothing below it, as [`helpers`](crate::helpers) have; while a lower
+//! rank is due they take nothing.
 
+#[cfg(test)]
+mod tests;
+
+use super::meter::{Meter, Meters};
+use super::queue::{Next, Queue};
+use crate::ranks::{Ranks, Standing};
+use forebay_control::ranked::Turn;
 use forebay_sys::clock;
-use forebay_sys::schedule::{self, Spent};
-use std::collections::VecDeque;
+use forebay_sys::schedule::Spent;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,22 +24,20 @@ const REST: Duration = Duration::from_millis(100);
 /// on are parked until the target rises again.
 pub(super) struct List<T> {
     state: Mutex<State<T>>,
-    work: Condvar,
+    /// Where idle threads of each level sleep.
+    work: Box<[Condvar]>,
     parked: Condvar,
-    meters: Mutex<Vec<Arc<Meter>>>,
+    meters: Meters,
+    reserve: u32,
 }
 
 struct State<T> {
-    /// With the time each was put in.
-    tasks: VecDeque<(T, u64)>,
-    /// Threads in a job …
+    tasks: Queue<T>,
+    /// The controller's threads in a job …
     in_job: u32,
-    /// … and tasks that are jobs and wait because all threads but one are.
-    held: VecDeque<(T, u64)>,
-    /// Threads that sleep because there is no task …
-    idle: usize,
-    /// … and those of them that have been woken and do not yet run.
-    woken: usize,
+    /// … and tasks that are jobs and wait because all of them but one are.
+    held: Queue<T>,
+    idle: Box<[Idle]>,
     /// Threads that may take tasks: those with a lower number.
     target: u32,
     /// Threads that were ever begun; none ends before the list is closed.
@@ -39,12 +48,45 @@ struct State<T> {
     counted_ns: u64,
 }
 
+/// The threads of one level that sleep because there is no task for them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Idle {
+    asleep: u32,
+    /// Of those: woken, and not yet running.
+    woken: u32,
+}
+
+/// Which thread of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seat {
+    /// One of the controller's, with this number.
+    Common(u32),
+    /// One of the reserve of this rank, with this number.
+    Reserve(u8, u32),
+}
+
+/// A thread's time with a task: from [`List::next`] to the next.
+#[derive(Debug)]
+pub(super) struct Stint {
+    seat: Seat,
+    turn: Option<Turn>,
+    /// How long the task had waited.
+    pub(super) waited_ns: u64,
+    began_ns: u64,
+    /// It was held before.
+    was_held: bool,
+    /// It counts among those in a job.
+    in_job: bool,
+    /// It is held now, and not finished.
+    is_put_back: bool,
+}
+
 /// What a list has counted since it was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     /// Tasks in the list now.
     pub(super) waiting: u32,
-    /// Threads that may take tasks now.
+    /// The controller's threads that may take tasks now.
     pub(super) threads: u32,
     /// Threads with a task now.
     pub(super) busy: u32,
@@ -59,21 +101,27 @@ pub(super) struct Figures {
     pub(super) busy_ns: u64,
 }
 
-/// The scheduler's figures of one thread, and what they were when they were last asked for.
-pub(super) struct Meter {
-    figures: schedule::Figures,
-    before: Mutex<Spent>,
+impl Stint {
+    /// The rank of the task; 0 if there is only one.
+    pub(super) fn rank(&self) -> u8 {
+        self.turn.as_ref().map_or(0, Turn::rank)
+    }
+
+    /// How long it has lasted.
+    pub(super) fn ns(&self) -> u64 {
+        clock::monotonic_ns().saturating_sub(self.began_ns)
+    }
 }
 
 impl<T> List<T> {
-    /// An empty list for `target` threads, which the caller begins.
-    pub(super) fn new(target: u32) -> List<T> {
+    /// An empty list in this order for `target` threads, and `reserve` more for each rank but the
+    /// last. The caller begins them.
+    pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> List<T> {
         let state = State {
-            tasks: VecDeque::new(),
+            tasks: Queue::new(ranks),
             in_job: 0,
-            held: VecDeque::new(),
-            idle: 0,
-            woken: 0,
+            held: Queue::new(ranks),
+            idle: vec![Idle::default(); ranks.count()].into(),
             target,
             begun: target,
             closed: false,
@@ -82,9 +130,10 @@ impl<T> List<T> {
         };
         List {
             state: Mutex::new(state),
-            work: Condvar::new(),
+            work: (0..ranks.count()).map(|_| Condvar::new()).collect(),
             parked: Condvar::new(),
-            meters: Mutex::default(),
+            meters: Meters::default(),
+            reserve: reserve as u32,
         }
     }
 
@@ -93,57 +142,95 @@ impl<T> List<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn last(&self) -> u8 {
+        (self.work.len() - 1) as u8
+    }
+
+    /// The threads there are to begin with.
+    pub(super) fn first_seats(&self) -> Vec<Seat> {
+        let common = (0..self.lock().target).map(Seat::Common);
+        let reserves = (0..self.last())
+            .flat_map(|rank| (0..self.reserve).map(move |number| Seat::Reserve(rank, number)));
+        common.chain(reserves).collect()
+    }
+
+    /// The last rank whose tasks a thread takes.
+    pub(super) fn level(&self, seat: Seat) -> u8 {
+        match seat {
+            Seat::Common(_) => self.last(),
+            Seat::Reserve(rank, _) => rank,
+        }
+    }
+
     /// Puts a task in and wakes a thread for it, if one sleeps.
-    pub(super) fn push(&self, task: T) {
+    pub(super) fn push(&self, task: T, standing: Standing) {
         let mut state = self.lock();
         if state.closed {
             return;
         }
-        state.tasks.push_back((task, clock::monotonic_ns()));
+        state.tasks.push(task, standing, clock::monotonic_ns());
         state.figures.arrivals += 1;
-        self.wake_one(&mut state);
+        self.wake(&mut state);
     }
 
-    fn wake_one(&self, state: &mut State<T>) {
-        if state.idle > state.woken {
-            state.woken += 1;
-            self.work.notify_one();
+    /// Sees to it that somebody comes for what is next, if anybody who may take it sleeps.
+    fn wake(&self, state: &mut State<T>) {
+        let queues =
+            [(state.tasks.next_rank(), true), (state.held.next_rank(), state.may_begin_job())];
+        for (rank, common_may) in queues {
+            let Some(rank) = rank else { continue };
+            let levels = usize::from(rank)..usize::from(self.last()) + usize::from(common_may);
+            for level in levels {
+                let idle = &mut state.idle[level];
+                if idle.asleep > idle.woken {
+                    idle.woken += 1;
+                    self.work[level].notify_one();
+                    break;
+                }
+            }
         }
     }
 
-    /// The next task for thread `number`, or `None` when the list is closed. `finished` says whether
-    /// the thread comes from a task. Before a long sleep, `rest` is called.
-    pub(super) fn next(&self, number: u32, finished: bool, mut rest: impl FnMut()) -> Option<T> {
+    /// The next task for a thread, and its time with it, or `None` when the list is closed. `ended` is
+    /// the thread's time with the task it comes from. Before a long sleep, `rest` is called.
+    pub(super) fn next(
+        &self,
+        seat: Seat,
+        ended: Option<Stint>,
+        mut rest: impl FnMut(),
+    ) -> Option<(T, Stint)> {
+        let level = usize::from(self.level(seat));
         let mut state = self.lock();
-        if finished {
-            state.change_busy(-1);
-            state.figures.completions += 1;
+        if let Some(stint) = ended {
+            state.end(stint);
         }
         let mut rested = false;
         loop {
             if state.closed {
                 return None;
             }
-            let may = number < state.target;
-            if may && let Some((task, since_ns)) = state.tasks.pop_front() {
-                let now_ns = state.change_busy(1);
-                state.figures.taken += 1;
-                state.figures.delay_ns += now_ns.saturating_sub(since_ns);
-                return Some(task);
+            let may = state.has_seat(seat);
+            if may && let Some(next) = state.take(seat, level as u8) {
+                if self.last() > 0 {
+                    // what is next now may be for another level
+                    self.wake(&mut state);
+                }
+                return Some(next);
+            }
+            // what it may have been woken for is another's
+            if !may || self.last() > 0 {
+                self.wake(&mut state);
             }
             let long = if rested { None } else { Some(REST) };
             let timed_out;
             (state, timed_out) = if may {
-                state.idle += 1;
-                let (mut state, timed_out) = wait(&self.work, state, long);
-                state.idle -= 1;
-                state.woken = state.woken.saturating_sub(1);
+                state.idle[level].asleep += 1;
+                let (mut state, timed_out) = wait(&self.work[level], state, long);
+                let idle = &mut state.idle[level];
+                idle.asleep -= 1;
+                idle.woken = idle.woken.saturating_sub(1);
                 (state, timed_out)
             } else {
-                // a task it may have been woken for is another's
-                if !state.tasks.is_empty() {
-                    self.wake_one(&mut state);
-                }
                 wait(&self.parked, state, long)
             };
             if timed_out && !rested {
@@ -156,47 +243,48 @@ impl<T> List<T> {
     }
 
     /// A thread is about to do a job, which may take for ever. It gets its task back, unless all other
-    /// threads of this phase are in jobs: one, if there are two, is kept for what needs no job.
-    pub(super) fn begin_job(&self, task: T) -> Option<T> {
-        let mut state = self.lock();
-        if state.in_job < state.target.saturating_sub(1).max(1) {
-            state.in_job += 1;
+    /// threads of this phase are in jobs: one, if there are two, is kept for what needs no job. Those of
+    /// a reserve always may.
+    pub(super) fn begin_job(&self, task: T, standing: Standing, stint: &mut Stint) -> Option<T> {
+        if stint.in_job || matches!(stint.seat, Seat::Reserve(..)) {
             return Some(task);
         }
-        state.held.push_back((task, clock::monotonic_ns()));
+        let mut state = self.lock();
+        if state.may_begin_job() {
+            state.in_job += 1;
+            stint.in_job = true;
+            return Some(task);
+        }
+        state.held.push(task, standing, clock::monotonic_ns());
+        stint.is_put_back = true;
+        // somebody of a reserve may have time for it
+        self.wake(&mut state);
         None
     }
 
     /// The job is done.
-    pub(super) fn end_job(&self) {
-        let mut state = self.lock();
-        state.in_job -= 1;
-        self.release(&mut state);
-    }
-
-    /// A job that was held may be begun.
-    fn release(&self, state: &mut State<T>) {
-        if let Some(task) = state.held.pop_front() {
-            state.tasks.push_front(task);
-            self.wake_one(state);
+    pub(super) fn end_job(&self, stint: &mut Stint) {
+        if std::mem::take(&mut stint.in_job) {
+            let mut state = self.lock();
+            state.in_job -= 1;
+            self.wake(&mut state);
         }
     }
 
-    /// From now on so many threads take tasks. Returns the numbers of those that must be begun.
+    /// From now on so many threads take tasks, beside those of the reserves. Returns the numbers of
+    /// those that must be begun.
     pub(super) fn set_target(&self, target: u32) -> std::ops::Range<u32> {
         let mut state = self.lock();
         if target > state.target {
             self.parked.notify_all();
         } else if target < state.target {
             // those that sleep and are too many go and park
-            self.work.notify_all();
-        }
-        for _ in state.target..target {
-            self.release(&mut state);
+            self.work[usize::from(self.last())].notify_all();
         }
         state.target = target;
         let begun = state.begun;
         state.begun = begun.max(target);
+        self.wake(&mut state);
         begun..target.max(begun)
     }
 
@@ -209,29 +297,13 @@ impl<T> List<T> {
 
     /// The calling thread is one of this list's.
     pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
-        let figures = schedule::Figures::of_this_thread().ok()?;
-        let meter = Arc::new(Meter { figures, before: Mutex::default() });
-        meter.spent();
-        self.meters().push(Arc::clone(&meter));
-        Some(meter)
-    }
-
-    fn meters(&self) -> MutexGuard<'_, Vec<Arc<Meter>>> {
-        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.meters.enlist()
     }
 
     /// How its threads spent the time since the last call, summed. `None` if this kernel does not
     /// tell.
     pub(super) fn spent(&self) -> Option<Spent> {
-        let meters = self.meters();
-        let add = |sum: Spent, meter: &Arc<Meter>| {
-            let spent = meter.spent();
-            Spent {
-                run_ns: sum.run_ns + spent.run_ns,
-                runnable_ns: sum.runnable_ns + spent.runnable_ns,
-            }
-        };
-        (!meters.is_empty()).then(|| meters.iter().fold(Spent::default(), add))
+        self.meters.spent()
     }
 
     /// What was counted until now.
@@ -247,8 +319,12 @@ impl<T> List<T> {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let dropped = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.held));
-        self.work.notify_all();
+        let nothing = || Queue::new(&Ranks::default());
+        let dropped = [
+            std::mem::replace(&mut state.tasks, nothing()),
+            std::mem::replace(&mut state.held, nothing()),
+        ];
+        self.work.iter().for_each(Condvar::notify_all);
         self.parked.notify_all();
         drop(state);
         drop(dropped);
@@ -256,6 +332,53 @@ impl<T> List<T> {
 }
 
 impl<T> State<T> {
+    fn has_seat(&self, seat: Seat) -> bool {
+        match seat {
+            Seat::Common(number) => number < self.target,
+            Seat::Reserve(..) => true,
+        }
+    }
+
+    /// Whether one more of the controller's threads may be in a job.
+    fn may_begin_job(&self) -> bool {
+        self.in_job < self.target.saturating_sub(1).max(1)
+    }
+
+    /// The next task for a thread that takes those of `level` and of higher ranks. Among equals those
+    /// that were held have waited before.
+    fn take(&mut self, seat: Seat, level: u8) -> Option<(T, Stint)> {
+        let is_common = matches!(seat, Seat::Common(_));
+        let may_begin = !is_common || self.may_begin_job();
+        let held = self.held.next_rank().filter(|rank| may_begin && *rank <= level);
+        let ready = self.tasks.next_rank().filter(|rank| *rank <= level);
+        let was_held = match (held, ready) {
+            (Some(held), Some(ready)) => held <= ready,
+            (held, ready) => {
+                held.or(ready)?;
+                held.is_some()
+            }
+        };
+        let queue = if was_held { &mut self.held } else { &mut self.tasks };
+        let Next { task, since_ns, turn } = queue.pop()?;
+        let began_ns = self.change_busy(1);
+        let waited_ns = began_ns.saturating_sub(since_ns);
+        self.figures.taken += u64::from(!was_held);
+        self.figures.delay_ns += waited_ns;
+        let in_job = was_held && is_common;
+        self.in_job += u32::from(in_job);
+        let stint = Stint { seat, turn, waited_ns, began_ns, was_held, in_job, is_put_back: false };
+        Some((task, stint))
+    }
+
+    /// A thread has nothing more to do with its task.
+    fn end(&mut self, stint: Stint) {
+        let now_ns = self.change_busy(-1);
+        self.figures.completions += u64::from(!stint.is_put_back);
+        self.in_job -= u32::from(stint.in_job);
+        let queue = if stint.was_held { &mut self.held } else { &mut self.tasks };
+        queue.ran(stint.turn, now_ns.saturating_sub(stint.began_ns));
+    }
+
     /// One thread more or less has a task. Returns the time.
     fn change_busy(&mut self, change: i32) -> u64 {
         let now_ns = clock::monotonic_ns();
@@ -264,20 +387,6 @@ impl<T> State<T> {
         self.figures.busy = self.figures.busy.saturating_add_signed(change);
         self.counted_ns = now_ns;
         now_ns
-    }
-}
-
-impl Meter {
-    /// Since the last call.
-    fn spent(&self) -> Spent {
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(now) = self.figures.read() else { return Spent::default() };
-        let since = Spent {
-            run_ns: now.run_ns.saturating_sub(before.run_ns),
-            runnable_ns: now.runnable_ns.saturating_sub(before.runnable_ns),
-        };
-        *before = now;
-        since
     }
 }
 
@@ -294,85 +403,5 @@ fn wait<'s, T>(
             let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             (state, waited.timed_out())
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc::channel;
-
-    #[test]
-    fn tasks_are_taken_in_order_and_counted() {
-        let list = List::new(1);
-        list.push('a');
-        list.push('b');
-        assert_eq!(list.next(0, false, || ()), Some('a'));
-        assert_eq!(list.figures().busy, 1);
-        assert_eq!(list.next(0, true, || ()), Some('b'));
-        let figures = list.figures();
-        assert_eq!((figures.arrivals, figures.taken, figures.completions), (2, 2, 1));
-        list.close();
-        assert_eq!(list.next(0, true, || ()), None);
-        assert_eq!(list.figures().busy, 0);
-    }
-
-    #[test]
-    fn threads_beyond_the_target_are_parked_until_it_rises() {
-        let list = Arc::new(List::new(1));
-        let (tell, told) = channel();
-        for number in 0..2 {
-            let (list, tell) = (Arc::clone(&list), tell.clone());
-            std::thread::spawn(move || {
-                let mut finished = false;
-                while let Some(task) = list.next(number, finished, || ()) {
-                    finished = true;
-                    tell.send((number, task)).unwrap();
-                }
-            });
-        }
-        for task in 0..100 {
-            list.push(task);
-        }
-        assert!((0..100).all(|task| told.recv().unwrap() == (0, task)));
-        assert_eq!(list.set_target(2), 1..2);
-        assert_eq!(list.set_target(1), 2..2);
-        assert_eq!(list.set_target(2), 2..2);
-        list.set_target(0);
-        list.push(100);
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
-        list.set_target(2);
-        assert_eq!(told.recv().unwrap().1, 100);
-        list.close();
-        drop(tell);
-        assert!(told.recv().is_err());
-    }
-
-    #[test]
-    fn one_thread_of_several_is_kept_from_jobs() {
-        let list = List::new(3);
-        assert_eq!(list.begin_job('a'), Some('a'));
-        assert_eq!(list.begin_job('b'), Some('b'));
-        assert_eq!(list.begin_job('c'), None);
-        assert_eq!(list.begin_job('d'), None);
-        list.push('e');
-        assert_eq!(list.figures().waiting, 3);
-        list.end_job();
-        assert_eq!(list.next(0, false, || ()), Some('c'));
-        assert_eq!(list.begin_job('c'), Some('c'));
-        list.set_target(4);
-        assert_eq!(list.next(1, false, || ()), Some('d'));
-        assert_eq!(list.next(2, false, || ()), Some('e'));
-    }
-
-    #[test]
-    fn a_thread_rests_before_a_long_sleep() {
-        let list = Arc::new(List::<()>::new(1));
-        let (tell, told) = channel();
-        let sleeper = Arc::clone(&list);
-        let thread = std::thread::spawn(move || sleeper.next(0, false, || tell.send(()).unwrap()));
-        told.recv().unwrap();
-        list.close();
-        assert_eq!(thread.join().unwrap(), None);
     }
 }

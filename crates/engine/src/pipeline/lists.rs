@@ -1,10 +1,14 @@
 //! The four lists, and the jobs in them: one after another in their lanes.
+//!
+//! Jobs that compute are in none of them: they leave the pipeline for the helper threads, of which
+//! there are as many as cores, and come back to process (ADR 0023).
 
 use super::list::List;
-use crate::helpers::{Ask, Crew, Mailbox};
+use crate::helpers::{Ask, Crew, Helpers, Results};
 use crate::lanes::{Entry, Lanes};
+use crate::ranks::{Ranks, Standing};
 use crate::watch::Watch;
-use forebay_conn::Job;
+use forebay_conn::{Job, Kind};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_metrics::Local;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,22 +22,25 @@ pub(super) enum Task<J: Job> {
     Turn(u64),
     /// A job whose lane is free.
     Run(Errand<J>),
+    /// What the connection with this token has left the pipeline for is done, or has panicked.
+    Done(u64, Option<Box<J::Done>>),
 }
 
 /// A job on its way.
 pub(super) struct Errand<J: Job> {
     pub(super) job: J,
-    /// The phase whose threads do it.
-    pub(super) phase: Phase,
-    /// The connection it is for.
-    pub(super) token: u64,
+    /// What for: its phase is the one whose threads do it.
+    pub(super) ask: Ask,
     /// Where the result goes, if the connection belongs to a loop.
-    pub(super) mailbox: Option<Arc<Mailbox<J::Done>>>,
+    pub(super) results: Option<Arc<dyn Results<J::Done>>>,
 }
 
 /// The lists of all phases.
 pub(super) struct Lists<J: Job> {
     lists: [List<Task<J>>; PHASES],
+    helpers: Helpers<J>,
+    /// The order of process and send.
+    pub(super) ranks: Ranks,
     lanes: Mutex<Lanes<Errand<J>>>,
     threads: Mutex<Threads>,
     ended: Condvar,
@@ -49,13 +56,24 @@ struct Threads {
 }
 
 impl<J: Job> Lists<J> {
-    /// Empty lists for so many threads each.
-    pub(super) fn new(threads: [u32; PHASES]) -> Lists<J> {
+    /// Empty lists for so many threads each, and a reserve in process. What is accepted and received
+    /// is taken as it comes, so that what is known to be there can be put in order.
+    pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> Lists<J> {
+        let list = |phase: Phase| {
+            let target = threads[phase.index()];
+            match phase {
+                Phase::Accept | Phase::Receive => List::new(target, &Ranks::default(), 0),
+                Phase::Process => List::new(target, &ranks, ranks.reserve),
+                Phase::Send => List::new(target, &ranks, 0),
+            }
+        };
         Lists {
-            lists: threads.map(List::new),
+            lists: Phase::ALL.map(list),
+            helpers,
             lanes: Mutex::default(),
             threads: Mutex::default(),
             ended: Condvar::new(),
+            ranks,
         }
     }
 
@@ -64,9 +82,19 @@ impl<J: Job> Lists<J> {
         &self.lists[phase.index()]
     }
 
+    /// This listener has connections, which threads of `phase` accept.
+    pub(super) fn push_accept(&self, phase: Phase, index: usize) {
+        self.of(phase).push(Task::Accept(index), Standing::default());
+    }
+
     /// The connection with this token goes on in `phase`.
-    pub(super) fn push_turn(&self, phase: Phase, token: u64) {
-        self.of(phase).push(Task::Turn(token));
+    pub(super) fn push_turn(&self, phase: Phase, token: u64, standing: Standing) {
+        self.of(phase).push(Task::Turn(token), standing);
+    }
+
+    /// The connection with this token goes on in receive, where there is no order.
+    pub(super) fn push_receive(&self, token: u64) {
+        self.push_turn(Phase::Receive, token, Standing::default());
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<Errand<J>>> {
@@ -82,8 +110,13 @@ impl<J: Job> Lists<J> {
     pub(super) fn leave(&self, lane: u64) {
         let next = self.lanes().leave(lane);
         if let Some(errand) = next {
-            self.of(errand.phase).push(Task::Run(errand));
+            self.push_job(errand);
         }
+    }
+
+    fn push_job(&self, errand: Errand<J>) {
+        let Ask { phase, standing, .. } = errand.ask;
+        self.of(phase).push(Task::Run(errand), standing);
     }
 
     fn count_threads(&self, change: impl FnOnce(&mut Threads)) {
@@ -127,16 +160,24 @@ impl<J: Job> Lists<J> {
     }
 }
 
-/// The jobs of loops are done by the threads of the process and send phases.
+/// The jobs of loops that block are done by the threads of the process and send phases.
 impl<J: Job> Crew<J> for Arc<Lists<J>> {
-    fn submit(&self, job: J, ask: Ask, mailbox: &Arc<Mailbox<J::Done>>) -> bool {
-        let Ask { phase, token, .. } = ask;
-        let errand = Errand { job, phase, token, mailbox: Some(Arc::clone(mailbox)) };
-        match self.enter(errand) {
-            Entry::Free(errand) => self.of(phase).push(Task::Run(errand)),
+    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+        if job.kind() == Kind::Computes {
+            return self.helpers.submit(job, ask, results);
+        }
+        match self.enter(Errand { job, ask, results: Some(results) }) {
+            Entry::Free(errand) => self.push_job(errand),
             Entry::Waits => {}
             Entry::Full => return false,
         }
         true
+    }
+}
+
+/// The way back from the helper threads for connections that belong to no loop.
+impl<J: Job> Results<J::Done> for Lists<J> {
+    fn post(&self, ask: &Ask, result: Option<J::Done>) {
+        self.of(ask.phase).push(Task::Done(ask.token, result.map(Box::new)), ask.standing);
     }
 }

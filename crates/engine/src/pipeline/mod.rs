@@ -10,12 +10,17 @@
 //!   phase need not wait, and a list when it must: a request that is answered from memory stays
 //!   with one thread, its loop and its epoll, and touches nothing that another thread writes.
 //!   With `fuse = "never"` ([`Fuse::Never`], `split/`) every boundary is a list: keta to the letter.
+//! * **What leaves it.** Jobs that compute go to the [helper threads](crate::helpers), of which there
+//!   are as many as cores, as keta hands dynamic requests to a server outside; they come back to
+//!   process (ADR 0023).
 //! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
 //!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
 //!   bell; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
 //!   is parked.
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
-//!   connection and listener; jobs that wait for their lane ([`crate::lanes`]).
+//!   connection and listener; jobs that wait for their lane ([`crate::lanes`]). With classes the lists
+//!   of process and send are ordered by rank, and process has a reserve of threads for each higher
+//!   one, beyond the controller's number (`list.rs`).
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`Control`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 
@@ -24,6 +29,8 @@ mod controller;
 mod fused;
 mod list;
 mod lists;
+mod meter;
+mod queue;
 mod split;
 
 pub use board::Board;
@@ -33,13 +40,16 @@ use crate::admission::Admission;
 use crate::blocking::Make;
 use crate::control::{Control, Ended};
 use crate::event;
+use crate::helpers::Helpers;
 use crate::ranks::Ranks;
 use crate::settings::Live;
 use controller::{Controller, Hold};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Phase};
 use forebay_metrics::{Counter, Local};
+use forebay_sys::process;
 use fused::Fused;
+use list::Seat;
 use lists::Lists;
 use split::Split;
 use std::io;
@@ -83,6 +93,8 @@ pub struct Parts<H: Handler> {
     pub settings: Arc<Live>,
     /// The count of connections.
     pub admission: Arc<Admission>,
+    /// The threads for jobs that compute.
+    pub helpers: Helpers<H::Job>,
     /// The order of service.
     pub ranks: Ranks,
     /// Where orders come from.
@@ -105,8 +117,8 @@ enum Shape<H: Handler> {
     Split(Box<Split<H>>),
 }
 
-/// Begins a thread of a phase, with this number; says whether there is one now.
-type Spawn = Box<dyn Fn(Phase, u32) -> bool + Send>;
+/// Begins a thread of a phase for this seat; says whether there is one now.
+type Spawn = Box<dyn Fn(Phase, Seat) -> bool + Send>;
 
 impl<H> Pipeline<H>
 where
@@ -120,12 +132,12 @@ where
     /// # Errors
     /// Lack of descriptors or memory, or settings that contradict themselves.
     pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
-        let Parts { entrances, make, count, settings, admission, ranks, .. } = parts;
+        let Parts { entrances, make, count, settings, admission, helpers, ranks, .. } = parts;
         let Parts { control, pipeline, board, .. } = parts;
         let counters = Arc::new(Counters { all: Mutex::default(), count });
         let controller = Controller::new(&pipeline, Arc::clone(&counters), board)?;
         let of_core = Arc::clone(&control);
-        let core = Core { make, settings, admission, ranks, control: of_core, counters };
+        let core = Core { make, settings, admission, helpers, ranks, control: of_core, counters };
         let shape = match pipeline.fuse {
             Fuse::Auto => Shape::Fused(Fused::new(core, entrances, &pipeline)?),
             Fuse::Never => {
@@ -176,6 +188,7 @@ struct Core<H: Handler> {
     make: Make<H>,
     settings: Arc<Live>,
     admission: Arc<Admission>,
+    helpers: Helpers<H::Job>,
     ranks: Ranks,
     control: Arc<Control>,
     counters: Arc<Counters>,
@@ -215,8 +228,8 @@ impl Counters {
 /// Begins the threads each phase has at the start.
 fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
     for phase in Phase::ALL {
-        for number in 0..lists.of(phase).figures().threads {
-            if !spawn(phase, number) {
+        for seat in lists.of(phase).first_seats() {
+            if !spawn(phase, seat) {
                 return Err(io::Error::other("no thread is to be had"));
             }
         }
@@ -228,10 +241,14 @@ fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
 fn begin<J: Job>(
     lists: &Arc<Lists<J>>,
     phase: Phase,
-    number: u32,
+    seat: Seat,
     work: impl FnOnce() + Send + 'static,
 ) -> bool {
-    let thread = std::thread::Builder::new().name(format!("{}-{number}", phase.name()));
+    let name = match seat {
+        Seat::Common(number) => format!("{}-{number}", phase.name()),
+        Seat::Reserve(rank, number) => format!("{}-r{rank}-{number}", phase.name()),
+    };
+    let thread = std::thread::Builder::new().name(name);
     lists.thread_begins();
     let counted = Arc::clone(lists);
     let work = move || {
@@ -243,4 +260,14 @@ fn begin<J: Job>(
         lists.thread_ended();
     }
     has_begun
+}
+
+/// The calling thread, of process and of this level, gives way to those that take only what is above
+/// it, and to those that accept, receive and send.
+fn give_way(phase: Phase, level: u8, ranks: &Ranks) {
+    let niceness = ranks.niceness_of(level.into());
+    if phase == Phase::Process && niceness > 0 {
+        // a kernel that does not let us give way leaves all threads equal
+        let _ = process::give_way(niceness);
+    }
 }

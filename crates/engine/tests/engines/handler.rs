@@ -14,7 +14,7 @@ pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
 /// Bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
 
-/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang`; `/spin…` after a
+/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
 /// anything else its own name. The rank is the length of the path modulo 3.
 pub(crate) struct Paths {
@@ -28,8 +28,17 @@ pub(crate) struct Paths {
     pub(crate) gate: Arc<Gate>,
     /// The time, as it was told.
     pub(crate) now_ms: u64,
-    /// How many requests were admitted.
-    pub(crate) admitted: Arc<AtomicUsize>,
+    /// What has become of requests.
+    pub(crate) books: Arc<Books>,
+}
+
+/// What has become of requests.
+#[derive(Default)]
+pub(crate) struct Books {
+    /// How many were admitted.
+    pub(crate) admitted: AtomicUsize,
+    /// Those that were answered in this order, by the lengths of their paths.
+    pub(crate) answered: Mutex<Vec<usize>>,
 }
 
 /// Holds whoever comes until it is opened.
@@ -127,7 +136,7 @@ impl Handler for Paths {
     }
 
     fn verdict(&mut self, request: &Request<'_>) -> Verdict<()> {
-        self.admitted.fetch_add(1, Relaxed);
+        self.books.admitted.fetch_add(1, Relaxed);
         match request.head.path {
             b"/refuse" => Verdict::Refuse(Refusal::status(429)),
             b"/reset" => Verdict::Reset,
@@ -150,9 +159,9 @@ impl Handler for Paths {
             (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
                 return Outcome::Job(Work { path, gate: Arc::clone(&self.gate) });
             }
-            ("/hang", None) => {
+            (path, None) if path.starts_with("/hang") => {
                 self.gate.pass();
-                path
+                path.to_owned()
             }
             (path, None) if path.starts_with("/spin") => {
                 let until_ns = clock::thread_cpu_ns() + 1_000_000;
@@ -169,6 +178,7 @@ impl Handler for Paths {
             }
             _ => path,
         };
+        self.books.answered.lock().unwrap().push(request.head.path.len());
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
         reply.head(200, head.as_bytes());
         reply.copy(body.as_bytes());

@@ -1,6 +1,6 @@
 //! An engine on a thread of its own, told what the test wants, and its clients.
 
-use crate::handler::{Away, Gate, Paths, Work};
+use crate::handler::{Away, Books, Gate, Paths, Work};
 use forebay_control::allocation::{self, Law};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -17,7 +17,6 @@ use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -70,12 +69,22 @@ pub(crate) struct Setup {
     pub(crate) pool: usize,
     /// The order of service; none for what the engine's name says.
     pub(crate) ranks: Option<Ranks>,
+    /// Whether a pipeline keeps the threads it begins with.
+    pub(crate) fixed: bool,
 }
 
 impl Default for Setup {
     fn default() -> Setup {
         let settings = Settings::default();
-        Setup { listener: None, settings, trusts: false, per_client: 100, pool: 120, ranks: None }
+        Setup {
+            listener: None,
+            settings,
+            trusts: false,
+            per_client: 100,
+            pool: 120,
+            ranks: None,
+            fixed: false,
+        }
     }
 }
 
@@ -86,7 +95,7 @@ pub(crate) struct Running {
     pub(crate) away: Away,
     pub(crate) gate: Arc<Gate>,
     pub(crate) lines: Receiver<(u16, u64)>,
-    pub(crate) admitted: Arc<AtomicUsize>,
+    pub(crate) books: Arc<Books>,
     pub(crate) settings: Arc<Live>,
     /// The listening socket stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
@@ -125,16 +134,16 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let admission = Admission::new(100, setup.per_client);
     let (sender, lines) = channel();
     let (away, gate) = (Away::default(), Arc::<Gate>::default());
-    let admitted = Arc::<AtomicUsize>::default();
+    let books = Arc::<Books>::default();
     let make = {
         let (locals, away, gate) = (Arc::clone(&locals), Arc::clone(&away), Arc::clone(&gate));
-        let admitted = Arc::clone(&admitted);
+        let books = Arc::clone(&books);
         move || {
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
             let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
-            let admitted = Arc::clone(&admitted);
-            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0, admitted }, local)
+            let books = Arc::clone(&books);
+            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0, books }, local)
         }
     };
     let board = Arc::<Board>::default();
@@ -147,6 +156,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         board: Arc::clone(&board),
         ranks: setup.ranks.unwrap_or(ranks),
         pool: setup.pool,
+        fixed: setup.fixed,
     };
     let thread = parts.start(engine);
     Running {
@@ -155,7 +165,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         away,
         gate,
         lines,
-        admitted,
+        books,
         settings,
         keeper,
         locals,
@@ -175,6 +185,7 @@ struct Parts {
     board: Arc<Board>,
     ranks: Ranks,
     pool: usize,
+    fixed: bool,
 }
 
 impl Parts {
@@ -240,11 +251,12 @@ impl Parts {
             count: Box::new(Arc::default),
             settings: self.settings,
             admission: self.admission,
+            helpers: helpers(&self.ranks),
             ranks: self.ranks,
             control: self.control,
             pipeline: pipeline::Settings {
                 fuse: if engine == "pipeline" { Fuse::Auto } else { Fuse::Never },
-                is_fixed: false,
+                is_fixed: self.fixed,
                 allocation: allocation::Settings {
                     period_ms: 10,
                     law: if engine == BY_DELAY { Law::Delay } else { Law::Queue },

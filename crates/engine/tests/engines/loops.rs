@@ -33,7 +33,7 @@ fn loops_that_share_a_socket_share_those_who_come() {
                     trusts: false,
                     gate: Arc::<Gate>::default(),
                     now_ms: 0,
-                    admitted: Arc::default(),
+                    books: Arc::default(),
                 },
                 settings: Arc::default(),
                 admission: Admission::new(100, 100),

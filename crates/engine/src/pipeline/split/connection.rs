@@ -3,6 +3,7 @@
 use super::Shared;
 use super::slab::{Connection, Locked, State};
 use crate::control::Order;
+use crate::ranks::Standing;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::Worker;
@@ -13,6 +14,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<H: Handler> Shared<H> {
+    /// Whose the connection's work is; where nothing is ordered, that does not matter.
+    pub(super) fn standing(&self, connection: &Connection<H>) -> Standing {
+        match self.lists.ranks.is_ordered() {
+            true => connection.served.standing(&self.lists.ranks),
+            false => Standing::default(),
+        }
+    }
+
     /// Leaves the connection to the epoll, which may report it at once: the caller unlocks it and
     /// does nothing more. Says whether that worked.
     pub(super) fn watch(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
@@ -83,9 +92,9 @@ impl<H: Handler> Shared<H> {
             State::Watched if awaited == Await::Admission => {
                 connection.served.conn.admit();
                 connection.state = State::Moving;
-                let token = connection.token;
+                let (token, standing) = (connection.token, self.standing(connection));
                 drop(slot);
-                self.lists.push_turn(Phase::Process, token);
+                self.lists.push_turn(Phase::Process, token, standing);
             }
             State::Lingering(_) => self.close(slot, Closing::Now, worker),
             // it is we who are late: somebody will come to it

@@ -76,10 +76,10 @@ where
         listeners: Vec<Listener>,
         settings: &Settings,
     ) -> io::Result<Split<H>> {
-        let Core { make, settings: live, admission, control, counters, ranks: _ } = core;
+        let Core { make, settings: live, admission, helpers, ranks, control, counters } = core;
         let now_ms = worker::read_clocks().monotonic_ms;
         let shared = Arc::new(Shared {
-            lists: Arc::new(Lists::new(settings.allocation.initial)),
+            lists: Arc::new(Lists::new(settings.allocation.initial, ranks, helpers)),
             slab: Slab::new(settings.connections + live.get().lingering + SPARE),
             epoll: Epoll::new()?,
             entrance: RwLock::new(Entrance::new(listeners, Arc::clone(&admission))?),
@@ -103,9 +103,9 @@ where
     /// Begins a thread of a phase.
     pub(super) fn spawner(&self) -> Spawn {
         let shared = Arc::clone(&self.shared);
-        Box::new(move |phase: Phase, number| {
+        Box::new(move |phase: Phase, seat| {
             let of_thread = Arc::clone(&shared);
-            begin(&shared.lists, phase, number, move || of_thread.work(phase, number))
+            begin(&shared.lists, phase, seat, move || of_thread.work(phase, seat))
         })
     }
 

@@ -5,14 +5,17 @@ use super::slab::{Connection, Locked, State};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::blocking::Blocking;
 use crate::control::Order;
+use crate::helpers::{Ask, Crew, Results};
 use crate::lanes::Entry;
+use crate::pipeline::give_way;
+use crate::pipeline::list::{Seat, Stint};
 use crate::pipeline::lists::{Errand, Task};
 use crate::straight::{self, Deadline, Wait};
 use crate::worker::{Fate, Served, Worker};
-use forebay_conn::{Await, Closing, Handler, Job};
+use forebay_conn::{Await, Closing, Handler, Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 /// What becomes of a connection after a task.
 enum After<J> {
@@ -27,23 +30,38 @@ enum After<J> {
 }
 
 impl<H: Handler> Shared<H> {
-    /// Thread `number` of a phase, from begin to end.
-    pub(super) fn work(&self, phase: Phase, number: u32) {
+    /// A thread of a phase, from begin to end.
+    pub(super) fn work(&self, phase: Phase, seat: Seat) {
         let list = self.lists.of(phase);
+        let ranks = &self.lists.ranks;
         let _meter = list.enlist();
+        give_way(phase, list.level(seat), ranks);
         let mut worker = self.stock.take();
-        let mut finished = false;
-        while let Some(task) = list.next(number, finished, || worker.handler.rest()) {
-            finished = true;
+        let mut ended = None;
+        while let Some((task, mut stint)) = list.next(seat, ended.take(), || worker.handler.rest())
+        {
+            let is_counted = phase == Phase::Process && ranks.is_ordered();
+            let slot = ranks.slot(stint.rank());
+            if is_counted {
+                worker.metrics.waited(slot, stint.waited_ns);
+            }
             worker.draining = self.control.order() >= Order::Drain;
             worker.read_clocks();
             worker.begin_turn();
             worker.observe(|| self.admission.load());
             match task {
                 Task::Accept(index) => self.accept(phase, index, &mut worker),
-                Task::Turn(token) => self.turn(phase, token, &mut worker),
-                Task::Run(errand) => self.run(errand, &mut worker),
+                Task::Turn(token) => self.turn(phase, token, &mut worker, &mut stint),
+                Task::Run(errand) => self.run(errand, &mut worker, &mut stint),
+                Task::Done(token, done) => {
+                    let done = done.map(|done| *done);
+                    self.job_done(phase, token, done, &mut worker, &mut stint);
+                }
             }
+            if is_counted {
+                worker.metrics.worked(slot, stint.ns());
+            }
+            ended = Some(stint);
         }
         worker.handler.rest();
         self.stock.give_back(worker);
@@ -56,7 +74,7 @@ impl<H: Handler> Shared<H> {
         let mut may_leave = phase == Phase::Accept;
         for _ in 0..BATCH {
             if may_leave && self.admission.load() >= 1.0 {
-                return self.lists.of(Phase::Receive).push(Task::Accept(index));
+                return self.lists.push_accept(Phase::Receive, index);
             }
             match entrance.next(index, worker) {
                 Arrival::Served(served) => {
@@ -79,7 +97,7 @@ impl<H: Handler> Shared<H> {
                 }
             }
         }
-        self.lists.of(Phase::Accept).push(Task::Accept(index));
+        self.lists.push_accept(Phase::Accept, index);
     }
 
     /// A new connection goes to receive: its request is likely to be there already.
@@ -89,7 +107,7 @@ impl<H: Handler> Shared<H> {
                 if let Some(connection) = slot.connection() {
                     let token = connection.token;
                     drop(slot);
-                    self.lists.push_turn(Phase::Receive, token);
+                    self.lists.push_receive(token);
                 }
             }
             Err(served) => worker.close(*served, Closing::Reset),
@@ -105,11 +123,11 @@ impl<H: Handler> Shared<H> {
     }
 
     /// The connection with this token has come to the head of this phase's list.
-    fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>) {
+    fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>, stint: &mut Stint) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         match connection.state {
-            State::Moving => self.go_on(slot, phase, None, worker),
+            State::Moving => self.go_on(slot, phase, None, worker, stint),
             State::Lingering(left) if phase == Phase::Receive => {
                 self.drop_input(slot, left, worker);
             }
@@ -124,25 +142,24 @@ impl<H: Handler> Shared<H> {
         phase: Phase,
         done: Option<<H::Job as Job>::Done>,
         worker: &mut Worker<H>,
+        stint: &mut Stint,
     ) {
         let Some(connection) = slot.connection() else { return };
         let token = connection.token;
         match self.serve(connection, phase, done, worker) {
             After::Stays => {}
             After::Goes(next) => {
+                let standing = self.standing(connection);
                 drop(slot);
-                self.lists.push_turn(next, token);
+                self.lists.push_turn(next, token, standing);
             }
             After::Job(job) => {
                 connection.state = State::InJob;
                 self.set_deadline(connection, worker);
+                let ask = Ask { phase, standing: self.standing(connection), token };
                 drop(slot);
                 worker.count(Counter::Jobs);
-                match self.lists.enter(Errand { job, phase, token, mailbox: None }) {
-                    Entry::Free(errand) => self.run(errand, worker),
-                    Entry::Waits => {}
-                    Entry::Full => self.give_up(token, worker),
-                }
+                self.have_done(job, ask, worker, stint);
             }
             After::HandOver => self.hand_over(slot, worker),
             After::Ends(closing) => self.end(slot, closing, worker),
@@ -193,17 +210,50 @@ impl<H: Handler> Shared<H> {
         }
     }
 
+    /// Has a job done: one that blocks by this thread, if its lane is free, one that computes by a
+    /// helper thread.
+    fn have_done(&self, job: H::Job, ask: Ask, worker: &mut Worker<H>, stint: &mut Stint) {
+        let taken = match job.kind() {
+            Kind::Computes => {
+                let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
+                self.lists.submit(job, ask, results)
+            }
+            Kind::Blocks => match self.lists.enter(Errand { job, ask, results: None }) {
+                Entry::Free(errand) => return self.run(errand, worker, stint),
+                Entry::Waits => true,
+                Entry::Full => false,
+            },
+        };
+        if !taken {
+            self.give_up(ask.token, worker);
+        }
+    }
+
     /// Does a job whose lane is free, and goes on with the connection if it is still waiting.
-    fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>) {
-        let list = self.lists.of(errand.phase);
-        let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand)) else { return };
-        let Errand { job, phase, token, .. } = errand;
-        let lane = job.lane();
+    fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>, stint: &mut Stint) {
+        let Ask { phase, standing, token } = errand.ask;
+        let list = self.lists.of(phase);
+        let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand), standing, stint) else {
+            return;
+        };
+        let lane = errand.job.lane();
         let sampled = worker.is_sampled();
-        let done = self.lists.run(job, &worker.metrics, sampled);
-        list.end_job();
+        let done = self.lists.run(errand.job, &worker.metrics, sampled);
+        list.end_job(stint);
         self.lists.leave(lane);
         worker.read_clocks();
+        self.job_done(phase, token, done, worker, stint);
+    }
+
+    /// A job has ended, or has panicked: the connection goes on, if it is still waiting.
+    fn job_done(
+        &self,
+        phase: Phase,
+        token: u64,
+        done: Option<<H::Job as Job>::Done>,
+        worker: &mut Worker<H>,
+        stint: &mut Stint,
+    ) {
         if done.is_none() {
             worker.count(Counter::Panics);
         }
@@ -217,13 +267,13 @@ impl<H: Handler> Shared<H> {
         match done {
             Some(done) => {
                 connection.state = State::Moving;
-                self.go_on(slot, phase, Some(done), worker);
+                self.go_on(slot, phase, Some(done), worker, stint);
             }
             None => self.close(slot, Closing::Reset, worker),
         }
     }
 
-    /// Too many wait for the same file.
+    /// Too many jobs wait.
     fn give_up(&self, token: u64, worker: &mut Worker<H>) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };

@@ -4,7 +4,6 @@ use super::Shared;
 use super::slab::State;
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, PAUSE_MS};
 use crate::control::Order;
-use crate::pipeline::lists::Task;
 use crate::worker::Worker;
 use forebay_conn::{Await, Closing, Handler};
 use forebay_control::allocation::Phase;
@@ -72,7 +71,7 @@ impl<H: Handler> Watcher<H> {
                     BELL => shared.control.bell(0).silence(),
                     token if token >= FIRST_LISTENER => {
                         let index = (token - FIRST_LISTENER) as usize;
-                        shared.lists.of(Phase::Accept).push(Task::Accept(index));
+                        shared.lists.push_accept(Phase::Accept, index);
                     }
                     _ => self.ready(ready),
                 }
@@ -125,11 +124,11 @@ impl<H: Handler> Watcher<H> {
             State::Watched => {
                 connection.state = State::Moving;
                 drop(slot);
-                self.shared.lists.push_turn(Phase::Receive, ready.token);
+                self.shared.lists.push_receive(ready.token);
             }
             State::Lingering(_) => {
                 drop(slot);
-                self.shared.lists.push_turn(Phase::Receive, ready.token);
+                self.shared.lists.push_receive(ready.token);
             }
             State::Moving | State::InJob => {}
         }
@@ -201,7 +200,7 @@ impl<H: Handler> Watcher<H> {
                 connection.served.readable = true;
                 connection.state = State::Moving;
                 drop(slot);
-                self.shared.lists.push_turn(Phase::Receive, token);
+                self.shared.lists.push_receive(token);
             }
         }
     }

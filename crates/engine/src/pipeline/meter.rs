@@ -1,0 +1,57 @@
+//! How the threads of a phase spend their time, as the scheduler counts it.
+
+use forebay_sys::schedule::{Figures, Spent};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The meters of all threads of a phase.
+#[derive(Default)]
+pub(super) struct Meters(Mutex<Vec<Arc<Meter>>>);
+
+/// The scheduler's figures of one thread, and what they were when they were last asked for.
+pub(super) struct Meter {
+    figures: Figures,
+    before: Mutex<Spent>,
+}
+
+impl Meters {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Meter>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calling thread is one of this phase's.
+    pub(super) fn enlist(&self) -> Option<Arc<Meter>> {
+        let figures = Figures::of_this_thread().ok()?;
+        let meter = Arc::new(Meter { figures, before: Mutex::default() });
+        meter.spent();
+        self.lock().push(Arc::clone(&meter));
+        Some(meter)
+    }
+
+    /// How its threads spent the time since the last call, summed. `None` if this kernel does not
+    /// tell.
+    pub(super) fn spent(&self) -> Option<Spent> {
+        let meters = self.lock();
+        let add = |sum: Spent, meter: &Arc<Meter>| {
+            let spent = meter.spent();
+            Spent {
+                run_ns: sum.run_ns + spent.run_ns,
+                runnable_ns: sum.runnable_ns + spent.runnable_ns,
+            }
+        };
+        (!meters.is_empty()).then(|| meters.iter().fold(Spent::default(), add))
+    }
+}
+
+impl Meter {
+    /// Since the last call.
+    fn spent(&self) -> Spent {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(now) = self.figures.read() else { return Spent::default() };
+        let since = Spent {
+            run_ns: now.run_ns.saturating_sub(before.run_ns),
+            runnable_ns: now.runnable_ns.saturating_sub(before.runnable_ns),
+        };
+        *before = now;
+        since
+    }
+}

@@ -1,0 +1,76 @@
+//! What waits in a list: as it came, or by rank and fair between the clients of a rank.
+
+use crate::ranks::{Ranks, Standing};
+use forebay_control::ranked::{Ranked, Turn};
+use std::collections::VecDeque;
+
+/// Tasks, with the time each was put in.
+pub(super) enum Queue<T> {
+    /// First come, first served.
+    Plain(VecDeque<(T, u64)>),
+    /// In this order.
+    Ranked(Ranked<(T, u64)>),
+}
+
+/// A task that was taken out.
+pub(super) struct Next<T> {
+    pub(super) task: T,
+    /// When it was put in.
+    pub(super) since_ns: u64,
+    /// Goes to [`Queue::ran`].
+    pub(super) turn: Option<Turn>,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(ranks: &Ranks) -> Queue<T> {
+        match ranks.is_ordered() {
+            true => Queue::Ranked(ranks.queue()),
+            false => Queue::Plain(VecDeque::new()),
+        }
+    }
+
+    pub(super) fn push(&mut self, task: T, standing: Standing, since_ns: u64) {
+        match self {
+            Queue::Plain(tasks) => tasks.push_back((task, since_ns)),
+            Queue::Ranked(tasks) => {
+                // there is always room: connections and listeners have one entry each
+                let _ = tasks.push(standing.rank, standing.client, 1, (task, since_ns));
+            }
+        }
+    }
+
+    /// The rank of the task that comes next.
+    pub(super) fn next_rank(&self) -> Option<u8> {
+        match self {
+            Queue::Plain(tasks) => (!tasks.is_empty()).then_some(0),
+            Queue::Ranked(tasks) => tasks.next_rank(),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Next<T>> {
+        match self {
+            Queue::Plain(tasks) => {
+                let (task, since_ns) = tasks.pop_front()?;
+                Some(Next { task, since_ns, turn: None })
+            }
+            Queue::Ranked(tasks) => {
+                let ((task, since_ns), turn) = tasks.pop()?;
+                Some(Next { task, since_ns, turn: Some(turn) })
+            }
+        }
+    }
+
+    /// A task that was taken out has held its thread for so long.
+    pub(super) fn ran(&mut self, turn: Option<Turn>, ns: u64) {
+        if let (Queue::Ranked(tasks), Some(turn)) = (self, turn) {
+            tasks.ran(turn, ns);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Queue::Plain(tasks) => tasks.len(),
+            Queue::Ranked(tasks) => tasks.len(),
+        }
+    }
+}
