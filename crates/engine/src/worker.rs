@@ -149,6 +149,9 @@ pub struct Worker<H: Handler> {
     out: Out<H::Body>,
 }
 
+/// How far the clock of deadlines may be behind.
+const BEHIND_MS: u64 = 4;
+
 /// The time as engines see it.
 pub fn read_clocks() -> Now {
     Now { monotonic_ms: clock::coarse_ms(), unix_ms: clock::unix_coarse_ms() }
@@ -227,7 +230,8 @@ impl<H: Handler> Worker<H> {
     pub fn time_ms(&self, served: &Served<H>, awaited: Await) -> u64 {
         match awaited {
             Await::Idle => self.idle_ms.max(u64::from(served.conn.announced_s()) * 1000),
-            Await::Admission => u64::from(served.conn.wait_ms()),
+            // not before: the clock may be behind
+            Await::Admission => u64::from(served.conn.wait_ms()) + BEHIND_MS,
             awaited => self.settings.timeouts.of(awaited),
         }
     }
