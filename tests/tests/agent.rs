@@ -86,7 +86,9 @@ fn flood<R>(served: &Served, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
 }
 
 fn is_idle(served: &Served) -> bool {
-    served.metric("forebay_class_unfinished_jobs{class=\"bulk\"}") == 0
+    ["forebay_class_unfinished_jobs", "forebay_class_in_flight"]
+        .iter()
+        .all(|metric| served.metric(&format!("{metric}{{class=\"bulk\"}}")) == 0)
 }
 
 #[test]
