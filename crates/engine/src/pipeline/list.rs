@@ -170,25 +170,32 @@ impl<T> List<T> {
         }
         state.tasks.push(task, standing, clock::monotonic_ns());
         state.figures.arrivals += 1;
-        self.wake(&mut state);
+        let levels = self.rouse(&mut state);
+        // a thread that is woken while the lock is held may run at once, and find it held
+        drop(state);
+        levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
     /// Sees to it that somebody comes for what is next, if anybody who may take it sleeps.
     fn wake(&self, state: &mut State<T>) {
+        let levels = self.rouse(state);
+        levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
+    }
+
+    /// Those who are to be woken for what is next: one at each of these levels.
+    fn rouse(&self, state: &mut State<T>) -> [Option<usize>; 2] {
         let queues =
             [(state.tasks.next_rank(), true), (state.held.next_rank(), state.may_begin_job())];
-        for (rank, common_may) in queues {
-            let Some(rank) = rank else { continue };
-            let levels = usize::from(rank)..usize::from(self.last()) + usize::from(common_may);
-            for level in levels {
-                let idle = &mut state.idle[level];
-                if idle.asleep > idle.woken {
-                    idle.woken += 1;
-                    self.work[level].notify_one();
-                    break;
-                }
-            }
-        }
+        queues.map(|(rank, common_may)| {
+            let rank = usize::from(rank?);
+            let mut levels = rank..usize::from(self.last()) + usize::from(common_may);
+            let level = levels.find(|level| {
+                let idle = &state.idle[*level];
+                idle.asleep > idle.woken
+            })?;
+            state.idle[level].woken += 1;
+            Some(level)
+        })
     }
 
     /// The next task for a thread, and its time with it, or `None` when the list is closed. `ended` is
