@@ -9,7 +9,7 @@
 //! part that was read this moment is sent without asking, once.
 
 use forebay_http::range::Range;
-use forebay_sys::file;
+use forebay_sys::{file, pages};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,7 @@ pub(crate) struct DiskFile {
 impl DiskFile {
     pub(crate) fn new(file: OwnedFd, size: u64) -> DiskFile {
         // without it more is read than wanted, which costs a job later
-        let _ = file::read_no_further(file.as_fd());
+        let _ = pages::read_no_further(file.as_fd());
         let parts = size.div_ceil(PART_BYTES).clamp(1, MOST_PARTS);
         DiskFile { file, size, read: (0..parts).map(|_| AtomicU64::new(0)).collect() }
     }
@@ -54,7 +54,7 @@ impl DiskFile {
         if place.load(Relaxed) != read {
             return 0;
         }
-        if file::is_resident(self.file.as_fd(), range.start, len).unwrap_or(false) {
+        if pages::is_resident(self.file.as_fd(), range.start, len).unwrap_or(false) {
             return len;
         }
         // Err says only that another part has taken the place
@@ -65,11 +65,11 @@ impl DiskFile {
     /// Brings the part at `offset` into memory, and begins with the next one.
     pub(crate) fn warm(&self, offset: u64) {
         let Some(part) = self.part(offset) else { return };
-        let _ = file::will_need(self.file.as_fd(), part.start, part.len);
+        let _ = pages::will_need(self.file.as_fd(), part.start, part.len);
         if let Some(next) = self.part(part.end())
             && self.place(next).load(Relaxed) | 1 != mark(next) | 1
         {
-            let _ = file::will_need(self.file.as_fd(), next.start, next.len);
+            let _ = pages::will_need(self.file.as_fd(), next.start, next.len);
         }
         // After an error, too: the sender meets it again, or finds the file shorter.
         let _ = self.read_part(part);

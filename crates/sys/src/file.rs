@@ -1,11 +1,10 @@
-//! Files: opening beneath a root, stamps that tell whether one changed, residency in memory.
+//! Files: opening beneath a root, and stamps that tell whether one changed.
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
-use rustix::io::{Errno, ReadWriteFlags};
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What kind of thing a descriptor refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,23 +203,6 @@ pub fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Resu
     }
 }
 
-/// Asks the kernel to begin reading a part of a file that will be needed soon.
-///
-/// # Errors
-/// What the kernel says; harmless to ignore.
-pub fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-    let len = std::num::NonZeroU64::new(len);
-    Ok(rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed)?)
-}
-
-/// Asks the kernel to read nothing of the file but what it is asked for.
-///
-/// # Errors
-/// What the kernel says; harmless to ignore.
-pub fn read_no_further(file: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)?)
-}
-
 /// Whether changes on the file system of `file` are all made by this machine, so that it tells of
 /// them (inotify). Network and user-space file systems, and those the kernel makes up, do not.
 ///
@@ -252,105 +234,11 @@ pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!SILENT.contains(&(magic as u32)))
 }
 
-/// Whether all of `len` bytes at `offset` have their place in memory. Does not block.
-///
-/// A page that is being read counts, although reading it would wait: only who knows that the range
-/// was read before, and that nobody reads it again, knows that it will not block.
-///
-/// Asks cachestat(2) (since 6.5), which counts exactly but which the kernel refuses for files that
-/// the process neither owns nor may write (since 6.14 and in stable kernels). Then single bytes
-/// are read with `RWF_NOWAIT` at both ends and every 64 KiB between them: a sample, but the kernel
-/// reads ahead in runs about that long. Bytes past the end of the file count as present.
-///
-/// # Errors
-/// [`io::ErrorKind::Unsupported`] where neither way works (overlayfs, some network file systems):
-/// nothing is known, and asking again will not help.
-pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
-    if len == 0 {
-        return Ok(true);
-    }
-    match cached_pages(file, offset, len) {
-        Some(pages) => is_covered(file, offset, len, pages),
-        None => probe(file, offset, len),
-    }
-}
-
-/// Has the kernel forget what it holds of a file in memory, so that its next reader waits for the
-/// disk. What is not on the disk yet is written first; what somebody has mapped stays.
-///
-/// # Errors
-/// When it cannot be written. A file system that lives in memory (tmpfs) keeps everything, and says
-/// nothing.
-pub fn forget(file: BorrowedFd<'_>) -> io::Result<()> {
-    rustix::fs::fdatasync(file)?;
-    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
-}
-
-/// Whether `pages` are all that the file has between `offset` and `offset + len`.
-fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Result<bool> {
-    let page = rustix::param::page_size() as u64;
-    let between = |end: u64| end.div_ceil(page).saturating_sub(offset / page);
-    let end = offset.saturating_add(len);
-    Ok(pages >= between(end) || pages >= between(end.min(stamp_known(file)?.size)))
-}
-
-/// Pages of the range that are in memory; `None` if the kernel does not say.
-fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
-    /// The same number on every architecture but Alpha.
-    const SYS_CACHESTAT: libc::c_long = 451;
-    static IS_MISSING: AtomicBool = AtomicBool::new(false);
-    if IS_MISSING.load(Relaxed) {
-        return None;
-    }
-    let range: [u64; 2] = [offset, len];
-    // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
-    let mut counts: [u64; 5] = [0; 5];
-    // SAFETY: both arrays are laid out as the kernel's `struct cachestat_range` (two u64) and
-    // `struct cachestat` (five u64), and live across the call; the descriptor is borrowed.
-    let outcome = unsafe {
-        libc::syscall(
-            SYS_CACHESTAT,
-            file.as_raw_fd(),
-            range.as_ptr(),
-            counts.as_mut_ptr(),
-            0 as libc::c_uint,
-        )
-    };
-    if outcome == 0 {
-        return Some(counts[0]);
-    }
-    if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
-        IS_MISSING.store(true, Relaxed);
-    }
-    None
-}
-
-fn probe(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
-    const STRIDE: u64 = 64 * 1024;
-    let last = offset.saturating_add(len - 1);
-    let mut at = offset;
-    loop {
-        let mut byte = [0];
-        let buffers = &mut [IoSliceMut::new(&mut byte)];
-        match rustix::io::preadv2(file.as_fd(), buffers, at, ReadWriteFlags::NOWAIT) {
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-            Err(error) => return Err(error.into()),
-        }
-        if at == last {
-            return Ok(true);
-        }
-        at = at.saturating_add(STRIDE).min(last);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::fd::AsFd;
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("forebay-file-{}-{name}", std::process::id()));
@@ -361,21 +249,6 @@ mod tests {
 
     fn errno(outcome: io::Result<OwnedFd>) -> i32 {
         outcome.unwrap_err().raw_os_error().unwrap()
-    }
-
-    #[test]
-    fn what_is_forgotten_is_not_resident() {
-        // not in /tmp, which may live in memory
-        let path = std::env::current_exe().unwrap().with_file_name("forget");
-        fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
-        let file = fs::File::open(&path).unwrap();
-        match is_resident(file.as_fd(), 0, 1 << 20) {
-            Ok(resident) => assert!(resident),
-            Err(error) => return eprintln!("SKIPPED: residency is not known here: {error}"),
-        }
-        forget(file.as_fd()).unwrap();
-        assert!(!is_resident(file.as_fd(), 0, 1 << 20).unwrap());
-        fs::remove_file(path).unwrap();
     }
 
     #[test]
@@ -404,21 +277,6 @@ mod tests {
         names.sort();
         assert_eq!((names, are_all), (vec![b"in".to_vec(), b"out".into(), b"page".into()], true));
         assert!(!super::names(directory.as_fd(), 2).unwrap().1);
-        fs::remove_dir_all(dir).unwrap();
-    }
-
-    #[test]
-    fn what_was_just_written_is_resident() {
-        let dir = scratch("resident");
-        fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
-        let root = open_directory(&dir).unwrap();
-        let file = open_beneath(root.as_fd(), b"large").unwrap();
-        for (offset, len) in [(0, 300_000), (0, 0), (299_999, 1), (100, 10_000_000), (400_000, 1)] {
-            assert!(is_resident(file.as_fd(), offset, len).unwrap(), "{offset} {len}");
-            if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
-                assert!(present, "{offset} {len}");
-            }
-        }
         fs::remove_dir_all(dir).unwrap();
     }
 }

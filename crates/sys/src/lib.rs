@@ -9,7 +9,8 @@
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
-//! | [`file`](mod@file) | opening beneath a root, stamps, residency in memory |
+//! | [`file`](mod@file) | opening beneath a root, stamps |
+//! | [`pages`] | the page cache: what is in memory, reading through it and around it |
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod epoll;
 pub mod file;
 pub mod inherited;
+pub mod pages;
 pub mod poll;
 pub mod privileges;
 pub mod process;

@@ -69,7 +69,7 @@ fn forget(root: &Path, count: u64) -> Result<(), CalibrateError> {
     for number in 0..count {
         let path = root.join(cold_name(number));
         let file = std::fs::File::open(&path);
-        let forgotten = file.and_then(|file| forebay_sys::file::forget(file.as_fd()));
+        let forgotten = file.and_then(|file| forebay_sys::pages::forget(file.as_fd()));
         forgotten.map_err(CalibrateError::io("cannot forget", path))?;
     }
     Ok(())

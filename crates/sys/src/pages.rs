@@ -1,0 +1,257 @@
+//! What of a file is in memory: the page cache, reading through it and around it.
+
+use crate::file::stamp_known;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Appends up to `most` bytes of the file from `offset` on to `buffer`; 0 at the end of the file, or
+/// if the buffer has no room left. Nothing is allocated. May block.
+///
+/// # Errors
+/// What the kernel says; an interruption is not an error.
+pub fn append_at(
+    file: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    most: usize,
+    offset: u64,
+) -> io::Result<usize> {
+    append_with(file, buffer, most, offset, 0)
+}
+
+/// As [`append_at`], but only what is in memory: it does not wait for a disk.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if the first byte is not in memory,
+/// [`io::ErrorKind::Unsupported`] where that cannot be known (overlayfs, network file systems).
+pub fn append_resident_at(
+    file: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    most: usize,
+    offset: u64,
+) -> io::Result<usize> {
+    append_with(file, buffer, most, offset, libc::RWF_NOWAIT)
+}
+
+fn append_with(
+    file: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    most: usize,
+    offset: u64,
+    flags: i32,
+) -> io::Result<usize> {
+    let room = buffer.spare_capacity_mut();
+    let len = most.min(room.len());
+    if len == 0 {
+        return Ok(0);
+    }
+    let part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: len };
+    if i64::try_from(offset).is_err() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    loop {
+        // SAFETY: `part` describes the first `len` bytes of the buffer's spare capacity, which is
+        // borrowed mutably and lives across the call; the kernel only writes there.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_preadv2,
+                file.as_raw_fd(),
+                &raw const part,
+                1 as libc::c_long,
+                // the offset in two halves, of which the second counts where a word has 32 bits
+                offset as libc::c_long,
+                (offset >> 32) as libc::c_long,
+                flags,
+            )
+        };
+        if let Ok(count) = usize::try_from(count) {
+            // SAFETY: the kernel has written the first `count` bytes behind what was there, and says
+            // no more than it was given room for.
+            unsafe { buffer.set_len(buffer.len() + count) };
+            return Ok(count);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            _ => return Err(error),
+        }
+    }
+}
+
+/// What offsets, lengths and addresses must be multiples of for [`read_around`], in bytes. Few disks
+/// and file systems ask for more; reading fails there with `EINVAL`.
+pub const AROUND_BYTES: usize = 4096;
+
+/// From now on, or no longer, what is read of the open regular file goes around the page cache:
+/// straight from the disk into the buffer, and no page is kept. What others have written and is not on
+/// the disk yet is written there first. Place in the buffer, offset and length must be multiples of
+/// [`AROUND_BYTES`].
+///
+/// # Errors
+/// `EINVAL` where the file system cannot do that.
+pub fn read_around(file: BorrowedFd<'_>, around: bool) -> io::Result<()> {
+    // the other flags that could be set mean nothing for a regular file that is read
+    let flags = if around { OFlags::DIRECT } else { OFlags::empty() };
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+/// Asks the kernel to begin reading a part of a file that will be needed soon.
+///
+/// # Errors
+/// What the kernel says; harmless to ignore.
+pub fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
+    let len = std::num::NonZeroU64::new(len);
+    Ok(rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed)?)
+}
+
+/// Asks the kernel to read nothing of the file but what it is asked for.
+///
+/// # Errors
+/// What the kernel says; harmless to ignore.
+pub fn read_no_further(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random)?)
+}
+
+/// Whether all of `len` bytes at `offset` have their place in memory. Does not block.
+///
+/// A page that is being read counts, although reading it would wait: only who knows that the range
+/// was read before, and that nobody reads it again, knows that it will not block.
+///
+/// Asks cachestat(2) (since 6.5), which counts exactly but which the kernel refuses for files that
+/// the process neither owns nor may write (since 6.14 and in stable kernels). Then single bytes
+/// are read with `RWF_NOWAIT` at both ends and every 64 KiB between them: a sample, but the kernel
+/// reads ahead in runs about that long. Bytes past the end of the file count as present.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] where neither way works (overlayfs, some network file systems):
+/// nothing is known, and asking again will not help.
+pub fn is_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    match cached_pages(file, offset, len) {
+        Some(pages) => is_covered(file, offset, len, pages),
+        None => probe(file, offset, len),
+    }
+}
+
+/// Whether all of `len` bytes at `offset` are known to have their place in memory. Costs less than
+/// [`is_resident`] and never begins to read anything, but the kernel tells only who owns the file or
+/// may write it; to others it is not known.
+pub fn is_known_resident(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let wanted = offset.saturating_add(len).div_ceil(page).saturating_sub(offset / page);
+    cached_pages(file, offset, len).is_some_and(|pages| pages >= wanted)
+}
+
+/// Has the kernel forget what it holds of a file in memory, so that its next reader waits for the
+/// disk. What is not on the disk yet is written first; what somebody has mapped stays.
+///
+/// # Errors
+/// When it cannot be written. A file system that lives in memory (tmpfs) keeps everything, and says
+/// nothing.
+pub fn forget(file: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::fs::fdatasync(file)?;
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
+/// Whether `pages` are all that the file has between `offset` and `offset + len`.
+fn is_covered(file: BorrowedFd<'_>, offset: u64, len: u64, pages: u64) -> io::Result<bool> {
+    let page = rustix::param::page_size() as u64;
+    let between = |end: u64| end.div_ceil(page).saturating_sub(offset / page);
+    let end = offset.saturating_add(len);
+    Ok(pages >= between(end) || pages >= between(end.min(stamp_known(file)?.size)))
+}
+
+/// Pages of the range that are in memory; `None` if the kernel does not say.
+fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> Option<u64> {
+    /// The same number on every architecture but Alpha.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    static IS_MISSING: AtomicBool = AtomicBool::new(false);
+    if IS_MISSING.load(Relaxed) {
+        return None;
+    }
+    let range: [u64; 2] = [offset, len];
+    // nr_cache, nr_dirty, nr_writeback, nr_evicted, nr_recently_evicted
+    let mut counts: [u64; 5] = [0; 5];
+    // SAFETY: both arrays are laid out as the kernel's `struct cachestat_range` (two u64) and
+    // `struct cachestat` (five u64), and live across the call; the descriptor is borrowed.
+    let outcome = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_raw_fd(),
+            range.as_ptr(),
+            counts.as_mut_ptr(),
+            0 as libc::c_uint,
+        )
+    };
+    if outcome == 0 {
+        return Some(counts[0]);
+    }
+    if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        IS_MISSING.store(true, Relaxed);
+    }
+    None
+}
+
+fn probe(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
+    const STRIDE: u64 = 64 * 1024;
+    let last = offset.saturating_add(len - 1);
+    let mut at = offset;
+    loop {
+        let mut byte = [0];
+        let buffers = &mut [IoSliceMut::new(&mut byte)];
+        match rustix::io::preadv2(file.as_fd(), buffers, at, ReadWriteFlags::NOWAIT) {
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if at == last {
+            return Ok(true);
+        }
+        at = at.saturating_add(STRIDE).min(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_forgotten_is_not_resident() {
+        // not in /tmp, which may live in memory
+        let path = std::env::current_exe().unwrap().with_file_name("forget");
+        fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        match is_resident(file.as_fd(), 0, 1 << 20) {
+            Ok(resident) => assert!(resident),
+            Err(error) => return eprintln!("SKIPPED: residency is not known here: {error}"),
+        }
+        forget(file.as_fd()).unwrap();
+        assert!(!is_resident(file.as_fd(), 0, 1 << 20).unwrap());
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_was_just_written_is_resident() {
+        let path = std::env::temp_dir().join(format!("forebay-pages-{}", std::process::id()));
+        fs::write(&path, vec![7; 300_000]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        for (offset, len) in [(0, 300_000), (0, 0), (299_999, 1), (100, 10_000_000), (400_000, 1)] {
+            assert!(is_resident(file.as_fd(), offset, len).unwrap(), "{offset} {len}");
+            if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
+                assert!(present, "{offset} {len}");
+            }
+        }
+        fs::remove_file(path).unwrap();
+    }
+}
