@@ -9,7 +9,7 @@ use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
 use crate::vhost::VirtualHost;
-use crate::watch::{Untold, Watcher};
+use crate::watch::{Unread, Untold, Watcher, Way};
 use crate::work::Workshop;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -337,18 +337,26 @@ pub(crate) struct Claim<'c> {
 }
 
 impl Claim<'_> {
-    /// The way to `path` matters for the answer.
-    pub(crate) fn follow(&mut self, path: &[u8]) {
-        let Some(watcher) = &self.content.watcher else { return };
-        if !self.is_told {
-            // One untold change is enough to make the answer expire.
-            return;
-        }
-        let Err(untold) = watcher.follow(&self.root, path, &self.ticket) else { return };
+    /// The way to `path` matters for the answer. What was seen on it holds as long as the answer.
+    /// `with_forms` asks for the forms of the file, too.
+    pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> Way {
+        let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
+        // One untold change is enough to make the answer expire.
+        let Some(watcher) = watcher else { return Way::default() };
+        let untold = match watcher.follow(&self.root, path, &self.ticket, with_forms) {
+            Ok(way) => return way,
+            Err(untold) => untold,
+        };
         self.is_told = false;
         if let Untold::Notice(notice) = untold {
             self.content.say_once(notice);
         }
+        Way::default()
+    }
+
+    /// Reads a directory that was seen on a way.
+    pub(crate) fn read(&self, unread: &Unread) {
+        self.content.watcher.iter().for_each(|watcher| watcher.read(&self.root, unread));
     }
 
     /// Whether every change on the ways followed is told.

@@ -5,6 +5,7 @@
 //! its watched subdirectories lie, so a change of one name also reaches everything below it.
 
 use crate::entry::Entry;
+use crate::forms::{self, Expected, Forms};
 use forebay_sys::watch::Directory;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -68,6 +69,7 @@ pub(crate) type Signposts = HashMap<Directory, Vec<Vec<u8>>>;
 #[derive(Debug, Default)]
 struct Node {
     names: HashMap<Box<[u8]>, Name>,
+    forms: Forms,
 }
 
 #[derive(Debug, Default)]
@@ -143,6 +145,24 @@ impl Graph {
         true
     }
 
+    /// Which precompressed forms of `name` may be in `directory`, besides. A change of one of them also
+    /// voids the tickets of its original.
+    pub(crate) fn expected(&mut self, directory: Directory, name: &[u8]) -> Expected {
+        let node = self.nodes.get_mut(&directory);
+        node.map_or(Expected::Any, |node| node.forms.expected(name))
+    }
+
+    /// The names in `directory`, read after [`Expected::ReadFirst`]; `None` if that has failed.
+    pub(crate) fn learn(&mut self, directory: Directory, names: Option<Vec<Vec<u8>>>) {
+        if let Some(node) = self.nodes.get_mut(&directory) {
+            node.forms.learn(names);
+        }
+    }
+
+    pub(crate) fn contains(&self, directory: Directory) -> bool {
+        self.nodes.contains_key(&directory)
+    }
+
     /// `name` in `directory` is the watched subdirectory `child`: from now on a change of the name
     /// reaches what is below.
     pub(crate) fn descend(&mut self, directory: Directory, name: &[u8], child: Directory) {
@@ -168,6 +188,12 @@ impl Graph {
         let signposts = self.signposts.get(&directory);
         struck.roots |= signposts.is_some_and(|names| names.iter().any(|at| at == name));
         let Some(node) = self.nodes.get_mut(&directory) else { return };
+        if let Some(original) = forms::original(name) {
+            node.forms.may_be_there(name);
+            if let Some(at) = node.names.get_mut(original) {
+                void(&std::mem::take(&mut at.tickets), struck);
+            }
+        }
         let Some(at) = node.names.remove(name) else { return };
         void(&at.tickets, struck);
         if let Some(child) = at.child {

@@ -27,7 +27,7 @@
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
 //! | `job`, `load`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
-//! | `content`, `watch`, `graph`, `root` | keeping entries true |
+//! | `content`, `watch`, `graph`, `forms`, `root` | keeping entries true |
 //!
 //! It deliberately knows no connection and reads no configuration: settings arrive parsed.
 //!
@@ -55,6 +55,7 @@ mod content;
 mod disk;
 mod entry;
 mod fields;
+mod forms;
 mod front;
 mod graph;
 mod guard;

@@ -2,11 +2,13 @@
 
 use crate::content::Claim;
 use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Variant, What};
+use crate::forms::{CODINGS, Expected};
 use crate::load::Trouble;
 use crate::pages::Refusal;
 use crate::route;
 use crate::rules::{Candidate, Captures};
 use crate::vhost::VirtualHost;
+use crate::watch::Way;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
 use forebay_sys::file::{self, Kind, Stamp};
@@ -159,6 +161,13 @@ impl Seen {
     }
 }
 
+/// What is at one path.
+struct At {
+    stamp: Stamp,
+    /// Which of its precompressed forms may be there.
+    forms: Expected,
+}
+
 /// A look at the file system.
 pub(crate) struct Look<'l, 'c> {
     pub(crate) vhost: &'l VirtualHost,
@@ -242,9 +251,11 @@ impl Look<'_, '_> {
         if inside.is_empty() || inside.ends_with(b"/") {
             return self.at_directory(path, inside);
         }
-        match self.look_at(inside) {
-            Ok(stamp) if stamp.kind == Kind::Regular => self.with_siblings(inside, stamp),
-            Ok(stamp) if stamp.kind == Kind::Directory => Seen::none(Outcome::Slash(path.to_vec())),
+        match self.look_at(inside, self.vhost.settings.precompressed) {
+            Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
+                self.with_forms(inside, stamp, forms)
+            }
+            Ok(at) if at.stamp.kind == Kind::Directory => Seen::none(Outcome::Slash(path.to_vec())),
             // Devices, FIFOs and sockets are as good as not there.
             Ok(_) => Seen::none(Outcome::Missing),
             Err(trouble) => Seen::none(Outcome::of(&trouble)),
@@ -255,39 +266,47 @@ impl Look<'_, '_> {
         let vhost = self.vhost;
         for index in &vhost.settings.index {
             let file = [inside, index.as_bytes()].concat();
-            match self.look_at(&file) {
-                Ok(stamp) if stamp.kind == Kind::Regular => {
-                    return self.with_siblings(&file, stamp);
+            match self.look_at(&file, vhost.settings.precompressed) {
+                Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
+                    return self.with_forms(&file, stamp, forms);
                 }
                 Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {}
                 Err(trouble) => return Seen::none(Outcome::of(&trouble)),
             }
         }
         if vhost.settings.listing
-            && self.look_at(inside).is_ok_and(|stamp| stamp.kind == Kind::Directory)
+            && self.look_at(inside, false).is_ok_and(|at| at.stamp.kind == Kind::Directory)
         {
             return Seen::none(Outcome::Listed(path.to_vec()));
         }
         Seen::none(Outcome::Missing)
     }
 
-    /// The stamp of what is at a path below the root.
-    fn look_at(&mut self, path: &[u8]) -> Result<Stamp, Trouble> {
-        self.claim.follow(path);
+    /// What is at a path below the root, and if that is asked for, which forms of it may be there.
+    fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<At, Trouble> {
+        let Way { stamp, forms, unread } = self.claim.follow(path, with_forms);
+        if let Some(unread) = unread {
+            self.claim.read(&unread);
+        }
+        let forms = forms.unwrap_or(Expected::Any);
+        if let Some(stamp) = stamp {
+            self.watch.lap(Activity::Open);
+            return Ok(At { stamp, forms });
+        }
         let found = file::find_beneath(self.claim.root.directory.as_fd(), path);
         self.watch.lap(Activity::Open);
         let stamp = found.and_then(|found| file::stamp(found.as_fd()));
         self.watch.lap(Activity::Stat);
-        stamp.map_err(|error| Trouble::from(&error))
+        stamp.map(|stamp| At { stamp, forms }).map_err(|error| Trouble::from(&error))
     }
 
-    /// A file was found; looks for its precompressed siblings.
-    fn with_siblings(&mut self, path: &[u8], stamp: Stamp) -> Seen {
+    /// A file was found; looks for its precompressed forms where they are to be expected.
+    fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: Expected) -> Seen {
         let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
         if self.vhost.settings.precompressed {
-            for coding in [Coding::Br, Coding::Zstd, Coding::Gzip] {
+            for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
                 let path = [path, coding.suffix().as_bytes()].concat();
-                if let Ok(stamp) = self.look_at(&path)
+                if let Ok(At { stamp, .. }) = self.look_at(&path, false)
                     && stamp.kind == Kind::Regular
                 {
                     files.push((coding, path, stamp));

@@ -1,9 +1,10 @@
 //! Watching the directories on the way to a file, and telling the graph what changed.
 
+use crate::forms::{Expected, MOST_NAMES};
 use crate::graph::{Graph, Signposts, Struck, Ticket};
 use crate::root::Root;
 use crate::settings::Notice;
-use forebay_sys::file::{self, Kind};
+use forebay_sys::file::{self, Kind, Stamp};
 use forebay_sys::watch::{Directory, Event, Interest, Watch};
 use std::ffi::OsStr;
 use std::io;
@@ -36,6 +37,25 @@ pub(crate) enum Untold {
     Moved,
     /// The operator should know.
     Notice(Notice),
+}
+
+/// What was seen on the way to a path.
+#[derive(Debug, Default)]
+pub(crate) struct Way {
+    /// What is at its end, if that is a file and no link led there.
+    pub(crate) stamp: Option<Stamp>,
+    /// What to expect of the file's precompressed forms.
+    pub(crate) forms: Option<Expected>,
+    /// The directory of the path's last name, if it is to be read.
+    pub(crate) unread: Option<Unread>,
+}
+
+/// A watched directory that is worth reading.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    directory: Directory,
+    /// Its path from the root, free of links.
+    place: Vec<u8>,
 }
 
 impl Watcher {
@@ -139,7 +159,7 @@ impl Watcher {
     }
 
     /// Registers `ticket` everywhere on the way from `root` to `path`, so that whatever changes
-    /// where the path leads from now on voids it.
+    /// where the path leads, and whatever happens to precompressed forms of it, from now on voids it.
     ///
     /// Goes by hand where the kernel went or will go when it opens the path: a link is registered
     /// and then followed. Ends at the first name that is not there.
@@ -148,15 +168,51 @@ impl Watcher {
         root: &Root,
         path: &[u8],
         ticket: &Arc<Ticket>,
-    ) -> Result<(), Untold> {
+        with_forms: bool,
+    ) -> Result<Way, Untold> {
         if self.is_suspended.load(Relaxed) {
             return Err(Untold::Suspended);
         }
         let top = self.enter_root(root)?;
-        let (above, crossed, place) = (Vec::new(), Vec::new(), Vec::new());
-        let mut walk = Walk { watcher: self, root, ticket, above, at: top, crossed, place };
+        let mut walk = Walk {
+            watcher: self,
+            root,
+            ticket,
+            above: Vec::new(),
+            at: top,
+            crossed: Vec::new(),
+            place: Vec::new(),
+            links: 0,
+            with_forms,
+            way: Way::default(),
+        };
         walk.go(path)?;
         walk.finish()
+    }
+
+    /// Reads a directory, so that precompressed forms need not be looked for in it.
+    pub(crate) fn read(&self, root: &Root, unread: &Unread) {
+        let names = self.names(root, unread);
+        self.graph().learn(unread.directory, names);
+    }
+
+    fn names(&self, root: &Root, unread: &Unread) -> Option<Vec<Vec<u8>>> {
+        let Unread { directory, place } = unread;
+        let place = place.strip_suffix(b"/").unwrap_or(place);
+        let opened = file::open_beneath(root.directory.as_fd(), place).ok()?;
+        {
+            // another directory may lie in this place by now; that is not to be watched
+            let graph = self.graph();
+            let found = self.watch.add(opened.as_fd(), Interest::Names).ok()?;
+            if found != *directory {
+                if !graph.contains(found) {
+                    self.unwatch(vec![found]);
+                }
+                return None;
+            }
+        }
+        let (names, are_all) = file::names(opened.as_fd(), MOST_NAMES).ok()?;
+        are_all.then_some(names)
     }
 
     fn enter_root(&self, root: &Root) -> Result<Directory, Untold> {
@@ -224,6 +280,11 @@ struct Walk<'w> {
     crossed: Vec<(Directory, Vec<u8>)>,
     /// The path of `at` from the root, free of links; empty or ends in a slash.
     place: Vec<u8>,
+    /// Links followed.
+    links: u32,
+    /// Whether precompressed forms will be looked for.
+    with_forms: bool,
+    way: Way,
 }
 
 /// Where one name leads.
@@ -237,27 +298,17 @@ impl Walk<'_> {
     fn go(&mut self, path: &[u8]) -> Result<(), Untold> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         push_names(path, &mut names);
-        let mut links = 0;
-        while let Some(name) = names.pop() {
-            if name == b".." {
-                let Some((directory, len)) = self.above.pop() else { return Ok(()) };
-                self.at = directory;
-                self.place.truncate(len);
-                continue;
-            }
+        while let Some(name) = self.descend_known(&mut names)? {
             match self.lead(&name, names.is_empty())? {
                 Lead::End => return Ok(()),
                 Lead::Down(directory) => {
                     self.crossed.push((self.at, name.clone()));
-                    self.above.push((self.at, self.place.len()));
-                    self.at = directory;
-                    self.place.extend_from_slice(&name);
-                    self.place.push(b'/');
+                    self.enter(directory, &name);
                 }
                 Lead::Link(target) => {
-                    links += 1;
+                    self.links += 1;
                     // The kernel refuses both: too many links, and a way out of the root.
-                    if links > MOST_LINKS || target.starts_with(b"/") {
+                    if self.links > MOST_LINKS || target.starts_with(b"/") {
                         return Ok(());
                     }
                     push_names(&target, &mut names);
@@ -268,28 +319,64 @@ impl Walk<'_> {
     }
 
     /// All of the way is watched, unless it changed meanwhile.
-    fn finish(self) -> Result<(), Untold> {
-        let mut graph = self.watcher.graph();
+    fn finish(self) -> Result<Way, Untold> {
+        if !self.crossed.is_empty() {
+            let mut graph = self.watcher.graph();
+            for (directory, name) in &self.crossed {
+                graph.release(*directory, name, self.ticket);
+            }
+        }
         if self.ticket.is_void() {
             return Err(Untold::Moved);
         }
-        for (directory, name) in &self.crossed {
-            graph.release(*directory, name, self.ticket);
-        }
-        Ok(())
+        Ok(self.way)
     }
 
-    fn lead(&self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
-        {
-            let mut graph = self.watcher.graph();
-            if !graph.register(self.at, name, self.ticket) {
+    /// Goes down as far as it is known where names lead. Registers the ticket under the name where that
+    /// ends, and returns it; `None` where there is nothing more.
+    ///
+    /// The names before it need no registration: under one lock nothing changes between them, and a
+    /// change after that reaches all that is registered below.
+    fn descend_known(&mut self, names: &mut Vec<Vec<u8>>) -> Result<Option<Vec<u8>>, Untold> {
+        let mut graph = self.watcher.graph();
+        while let Some(name) = names.pop() {
+            if name == b".." {
+                let Some((directory, len)) = self.above.pop() else { return Ok(None) };
+                self.at = directory;
+                self.place.truncate(len);
+                continue;
+            }
+            let is_last = names.is_empty();
+            if let Some(child) = graph.child(self.at, &name).filter(|_| !is_last) {
+                self.enter(child, &name);
+                continue;
+            }
+            if !graph.register(self.at, &name, self.ticket) {
                 return Err(Untold::Moved);
             }
-            let child = graph.child(self.at, name).filter(|_| !is_last);
-            if let Some(child) = child {
-                return Ok(Lead::Down(child));
+            // what a link at the end leads to has forms of its own, which are not the path's
+            if is_last && self.with_forms && self.way.forms.is_none() {
+                let forms = graph.expected(self.at, &name);
+                self.way.forms = Some(forms);
+                if forms == Expected::ReadFirst {
+                    let (directory, place) = (self.at, self.place.clone());
+                    self.way.unread = Some(Unread { directory, place });
+                }
             }
+            return Ok(Some(name));
         }
+        Ok(None)
+    }
+
+    fn enter(&mut self, directory: Directory, name: &[u8]) {
+        self.above.push((self.at, self.place.len()));
+        self.at = directory;
+        self.place.extend_from_slice(name);
+        self.place.push(b'/');
+    }
+
+    /// Where a name leads that is registered.
+    fn lead(&mut self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
         let path = [&self.place, name].concat();
         let root = self.root.directory.as_fd();
         // Whatever the error is, the name is registered, and the kernel will say it again.
@@ -298,6 +385,10 @@ impl Walk<'_> {
         match stamp.kind {
             Kind::Link => Ok(file::link_target(found.as_fd()).map_or(Lead::End, Lead::Link)),
             Kind::Directory if !is_last => self.descend(found.as_fd(), name, &path),
+            Kind::Regular if is_last && self.links == 0 => {
+                self.way.stamp = Some(stamp);
+                Ok(Lead::End)
+            }
             _ => Ok(Lead::End),
         }
     }

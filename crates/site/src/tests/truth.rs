@@ -59,6 +59,42 @@ fn what_was_missing_appears() {
 }
 
 #[test]
+fn precompressed_forms_appear_in_a_directory_that_was_read() {
+    let folder = Folder::new();
+    for number in 0..100 {
+        folder.write(&format!("dir/{number}.bin"), "plain");
+    }
+    folder.write("dir/7.bin.br", "br");
+    let mut client = Client::new(&folder);
+    let accepts = "Accept-Encoding: br, gzip\r\n";
+    let coding =
+        |answered: &crate::testing::Answered| answered.field("Content-Encoding").map(str::to_owned);
+    for number in 0..100 {
+        let expected = (number == 7).then(|| "br".to_owned());
+        let answered = client.get_with(&format!("/dir/{number}.bin"), accepts);
+        assert_eq!(coding(&answered), expected, "{number}");
+    }
+    folder.write("dir/8.bin.gz", "gzip");
+    folder.write("dir/100.bin", "plain");
+    folder.write("dir/100.bin.br", "br");
+    fs::remove_file(folder.path().join("dir/7.bin.br")).unwrap();
+    let is = |name: Option<&'static str>| {
+        move |answered: &crate::testing::Answered| coding(answered).as_deref() == name
+    };
+    client.until_with("/dir/8.bin", accepts, is(Some("gzip")));
+    client.until_with("/dir/100.bin", accepts, is(Some("br")));
+    client.until_with("/dir/7.bin", accepts, is(None));
+    // another directory takes the place of the one that was read
+    folder.write("new/9.bin", "plain");
+    folder.write("new/9.bin.br", "br");
+    fs::rename(folder.path().join("dir"), folder.path().join("old")).unwrap();
+    fs::rename(folder.path().join("new"), folder.path().join("dir")).unwrap();
+    client.until_with("/dir/9.bin", accepts, is(Some("br")));
+    folder.replace("old/9.bin.gz", "gzip");
+    client.until_with("/old/9.bin", accepts, is(Some("gzip")));
+}
+
+#[test]
 fn directories_come_go_and_change_places() {
     let folder = Folder::new();
     folder.write("new/deep/down/a", "old");
