@@ -1,5 +1,6 @@
 //! Heads that are written once, when a file is loaded: all fields but Date and Connection.
 
+use crate::disk::DiskFile;
 use crate::entry::{Found, Layout, Variant};
 use crate::fields::{Dress, Fields, line};
 use crate::pages::{server, status_line};
@@ -37,6 +38,23 @@ pub(crate) struct Heads {
     pub(crate) ok: Vec<u8>,
     pub(crate) layout: Layout,
     pub(crate) not_modified: Box<[u8]>,
+}
+
+impl Heads {
+    /// The variant whose 200 head, and its body if that is not a `file`, are in `ok`.
+    pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, file: Option<DiskFile>) -> Variant {
+        Variant {
+            coding,
+            stamp: *stamp,
+            size: stamp.size,
+            last_modified: self.last_modified,
+            etag: self.etag,
+            not_modified: self.not_modified,
+            layout: self.layout,
+            ready: self.ok.into_boxed_slice(),
+            file,
+        }
+    }
 }
 
 impl<'c> Common<'c> {
@@ -110,7 +128,8 @@ impl<'c> Common<'c> {
         fields.write(&mut head);
         let fields_end = head.len();
         length_line(&mut head, size);
-        let layout = Layout { status_end, type_end, fields_end, head_end: head.len() };
+        let (head_end, body_start) = (head.len(), head.len());
+        let layout = Layout { status_end, type_end, fields_end, head_end, body_start };
         (head, layout)
     }
 

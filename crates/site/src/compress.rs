@@ -215,7 +215,8 @@ fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
     line(&mut ready, "Content-Encoding", coding.as_str().as_bytes());
     let fields_end = ready.len();
     length_line(&mut ready, body.len() as u64);
-    let layout = Layout { fields_end, head_end: ready.len(), ..identity.layout };
+    let (head_end, body_start) = (ready.len(), ready.len());
+    let layout = Layout { fields_end, head_end, body_start, ..identity.layout };
     ready.extend_from_slice(body);
     let mut not_modified = Vec::with_capacity(identity.not_modified.len() + 24);
     copy_fields(&identity.not_modified, &etag, &mut not_modified);

@@ -5,6 +5,7 @@ use crate::entry::{Asked, DEAD, Entry};
 use crate::graph::{Struck, Ticket};
 use crate::hosts::Hosts;
 use crate::pages::Pages;
+use crate::read::PageCache;
 use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
@@ -35,6 +36,7 @@ pub struct Content {
     pub(crate) vhosts: Vec<VirtualHost>,
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
+    pub(crate) page_cache: PageCache,
     pub(crate) realms: Arc<Realms>,
     pub(crate) workshop: Workshop,
     /// For requests that are no site's.
@@ -99,6 +101,7 @@ impl Content {
             pages: Pages::new(settings.server_header),
             is_retired: AtomicBool::new(false),
             store,
+            page_cache: PageCache::default(),
             watcher,
             invalidated: AtomicU64::new(0),
             notice: Box::new(notice),

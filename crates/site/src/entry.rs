@@ -4,6 +4,7 @@ use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use crate::guard::Guard;
 use crate::pages::Page;
+use crate::spare::Spare;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
@@ -234,20 +235,22 @@ pub(crate) struct Variant {
     pub(crate) not_modified: Box<[u8]>,
     /// Where the parts of the 200 head end.
     pub(crate) layout: Layout,
-    /// The 200 head, and behind it the body unless there is a `file`.
+    /// The 200 head, and where [`Layout::body_start`] says the body, unless there is a `file`.
     pub(crate) ready: Box<[u8]>,
     /// The open file, if it is too large for memory.
     pub(crate) file: Option<DiskFile>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
-/// `Content-Length`.
+/// `Content-Length`; and where the body begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) status_end: usize,
     pub(crate) type_end: usize,
     pub(crate) fields_end: usize,
     pub(crate) head_end: usize,
+    /// At the end of the head, or a little behind it where the kernel wants it.
+    pub(crate) body_start: usize,
 }
 
 impl Variant {
@@ -271,7 +274,7 @@ impl Variant {
     #[inline]
     pub(crate) fn memory(&self) -> Option<&[u8]> {
         match self.file {
-            None => Some(&self.ready[self.layout.head_end..]),
+            None => self.ready.get(self.layout.body_start..)?.get(..self.size as usize),
             Some(_) => None,
         }
     }
@@ -338,6 +341,14 @@ impl Entry {
         let alive = |old| (old != DEAD).then_some(until_ms.max(1));
         // Err only says that it is dead, which is what must stay so.
         let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
+    }
+
+    /// Gives its memory back.
+    pub(crate) fn end(self, spare: &Spare) {
+        if let What::Found(found) = self.what {
+            let encoded = found.encoded.into_iter();
+            encoded.chain([found.identity]).for_each(|at| spare.give(at.ready.into_vec()));
+        }
     }
 
     /// What it costs to keep, in bytes; an open file costs `file_bytes`.

@@ -21,11 +21,11 @@
 //! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
 //! | `site`, `answer`, `refuse`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
-//! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `front`, `store`, `spare`, `entry` | a loop's own table, the shared cache, and what both hold |
 //! | `guard`, `auth` | who may ask for a path: addresses and passwords |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
-//! | `job`, `load`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
+//! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
 //! | `compress` | bodies in codings that no file has |
 //! | `content`, `watch`, `graph`, `forms`, `root` | keeping entries true |
 //!
@@ -65,12 +65,14 @@ mod listing;
 mod load;
 mod look;
 mod pages;
+mod read;
 mod refuse;
 mod root;
 mod route;
 pub mod rules;
 pub mod settings;
 mod site;
+mod spare;
 mod store;
 #[cfg(test)]
 mod testing;

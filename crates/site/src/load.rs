@@ -162,10 +162,10 @@ impl Reader<'_> {
             dress: self.vhost.dress(&self.order.dress),
             now_ns: now_ns(),
         };
-        let identity = self.variant(&common, Coding::Identity, path)?;
+        let identity = self.variant(&common, Coding::Identity, path, stamp)?;
         let mut encoded = Vec::with_capacity(siblings.len());
-        for (coding, path, _) in siblings {
-            match self.variant(&common, *coding, path) {
+        for (coding, path, stamp) in siblings {
+            match self.variant(&common, *coding, path, stamp) {
                 Ok(variant) => encoded.push(variant),
                 Err(Trouble::Changed) => return Err(Trouble::Changed),
                 // One that cannot be read is left out; its original still answers.
@@ -220,72 +220,50 @@ impl Reader<'_> {
         common: &Common<'_>,
         coding: Coding,
         path: &[u8],
+        seen: &Stamp,
     ) -> Result<Variant, Trouble> {
         let file = file::open_beneath(self.claim.root.directory.as_fd(), path);
         self.watch.lap(Activity::Open);
         let file = file.map_err(|error| Trouble::from(&error))?;
+        if self.is_last || seen.size > self.most_in_memory() {
+            return self.on_disk(common, coding, file);
+        }
+        let mut heads = common.heads(coding, seen);
+        let Content { page_cache, store, .. } = self.content;
+        let read = page_cache.read(&file, seen, &heads.ok, &store.spare);
+        // it tells, too, whether what was opened is what was seen
+        let after = file::stamp(file.as_fd());
+        self.watch.lap(Activity::Load);
+        let after = after.map_err(|error| Trouble::from(&error))?;
+        if !is_unchanged(seen, &after) {
+            return Err(Trouble::Changed);
+        }
+        let read = read.map_err(|error| Trouble::from(&error))?;
+        (heads.ok, heads.layout.body_start) = read.ok_or(Trouble::Changed)?;
+        Ok(heads.variant(coding, seen, None))
+    }
+
+    /// A file that is sent from the disk.
+    fn on_disk(
+        &mut self,
+        common: &Common<'_>,
+        coding: Coding,
+        file: OwnedFd,
+    ) -> Result<Variant, Trouble> {
         let stamp = file::stamp(file.as_fd());
         self.watch.lap(Activity::Stat);
         let stamp = stamp.map_err(|error| Trouble::from(&error))?;
         if stamp.kind != Kind::Regular {
             return Err(Trouble::Gone);
         }
-        let heads = common.heads(coding, &stamp);
-        let (ready, file) = self.body(heads.ok, file, &stamp)?;
-        Ok(Variant {
-            coding,
-            stamp,
-            size: stamp.size,
-            last_modified: heads.last_modified,
-            etag: heads.etag,
-            not_modified: heads.not_modified,
-            layout: heads.layout,
-            ready: ready.into_boxed_slice(),
-            file: file.map(|file| DiskFile::new(file, stamp.size)),
-        })
-    }
-
-    /// Puts the body behind the head, or keeps the file.
-    fn body(
-        &mut self,
-        mut ready: Vec<u8>,
-        file: OwnedFd,
-        stamp: &Stamp,
-    ) -> Result<(Vec<u8>, Option<OwnedFd>), Trouble> {
-        let size = usize::try_from(stamp.size).unwrap_or(usize::MAX);
-        if self.is_last || stamp.size > self.most_in_memory() {
-            return Ok((ready, Some(file)));
-        }
-        let head_end = ready.len();
-        ready.resize(head_end + size, 0);
-        let read = read_whole(&file, &mut ready[head_end..]);
-        let after = file::stamp(file.as_fd());
-        self.watch.lap(Activity::Load);
-        let is_whole = read.map_err(|error| Trouble::from(&error))?;
-        let after = after.map_err(|error| Trouble::from(&error))?;
-        if is_whole && is_unchanged(stamp, &after) {
-            Ok((ready, None))
-        } else {
-            Err(Trouble::Changed)
-        }
+        let file = DiskFile::new(file, stamp.size);
+        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Some(file)))
     }
 
     fn most_in_memory(&self) -> u64 {
         let cache = &self.content.settings.cache;
         if cache.bytes == 0 { cache.file_bytes } else { cache.file_bytes.min(cache.bytes / 16) }
     }
-}
-
-/// Fills `buffer` from the start of the file; `false` if the file is shorter.
-fn read_whole(file: &OwnedFd, buffer: &mut [u8]) -> io::Result<bool> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file::read_at(file.as_fd(), &mut buffer[done..], done as u64)? {
-            0 => return Ok(false),
-            count => done += count,
-        }
-    }
-    Ok(true)
 }
 
 /// Whether a file could be written through a name in a directory that is not watched.
