@@ -1,6 +1,6 @@
 //! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
 
-use crate::admission::{Admission, Full};
+use crate::admission::{Admission, Full, Place};
 use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
 use crate::worker::{Served, Worker};
@@ -94,17 +94,61 @@ impl Entrance {
 
     /// Accepts the next connection of listener `index` and decides about it.
     pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
+        match self.accept(index, worker, false) {
+            Ok(arrival) => arrival,
+            Err(served) => self.take_place(*served, worker),
+        }
+    }
+
+    /// As [`next`](Entrance::next), for an engine that can make room.
+    ///
+    /// # Errors
+    /// A connection that is admitted, but has no place: all are taken. It goes to
+    /// [`take_place`](Entrance::take_place).
+    pub(crate) fn next_or_crowded<H: Handler>(
+        &self,
+        index: usize,
+        worker: &mut Worker<H>,
+    ) -> Result<Arrival<H>, Box<Served<H>>> {
+        self.accept(index, worker, true)
+    }
+
+    /// Gives a connection that is admitted a place, if there is one now.
+    pub(crate) fn take_place<H: Handler>(
+        &self,
+        mut served: Served<H>,
+        worker: &mut Worker<H>,
+    ) -> Arrival<H> {
+        let is_proxy = worker.handler.trusts(&served.peer);
+        match self.enter(&served, is_proxy) {
+            Ok(place) => {
+                served.place = Some(place);
+                Arrival::Served(served)
+            }
+            Err(full) => {
+                let closing = say_full(&served, full, worker);
+                Arrival::Refused(served, closing)
+            }
+        }
+    }
+
+    fn accept<H: Handler>(
+        &self,
+        index: usize,
+        worker: &mut Worker<H>,
+        may_crowd: bool,
+    ) -> Result<Arrival<H>, Box<Served<H>>> {
         let sampled = worker.is_sampled();
-        let Some(listener) = self.listeners.get(index) else { return Arrival::Nobody };
+        let Some(listener) = self.listeners.get(index) else { return Ok(Arrival::Nobody) };
         let mut watch = Watch::new(&worker.metrics, sampled);
         let accepted = socket::accept(listener.socket.as_fd());
         watch.lap(Activity::Accept);
-        match accepted {
+        Ok(match accepted {
             Ok(Accepted::Connection(socket, remote)) => {
                 worker.count(Counter::Accepted);
                 let local = reached(&socket, listener, worker);
                 let served = Served::new(socket, Peer::new(remote, local));
-                self.decide(served, listener.proxy_protocol, worker)
+                return self.decide(served, listener.proxy_protocol, worker, may_crowd);
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {
@@ -120,6 +164,13 @@ impl Entrance {
                 worker.count(Counter::AcceptErrors);
                 Arrival::Exhausted
             }
+        })
+    }
+
+    fn enter<H: Handler>(&self, served: &Served<H>, is_proxy: bool) -> Result<Place, Full> {
+        match is_proxy {
+            true => self.admission.enter_as_proxy(),
+            false => self.admission.enter(served.peer.client()),
         }
     }
 
@@ -128,33 +179,39 @@ impl Entrance {
         mut served: Served<H>,
         proxy_protocol: bool,
         worker: &mut Worker<H>,
-    ) -> Arrival<H> {
+        may_crowd: bool,
+    ) -> Result<Arrival<H>, Box<Served<H>>> {
         let is_proxy = worker.handler.trusts(&served.peer);
         if proxy_protocol && !is_proxy {
             worker.count(Counter::RefusedProxy);
-            return Arrival::Refused(served, Closing::Reset);
+            return Ok(Arrival::Refused(served, Closing::Reset));
         }
-        let place = if is_proxy {
-            self.admission.enter_as_proxy()
-        } else {
-            self.admission.enter(served.peer.client())
-        };
-        served.place = match place {
-            Ok(place) => Some(place),
+        let mut is_crowded = false;
+        match self.enter(&served, is_proxy) {
+            Ok(place) => served.place = Some(place),
+            // whoever is not known yet has no rank, and who may have no more makes nobody leave
+            Err(Full::Total)
+                if may_crowd
+                    && !proxy_protocol
+                    && (is_proxy || self.admission.has_room_for(served.peer.client())) =>
+            {
+                is_crowded = true;
+            }
             Err(full) => {
                 let closing = say_full(&served, full, worker);
-                return Arrival::Refused(served, closing);
+                return Ok(Arrival::Refused(served, closing));
             }
-        };
+        }
         if proxy_protocol {
             served.conn = Conn::behind_proxy();
-            return Arrival::Served(served);
+            return Ok(Arrival::Served(served));
         }
         match judge(&mut served, worker) {
-            None => Arrival::Served(served),
+            None if is_crowded => Err(Box::new(served)),
+            None => Ok(Arrival::Served(served)),
             Some(closing) => {
                 served.place = None;
-                Arrival::Refused(served, closing)
+                Ok(Arrival::Refused(served, closing))
             }
         }
     }

@@ -83,6 +83,13 @@ impl Admission {
         Ok(Place { admission: Arc::clone(self), client: None })
     }
 
+    /// Whether this client may have one more connection, but for the limit on all.
+    pub fn has_room_for(&self, client: IpAddr) -> bool {
+        let most_per_client = self.most_per_client.load(Relaxed);
+        most_per_client >= self.most.load(Relaxed)
+            || self.shard(client).get(&client).is_none_or(|count| *count < most_per_client)
+    }
+
     fn shard(&self, client: IpAddr) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
         let byte = match client {
             IpAddr::V4(ip) => ip.octets()[3],
@@ -152,6 +159,17 @@ mod tests {
         drop((first, second, third));
         assert_eq!(admission.open(), 0);
         assert!(admission.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn who_may_have_no_more_is_known_before_anybody_leaves_for_him() {
+        let admission = Admission::new(2, 1);
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let _places = [a, b].map(|client| admission.enter(client).unwrap());
+        assert!(!admission.has_room_for(a) && !admission.has_room_for(b));
+        assert!(admission.has_room_for(IpAddr::from([10, 0, 0, 3])));
+        admission.limit(2, 2);
+        assert!(admission.has_room_for(a));
     }
 
     #[test]

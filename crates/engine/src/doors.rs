@@ -2,7 +2,7 @@
 //! descriptors, and give way to other loops that accept from the same sockets.
 
 use crate::accept::{Arrival, BATCH, Entrance, Listener, PAUSE_MS};
-use crate::worker::Worker;
+use crate::worker::{Served, Worker};
 use forebay_conn::Handler;
 use forebay_sys::epoll::Epoll;
 use std::io;
@@ -54,6 +54,27 @@ impl Doors {
     /// Accepts the next connection of listener `index` and decides about it.
     pub(crate) fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
         self.entrance.next(index, worker)
+    }
+
+    /// As [`next`](Doors::next), for a loop that can make room.
+    ///
+    /// # Errors
+    /// As [`Entrance::next_or_crowded`].
+    pub(crate) fn next_or_crowded<H: Handler>(
+        &self,
+        index: usize,
+        worker: &mut Worker<H>,
+    ) -> Result<Arrival<H>, Box<Served<H>>> {
+        self.entrance.next_or_crowded(index, worker)
+    }
+
+    /// Gives a connection that is admitted a place, if there is one now.
+    pub(crate) fn take_place<H: Handler>(
+        &self,
+        served: Served<H>,
+        worker: &mut Worker<H>,
+    ) -> Arrival<H> {
+        self.entrance.take_place(served, worker)
     }
 
     /// How many connections a loop takes from listener `index` when it was woken for it. Of a shared

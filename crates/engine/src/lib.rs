@@ -21,6 +21,7 @@
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
+//! | `idle` | who makes room when all places are taken |
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
@@ -39,6 +40,7 @@ mod doors;
 pub mod event;
 pub mod fibers;
 pub mod helpers;
+mod idle;
 pub mod lanes;
 mod line;
 mod permits;

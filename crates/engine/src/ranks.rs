@@ -71,6 +71,11 @@ impl Ranks {
         }
     }
 
+    /// The same in strict order.
+    pub fn without_shares(&self) -> Ranks {
+        Ranks { shares: self.shares.iter().map(|_| 0.0).collect(), ..self.clone() }
+    }
+
     /// A queue in this order, for as much as comes.
     pub fn queue<T>(&self) -> Ranked<T> {
         let seed = RandomState::new().hash_one(0u8);

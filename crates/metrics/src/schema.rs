@@ -45,6 +45,7 @@ schema! {
         TimeoutIdle = "forebay_timeouts_total" "kind=\"idle\"", "Connections closed because something took too long, by what was awaited.";
         TimeoutSend = "forebay_timeouts_total" "kind=\"send\"", "Connections closed because something took too long, by what was awaited.";
         TimeoutJob = "forebay_timeouts_total" "kind=\"job\"", "Connections closed because something took too long, by what was awaited.";
+        MadeRoom = "forebay_connections_idle_cut_total" "", "Idle connections closed because all places were taken and somebody of their class or a higher one came.";
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";

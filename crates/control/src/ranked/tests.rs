@@ -249,6 +249,13 @@ struct Seen {
 
 /// Serves `loads` with `workers` for `end_ns` of virtual time.
 fn simulate(loads: &[Load], workers: usize, end_ns: u64, seed: u64) -> Vec<Seen> {
+    simulate_reserved(loads, &vec![u8::MAX; workers], end_ns, seed)
+}
+
+/// As [`simulate`], with a worker for each of `levels`: the last rank it takes anything of. The bound
+/// is that of those who take all.
+fn simulate_reserved(loads: &[Load], levels: &[u8], end_ns: u64, seed: u64) -> Vec<Seen> {
+    let workers = levels.iter().filter(|level| **level == u8::MAX).count();
     let shares: Vec<_> = loads.iter().map(|load| load.share).collect();
     let longest_ns = loads.iter().map(|load| load.service_ns.1).max().unwrap() as f64;
     let with_share = shares.iter().filter(|share| **share > 0.0).count() as f64;
@@ -264,7 +271,7 @@ fn simulate(loads: &[Load], workers: usize, end_ns: u64, seed: u64) -> Vec<Seen>
         let first_ns = if load.pause_ns > 0 { random.below(load.pause_ns) } else { 0 };
         arrivals.extend((0..load.backlog).map(|_| (first_ns, rank)));
     }
-    let mut running: Vec<Option<(u64, Turn, u64)>> = vec![None; workers];
+    let mut running: Vec<Option<(u64, Turn, u64)>> = vec![None; levels.len()];
     let mut now_ns = 0;
     while now_ns < end_ns {
         for slot in &mut running {
@@ -286,11 +293,12 @@ fn simulate(loads: &[Load], workers: usize, end_ns: u64, seed: u64) -> Vec<Seen>
             let place = queue.waiting().nth(rank).unwrap() + 1;
             queue.push(rank as u8, 1, 1, (now_ns, place)).unwrap();
         }
-        for slot in &mut running {
+        // those in reserve first: the others may be wanted for what these may not take
+        for (slot, level) in running.iter_mut().zip(levels).rev() {
             if slot.is_some() {
                 continue;
             }
-            let Some(((came_ns, place), turn)) = queue.pop() else { break };
+            let Some(((came_ns, place), turn)) = queue.pop_down_to(*level) else { continue };
             let rank = usize::from(turn.rank());
             let (load, seen) = (&loads[rank], &mut seen[rank]);
             let (least, most) = load.service_ns;
@@ -418,6 +426,34 @@ fn the_bound_is_not_idle_talk() {
     assert!(seen[1].longest_wait_ns <= 1_240 * MS, "{:?}", seen[1]);
 }
 
+/// Longest waits in milliseconds, of a first class that wants everything, of one with 20 % and of one
+/// with 5 %, with so many of the last waiting at once; work takes 20 ms at most.
+fn longest_waits_ms(levels: &[u8], backlog: usize) -> [f64; 2] {
+    let long = (20 * MS, 20 * MS);
+    let loads = [
+        Load { backlog: 20, ..flood(0.0, long) },
+        Load { backlog: 1, ..flood(0.2, (MS, 20 * MS)) },
+        Load { backlog, ..flood(0.05, long) },
+    ];
+    let seen = simulate_reserved(&loads, levels, 100_000 * MS, 1);
+    [1, 2].map(|rank: usize| seen[rank].longest_wait_ns as f64 / MS as f64)
+}
+
+#[test]
+fn the_waits_the_manual_states_are_not_exceeded() {
+    const ALL: u8 = u8::MAX;
+    // two workers; two, and one in reserve for each rank but the last
+    for levels in [&[ALL, ALL][..], &[ALL, ALL, 0, 1][..]] {
+        for (backlog, bound_ms) in [(1, 260.0), (2, 460.0), (10, 2_060.0)] {
+            let [standard, bulk] = longest_waits_ms(levels, backlog);
+            assert!(standard <= 110.0, "{levels:?}: {standard} ms");
+            assert!(bulk <= bound_ms, "{levels:?}, {backlog} wait: {bulk} ms");
+            // and they are no idle talk
+            assert!(bulk >= 0.3 * bound_ms, "{levels:?}, {backlog} wait: {bulk} ms");
+        }
+    }
+}
+
 fn any_rank() -> impl Strategy<Value = Load> {
     let service_ns = (1u64..20 * MS, 1u64..20 * MS).prop_map(|(a, b)| (a.min(b), a.max(b)));
     let pause_ns = prop_oneof![Just(0), 1..200 * MS];
@@ -443,6 +479,12 @@ proptest! {
         let seen = simulate(&loads, workers, 3_000 * MS, seed);
         for (rank, seen) in seen.iter().enumerate().skip(1) {
             prop_assert!(seen.worst <= 1.0, "rank {} of {:?}: {:?}", rank, loads, seen);
+        }
+        // a reserve for each rank but the last changes nothing about that
+        let reserve = (0..loads.len() as u8 - 1).chain(std::iter::repeat_n(u8::MAX, workers));
+        let seen = simulate_reserved(&loads, &reserve.collect::<Vec<_>>(), 3_000 * MS, seed);
+        for (rank, seen) in seen.iter().enumerate().skip(1) {
+            prop_assert!(seen.worst <= 1.0, "reserve, rank {} of {:?}: {:?}", rank, loads, seen);
         }
     }
 }

@@ -5,8 +5,11 @@ use super::connection::Connection;
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::doors::token;
 use crate::helpers::Crew;
+use crate::idle::{TRIES, has_news};
 use crate::worker::Served;
-use forebay_conn::Handler;
+use forebay_conn::{Closing, Handler, Rank};
+use forebay_metrics::Counter;
+use std::os::fd::AsFd;
 
 impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Somebody has come to listener `index`.
@@ -18,7 +21,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         for _ in 0..most {
-            match self.doors.next(index, &mut self.worker) {
+            match self.next(index) {
                 Arrival::Served(served) => {
                     let token = self.insert(served);
                     self.take_turn(token, None);
@@ -36,6 +39,34 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             }
         }
         true
+    }
+
+    /// Somebody of listener `index`. When all places are taken, somebody idle makes room, by rank.
+    fn next(&mut self, index: usize) -> Arrival<H> {
+        if self.worker.draining || self.idle.is_empty() {
+            return self.doors.next(index, &mut self.worker);
+        }
+        match self.doors.next_or_crowded(index, &mut self.worker) {
+            Ok(arrival) => arrival,
+            Err(served) => {
+                self.make_room(served.conn.rank());
+                self.doors.take_place(*served, &mut self.worker)
+            }
+        }
+    }
+
+    /// Closes the idle connection that is lowest, if it is not above this rank.
+    #[cold]
+    fn make_room(&mut self, rank: Rank) {
+        for _ in 0..TRIES {
+            let Some(token) = self.idle.take(rank) else { return };
+            let Some(key) = self.key(token) else { continue };
+            let connection = &self.connections[key];
+            if connection.is_idle() && !has_news(connection.served.socket.as_fd()) {
+                self.worker.count(Counter::MadeRoom);
+                return self.close(token, Closing::Now);
+            }
+        }
     }
 
     /// Adds a connection to those this loop serves.

@@ -26,6 +26,8 @@ pub(super) struct Connection<H: Handler> {
     timer_ms: u64,
     /// What the deadline is for, and how many requests had been answered when it was set.
     awaited: Option<(Await, u32)>,
+    /// Its place among those that make room while they are idle.
+    resting: Option<Key>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,7 @@ impl<H: Handler> Connection<H> {
             deadline_ms: 0,
             timer_ms: 0,
             awaited: None,
+            resting: None,
         }
     }
 
@@ -111,6 +114,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return;
         }
         connection.state = State::Serving;
+        self.idle.remove(&mut connection.resting);
         let served = &mut connection.served;
         let fate = match done {
             done if !self.waiting.is_ordered() => self.worker.turn(served, done),
@@ -182,8 +186,13 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let awaited = (connection.awaits(), connection.served.conn.served());
         if connection.awaited != Some(awaited) {
             connection.awaited = Some(awaited);
-            if awaited.0 == Await::Send {
-                connection.served.begin_window();
+            match awaited.0 {
+                Await::Send => connection.served.begin_window(),
+                Await::Idle if self.waiting.is_ordered() => {
+                    let standing = connection.served.standing(&self.ranks);
+                    connection.resting = self.idle.add(standing, connection.token);
+                }
+                _ => {}
             }
             let time_ms = self.worker.time_ms(&connection.served, awaited.0);
             connection.deadline_ms = self.worker.now_ms() + time_ms;
@@ -293,7 +302,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Closes at once; every connection ends here or is handed over.
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
-        let connection = self.connections.remove(key);
+        let mut connection = self.connections.remove(key);
+        self.idle.remove(&mut connection.resting);
         match connection.state {
             State::Lingering(_) => self.lingering -= 1,
             State::InLine(place) => self.waiting.remove(place),

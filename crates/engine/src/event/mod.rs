@@ -19,6 +19,7 @@ use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::idle::Idle;
 use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::timer::Wheel;
@@ -77,6 +78,7 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
     helpers: C,
     ranks: Ranks,
     waiting: Waiting,
+    idle: Idle,
     control: Arc<Control>,
     index: usize,
 }
@@ -104,6 +106,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
             waiting: Waiting::new(&parts.ranks),
+            idle: Idle::new(&parts.ranks),
             ranks: parts.ranks,
             control: parts.control,
             index: parts.index,

@@ -1,12 +1,15 @@
 //! How a loop accepts: a few at a time, each with a fiber at once.
 
 use super::Running;
-use super::connection::Connection;
+use super::connection::{Connection, Place};
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::doors::token;
 use crate::helpers::Crew;
+use crate::idle::{TRIES, has_news};
 use crate::worker::Served;
-use forebay_conn::Handler;
+use forebay_conn::{Await, Closing, Handler, Rank};
+use forebay_metrics::Counter;
+use std::os::fd::AsFd;
 
 impl<H, C> Running<H, C>
 where
@@ -23,8 +26,7 @@ where
     /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
     fn accept(&mut self, index: usize, most: usize) -> bool {
         for _ in 0..most {
-            let arrival = self.doors.next(index, &mut self.shared.worker.borrow_mut());
-            match arrival {
+            match self.next(index) {
                 Arrival::Served(served) => {
                     let token = self.insert(served);
                     self.serve(token);
@@ -44,6 +46,44 @@ where
             }
         }
         true
+    }
+
+    /// Somebody of listener `index`. When all places are taken, somebody idle makes room, by rank.
+    fn next(&mut self, index: usize) -> Arrival<H> {
+        let mut worker = self.shared.worker.borrow_mut();
+        if worker.draining || self.shared.idle.borrow().is_empty() {
+            return self.doors.next(index, &mut worker);
+        }
+        let crowded = self.doors.next_or_crowded(index, &mut worker);
+        drop(worker);
+        match crowded {
+            Ok(arrival) => arrival,
+            Err(served) => {
+                self.make_room(served.conn.rank());
+                self.doors.take_place(*served, &mut self.shared.worker.borrow_mut())
+            }
+        }
+    }
+
+    /// Closes the idle connection that is lowest, if it is not above this rank.
+    #[cold]
+    fn make_room(&self, rank: Rank) {
+        for _ in 0..TRIES {
+            let token = self.shared.idle.borrow_mut().take(rank);
+            let Some(token) = token else { return };
+            let is_idle = self.shared.with(token, |connection| match &connection.place {
+                Place::AtRest(served, _) => {
+                    served.awaits() == Await::Idle
+                        && !served.readable
+                        && !has_news(served.socket.as_fd())
+                }
+                Place::InLine(..) | Place::Served(_) => false,
+            });
+            if is_idle == Some(true) {
+                self.shared.worker.borrow().count(Counter::MadeRoom);
+                return self.close(token, Closing::Now);
+            }
+        }
     }
 
     /// Adds a connection to those this loop serves.

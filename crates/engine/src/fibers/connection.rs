@@ -27,6 +27,8 @@ pub(super) struct Connection<H: Handler> {
     pub(super) deadline_ms: u64,
     /// When the wheel will present it; 0 for never.
     timer_ms: u64,
+    /// Its place among those that make room while they are idle.
+    pub(super) resting: Option<Key>,
 }
 
 /// Where a connection is.
@@ -78,6 +80,7 @@ impl<H: Handler> Connection<H> {
             news: News::default(),
             deadline_ms: u64::MAX,
             timer_ms: 0,
+            resting: None,
         }
     }
 
@@ -302,7 +305,9 @@ impl<H: Handler, C> Shared<H, C> {
     fn take(&self, token: u64) -> Option<(Box<Served<H>>, Deadline)> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
-        let place = &mut connections[key].place;
+        let connection = &mut connections[key];
+        self.idle.borrow_mut().remove(&mut connection.resting);
+        let place = &mut connection.place;
         match std::mem::replace(place, Place::Served(Fiber { waits: None, done: None })) {
             Place::AtRest(served, deadline) => Some((served, deadline)),
             Place::InLine(served, deadline, key) => {

@@ -28,6 +28,7 @@ use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::idle::Idle;
 use crate::line::Line;
 use crate::ranks::Ranks;
 use crate::timer::Wheel;
@@ -82,6 +83,7 @@ struct Shared<H: Handler, C> {
     /// Connections whose request is there; none if nothing is ordered.
     line: RefCell<Option<Line>>,
     is_ordered: bool,
+    idle: RefCell<Idle>,
     /// How many of those in line may still be called before the loop looks for what has come.
     calls: Cell<usize>,
     epoll: Epoll,
@@ -118,6 +120,7 @@ where
             due: RefCell::default(),
             line: RefCell::new(Line::new(&parts.ranks)),
             is_ordered: parts.ranks.is_ordered(),
+            idle: RefCell::new(Idle::new(&parts.ranks)),
             calls: Cell::new(0),
             epoll,
             lingering: Cell::new(0),

@@ -211,6 +211,10 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         }
         connection.news = News::default();
         connection.deadline_ms = deadline.at_ms;
+        if self.shared.is_ordered && served.awaits() == Await::Idle {
+            let standing = served.standing(&self.shared.ranks);
+            connection.resting = self.shared.idle.borrow_mut().add(standing, self.token);
+        }
         connection.place = Place::AtRest(served, deadline);
         self.shared.schedule(connection);
         None

@@ -4,7 +4,7 @@ use forebay_conn::*;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -39,6 +39,8 @@ pub(crate) struct Books {
     pub(crate) admitted: AtomicUsize,
     /// Those that were answered in this order, by the lengths of their paths.
     pub(crate) answered: Mutex<Vec<usize>>,
+    /// The rank of new connections.
+    pub(crate) newcomers: AtomicU8,
 }
 
 /// Holds whoever comes until it is opened.
@@ -131,7 +133,10 @@ impl Handler for Paths {
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         match peer.address().ip().to_string().as_str() {
             "192.0.2.66" => Verdict::Refuse(Refusal::status(403)),
-            _ => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
+            _ => {
+                let rank = Rank(self.books.newcomers.load(Relaxed));
+                Verdict::Admit(Admitted::at_once(rank, ()))
+            }
         }
     }
 

@@ -63,7 +63,9 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// Whether clients are trusted proxies.
     pub(crate) trusts: bool,
-    /// Connections a client may have; 100 may be open in all.
+    /// Connections that may be open in all.
+    pub(crate) most: usize,
+    /// Connections a client may have.
     pub(crate) per_client: usize,
     /// Threads of `pool`.
     pub(crate) pool: usize,
@@ -80,6 +82,7 @@ impl Default for Setup {
             listener: None,
             settings,
             trusts: false,
+            most: 100,
             per_client: 100,
             pool: 120,
             ranks: None,
@@ -131,7 +134,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let threads = if engine == "pool" { setup.pool } else { 0 };
     let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
     let locals = Arc::<Mutex<Vec<_>>>::default();
-    let admission = Admission::new(100, setup.per_client);
+    let admission = Admission::new(setup.most, setup.per_client);
     let (sender, lines) = channel();
     let (away, gate) = (Away::default(), Arc::<Gate>::default());
     let books = Arc::<Books>::default();

@@ -6,7 +6,7 @@
 use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, get, listener, start_with};
 use forebay_engine::accept::Listener;
 use forebay_engine::ranks::Ranks;
-use forebay_metrics::{ClassSlot, Gauge};
+use forebay_metrics::{ClassSlot, Counter, Gauge};
 use forebay_sys::process::usable_cores;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -209,6 +209,58 @@ fn no_more_compute_at_a_time_than_there_are_cores_and_a_reserve() {
         assert_eq!(server.gate.came(), most + 2, "{engine}: both reserves");
         server.gate.open();
         drop(open);
+        server.stop();
+    }
+}
+
+/// A client who has asked for this and got it.
+fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
+    server.books.newcomers.store(rank, Relaxed);
+    let mut stream = server.connect();
+    stream.write_all(get(path).as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(path.as_bytes()) {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    // seen to be idle
+    std::thread::sleep(Duration::from_millis(100));
+    stream
+}
+
+#[test]
+fn the_lowest_idle_connection_makes_room() {
+    for engine in ["event", "fibers", "pipeline", NEVER_FUSED] {
+        let setup = Setup { most: 3, per_client: 3, ..Setup::default() };
+        let server = start_with(&format!("{engine}{BY_RANK}"), setup);
+        let is_cut = |mut stream: TcpStream| assert_eq!(stream.read(&mut [0; 9]).unwrap(), 0);
+        let first = idle(&server, 0, "/ab");
+        let second = idle(&server, 0, "/abc");
+        let third = idle(&server, 0, "/abcd");
+        // for one of the same rank, then for one of a higher
+        let fourth = idle(&server, 2, "/abcd");
+        is_cut(third);
+        let fifth = idle(&server, 1, "/abc");
+        is_cut(fourth);
+        // not for one of a lower rank
+        server.books.newcomers.store(2, Relaxed);
+        let answer = server.exchange(&get("/abcd"));
+        assert!(answer.starts_with("HTTP/1.1 503"), "{engine}: {answer}");
+        let sixth = idle(&server, 0, "/abc");
+        is_cut(second);
+        // nobody who has asked for something
+        for mut stream in [&first, &fifth, &sixth] {
+            stream.write_all(get("/wait").as_bytes()).unwrap();
+        }
+        server.gate.wait_for(1);
+        wait_until_there(&server, 9);
+        server.books.newcomers.store(0, Relaxed);
+        let answer = server.exchange(&get("/ab"));
+        assert!(answer.starts_with("HTTP/1.1 503"), "{engine}: {answer}");
+        assert_eq!(server.get(Counter::MadeRoom), 3, "{engine}");
+        server.gate.open();
+        drop((first, fifth, sixth));
         server.stop();
     }
 }

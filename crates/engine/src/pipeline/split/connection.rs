@@ -3,12 +3,14 @@
 use super::Shared;
 use super::slab::{Connection, Locked, State};
 use crate::control::Order;
+use crate::idle::{TRIES, has_news};
 use crate::ranks::Standing;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::SLOT_MS;
 use crate::worker::Worker;
-use forebay_conn::{Await, Closing, Handler};
+use forebay_conn::{Await, Closing, Handler, Rank};
 use forebay_control::allocation::Phase;
+use forebay_metrics::Counter;
 use forebay_sys::socket;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +30,7 @@ impl<H: Handler> Shared<H> {
         if connection.state == State::Moving {
             connection.state = State::Watched;
             self.set_deadline(connection, worker);
+            self.rests(connection);
         }
         if connection.awaits() == Await::Admission {
             // what comes meanwhile is not looked at before the moment has come
@@ -40,6 +43,37 @@ impl<H: Handler> Shared<H> {
         };
         connection.is_known |= watched.is_ok();
         watched.is_ok()
+    }
+
+    /// The connection is in the epoll from now on; while it is idle it may have to make room.
+    fn rests(&self, connection: &mut Connection<H>) {
+        if self.lists.ranks.is_ordered() && connection.awaits() == Await::Idle {
+            let standing = self.standing(connection);
+            connection.resting = self.idle().add(standing, connection.token);
+        }
+    }
+
+    /// The connection goes on.
+    pub(super) fn wakes(&self, connection: &mut Connection<H>) {
+        connection.state = State::Moving;
+        if connection.resting.is_some() {
+            self.idle().remove(&mut connection.resting);
+        }
+    }
+
+    /// Closes the idle connection that is lowest, if it is not above this rank.
+    pub(super) fn make_room(&self, rank: Rank, worker: &mut Worker<H>) {
+        for _ in 0..TRIES {
+            let Some(token) = self.idle().take(rank) else { return };
+            // who works on it has news of it
+            let Ok(Some(mut slot)) = self.slab.try_lock(token) else { continue };
+            let Some(connection) = slot.connection() else { continue };
+            let is_idle = connection.state == State::Watched && connection.awaits() == Await::Idle;
+            if is_idle && !has_news(connection.served.socket.as_fd()) {
+                worker.count(Counter::MadeRoom);
+                return self.close(slot, Closing::Now, worker);
+            }
+        }
     }
 
     /// Gives the connection time for what it waits for, unless it has been given that already.
@@ -91,7 +125,7 @@ impl<H: Handler> Shared<H> {
         match connection.state {
             State::Watched if awaited == Await::Admission => {
                 connection.served.conn.admit();
-                connection.state = State::Moving;
+                self.wakes(connection);
                 let (token, standing) = (connection.token, self.standing(connection));
                 drop(slot);
                 self.lists.push_turn(Phase::Process, token, standing);
@@ -156,8 +190,11 @@ impl<H: Handler> Shared<H> {
 
     /// Closes at once; every connection ends here or is handed over.
     pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
-        if let Some(Connection { state: State::Lingering(_), .. }) = slot.connection() {
-            self.lingering.fetch_sub(1, Relaxed);
+        if let Some(connection) = slot.connection() {
+            if let State::Lingering(_) = connection.state {
+                self.lingering.fetch_sub(1, Relaxed);
+            }
+            self.wakes(connection);
         }
         if let Some(served) = self.slab.remove(slot) {
             worker.close(served, closing);

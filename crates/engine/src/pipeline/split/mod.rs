@@ -18,6 +18,7 @@ use crate::accept::{Entrance, Listener};
 use crate::admission::Admission;
 use crate::blocking::{Make, Stock};
 use crate::control::{Control, Ended};
+use crate::idle::Idle;
 use crate::timer::Wheel;
 use crate::worker;
 use forebay_conn::Handler;
@@ -51,6 +52,7 @@ struct Shared<H: Handler> {
     control: Arc<Control>,
     time: Mutex<Time>,
     lingering: AtomicUsize,
+    idle: Mutex<Idle>,
     ended: Mutex<Ended>,
 }
 
@@ -78,6 +80,7 @@ where
     ) -> io::Result<Split<H>> {
         let Core { make, settings: live, admission, helpers, ranks, control, counters } = core;
         let now_ms = worker::read_clocks().monotonic_ms;
+        let idle = Mutex::new(Idle::new(&ranks));
         let shared = Arc::new(Shared {
             lists: Arc::new(Lists::new(settings.allocation.initial, ranks, helpers)),
             slab: Slab::new(settings.connections + live.get().lingering + SPARE),
@@ -89,6 +92,7 @@ where
             control,
             time: Mutex::new(Time { wheel: Wheel::new(now_ms), next_ms: now_ms }),
             lingering: AtomicUsize::new(0),
+            idle,
             ended: Mutex::default(),
         });
         let watcher = Watcher::new(Arc::clone(&shared))?;
@@ -145,6 +149,10 @@ impl<H: Handler> Shared<H> {
 
     fn ended(&self) -> MutexGuard<'_, Ended> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn paused(&self) -> MutexGuard<'_, Vec<(usize, u64)>> {

@@ -76,7 +76,17 @@ impl<H: Handler> Shared<H> {
             if may_leave && self.admission.load() >= 1.0 {
                 return self.lists.push_accept(Phase::Receive, index);
             }
-            match entrance.next(index, worker) {
+            let may_make_room =
+                self.lists.ranks.is_ordered() && !worker.draining && !self.idle().is_empty();
+            let arrival = if may_make_room {
+                entrance.next_or_crowded(index, worker).unwrap_or_else(|served| {
+                    self.make_room(served.conn.rank(), worker);
+                    entrance.take_place(*served, worker)
+                })
+            } else {
+                entrance.next(index, worker)
+            };
+            match arrival {
                 Arrival::Served(served) => {
                     self.admit(served, worker);
                     may_leave = true;

@@ -2,6 +2,7 @@
 
 use crate::worker::Served;
 use forebay_conn::{Await, Handler};
+use forebay_control::ranked::Key;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -21,6 +22,8 @@ pub(super) struct Connection<H: Handler> {
     pub(super) timer_ms: u64,
     /// What the deadline is for, and how many requests had been answered when it was set.
     pub(super) awaited: Option<(Await, u32)>,
+    /// Its place among those that make room while they are idle.
+    pub(super) resting: Option<Key>,
 }
 
 /// Where a connection is.
@@ -122,6 +125,7 @@ impl<H: Handler> Slab<H> {
             deadline_ms: 0,
             timer_ms: 0,
             awaited: None,
+            resting: None,
         });
         Ok(slot)
     }

@@ -122,7 +122,7 @@ impl<H: Handler> Watcher<H> {
                 self.shared.close(slot, Closing::Now, &mut self.worker);
             }
             State::Watched => {
-                connection.state = State::Moving;
+                self.shared.wakes(connection);
                 drop(slot);
                 self.shared.lists.push_receive(ready.token);
             }
@@ -198,7 +198,7 @@ impl<H: Handler> Watcher<H> {
                 let token = connection.token;
                 let _ = self.shared.epoll.ignore(&connection.served.socket, token);
                 connection.served.readable = true;
-                connection.state = State::Moving;
+                self.shared.wakes(connection);
                 drop(slot);
                 self.shared.lists.push_receive(token);
             }
