@@ -7,7 +7,9 @@
 use forebay_tests::faults::client::Client;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
+use forebay_tests::server::binary;
 use forebay_tests::{ENGINES, Options};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -85,6 +87,14 @@ fn flood<R>(served: &Served, meanwhile: impl FnOnce(&Told) -> R) -> (R, Told) {
     (result, told)
 }
 
+/// What `forebay policy` says.
+fn policy(command: &str, served: &Served) -> String {
+    let output =
+        Command::new(binary()).args(["policy", command, "-c"]).arg(served.file()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn is_idle(served: &Served) -> bool {
     ["forebay_class_unfinished_jobs", "forebay_class_in_flight"]
         .iter()
@@ -109,6 +119,9 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
             assert!(soon(PATIENCE, is_limited), "{engine}: {}", served.metrics());
             let most = served.metric("forebay_class_window_jobs{class=\"bulk\"}");
             assert!((1..CLIENTS as u64).contains(&most), "{engine}: {most}");
+            let history = policy("history", &served);
+            let is_cut = |line: &str| line.contains("header_control (") && line.contains(" bulk ");
+            assert!(history.lines().any(is_cut), "{engine}: {history}");
         });
         assert!(soon(PATIENCE, || is_idle(&served)), "{engine}: {}", served.metrics());
         let of = |metric: &str| served.metric(metric);

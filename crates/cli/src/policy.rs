@@ -36,6 +36,9 @@ pub(crate) enum Policy {
         #[arg(required = true, value_name = "NAME.KEY=VALUE")]
         assignments: Vec<String>,
     },
+    /// Print what the agent has decided in the last minute, each time with what followed: what it let in,
+    /// and what was offered, refused and done, and how long it waited
+    History(Server),
     /// Print a line per second and class, until interrupted: requests offered, admitted and refused,
     /// connections refused, how long work waited for a worker, how much is unfinished and how much may
     /// be, and whether there is overload
@@ -118,6 +121,7 @@ pub(crate) fn run(command: Policy) -> Result<(), Failure> {
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
             print(server.ask(&format!("policy set{}", assignments.collect::<String>()))?)
         }
+        Policy::History(server) => print(server.ask("policy history")?),
         Policy::Watch { server, seconds } => watch(&server, seconds),
     }
 }

@@ -116,13 +116,11 @@ impl Steering {
         Some(Now { decision: state.decision.clone(), load: agent.load() })
     }
 
-    /// The agent's decisions since `since_ns` of the monotonic clock, each with what followed, the
-    /// oldest first.
-    pub fn records(&self, since_ns: u64) -> Vec<Record> {
+    /// The agent's decisions of the last minute, each with what followed, the oldest first.
+    pub fn records(&self) -> Vec<Record> {
         let state = self.lock();
-        let Some(agent) = &state.agent else { return Vec::new() };
-        let records = agent.history().records().filter(|record| record.at_ns >= since_ns);
-        records.cloned().collect()
+        let agent = state.agent.as_ref().filter(|_| state.is_running);
+        agent.map_or_else(Vec::new, |agent| agent.history().records().cloned().collect())
     }
 
     /// Starts the thread if the policy in force wants one and there is none. It ends by itself when no

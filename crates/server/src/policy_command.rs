@@ -8,10 +8,12 @@
 //! | [`explain`] | which rule decides what about a request, and why |
 //! | [`show`](mod@show) | what is in force |
 //! | [`counts`] | the counts of each class, and what happens per second |
+//! | [`history`](mod@history) | what the agent has decided, and what followed |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 
 pub mod counts;
 pub mod explain;
+pub mod history;
 pub mod set;
 pub mod show;
 
@@ -19,10 +21,12 @@ pub use counts::Counts;
 pub use explain::{ExplainError, Question};
 pub use set::SetError;
 
+use crate::agent::Steering;
 use crate::config::Config;
 use crate::control_socket::Answer;
 use crate::policy::InForce;
 use forebay_metrics::Totals;
+use forebay_sys::clock;
 
 /// What a server knows that is asked.
 pub struct Known<'k> {
@@ -32,15 +36,21 @@ pub struct Known<'k> {
     pub in_force: &'k InForce,
     /// What was counted.
     pub totals: &'k Totals,
+    /// What the agent does.
+    pub steering: &'k Steering,
 }
 
 /// Answers what follows `policy `.
 pub fn answer(question: &str, known: &Known<'_>) -> Answer {
-    let Known { config, in_force, totals } = known;
+    let Known { config, in_force, totals, steering } = known;
     let good = |text| Answer { code: 0, text };
     match question.split_once(' ').unwrap_or((question, "")) {
         ("show", "") => good(show::show(in_force, config, totals)),
         ("counts", "") => good(Counts::now(in_force, totals).to_string()),
+        ("history", "") => {
+            let now_ns = clock::monotonic_ns();
+            good(history::history(in_force, &steering.records(), now_ns))
+        }
         ("explain", rest) => {
             let explained =
                 Question::parse(rest).and_then(|it| it.explain(&in_force.policy, config));

@@ -236,7 +236,8 @@ impl Server {
                     Some(question) => {
                         let in_force = &self.common.live.current().policy;
                         let totals = &self.common.register.totals();
-                        let known = Known { config: &self.config, in_force, totals };
+                        let steering = &self.common.steering;
+                        let known = Known { config: &self.config, in_force, totals, steering };
                         policy_command::answer(question, &known)
                     }
                     None => Answer::unknown(other),

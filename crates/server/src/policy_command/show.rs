@@ -144,16 +144,16 @@ fn line(f: &mut fmt::Formatter<'_>, key: &str, said: &dyn Display) -> fmt::Resul
 }
 
 /// Columns as wide as what is in them; the first is flush left, numbers are flush right.
-struct Table {
+pub(super) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new(names: &[&str]) -> Table {
+    pub(super) fn new(names: &[&str]) -> Table {
         Table { rows: vec![names.iter().map(ToString::to_string).collect()] }
     }
 
-    fn row(&mut self, cells: &[&dyn Display]) {
+    pub(super) fn row(&mut self, cells: &[&dyn Display]) {
         self.rows.push(cells.iter().map(ToString::to_string).collect());
     }
 

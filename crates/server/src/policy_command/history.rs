@@ -1,0 +1,147 @@
+//! `forebay policy history`: what the agent has decided in the last minute, each time with what
+//! followed.
+
+use crate::policy::InForce;
+use crate::policy_command::show::Table;
+use forebay_control::agent::history::{ClassRecord, Record};
+use std::fmt::{Display, Write};
+
+const COLUMNS: [&str; 14] = [
+    "ago s",
+    "lasted ms",
+    "level",
+    "load %",
+    "class",
+    "most",
+    "conns/s",
+    "offered",
+    "refused",
+    "done",
+    "longest wait ms",
+    "unfinished",
+    "conns",
+    "refused conns",
+];
+
+/// Records in lines for people, the oldest first; `now_ns` is the end of the last one. Times in which
+/// nothing needed a worker are one line.
+pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
+    if records.is_empty() {
+        return "the agent is off, and no rule counts in overload only\n".to_owned();
+    }
+    let mut table = Table::new(&COLUMNS);
+    let mut quiet_ns = 0;
+    for record in records {
+        if record.classes.iter().all(is_quiet) {
+            quiet_ns += record.lasted_ns;
+            continue;
+        }
+        quiet(&mut table, &mut quiet_ns);
+        let names = in_force.policy.classes().iter().map(|class| class.name.as_str());
+        let names = names.chain(std::iter::repeat("-"));
+        for (name, class) in names.zip(&record.classes).filter(|(_, class)| !is_quiet(class)) {
+            add(&mut table, record, name, class, now_ns);
+        }
+    }
+    quiet(&mut table, &mut quiet_ns);
+    table.to_string()
+}
+
+fn is_quiet(class: &ClassRecord) -> bool {
+    let ClassRecord { offered, finished, unfinished, connections_refused, .. } = *class;
+    offered == 0 && finished == 0 && unfinished == 0 && connections_refused == 0
+}
+
+fn quiet(table: &mut Table, quiet_ns: &mut u64) {
+    let ns = std::mem::take(quiet_ns);
+    if ns > 0 {
+        let mut row = [&"" as &dyn Display; COLUMNS.len()];
+        let lasted_ms = ns / 1_000_000;
+        (row[1], row[2]) = (&lasted_ms, &"nothing to do");
+        table.row(&row);
+    }
+}
+
+fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_ns: u64) {
+    let or_dash = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+    let mut level = record.level.name().to_owned();
+    if record.level.is_overload() {
+        // writing into a string does not fail
+        let _ = write!(level, " ({})", record.cause.name());
+    }
+    table.row(&[
+        &format_args!("{:.1}", now_ns.saturating_sub(record.at_ns) as f64 / 1e9),
+        &(record.lasted_ns / 1_000_000),
+        &level,
+        &format_args!("{:.0}", record.load * 100.0),
+        &name,
+        &or_dash(class.most.map(|most| most.to_string())),
+        &or_dash(class.connections_per_s.map(|rate| format!("{rate:.0}"))),
+        &class.offered,
+        &class.refused,
+        &class.finished,
+        &format_args!("{:.1}", class.delay_ns as f64 / 1e6),
+        &class.unfinished,
+        &class.connections,
+        &class.connections_refused,
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::plan::Plan;
+    use forebay_control::level::{Cause, Level};
+
+    #[test]
+    fn decisions_stand_beside_what_followed() {
+        let plan = Plan::new(&Config::default(), 2, 1024).unwrap();
+        let in_force = InForce::new(&plan, None);
+        let none = Record { lasted_ns: 100_000_000, ..Record::default() };
+        let busy = ClassRecord {
+            most: Some(4),
+            offered: 30,
+            refused: 20,
+            finished: 9,
+            delay_ns: 21_500_000,
+            unfinished: 4,
+            ..ClassRecord::default()
+        };
+        let some = Record {
+            at_ns: 8_000_000_000,
+            level: Level::ClassOrder,
+            cause: Cause::Load,
+            load: 3.04,
+            classes: vec![busy],
+            ..none.clone()
+        };
+        let text = history(&in_force, &[none.clone(), none.clone(), some, none], 10_000_000_000);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
+        let cells = |row: &[&str]| {
+            let cells = row.iter().map(|cell| cell.trim().to_owned());
+            cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(cells(&rows[0]), COLUMNS);
+        assert_eq!(cells(&rows[1]), ["200", "nothing to do"]);
+        let expected = [
+            "2.0",
+            "100",
+            "class_order (load)",
+            "304",
+            "default",
+            "4",
+            "-",
+            "30",
+            "20",
+            "9",
+            "21.5",
+        ];
+        assert_eq!(cells(&rows[2])[..11], expected);
+        assert_eq!(cells(&rows[3]), ["100", "nothing to do"]);
+        assert_eq!(
+            history(&in_force, &[], 0),
+            "the agent is off, and no rule counts in overload only\n"
+        );
+    }
+}
