@@ -126,7 +126,7 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// Knows nothing of any class yet: nothing is limited until work has been seen.
+    /// Knows nothing of any class yet: a request is taken to cost 5 ms until some have finished.
     ///
     /// # Errors
     /// If the settings make no sense.

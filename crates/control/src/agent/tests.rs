@@ -81,6 +81,17 @@ fn a_target_below_one_service_keeps_the_workers_busy() {
 }
 
 #[test]
+fn a_flood_of_something_unknown_is_bounded_from_the_start() {
+    for cores in [1, 2] {
+        let simulation = flooded(cores, 20_000, 20, 10.0, 12);
+        let first = got(simulation.outcomes(), 0, 0.0, 1.0, cores);
+        assert!(first.goodput > 0.95 && first.p99_wait_ms < 500.0, "{cores}: {first:?}");
+        let then = got(simulation.outcomes(), 0, 1.0, 2.0, cores);
+        assert!(then.p99_wait_ms < 41.0, "{cores}: {then:?}");
+    }
+}
+
+#[test]
 fn rates_alone_lose_what_windows_keep() {
     // with the constants that serve them best: examples/agent.rs
     let agent = Rates::new(vec![class("only", 0.0, 20)], 0.01, 0.02);
@@ -265,8 +276,8 @@ fn other_classes_leave_what_was_learned() {
     let seen = Observation { now_ns, cores, threads, classes, ..Observation::default() };
     let decision = after.tick(&seen);
     assert_eq!(decision.level, Level::ClassOrder);
-    let most = |limits: &Limits| limits.most;
-    assert_eq!(decision.limits.iter().map(most).collect::<Vec<_>>(), [None, Some(2)]);
+    assert_eq!(decision.limits[1].most, Some(2));
+    assert!(decision.limits[0].most.unwrap() > 10, "{decision:?}");
     assert!(after.history().records().len() > 90);
 }
 
@@ -303,5 +314,5 @@ fn threads_that_wait_for_a_disk_are_all_used() {
         Simulation::new(machine, feedback(vec![class("only", 0.0, 20)]), 9).unwrap();
     simulation.run(&[load], 5.0);
     let got = got(simulation.outcomes(), 0, 1.0, 5.0, 2);
-    assert!(got.goodput > 0.76 && (10.0..30.0).contains(&got.mean_wait_ms), "{got:?}");
+    assert!(got.goodput > 0.75 && (10.0..30.0).contains(&got.mean_wait_ms), "{got:?}");
 }

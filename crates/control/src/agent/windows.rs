@@ -77,6 +77,9 @@ const COST_OVER: f64 = 16.0;
 const ABOVE_SHARE: f64 = 0.02;
 /// A refused client is never told to stay away for longer.
 const MOST_RETRY_S: u64 = 60;
+/// What a request is taken to cost while nothing is known of any, or the time that passes without one
+/// having finished, if that is more.
+const FIRST_COST_NS: f64 = 5e6;
 /// No feedback makes more of the model than this part.
 const LEAST: f64 = 1.0 / 64.0;
 
@@ -129,7 +132,7 @@ struct Model {
 }
 
 impl Windows {
-    /// Knows nothing of any class yet: nothing is limited until work has been seen.
+    /// Knows nothing of any class yet.
     pub fn new(classes: &[Class], constants: Constants) -> Windows {
         Windows {
             lines: vec![Line::default(); classes.len()],
@@ -165,16 +168,14 @@ impl Windows {
         self.limits[ours] = before.limits[theirs];
     }
 
-    fn model(&self, rank: usize, seen: &Observation<'_>) -> Option<Model> {
+    fn model(&self, rank: usize, seen: &Observation<'_>) -> Model {
         let (class, line) = (&self.classes[rank], &self.lines[rank]);
         let guess_ns = line.since_ns.map_or(0, |since_ns| seen.now_ns.saturating_sub(since_ns));
-        let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns as f64 };
-        let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns as f64 };
+        let guess_ns = FIRST_COST_NS.max(guess_ns as f64);
+        let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns };
+        let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns };
         let (cores, threads) = (f64::from(seen.cores.max(1)), f64::from(seen.threads.max(1)));
         let sigma_ns = (cpu_ns / cores.min(threads)).max(busy_ns / threads);
-        if sigma_ns <= 0.0 {
-            return None;
-        }
         let at_once = (busy_ns / sigma_ns).clamp(1.0, threads);
         let target_ns = class.target_ns as f64;
         let entitled = self.entitled(rank);
@@ -183,7 +184,7 @@ impl Windows {
         let full = entitled * (burst_ns / sigma_ns + at_once) / window;
         // One waits beside those at work, unless the class has less than a tenth of a worker.
         let floor = (line.used.max(class.share) * at_once + 1.9) as u32;
-        Some(Model { sigma_ns, entitled, at_once, window, full, floor })
+        Model { sigma_ns, entitled, at_once, window, full, floor }
     }
 
     /// `e` of a class.
@@ -228,7 +229,6 @@ impl Windows {
         let models: Vec<_> = ranks.map(|rank| self.model(rank, seen)).collect();
         let mut states = vec![State::Within; models.len()];
         for (rank, model) in models.iter().enumerate() {
-            let Some(model) = model else { continue };
             let excess = self.excess(rank, model, seen.class(rank));
             self.lines[rank].is_late = excess > 0.0;
             if excess <= 0.0 {
@@ -240,9 +240,7 @@ impl Windows {
             states[whose] = states[whose].and(State::Cut(factor));
         }
         for (rank, (model, state)) in models.iter().zip(states).enumerate() {
-            if let Some(model) = model {
-                self.set(rank, model, state, seen.class(rank), elapsed_ns);
-            }
+            self.set(rank, model, state, seen.class(rank), elapsed_ns);
         }
     }
 
@@ -250,7 +248,7 @@ impl Windows {
         for rank in 0..self.lines.len() {
             let of = seen.class(rank);
             self.lines[rank].learn(of, seen.now_ns, elapsed_ns);
-            let Some(model) = self.model(rank, seen) else { continue };
+            let model = self.model(rank, seen);
             let of_machine = |count: u64| count as f64 * model.sigma_ns / elapsed_ns;
             let line = &mut self.lines[rank];
             let used = of_machine(of.finished).min(1.0);
@@ -273,12 +271,11 @@ impl Windows {
 
     /// Who gives way to a class above its target: the lowest below it that has more than its floor,
     /// or itself.
-    fn who_gives_way(&self, rank: usize, models: &[Option<Model>]) -> usize {
+    fn who_gives_way(&self, rank: usize, models: &[Model]) -> usize {
         let has_more = |lower: &usize| {
             let (class, line) = (&self.classes[*lower], &self.lines[*lower]);
             let most = self.limits[*lower].most.unwrap_or(u32::MAX);
-            line.used > class.share + ABOVE_SHARE
-                && models[*lower].is_some_and(|model| most > model.floor)
+            line.used > class.share + ABOVE_SHARE && most > models[*lower].floor
         };
         (rank + 1..self.lines.len()).rev().find(has_more).unwrap_or(rank)
     }

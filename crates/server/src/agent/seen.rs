@@ -5,14 +5,18 @@ use crate::policy::InForce;
 use crate::policy::window::Counts;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::Control;
-use forebay_metrics::{ClassTotals, Place, Reason, Totals};
+use forebay_metrics::{ClassTotals, Counter, Place, Reason, Totals};
 use forebay_sys::clock;
 use std::sync::{Arc, Weak};
 
 /// Loops are asked how late they come, and their counters added up, this often.
 const LOOK_NS: u64 = 50_000_000;
-/// What a refusal takes of a loop's time: that of a hit of 1 KB (BENCHMARKING.md).
+/// What a refusal takes of a loop's time, about that of a hit of 1 KB, and what a connection does with
+/// its first request (BENCHMARKING.md).
 const REFUSAL_NS: f64 = 5_000.0;
+const CONNECTION_NS: f64 = 25_000.0;
+/// Loops that are late with less of a core's time to do than this are kept from it by others.
+const IDLE: f64 = 0.2;
 
 /// Looks at everything that an agent is told.
 #[derive(Default)]
@@ -23,6 +27,10 @@ pub(super) struct Eyes {
     lag_ms: u64,
     last_look_ns: u64,
     refusing: f64,
+    /// The part of one core's time that connections and answers take, about.
+    arriving: f64,
+    /// Connections and answers so far.
+    arrived: (u64, u64),
     /// What the windows had counted, by rank, and how long jobs waited that began last.
     counted: Vec<Counts>,
     delays_ns: Vec<u64>,
@@ -69,13 +77,15 @@ impl Eyes {
         if now_ns.saturating_sub(self.last_look_ns) >= LOOK_NS {
             let elapsed_ns = now_ns.saturating_sub(self.last_look_ns) as f64;
             self.last_look_ns = now_ns;
-            let refused = self.count(&mut classes, policy, &(parts.totals)());
+            let totals = (parts.totals)();
+            let refused = self.count(&mut classes, policy, &totals);
             let of_ns = elapsed_ns * f64::from(parts.cores.max(1));
             self.refusing = (refused as f64 * REFUSAL_NS / of_ns).min(1.0);
+            self.arriving = self.arrive(&totals) / elapsed_ns;
             self.ring();
         }
         self.listen();
-        let lag_ns = self.lag_ms * 1_000_000;
+        let lag_ns = if self.arriving < IDLE { 0 } else { self.lag_ms * 1_000_000 };
         Observed { now_ns, classes, lag_ns, refusing: self.refusing }
     }
 
@@ -100,6 +110,17 @@ impl Eyes {
             refused += now[2].saturating_sub(before[2]);
         }
         refused
+    }
+
+    /// How much of the loops' time connections and answers have taken since the last look, about.
+    fn arrive(&mut self, totals: &Totals) -> f64 {
+        use Counter::{Accepted, Status1xx, Status2xx, Status3xx, Status4xx, Status5xx};
+        let answers = [Status1xx, Status2xx, Status3xx, Status4xx, Status5xx];
+        let answers = answers.into_iter().map(|status| totals.get(status)).sum();
+        let now = (totals.get(Accepted), answers);
+        let before = std::mem::replace(&mut self.arrived, now);
+        let (accepted, answers) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        accepted as f64 * CONNECTION_NS + answers as f64 * REFUSAL_NS
     }
 
     /// Asks the loops how late they are, unless some have not answered.
