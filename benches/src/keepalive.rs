@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Bytes of the object: duke's pool was measured with 8,000.
 pub const OBJECT_BYTES: usize = 8000;
 /// How long a client waits for its answer before it gives up.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a client that was answered stays, unless the server ends it: longer than any run.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Connections open at once at most, waiting ones included.
@@ -73,7 +73,7 @@ pub fn plan(keep: &Keep, port: u16, rate: f64, seconds: u64, core: usize) -> Res
     Ok(Plan {
         duration: Duration::from_secs(seconds),
         // those who come to an empty server find free threads
-        warmup: Duration::from_secs(2),
+        warmup: Duration::from_secs(1),
         drain: PATIENCE,
         cores: vec![core],
         groups: vec![group],

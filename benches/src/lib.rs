@@ -17,6 +17,7 @@
 //! | [`row`] | one measurement and what is wrong with it |
 //! | [`engines`] | the engines beside one another, in other workloads |
 //! | [`forebay`] | Forebay with a configuration of one's own |
+//! | [`network`] | loopback in a namespace of its own |
 //! | [`shift`] | a load that shifts, on a pipeline whose threads move or stay |
 //! | [`keepalive`] | clients that want one object and stay silent |
 //! | [`overload`] | more load than a server can do |
@@ -44,6 +45,7 @@ pub mod forebay;
 pub mod keepalive;
 pub mod machine;
 pub mod measure;
+pub mod network;
 pub mod overload;
 pub mod peer;
 pub mod probe;

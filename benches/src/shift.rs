@@ -6,4 +6,5 @@
 
 pub mod load;
 pub mod row;
+pub mod storage;
 pub mod verdict;

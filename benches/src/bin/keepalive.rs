@@ -23,11 +23,11 @@ struct Options {
     /// Threads of pool, and most threads of threads
     #[arg(long, default_value_t = 10)]
     threads: u32,
-    /// How long a silent connection is kept at light load
-    #[arg(long, default_value = "15s")]
+    /// How long a silent connection is kept at light load: as Apache does
+    #[arg(long, default_value = "5s")]
     idle: String,
     /// What is left of that at full load, by the laws that shrink it
-    #[arg(long, value_delimiter = ',', default_value = "1s,100ms,0s")]
+    #[arg(long, value_delimiter = ',', default_value = "1s,0s")]
     floors: Vec<String>,
     /// The engines
     #[arg(long, value_delimiter = ',', default_value = "pool,threads")]
@@ -35,8 +35,8 @@ struct Options {
     /// Measurements of each
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Length of one measurement in seconds: several times `idle`, or constant shows its start
-    #[arg(long, default_value_t = 45)]
+    /// Length of one measurement in seconds: a multiple of `idle`, or constant shows its start
+    #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// The core the server runs on
     #[arg(long, default_value_t = 0)]
@@ -126,12 +126,13 @@ fn bench(options: &Options) -> Result<(), Error> {
 
 fn report(options: &Options, described: &str, rows: &[Row]) -> String {
     format!(
-        "{}- {} new clients per second, {} bytes each, who wait 10 s at most; {} threads, kept {} \
+        "{}- {} new clients per second, {} bytes each, who wait {} s at most; {} threads, kept {} \
          at light load\n- medians of {} rounds (least–most) of {} s; server on core {}, load on \
          core {}\n{}",
         header("Clients that want one object and stay silent", "keepalive", described),
         options.rate,
         OBJECT_BYTES,
+        keepalive::PATIENCE.as_secs(),
         options.threads,
         options.idle,
         options.rounds,

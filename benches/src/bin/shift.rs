@@ -4,12 +4,11 @@
 
 use clap::Parser;
 use forebay_benches::content::Scratch;
-use forebay_benches::engines::cold;
 use forebay_benches::forebay::{Forebay, Place, header, value};
-use forebay_benches::shift::load::{self, KINDS, Kind, Shift};
+use forebay_benches::shift::load::{self, Shift, Turn};
 use forebay_benches::shift::row::{self, Policy, Row, Seen};
 use forebay_benches::shift::verdict;
-use forebay_benches::{Error, machine, measure, probe, running};
+use forebay_benches::{Error, machine, measure, network, probe, running};
 use forebay_load::Report;
 use std::fs;
 use std::io::Write;
@@ -31,17 +30,17 @@ struct Options {
     #[arg(long, default_value_t = 18)]
     most: u32,
     /// Requests per second for the hot file
-    #[arg(long, default_value_t = 5000.0)]
+    #[arg(long, default_value_t = 20_000.0)]
     hot: f64,
     /// Requests per second for cold files: more than one thread of process reads
-    #[arg(long, default_value_t = 3000.0)]
+    #[arg(long, default_value_t = 500.0)]
     cold: f64,
     /// Requests per second of slow receivers: more than eight threads of send serve
-    #[arg(long, default_value_t = 25.0)]
+    #[arg(long, default_value_t = 50.0)]
     slow: f64,
     /// Length of a phase of the load in seconds
-    #[arg(long, default_value_t = 4)]
-    seconds: u32,
+    #[arg(long, default_value_t = 1.25)]
+    seconds: f64,
     /// How often each kind of request has its turn
     #[arg(long, default_value_t = 2)]
     cycles: u32,
@@ -85,18 +84,18 @@ impl Options {
         };
         let more: String = self.set.iter().map(|line| format!("{line}\n")).collect();
         format!(
-            "root = {root:?}\nengine = \"pipeline\"\nworkers = 1\ncache.bytes = \"32MiB\"\n\
-             cache.file_bytes = \"8MiB\"\npipeline.fuse = \"never\"\npipeline.by = \"{by}\"\n\
-             pipeline.process = {process}\npipeline.send = {send}\npipeline.threads = {}\n{more}",
+            "root = {root:?}\nengine = \"pipeline\"\nworkers = 1\ncache.bytes = \"16MiB\"\n\
+             cache.file_bytes = \"4MiB\"\npipeline.fuse = \"never\"\npipeline.by = \"{by}\"\n\
+             pipeline.process = {process}\npipeline.send = {send}\npipeline.threads = {}\n\
+             timeouts.drain = \"0s\"\n{more}",
             self.most,
         )
     }
 }
 
 fn main() -> ExitCode {
-    let ended = bench(&Options::parse());
-    let _ = fs::remove_file(cold::urls());
-    match ended {
+    let options = Options::parse();
+    match network::enter(load::SEND_BUFFER_BYTES).and_then(|()| bench(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shift: {error}");
@@ -116,15 +115,15 @@ fn bench(options: &Options) -> Result<(), Error> {
     let scratch = Scratch::new()?;
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(Error::io("cannot make the folder", &root))?;
-    load::write(&root)?;
     let described = machine::describe();
     // nothing of ours runs beside the server
     running::pin(options.client_core)?;
+    let _storage = load::write(&root)?;
     let place = Place {
         program: &own.with_file_name("forebay"),
         scratch: scratch.path(),
         core: options.server_core,
-        caged: true,
+        caged: false,
     };
     let file = out.join("rows.csv");
     let mut rows_file = fs::File::create(&file).map_err(Error::io("cannot write", &file))?;
@@ -160,7 +159,7 @@ fn bench(options: &Options) -> Result<(), Error> {
 fn report(options: &Options, described: &str, rows: &[Row]) -> String {
     format!(
         "{}- phases of {} s, {} × hot ({}/s), cold ({}/s), slow ({}/s); laws have {} threads at \
-         most\n- medians of {} repetitions (least–most); server on core {}, load on core {}\n{}{}",
+         most; who waits {} s gives up\n- medians of {} repetitions (least–most); server on core {}, load on core {}\n{}{}",
         header("A load that shifts", "shift", described),
         options.seconds,
         options.cycles,
@@ -168,6 +167,7 @@ fn report(options: &Options, described: &str, rows: &[Row]) -> String {
         options.cold,
         options.slow,
         options.most,
+        load::TIMEOUT.as_secs(),
         options.rounds,
         options.server_core,
         options.client_core,
@@ -193,7 +193,7 @@ fn one(
     let shift = options.shift();
     let plan = shift.plan(server.port(), options.client_core, round)?;
     let (sender, receiver) = std::sync::mpsc::channel();
-    let mut samples = Samples::default();
+    let mut samples = Samples::new(shift.turns().len());
     let report = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             // dropped when the run has ended, however it does
@@ -205,7 +205,7 @@ fn one(
         for at_s in &receiver {
             // a server that answers late makes samples rare, not old
             let at_s = receiver.try_iter().last().unwrap_or(at_s);
-            samples.take(&server, shift.kind_at(at_s - 1e-3));
+            samples.take(&server, shift.turn_at(at_s - 1e-3));
         }
         run.join()
     });
@@ -218,46 +218,49 @@ fn one(
         round,
         place: turn + 1,
         policy,
-        kinds: KINDS.map(|kind| seen(kind, &shift, &report, &samples)),
+        phases: shift
+            .turns()
+            .into_iter()
+            .enumerate()
+            .map(|(at, turn)| seen(at, turn, &report, &samples))
+            .collect(),
         threads: samples.most,
         client: report.generator.busiest_thread,
     })
 }
 
-/// Threads of process and of send, added up over samples, for each kind of requests.
-#[derive(Default)]
+/// Threads of process and of send, added up over samples, for each phase.
 struct Samples {
-    sums: [(f64, f64); 3],
-    counts: [u32; 3],
+    sums: Vec<(f64, f64, u32)>,
     most: u64,
 }
 
 impl Samples {
-    fn take(&mut self, server: &Forebay, kind: Option<Kind>) {
+    fn new(phases: usize) -> Samples {
+        Samples { sums: vec![(0.0, 0.0, 0); phases], most: 0 }
+    }
+
+    fn take(&mut self, server: &Forebay, place: Option<usize>) {
         self.most = self.most.max(server.threads());
         let metrics = server.metrics();
         let of = |phase| value(&metrics, &format!("forebay_pipeline_threads{{phase=\"{phase}\"}}"));
-        if let (Some(kind), Some(process), Some(send)) = (kind, of("process"), of("send")) {
-            let sum = &mut self.sums[kind as usize];
-            *sum = (sum.0 + process, sum.1 + send);
-            self.counts[kind as usize] += 1;
+        if let (Some(place), Some(process), Some(send)) = (place, of("process"), of("send")) {
+            let (of_process, of_send, count) = &mut self.sums[place];
+            (*of_process, *of_send, *count) = (*of_process + process, *of_send + send, *count + 1);
         }
     }
 }
 
-fn seen(kind: Kind, shift: &Shift, report: &Report, samples: &Samples) -> Seen {
-    let (group, index) = (&report.groups[kind as usize], kind as usize);
-    let mine = group.series.iter().filter(|point| shift.kind_at(point.at_s - 1e-3) == Some(kind));
-    let (answered, points) =
-        mine.fold((0.0, 0u32), |(sum, count), point| (sum + point.answered, count + 1));
-    let count = f64::from(samples.counts[index].max(1));
+fn seen(place: usize, turn: Turn, report: &Report, samples: &Samples) -> Seen {
+    let (group, (process, send, count)) = (&report.groups[place], samples.sums[place]);
+    let count = f64::from(count.max(1));
     Seen {
+        turn,
         requests: group.latency.count,
         mean_ms: group.latency.mean_us / 1e3,
         p99_ms: group.latency.p99_us / 1e3,
-        rate: answered / f64::from(points.max(1)),
         failed: group.failed,
-        process: samples.sums[index].0 / count,
-        send: samples.sums[index].1 / count,
+        process: process / count,
+        send: send / count,
     }
 }

@@ -3,10 +3,11 @@
 //! An open loop, because what is measured is the mean time to an answer. In a closed loop a server
 //! that is slow is asked less, and its slow answers weigh less for it.
 
+use super::storage::{self, Storage};
+use crate::Error;
 use crate::content::body;
-use crate::{Error, engines::cold};
 use forebay_load::arrivals::{Arrivals, Step};
-use forebay_load::mix::Mix;
+use forebay_load::mix::{Entry, Mix};
 use forebay_load::{Group, Load, Plan, Target};
 use std::fs;
 use std::path::Path;
@@ -14,28 +15,30 @@ use std::time::Duration;
 
 /// Bytes of the hot file.
 const HOT_BYTES: usize = 1024;
-/// Bytes of what slow receivers fetch: more than a socket's send buffer takes at once, which is
-/// 2.6 MB and more over loopback, or no thread would ever wait for them.
-const SLOW_BYTES: usize = 8 << 20;
+/// What is cold: more than the server keeps in memory, on storage that takes its time.
+pub const STORAGE: storage::Shape =
+    storage::Shape { files: 32 * 1024, file_bytes: 16 * 1024, read: Duration::from_millis(10) };
+/// Bytes of what slow receivers fetch: as much as a thread sends before it looks after others.
+const SLOW_BYTES: usize = 2 << 20;
 /// What a slow receiver takes, bytes per second.
 const SLOW_BYTES_PER_S: f64 = 10e6;
 /// Its receive buffer: large enough that the client keeps up with all of them.
 const SLOW_BUFFER_BYTES: usize = 64 << 10;
+/// What a socket of the server takes to be sent: as much as when keta was written. With the 4 MiB of
+/// today, which loopback grants at once, no thread would ever wait for a receiver.
+pub const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// More connections than a kind ever needs.
 const CONNECTIONS: u32 = 1000;
 /// An answer that takes longer has failed, and counts with this time.
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// Length of a point of the series; phases are whole seconds.
-const INTERVAL: Duration = Duration::from_millis(100);
-
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// What is asked for in a phase of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 1 KiB from memory: no thread waits.
     Hot,
-    /// 64 KiB from the disk: threads of process wait.
+    /// 16 KiB from storage that takes 10 ms: threads of process wait.
     Cold,
-    /// 8 MiB at 10 MB/s: threads of send wait.
+    /// 2 MiB at 10 MB/s: threads of send wait.
     Slow,
 }
 
@@ -49,87 +52,117 @@ impl Kind {
     }
 }
 
+/// A phase of the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// What is asked for.
+    pub kind: Kind,
+    /// How often its kind has had its turn, this one included.
+    pub number: u32,
+}
+
+impl Turn {
+    /// As tables show it.
+    pub fn name(self) -> String {
+        format!("{} {}", self.kind.name(), self.number)
+    }
+}
+
 /// A load, and its phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Shift {
     /// Requests per second of each kind while it is its turn, in the order of [`KINDS`].
     pub rates: [f64; 3],
     /// Length of a phase, seconds.
-    pub seconds: u32,
+    pub seconds: f64,
     /// How often each kind has its turn.
     pub cycles: u32,
 }
 
 impl Shift {
+    /// The phases in their order.
+    pub fn turns(&self) -> Vec<Turn> {
+        let cycles = 1..=self.cycles;
+        cycles.flat_map(|number| KINDS.map(|kind| Turn { kind, number })).collect()
+    }
+
     /// Length of the whole load, seconds.
-    pub fn length_s(&self) -> u32 {
-        self.seconds * self.cycles * KINDS.len() as u32
+    pub fn length_s(&self) -> f64 {
+        self.seconds * self.turns().len() as f64
     }
 
-    /// Whose turn it is so long after the start; `None` when the load is over.
-    pub fn kind_at(&self, at_s: f64) -> Option<Kind> {
-        let phase = (at_s / f64::from(self.seconds)) as u32;
-        let is_over = at_s < 0.0 || at_s >= f64::from(self.length_s());
-        (!is_over).then(|| KINDS[phase as usize % KINDS.len()])
+    /// The place in [`turns`](Shift::turns) of the phase so long after the start; `None` when the load
+    /// is over.
+    pub fn turn_at(&self, at_s: f64) -> Option<usize> {
+        let is_over = at_s < 0.0 || at_s >= self.length_s();
+        (!is_over).then(|| (at_s / self.seconds) as usize)
     }
 
-    /// Rates of `kind` over the whole load, one per phase.
-    fn steps(&self, kind: Kind) -> Vec<Step> {
-        let lasts = Some(Duration::from_secs(self.seconds.into()));
-        let turns = (0..self.cycles).flat_map(|_| KINDS);
-        let rate = self.rates[kind as usize];
-        turns.map(|turn| Step { rate: if turn == kind { rate } else { 0.0 }, lasts }).collect()
+    /// Rates over the whole load, one per phase, of what is asked for in phase `place`.
+    fn steps(&self, place: usize) -> Vec<Step> {
+        let lasts = Some(Duration::from_secs_f64(self.seconds));
+        let rate = |(other, turn): (usize, Turn)| match other == place {
+            true => self.rates[turn.kind as usize],
+            false => 0.0,
+        };
+        let turns = self.turns().into_iter().enumerate();
+        turns.map(|turn| Step { rate: rate(turn), lasts }).collect()
     }
 
-    /// The load on a server at `port`: a group for each kind, in the order of [`KINDS`]. The same
-    /// requests at the same times whenever `round` is the same.
+    /// The load on a server at `port`: a group for each phase, in the order of
+    /// [`turns`](Shift::turns). The same requests at the same times whenever `round` is the same.
     ///
     /// # Errors
-    /// When the list of cold files cannot be read.
+    /// When the address cannot be used.
     pub fn plan(&self, port: u16, core: usize, round: u32) -> Result<Plan, Error> {
-        let wrong = |error: &dyn std::fmt::Display| Error::Client(error.to_string());
         let base = Target::parse(&format!("http://127.0.0.1:{port}/"));
-        let base = base.map_err(|error| wrong(&error))?;
-        let group = |kind: Kind| -> Result<Group, Error> {
-            let mut group = Group::new(kind.name(), base.clone());
+        let base = base.map_err(|error| Error::Client(error.to_string()))?;
+        let group = |(place, turn): (usize, Turn)| {
+            let mut group = Group::new(&turn.name(), base.clone());
             let arrivals =
-                Arrivals { steps: self.steps(kind), poisson: true, ..Arrivals::default() };
+                Arrivals { steps: self.steps(place), poisson: true, ..Arrivals::default() };
             group.load = Load::Open { arrivals, connections: CONNECTIONS };
             group.timeout = TIMEOUT;
-            group.mix = match kind {
+            group.mix = match turn.kind {
                 Kind::Hot => Mix::one("/hot.html"),
-                Kind::Cold => Mix::read(&cold::urls()).map_err(|error| wrong(&error))?,
+                Kind::Cold => Mix::new((0..STORAGE.files).map(cold).collect()),
                 Kind::Slow => Mix::one("/slow.bin"),
             };
-            if kind == Kind::Slow {
+            if turn.kind == Kind::Slow {
                 group.receive = Some(SLOW_BYTES_PER_S);
                 group.receive_buffer_bytes = Some(SLOW_BUFFER_BYTES);
             }
-            Ok(group)
+            group
         };
         Ok(Plan {
-            duration: Duration::from_secs(self.length_s().into()),
+            duration: Duration::from_secs_f64(self.length_s()),
             // whoever waits at the end is waited for: a cut answer would count with less time
             drain: TIMEOUT,
-            interval: Some(INTERVAL),
             cores: vec![core],
             seed: round.into(),
-            groups: KINDS.into_iter().map(group).collect::<Result<_, _>>()?,
+            groups: self.turns().into_iter().enumerate().map(group).collect(),
             ..Plan::default()
         })
     }
 }
 
-/// Writes the files below `root`.
+fn cold(number: u64) -> Entry {
+    let path = format!("/cold/{number}.bin").into();
+    Entry { path, weight: 1.0, length_bytes: Some(STORAGE.file_bytes) }
+}
+
+/// Writes the files below `root`; the cold ones are there as long as what is returned.
 ///
 /// # Errors
-/// When the disk does not take them.
-pub fn write(root: &Path) -> Result<(), Error> {
+/// When the disk does not take them, or a file system cannot be mounted.
+pub fn write(root: &Path) -> Result<Storage, Error> {
     for (name, bytes) in [("hot.html", HOT_BYTES), ("slow.bin", SLOW_BYTES)] {
         let path = root.join(name);
         fs::write(&path, body(bytes)).map_err(Error::io("cannot write", &path))?;
     }
-    cold::write(root)
+    let folder = root.join("cold");
+    fs::create_dir(&folder).map_err(Error::io("cannot make the folder", &folder))?;
+    Storage::mount(&folder, STORAGE)
 }
 
 #[cfg(test)]
@@ -137,19 +170,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_turn_alone() {
-        let shift = Shift { rates: [100.0, 10.0, 1.0], seconds: 2, cycles: 2 };
-        assert_eq!(shift.length_s(), 12);
-        let turns = [0.0, 1.9, 2.0, 5.9, 6.0, 11.9].map(|at_s| shift.kind_at(at_s));
-        let [hot, cold, slow] = KINDS.map(Some);
-        assert_eq!(turns, [hot, hot, cold, slow, hot, slow]);
-        assert_eq!([-0.1, 12.0].map(|at_s| shift.kind_at(at_s)), [None, None]);
-        let rates: Vec<f64> = shift.steps(Kind::Cold).iter().map(|step| step.rate).collect();
-        assert_eq!(rates, [0.0, 10.0, 0.0, 0.0, 10.0, 0.0]);
-        for kind in KINDS {
-            let arrivals = Arrivals { steps: shift.steps(kind), ..Arrivals::default() };
-            let mean = arrivals.mean_rate(Duration::from_secs(12));
-            assert!((mean - shift.rates[kind as usize] / 3.0).abs() < 1e-9);
-        }
+    fn every_phase_has_its_turn_alone() {
+        let shift = Shift { rates: [100.0, 10.0, 1.0], seconds: 2.0, cycles: 2 };
+        assert_eq!(shift.length_s(), 12.0);
+        let names: Vec<_> = shift.turns().into_iter().map(Turn::name).collect();
+        assert_eq!(names, ["hot 1", "cold 1", "slow 1", "hot 2", "cold 2", "slow 2"]);
+        let turns = [-0.1, 0.0, 1.9, 2.0, 5.9, 6.0, 11.9, 12.0].map(|at_s| shift.turn_at(at_s));
+        let expected = [None, Some(0), Some(0), Some(1), Some(2), Some(3), Some(5), None];
+        assert_eq!(turns, expected);
+        let rates: Vec<f64> = shift.steps(4).iter().map(|step| step.rate).collect();
+        assert_eq!(rates, [0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
+        let plan = shift.plan(1, 0, 1).expect("a plan");
+        assert!(plan.check().is_ok() && plan.groups.len() == 6);
     }
 }

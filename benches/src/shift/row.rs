@@ -1,6 +1,6 @@
 //! One run under the load that shifts, and the tables of medians.
 
-use super::load::{KINDS, Kind};
+use super::load::Turn;
 use crate::summary::Spread;
 use std::fmt::Write;
 
@@ -33,22 +33,22 @@ impl Policy {
     }
 }
 
-/// What was seen of one kind of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What was seen of the requests of one phase.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
+    /// The phase.
+    pub turn: Turn,
     /// Answers, and requests that were given up.
     pub requests: u64,
     /// The mean time from when a request was due to its answer, ms.
     pub mean_ms: f64,
     /// The 99th percentile of that, ms.
     pub p99_ms: f64,
-    /// Answers per second in its phases.
-    pub rate: f64,
     /// Failed requests.
     pub failed: u64,
-    /// Threads of process in its phases, the mean of samples.
+    /// Threads of process in the phase, the mean of samples.
     pub process: f64,
-    /// Threads of send in its phases, the mean of samples.
+    /// Threads of send in the phase, the mean of samples.
     pub send: f64,
 }
 
@@ -61,8 +61,8 @@ pub struct Row {
     pub place: usize,
     /// Who decided about threads.
     pub policy: Policy,
-    /// What was seen of each kind, in the order of [`KINDS`].
-    pub kinds: [Seen; 3],
+    /// What was seen of each phase, in their order.
+    pub phases: Vec<Seen>,
     /// Most threads of the server, all told.
     pub threads: u64,
     /// How busy the load generator's core was, 0 to 1.
@@ -70,25 +70,24 @@ pub struct Row {
 }
 
 impl Row {
-    /// The names of the columns, for a file: a line for each kind.
-    pub const HEAD: &'static str = "round,place,policy,kind,requests,mean_ms,p99_ms,rate_per_s,\
-                                    failed,process,send,threads,client";
+    /// The names of the columns, for a file: a line for each phase.
+    pub const HEAD: &'static str =
+        "round,place,policy,phase,requests,mean_ms,p99_ms,failed,process,send,threads,client";
 
     /// As lines of a file.
     pub fn csv(&self) -> String {
         let Row { round, place, policy, threads, client, .. } = self;
         let mut text = String::new();
-        for (kind, seen) in KINDS.iter().zip(&self.kinds) {
+        for seen in &self.phases {
             // writing to a string does not fail
             let _ = writeln!(
                 text,
-                "{round},{place},{},{},{},{:.4},{:.4},{:.1},{},{:.2},{:.2},{threads},{client:.2}",
+                "{round},{place},{},{},{},{:.4},{:.4},{},{:.2},{:.2},{threads},{client:.2}",
                 policy.name(),
-                kind.name(),
+                seen.turn.name(),
                 seen.requests,
                 seen.mean_ms,
                 seen.p99_ms,
-                seen.rate,
                 seen.failed,
                 seen.process,
                 seen.send,
@@ -99,14 +98,14 @@ impl Row {
 
     /// The mean time to an answer over all requests, ms.
     pub fn mean_ms(&self) -> f64 {
-        let requests: u64 = self.kinds.iter().map(|seen| seen.requests).sum();
-        let total: f64 = self.kinds.iter().map(|seen| seen.requests as f64 * seen.mean_ms).sum();
+        let requests: u64 = self.phases.iter().map(|seen| seen.requests).sum();
+        let total: f64 = self.phases.iter().map(|seen| seen.requests as f64 * seen.mean_ms).sum();
         total / requests.max(1) as f64
     }
 
-    /// The mean time to an answer of one kind, ms.
-    pub fn kind_ms(&self, kind: Kind) -> f64 {
-        self.kinds[kind as usize].mean_ms
+    /// The mean time to an answer in one phase, ms.
+    pub fn phase_ms(&self, turn: Turn) -> f64 {
+        self.phases.iter().find(|seen| seen.turn == turn).map_or(0.0, |seen| seen.mean_ms)
     }
 }
 
@@ -126,40 +125,45 @@ pub fn spread(rows: &[Row], policy: Policy, figure: impl Fn(&Row) -> f64) -> Opt
     Spread::of(rows.iter().filter(|row| row.policy == policy).map(figure))
 }
 
-/// Medians and spreads as markdown: times, then throughput and threads.
+/// The phases of all rows, in their order.
+pub fn turns(rows: &[Row]) -> Vec<Turn> {
+    rows.first().map_or_else(Vec::new, |row| row.phases.iter().map(|seen| seen.turn).collect())
+}
+
+/// Medians and spreads as markdown: times, then threads.
 pub fn tables(rows: &[Row]) -> String {
+    let turns = turns(rows);
+    let names: String = turns.iter().map(|turn| format!(" {} |", turn.name())).collect();
+    let rule = "---|".repeat(turns.len());
     let shown = |policy, digits: usize, figure: &dyn Fn(&Row) -> f64| {
         let spread = spread(rows, policy, figure);
         spread.map_or("–".to_owned(), |spread| format!("{spread:.digits$}"))
     };
-    let middle = |policy, figure: &dyn Fn(&Row) -> f64| {
-        spread(rows, policy, figure).map_or(0.0, |spread| spread.median)
-    };
-    let mut text = "\n## Mean time to an answer, ms\n\n| threads by | all | hot | cold | slow | \
-                    failed |\n|---|---|---|---|---|---|\n"
-        .to_owned();
+    let mut text = format!(
+        "\n## Mean time to an answer, ms\n\n| threads by | all |{names} failed |\n|---|---|{rule}---|\n"
+    );
     for policy in policies(rows) {
+        // writing to a string does not fail
         let _ = write!(text, "| {} | {} |", policy.name(), shown(policy, 2, &Row::mean_ms));
-        for kind in KINDS {
-            let _ = write!(text, " {} |", shown(policy, 2, &|row| row.kind_ms(kind)));
+        for turn in &turns {
+            let _ = write!(text, " {} |", shown(policy, 2, &|row| row.phase_ms(*turn)));
         }
         let of_policy = rows.iter().filter(|row| row.policy == policy);
-        let failed: u64 = of_policy.flat_map(|row| &row.kinds).map(|seen| seen.failed).sum();
+        let failed: u64 = of_policy.flat_map(|row| &row.phases).map(|seen| seen.failed).sum();
         let _ = writeln!(text, " {failed} |");
     }
-    text.push_str(
-        "\n## Answers per second, and threads (process × send, mean)\n\n| threads by | hot | cold \
-         | slow | hot | cold | slow | most, all told |\n|---|---|---|---|---|---|---|---|\n",
+    let _ = write!(
+        text,
+        "\n## Threads, process × send (mean)\n\n| threads by |{names} most, all told |\n|---|{rule}---|\n"
     );
     for policy in policies(rows) {
         let _ = write!(text, "| {} |", policy.name());
-        for kind in KINDS {
-            let _ = write!(text, " {} |", shown(policy, 0, &|row| row.kinds[kind as usize].rate));
-        }
-        for kind in KINDS {
-            let of = |row: &Row| row.kinds[kind as usize];
-            let process = middle(policy, &|row| of(row).process);
-            let send = middle(policy, &|row| of(row).send);
+        let middle = |figure: &dyn Fn(&Row) -> f64| {
+            spread(rows, policy, figure).map_or(0.0, |spread| spread.median)
+        };
+        for place in 0..turns.len() {
+            let process = middle(&|row| row.phases[place].process);
+            let send = middle(&|row| row.phases[place].send);
             let _ = write!(text, " {process:.1} × {send:.1} |");
         }
         let _ = writeln!(text, " {} |", shown(policy, 0, &|row| row.threads as f64));
@@ -169,24 +173,34 @@ pub fn tables(rows: &[Row]) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::load::{KINDS, Kind};
     use super::*;
+
+    /// The first phase of a kind.
+    pub(crate) fn first(kind: Kind) -> Turn {
+        Turn { kind, number: 1 }
+    }
 
     /// A run in which answers of each kind took so long.
     pub(crate) fn row(round: u32, policy: Policy, means_ms: [f64; 3]) -> Row {
-        let seen = |mean_ms| Seen { requests: 100, mean_ms, ..Seen::default() };
-        Row { round, place: 0, policy, kinds: means_ms.map(seen), threads: 9, client: 0.1 }
+        let seen = |(kind, mean_ms): (Kind, f64)| {
+            let (turn, requests) = (first(kind), 100);
+            Seen { turn, requests, mean_ms, p99_ms: 0.0, failed: 0, process: 1.0, send: 1.0 }
+        };
+        let phases = KINDS.into_iter().zip(means_ms).map(seen).collect();
+        Row { round, place: 0, policy, phases, threads: 9, client: 0.1 }
     }
 
     #[test]
-    fn the_mean_is_over_requests_and_not_over_kinds() {
+    fn the_mean_is_over_requests_and_not_over_phases() {
         let mut row = row(1, Policy::Law("queue"), [1.0, 2.0, 6.0]);
         assert!((row.mean_ms() - 3.0).abs() < 1e-9);
-        row.kinds[2].requests = 0;
+        row.phases[2].requests = 0;
         assert!((row.mean_ms() - 1.5).abs() < 1e-9);
     }
 
     #[test]
-    fn a_row_has_a_line_for_each_kind_with_all_columns() {
+    fn a_row_has_a_line_for_each_phase_with_all_columns() {
         let text = row(1, Policy::Fixed { process: 2, send: 8 }, [1.0; 3]).csv();
         assert_eq!(text.lines().count(), 3);
         let columns = Row::HEAD.split(',').count();
@@ -200,5 +214,9 @@ pub(crate) mod tests {
         let text = tables(&rows);
         assert_eq!(text.lines().filter(|line| line.starts_with("| fixed 1×4 |")).count(), 2);
         assert!(text.contains("| fixed 1×4 | 2.00 (1.00–3.00) |"), "{text}");
+        let columns = |line: &&str| line.matches('|').count() == 7;
+        assert!(
+            text.lines().filter(|line| line.starts_with("| fixed")).take(1).all(|l| columns(&l))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Whether a law is better than every fixed allocation, and no worse than the best for each phase.
 
-use super::load::{KINDS, Kind};
-use super::row::{Policy, Row, policies, spread};
+use super::load::Turn;
+use super::row::{Policy, Row, policies, spread, turns};
 use crate::summary::Spread;
 use std::fmt::Write;
 
@@ -16,9 +16,9 @@ pub struct Verdict {
     /// Every fixed policy with the law's mean time divided by its own, pair by pair of the same
     /// repetition. Below 1 the law is ahead. Closest first.
     pub ratios: Vec<(Policy, Spread)>,
-    /// For each kind the fixed policy with the least median there, and the law's median divided by
+    /// For each phase the fixed policy with the least median there, and the law's median divided by
     /// that.
-    pub phases: Vec<(Kind, Policy, f64)>,
+    pub phases: Vec<(Turn, Policy, f64)>,
 }
 
 impl Verdict {
@@ -28,11 +28,11 @@ impl Verdict {
         let ratio = |other: &Policy| Some((*other, ratio(rows, law, *other)?));
         let mut ratios: Vec<_> = fixed.iter().filter_map(ratio).collect();
         ratios.sort_by(|one, other| other.1.median.total_cmp(&one.1.median));
-        let phases = KINDS.into_iter().filter_map(|kind| {
-            let median = |policy| Some(spread(rows, policy, |row| row.kind_ms(kind))?.median);
+        let phases = turns(rows).into_iter().filter_map(|turn| {
+            let median = |policy| Some(spread(rows, policy, |row| row.phase_ms(turn))?.median);
             let medians = fixed.iter().filter_map(|policy| Some((*policy, median(*policy)?)));
             let (best, least_ms) = medians.min_by(|one, other| one.1.total_cmp(&other.1))?;
-            Some((kind, best, median(law)? / least_ms))
+            Some((turn, best, median(law)? / least_ms))
         });
         let phases = phases.collect();
         (!ratios.is_empty()).then_some(Verdict { law, ratios, phases })
@@ -76,9 +76,9 @@ impl Verdict {
             "- Within 10 % of the best fixed one in each phase: {}",
             answer(self.is_close())
         );
-        for (kind, best, ratio) in &self.phases {
-            let (kind, best) = (kind.name(), best.name());
-            let _ = writeln!(text, "  - {kind}: {ratio:.2} of the median of {best}");
+        for (turn, best, ratio) in &self.phases {
+            let (turn, best) = (turn.name(), best.name());
+            let _ = writeln!(text, "  - {turn}: {ratio:.2} of the median of {best}");
         }
         text
     }
@@ -139,10 +139,10 @@ mod tests {
         assert!(!Verdict::of(&rows, LAW).expect("measured").is_ahead());
         rows.truncate(2);
         assert!(Verdict::of(&rows, LAW).expect("measured").is_close());
-        rows[0].kinds[0].mean_ms = 1.2;
+        rows[0].phases[0].mean_ms = 1.2;
         let verdict = Verdict::of(&rows, LAW).expect("measured");
         assert!(verdict.is_ahead() && !verdict.is_close());
-        assert!(verdict.text().contains("hot: 1.20 of the median of fixed 1×8"));
+        assert!(verdict.text().contains("hot 1: 1.20 of the median of fixed 1×8"));
     }
 
     #[test]

@@ -7,14 +7,15 @@
 //! What holds for both laws:
 //!
 //! - The targets never add up to more than `M`, and no phase has none.
-//! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks.
+//! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks (and one
+//!   more where the engine keeps one from them).
 //! - No phase grows past what the cores can use: `cores / (1 − blocked)` threads, where `blocked` is
 //!   the share of their busy time in which its threads waited for something that is not a core. One
 //!   that only computes ends at `cores`, one that is blocked nine tenths of its time at ten times that.
 //!   One that has more, because its work was of another kind before, gives them back.
 //! - At low load every phase without waiting tasks returns to its initial count.
-//! - A phase gives threads back after half a second in which fewer would have done; twice as long, up to
-//!   16 s, each time it soon needed them again.
+//! - A phase gives threads back after half a second in which fewer would have done, down to the most that
+//!   were needed in that time; after twice as long, up to 16 s, each time it soon needed them again.
 //!
 //! The laws are tried out in `simulation.rs`.
 
@@ -82,6 +83,8 @@ pub struct PhaseLoad {
     /// How long the tasks taken from the list in the period had waited there, as the mean; 0 if none
     /// was taken.
     pub delay_ns: u64,
+    /// Threads that an engine keeps from tasks like those it did in the period, if it has more than one.
+    pub kept: u32,
 }
 
 /// The share of their busy time in which threads were blocked.
@@ -217,8 +220,9 @@ struct Memory {
     need: f64,
     /// Threads with a task, as a moving average.
     busy: f64,
-    /// How long fewer threads would have done.
+    /// How long fewer threads would have done, and the most that were needed in that time.
     calm_ns: u64,
+    calm_need: f64,
     /// How long is enough to give threads back.
     patience_ns: u64,
     /// How long ago it last gave some back.
@@ -237,6 +241,9 @@ const MEMORY_NS: f64 = 300e6;
 /// what it gave waits twice as long the next time, so that it does not oscillate.
 const PATIENCE_NS: u64 = 500_000_000;
 
+/// From so many busy threads on, a single period says how much of its time a phase is blocked.
+const BUSY_ENOUGH: f64 = 0.5;
+
 /// The longest wait.
 const MOST_PATIENCE_NS: u64 = 32 * PATIENCE_NS;
 
@@ -249,6 +256,7 @@ impl Memory {
         need: 0.0,
         busy: 0.0,
         calm_ns: 0,
+        calm_need: 0.0,
         patience_ns: PATIENCE_NS,
         since_less_ns: u64::MAX,
         crowded_ns: 0,
@@ -268,19 +276,29 @@ impl Memory {
         self.busy += (1.0 - keep) * (busy - self.busy);
     }
 
-    /// The most threads of this phase that `cores` can keep going.
-    fn limit(&self, cores: u32) -> f64 {
-        let blocked = if self.busy_ns > 0.0 { self.blocked_ns / self.busy_ns } else { 0.0 };
+    /// The most threads of this phase that `cores` can keep going: by what is remembered, or by this
+    /// period alone if its threads were busy enough to tell.
+    fn limit(&self, load: &PhaseLoad, cores: u32) -> f64 {
+        let remembered = if self.busy_ns > 0.0 { self.blocked_ns / self.busy_ns } else { 0.0 };
+        let now = if load.busy >= BUSY_ENOUGH { load.blocked.clamp(0.0, 1.0) } else { 0.0 };
         // Half a percent of a core less is rounding, not need for another thread.
-        (f64::from(cores) / (1.0 - blocked) - 0.005).ceil()
+        (f64::from(cores) / (1.0 - remembered.max(now)) - 0.005).ceil()
     }
 
-    /// Notes whether fewer threads would have done in this period; says whether that has been so
-    /// for long enough.
-    fn calms(&mut self, fewer_would_do: bool) -> bool {
-        let calm_ns = self.calm_ns.saturating_add(self.period_ns);
-        self.calm_ns = if fewer_would_do { calm_ns } else { 0 };
-        self.calm_ns >= self.patience_ns
+    /// Notes that `need` threads would have done in this period, of `before`. Once fewer have done for
+    /// long enough, says how many did at all times; then it begins anew.
+    fn calm(&mut self, need: f64, before: u32) -> Option<f64> {
+        if need.ceil() >= f64::from(before) {
+            (self.calm_ns, self.calm_need) = (0, 0.0);
+            return None;
+        }
+        self.calm_ns = self.calm_ns.saturating_add(self.period_ns);
+        self.calm_need = self.calm_need.max(need);
+        let has_lasted = self.calm_ns >= self.patience_ns;
+        has_lasted.then(|| {
+            self.calm_ns = 0;
+            std::mem::take(&mut self.calm_need)
+        })
     }
 
     /// Notes whether it has more threads than the cores can use; says whether that has been so for
@@ -370,7 +388,8 @@ impl Controller {
     fn bound(&mut self, phase: Phase, load: &PhaseLoad, wish: &mut Wish) {
         let (before, initial) = (self.targets[phase.index()], self.settings.initial[phase.index()]);
         let memory = &mut self.memories[phase.index()];
-        let limit = memory.limit(self.settings.cores) as u32;
+        let kept = if wish.computed > 1.0 { load.kept } else { 0 };
+        let limit = (memory.limit(load, self.settings.cores) as u32).saturating_add(kept);
         wish.limit = limit.clamp(initial, self.settings.most);
         let mut computed = wish.computed.ceil().clamp(0.0, f64::from(self.settings.most)) as u32;
         if memory.is_crowded(before > wish.limit) {
@@ -391,7 +410,7 @@ impl Controller {
             return;
         }
         // As many threads as tasks are enough.
-        let tasks = load.busy.max(0.0).ceil() as u32;
+        let tasks = load.busy.max(0.0).ceil() as u32 + kept;
         let wanted = computed.min(tasks.saturating_add(load.waiting));
         wish.wanted = wanted.min(wish.limit).max(before);
         wish.reason = match wish.wanted {

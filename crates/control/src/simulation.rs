@@ -34,10 +34,13 @@ const NOTHING_NS: f64 = 1e-3;
 
 #[derive(Clone, Copy, Debug)]
 struct Task {
+    work: Work,
     came_ns: f64,
     listed_ns: f64,
     cpu_ns: f64,
     blocked_ns: f64,
+    /// It is of those from which a thread of process is kept.
+    is_job: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +56,15 @@ struct Line {
     waited_ns: f64,
 }
 
+impl Line {
+    /// The first task that may begin, if no more than `jobs` threads do those that block.
+    fn next(&mut self, jobs: usize) -> Option<Task> {
+        let has_room = self.running.iter().filter(|task| task.is_job).count() < jobs;
+        let place = self.list.iter().position(|task| has_room || !task.is_job)?;
+        self.list.remove(place)
+    }
+}
+
 /// A pipeline, and what was seen of it.
 #[derive(Clone, Debug)]
 pub struct Simulation {
@@ -65,7 +77,9 @@ pub struct Simulation {
     next_period_ns: f64,
     next_arrival_ns: f64,
     random: u64,
+    keeps_one: bool,
     history: Vec<[u32; PHASES]>,
+    /// When it came, and how long it took.
     answered: Vec<(f64, f64)>,
     period_answers: u64,
 }
@@ -96,6 +110,7 @@ impl Simulation {
             next_period_ns: period_ns,
             next_arrival_ns: f64::INFINITY,
             random: 0x2545_f491_4f6c_dd1d,
+            keeps_one: false,
             history: Vec::new(),
             answered: Vec::new(),
             period_answers: 0,
@@ -110,15 +125,21 @@ impl Simulation {
         self
     }
 
+    /// With one of several threads of process kept from tasks that block there, as an engine does so
+    /// that files which hang leave somebody for those that are in memory.
+    pub fn keeping_one(self) -> Simulation {
+        Simulation { keeps_one: true, ..self }
+    }
+
     /// Has tasks of this kind arrive for so long. What waits at the end goes on in the next run.
     pub fn run(&mut self, work: &Work, seconds: f64) -> &mut Simulation {
         let end_ns = self.now_ns + seconds * 1e9;
         self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
         while self.now_ns < end_ns {
-            self.settle(work);
+            self.settle();
             self.advance(end_ns);
             if self.now_ns >= self.next_arrival_ns {
-                self.list(0, self.now_ns, work);
+                self.list(0, self.now_ns, *work);
                 self.next_arrival_ns = self.now_ns + self.gap_ns(work.per_s);
             }
             if self.now_ns >= self.next_period_ns {
@@ -126,7 +147,7 @@ impl Simulation {
                 self.next_period_ns += self.period_ns;
             }
         }
-        self.settle(work);
+        self.settle();
         self
     }
 
@@ -149,17 +170,24 @@ impl Simulation {
     /// there are none.
     pub fn mean_ms(&self, seconds: f64) -> f64 {
         let since_ns = self.now_ns - seconds * 1e9;
-        let late = self.answered.iter().filter(|(at_ns, _)| *at_ns >= since_ns);
+        let late = self.answered.iter().filter(|(came_ns, took_ns)| came_ns + took_ns >= since_ns);
         mean(late.map(|(_, took_ns)| *took_ns)) / 1e6
     }
 
     /// The mean time to an answer, in milliseconds, of all that ever came. What is not answered yet
     /// counts with the time it has taken so far: who keeps it waiting gains nothing by it.
     pub fn mean_of_all_ms(&self) -> f64 {
+        self.mean_of_ms(0.0, f64::INFINITY)
+    }
+
+    /// As [`mean_of_all_ms`](Simulation::mean_of_all_ms), of those that came in these seconds since the
+    /// start.
+    pub fn mean_of_ms(&self, from_s: f64, to_s: f64) -> f64 {
+        let counts = |came_ns: f64| came_ns >= from_s * 1e9 && came_ns < to_s * 1e9;
         let tasks = self.lines.iter().flat_map(|line| line.list.iter().chain(&line.running));
-        let open = tasks.map(|task| self.now_ns - task.came_ns);
-        let answered = self.answered.iter().map(|(_, took_ns)| *took_ns);
-        mean(answered.chain(open)) / 1e6
+        let open = tasks.filter(|task| counts(task.came_ns)).map(|task| self.now_ns - task.came_ns);
+        let answered = self.answered.iter().filter(|(came_ns, _)| counts(*came_ns));
+        mean(answered.map(|(_, took_ns)| *took_ns).chain(open)) / 1e6
     }
 
     /// Between 0, included, and 1.
@@ -176,16 +204,17 @@ impl Simulation {
         if per_s > 0.0 { -(1.0 - uniform).ln() / per_s * 1e9 } else { f64::INFINITY }
     }
 
-    fn list(&mut self, phase: usize, came_ns: f64, work: &Work) {
+    fn list(&mut self, phase: usize, came_ns: f64, work: Work) {
         let (cpu_ns, blocked_ns) = (work.cpu_ns[phase] as f64, work.blocked_ns[phase] as f64);
-        let task = Task { came_ns, listed_ns: self.now_ns, cpu_ns, blocked_ns };
+        let is_job = phase == Phase::Process.index() && blocked_ns > 0.0;
+        let task = Task { work, came_ns, listed_ns: self.now_ns, cpu_ns, blocked_ns, is_job };
         self.lines[phase].list.push_back(task);
         self.lines[phase].arrivals += 1;
     }
 
     /// Ends what is done and begins what can begin, phase by phase, so that a task passes phases that
     /// need no time at once.
-    fn settle(&mut self, work: &Work) {
+    fn settle(&mut self) {
         for phase in 0..PHASES {
             loop {
                 let (line, now_ns) = (&mut self.lines[phase], self.now_ns);
@@ -194,24 +223,26 @@ impl Simulation {
                 line.running.retain(|task| {
                     let is_done = task.cpu_ns <= NOTHING_NS && task.blocked_ns <= NOTHING_NS;
                     if is_done {
-                        done.push(task.came_ns);
+                        done.push(*task);
                     }
                     !is_done
                 });
                 line.completions += done.len() as u64;
-                while line.running.len() < self.targets[phase] as usize
-                    && let Some(task) = line.list.pop_front()
+                let threads = self.targets[phase] as usize;
+                let jobs = if self.keeps_one { threads.saturating_sub(1).max(1) } else { threads };
+                while line.running.len() < threads
+                    && let Some(task) = line.next(jobs)
                 {
                     line.taken += 1;
                     line.waited_ns += now_ns - task.listed_ns;
                     line.running.push(task);
                 }
                 let has_ended = line.completions > before;
-                for came_ns in done {
+                for Task { work, came_ns, .. } in done {
                     if phase + 1 < PHASES {
                         self.list(phase + 1, came_ns, work);
                     } else {
-                        self.answered.push((now_ns, now_ns - came_ns));
+                        self.answered.push((came_ns, now_ns - came_ns));
                         self.period_answers += 1;
                     }
                 }
@@ -263,6 +294,8 @@ impl Simulation {
             phase.arrivals = line.arrivals;
             phase.completions = line.completions;
             phase.delay_ns = (line.waited_ns as u64).checked_div(line.taken).unwrap_or(0);
+            let has_jobs = line.running.iter().chain(&line.list).any(|task| task.is_job);
+            phase.kept = u32::from(self.keeps_one && has_jobs);
             *line = Line {
                 list: std::mem::take(&mut line.list),
                 running: std::mem::take(&mut line.running),

@@ -9,32 +9,40 @@
 //! - A list of `T` tasks means that a task which arrives now waits `T` divided by the completion rate
 //!   (Little's law), whatever the tasks before it had waited. `T·S/period` more threads
 //!   drain the list within one period: that is what makes the law quick after a step.
+//! - `λ` and `S` are taken twice, as they are remembered and as they were in the last period, and
+//!   whatever asks for more threads counts. Right after a shift what is remembered is of other
+//!   tasks: thousands of hot requests a moment ago say nothing of the cold ones that wait now.
 //! - If tasks still wait longer than the target, the model is wrong for this load: one more thread.
 //!
-//! A phase gives threads back slowly: after it has wanted fewer for half a second, and then at
-//! most `transfer` at once. When all `M` threads are in use, a thread moves between phases if that raises
-//! the lowest of the ratios of threads to need: a pipeline is as fast as its slowest phase.
+//! A phase gives threads back slowly: after it has wanted fewer for half a second, and then down to the
+//! most it needed in that time. When all `M` threads are in use, a thread moves between phases if that
+//! raises the lowest of the ratios of threads to need: a pipeline is as fast as its slowest phase.
 
 use super::{Controller, PHASES, Phase, PhaseLoad, Reason, Wish};
 
 impl Controller {
     pub(super) fn by_delay(&mut self, phase: Phase, load: &PhaseLoad) -> Wish {
-        let index = phase.index();
-        let before = self.targets[index];
-        let period_s = self.memories[index].period_ns as f64 / 1e9;
+        let before = self.targets[phase.index()];
+        let most = self.settings.most;
+        let memory = &mut self.memories[phase.index()];
+        let period_s = memory.period_ns as f64 / 1e9;
         let target_s = f64::from(self.settings.delay_us) / 1e6;
-        let service_s = self.memories[index].service_s();
-        let rate = self.memories[index].arrivals_per_s.max(load.arrivals as f64 / period_s);
-        let steady = least_threads(rate, service_s, target_s, self.settings.most);
-        let mut computed = f64::from(steady) + f64::from(load.waiting) * service_s / period_s;
-        self.memories[index].need = computed;
+        // Right after a shift, what is remembered is of other tasks than those that come now.
+        let demands = [memory.demand(), Demand::of(load, period_s)];
+        let steady = demands.map(|demand| demand.least_threads(target_s, most));
+        let service_s = demands[0].service_s.max(demands[1].service_s);
+        let drain = f64::from(load.waiting) * service_s / period_s;
+        let mut need = f64::from(steady[0].max(steady[1])) + drain;
         if load.waiting > 0 && load.delay_ns as f64 / 1e9 > target_s {
-            computed = computed.max(f64::from(before) + 1.0);
+            need = need.max(f64::from(before) + 1.0);
+        } else if need > 1.0 {
+            need += f64::from(load.kept);
         }
-        let is_calm = self.memories[index].calms(computed.ceil() < f64::from(before));
-        let give = if is_calm { self.settings.transfer } else { 0 };
-        let floor = f64::from(before.saturating_sub(give));
-        computed = computed.max(floor);
+        memory.need = need;
+        let computed = match memory.calm(need, before) {
+            Some(enough) => enough,
+            None => need.max(f64::from(before)),
+        };
         Wish { computed, wanted: 0, limit: 0, reason: Reason::Shrank }
     }
 
@@ -76,19 +84,37 @@ impl Controller {
     }
 }
 
+/// What comes to a phase.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// Tasks per second.
+    rate: f64,
+    /// How long a thread has to do with each.
+    service_s: f64,
+}
+
 impl super::Memory {
-    /// The mean service time. While nothing ends, it is at least what has been spent.
-    fn service_s(&self) -> f64 {
-        self.busy_ns / 1e9 / self.completions.max(1.0)
+    /// As remembered.
+    fn demand(&self) -> Demand {
+        let service_s = self.busy_ns / 1e9 / self.completions.max(1.0);
+        Demand { rate: self.arrivals_per_s, service_s }
     }
 }
 
-/// The least number of threads with which tasks that arrive at `rate` per second and take
-/// `service_s` each wait at most `target_s` on average; at most `most`.
-fn least_threads(rate: f64, service_s: f64, target_s: f64, most: u32) -> u32 {
-    let offered = rate * service_s;
-    let stable = (offered.floor() + 1.0).min(f64::from(most)) as u32;
-    (stable..most).find(|threads| wait_s(offered, service_s, *threads) <= target_s).unwrap_or(most)
+impl Demand {
+    /// In a single period. While nothing ends, a task takes at least what has been spent.
+    fn of(load: &PhaseLoad, period_s: f64) -> Demand {
+        let service_s = load.busy.max(0.0) * period_s / load.completions.max(1) as f64;
+        Demand { rate: load.arrivals as f64 / period_s, service_s }
+    }
+
+    /// The least number of threads with which tasks wait at most `target_s` on average; at most `most`.
+    fn least_threads(&self, target_s: f64, most: u32) -> u32 {
+        let offered = self.rate * self.service_s;
+        let stable = (offered.floor() + 1.0).min(f64::from(most)) as u32;
+        let is_enough = |threads: &u32| wait_s(offered, self.service_s, *threads) <= target_s;
+        (stable..most).find(is_enough).unwrap_or(most)
+    }
 }
 
 /// The mean wait with `threads` when `offered` of them are busy on average.

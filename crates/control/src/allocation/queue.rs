@@ -22,14 +22,14 @@ impl Controller {
             + self.settings.per_waiting[index] * waiting
             + self.settings.per_rate[index] * load.change_per_s;
         let mut reason = Reason::Shrank;
-        let is_calm = self.memories[index].calms(seen.waiting == 0 && !load.is_busy);
-        if is_calm {
-            // Low load: back to the initial count, but not under the tasks that threads have, nor
-            // under twice the standard deviation more of them that random arrivals bring.
-            let busy = self.memories[index].busy;
-            let occupied = busy + 2.0 * busy.sqrt();
-            let fewest = f64::from(before.saturating_sub(self.settings.transfer));
-            computed = f64::from(initial).max(occupied).max(fewest);
+        // Low load: back to the initial count, but not under the tasks that threads have, nor under
+        // twice the standard deviation more of them that random arrivals bring.
+        let memory = &mut self.memories[index];
+        let occupied = memory.busy + 2.0 * memory.busy.sqrt() + f64::from(seen.kept);
+        let is_low = seen.waiting == 0 && !load.is_busy;
+        let need = if is_low { occupied } else { f64::from(before) };
+        if let Some(enough) = memory.calm(need, before) {
+            computed = f64::from(initial).max(enough);
             reason = Reason::Returned;
         }
         Wish { computed, wanted: 0, limit: 0, reason }

@@ -28,8 +28,9 @@ pub struct Settings {
     /// How many threads move from one phase to another in one step when all `M` are in use. At
     /// least 1; default 2.
     pub transfer: u32,
-    /// keta's `a_k`: threads per waiting task and step. Not negative; default 0.01, 0.02, 0.05, 0.1,
-    /// after keta's funnel: the later the phase, the heavier its tasks.
+    /// keta's `a_k`: threads per waiting task and step. Not negative; default 0.02, 0.1, 0.5, 1, after
+    /// keta's funnel: the later the phase, the longer its tasks take. Large, because growth ends anyway
+    /// at a thread for each task and at what the cores can use.
     pub per_waiting: [f64; PHASES],
     /// keta's `b_k`: threads per change of the request rate by 1/s. Not negative; default 0.00001,
     /// 0.00002, 0.00005, 0.0001.
@@ -55,7 +56,7 @@ impl Settings {
             initial: [1; PHASES],
             most: cores.saturating_mul(16).min(1024),
             transfer: 2,
-            per_waiting: [0.01, 0.02, 0.05, 0.1],
+            per_waiting: [0.02, 0.1, 0.5, 1.0],
             per_rate: [0.000_01, 0.000_02, 0.000_05, 0.000_1],
             delay_us: 1_000,
             cores,

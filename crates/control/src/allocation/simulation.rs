@@ -136,3 +136,53 @@ fn a_shifting_load_is_served_better_than_by_any_fixed_counts() {
         assert!(mean_ms < best.0 / 2.0, "{law:?}: {mean_ms} ms, but {best:?}");
     }
 }
+
+/// What `make bench-shift` plays, with fewer hot requests: they only take their time here.
+const SHIFT: [Work; 3] = [
+    Work { per_s: 1_000.0, cpu_ns: [0, 40_000, 40_000, 60_000], blocked_ns: [0; PHASES] },
+    Work { per_s: 500.0, cpu_ns: [0, 10_000, 100_000, 30_000], blocked_ns: [0, 0, 10 * MS, 0] },
+    Work { per_s: 50.0, cpu_ns: [0, 10_000, 10_000, 500_000], blocked_ns: [0, 0, 0, 210 * MS] },
+];
+const SHIFT_S: f64 = 1.5;
+
+/// Plays [`SHIFT`] twice on one core; the mean time over the whole, and in each of the six phases.
+fn play_shift(simulation: Simulation) -> (f64, [f64; 6]) {
+    let mut simulation = simulation.keeping_one();
+    for turn in 0..6 {
+        simulation.run(&SHIFT[turn % 3], SHIFT_S);
+    }
+    simulation.run(&NOTHING, 2.0);
+    let phases = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+    let phases = phases.map(|at| simulation.mean_of_ms(at * SHIFT_S, (at + 1.0) * SHIFT_S));
+    (simulation.mean_of_all_ms(), phases)
+}
+
+#[test]
+fn a_law_is_close_to_the_best_fixed_counts_in_each_phase_and_ahead_of_all_over_the_whole() {
+    let counts = [1, 2, 4, 8];
+    let fixed = counts.iter().flat_map(|process| counts.map(|send| [1, 1, *process, send]));
+    let fixed: Vec<_> =
+        fixed.map(|targets| play_shift(Simulation::fixed(targets, 1, 20))).collect();
+    for law in LAWS {
+        let settings = Settings { law, most: 18, ..Settings::for_cores(1) };
+        let (whole_ms, phases) = play_shift(steered(settings));
+        assert!(fixed.iter().all(|one| whole_ms < 0.9 * one.0), "{law:?}: {whole_ms}, {fixed:?}");
+        for (at, ms) in phases.into_iter().enumerate() {
+            let best_ms = fixed.iter().map(|one| one.1[at]).fold(f64::INFINITY, f64::min);
+            assert!(ms <= 1.1 * best_ms, "{law:?}, phase {at}: {ms} ms, but {best_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn tasks_of_another_kind_get_their_threads_within_three_periods() {
+    for law in LAWS {
+        let settings = Settings { law, most: 18, ..Settings::for_cores(1) };
+        let mut simulation = steered(settings).keeping_one();
+        simulation.run(&Work { per_s: 5_000.0, ..SHIFT[0] }, 3.0);
+        assert_eq!(simulation.targets()[Phase::Process.index()], 1, "{law:?}");
+        simulation.run(&SHIFT[1], 0.06);
+        let process = simulation.targets()[Phase::Process.index()];
+        assert!(process >= 6, "{law:?}: {process}");
+    }
+}

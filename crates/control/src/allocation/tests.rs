@@ -14,14 +14,18 @@ pub(super) fn sample(threads: [u32; PHASES]) -> Sample {
 
 fn any_load() -> impl Strategy<Value = PhaseLoad> {
     let counts = (0u32..300, 0.0..40.0, 0.0..=1.0, 0u64..5_000, 0u64..5_000, 0u64..1_000_000_000);
-    counts.prop_map(|(waiting, busy, blocked, arrivals, completions, delay_ns)| PhaseLoad {
-        waiting: waiting.saturating_sub(100),
-        threads: 0,
-        busy,
-        blocked,
-        arrivals,
-        completions,
-        delay_ns,
+    (counts, 0u32..2).prop_map(|(counts, kept)| {
+        let (waiting, busy, blocked, arrivals, completions, delay_ns) = counts;
+        PhaseLoad {
+            waiting: waiting.saturating_sub(100),
+            threads: 0,
+            busy,
+            blocked,
+            arrivals,
+            completions,
+            delay_ns,
+            kept,
+        }
     })
 }
 
@@ -57,7 +61,7 @@ proptest! {
                     prop_assert!(one.target <= one.before.max(initial), "grew for nothing");
                 }
                 if one.target > one.before.max(initial) {
-                    let tasks = one.load.busy.ceil() as u32 + one.load.waiting;
+                    let tasks = one.load.busy.ceil() as u32 + one.load.waiting + one.load.kept;
                     prop_assert!(one.target <= tasks && one.target <= one.limit);
                 }
                 let changed = one.target != one.before;

@@ -116,11 +116,15 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
         bytes_per_s: per_s(now.bytes.saturating_sub(before.bytes)),
         phases: Phase::ALL.map(|phase| {
             let (before, now) = (&before.phases[phase.index()], &now.phases[phase.index()]);
-            let spent = lists.of(phase).spent();
+            let with_task_ns = now.busy_ns - before.busy_ns;
+            let is_loop = now.taken == 0;
+            // the scheduler is asked thread by thread: not about those that only slept
+            let is_asked = is_loop || with_task_ns > 0;
+            let spent = if is_asked { lists.of(phase).spent() } else { None };
             // loops take nothing from a list; they are busy while they do not sleep
             let busy_ns = match spent {
-                Some(spent) if now.taken == 0 => spent.run_ns + spent.runnable_ns,
-                _ => now.busy_ns - before.busy_ns,
+                Some(spent) if is_loop => spent.run_ns + spent.runnable_ns,
+                _ => with_task_ns,
             };
             let taken = now.taken - before.taken;
             PhaseLoad {
@@ -136,6 +140,7 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
                 arrivals: now.arrivals - before.arrivals,
                 completions: now.completions - before.completions,
                 delay_ns: (now.delay_ns - before.delay_ns).checked_div(taken).unwrap_or(0),
+                kept: u32::from(now.jobs > before.jobs),
             }
         }),
     }

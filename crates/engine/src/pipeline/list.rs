@@ -99,6 +99,8 @@ pub(super) struct Figures {
     pub(super) completions: u64,
     /// Time with a task, summed over all threads.
     pub(super) busy_ns: u64,
+    /// Tasks that turned out to be jobs, whether they could be begun at once or not.
+    pub(super) jobs: u64,
 }
 
 impl Stint {
@@ -257,6 +259,7 @@ impl<T> List<T> {
             return Some(task);
         }
         let mut state = self.lock();
+        state.figures.jobs += 1;
         if state.may_begin_job() {
             state.in_job += 1;
             stint.in_job = true;

@@ -152,10 +152,12 @@ const SETTINGS: &[Setting<Config>] = &[
     },
     Setting {
         key: "keep_alive.floor",
-        preset: Preset::Value("1s"),
+        preset: Preset::Value("100ms"),
         range: Some(("0s", "1d")),
-        meaning: "What is left of timeouts.idle at full load.",
-        example: "\"100ms\"",
+        meaning: "What is left of timeouts.idle at full load. Where each connection holds a thread \
+                  (threads, pool), silent clients get no more than threads / floor answers per second; \
+                  0s cuts those that are not silent, too.",
+        example: "\"1s\"",
         at: |c| &mut c.keep_alive.floor,
     },
     Setting {
@@ -338,7 +340,7 @@ const SETTINGS: &[Setting<Config>] = &[
     },
     Setting {
         key: "pipeline.period",
-        preset: Preset::Value("100ms"),
+        preset: Preset::Value("20ms"),
         range: Some(("10ms", "10s")),
         meaning: "How often the pipeline decides about its threads.",
         example: "\"50ms\"",

@@ -93,6 +93,7 @@ fn one_thread_of_several_is_kept_from_jobs() {
     // those that were held are neither taken twice nor finished by being held
     let figures = list.figures();
     assert_eq!((figures.arrivals, figures.taken, figures.completions), (5, 5, 1));
+    assert_eq!(figures.jobs, 4);
 }
 
 #[test]
