@@ -16,7 +16,11 @@ fn limits_turn_connections_away_politely() {
             let mut stream = stream;
             stream.write_all(get("/x").as_bytes()).unwrap();
             stream.read_exact(&mut [0; 15]).unwrap();
+            // busy: where there are ranks, an idle one would make room
+            stream.write_all(b"GET /half HTTP/1.1\r\n").unwrap();
         }
+        // until the beginnings have been seen
+        std::thread::sleep(Duration::from_millis(300));
         let answer = server.exchange(&get("/one-too-many"));
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert_eq!(server.get(Counter::RefusedTotal), 1);
