@@ -119,9 +119,9 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
                     && told.good.load(Relaxed) > 100
             };
             assert!(soon(PATIENCE, is_limited), "{engine}: {}", served.metrics());
-            let history = policy("history", &served);
             let is_cut = |line: &str| line.contains("header_control (") && line.contains(" bulk ");
-            assert!(history.lines().any(is_cut), "{engine}: {history}");
+            let is_told = || policy("history", &served).lines().any(is_cut);
+            assert!(soon(PATIENCE, is_told), "{engine}: {}", policy("history", &served));
         });
         assert!(soon(PATIENCE, || is_idle(&served)), "{engine}: {}", served.metrics());
         let of = |metric: &str| served.metric(metric);
