@@ -136,6 +136,9 @@ fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
         assert!(any, "round {round}: {}, {}", summary(&crowd), served.stderr());
         drop(crowd);
         assert!(soon(PATIENCE, || is_served(&served)), "round {round}");
+        // the admin listener needs some too
+        let are_back = || open_descriptors(served.pid()) < ALLOWED - 8;
+        assert!(soon(PATIENCE, are_back), "round {round}: descriptors are not given back");
         assert!(served.metric("forebay_connections_accepted_total") > 0, "round {round}");
     }
 }
