@@ -9,6 +9,7 @@ use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::binary;
 use forebay_tests::{ENGINES, Options};
+use std::io::Write;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -137,6 +138,132 @@ fn what_is_too_much_is_refused_and_the_rest_is_served() {
             let is_calm = || served.metric("forebay_overload_level") == 0;
             assert!(soon(PATIENCE, is_calm), "{}", served.metrics());
         }
+    }
+}
+
+/// Who keeps a body back, or is to wait for its turn under a limit, takes nobody's place.
+#[test]
+fn what_waits_for_its_client_is_no_unfinished_work() {
+    let folder = site();
+    let queue = "requests = { rate = \"1/m\", burst = 1, over = \"queue\", deadline = \"60s\" }";
+    let rule = format!("[[rule]]\nname = \"turns\"\npath = \"/turn\"\n{queue}\n");
+    for engine in ENGINES.into_iter().chain(["pipeline:never"]) {
+        let lines = format!("agent = \"on\"\n{POLICY}\n{rule}");
+        let served = Served::with(options(&folder, engine, &lines));
+        assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");
+        let mut slow: Vec<Client> = (0..CLIENTS).map(|_| served.client()).collect();
+        for client in &mut slow {
+            let head = "POST /work HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+            client.stream().write_all(head.as_bytes()).unwrap();
+        }
+        let mut in_turn = served.client();
+        assert!(in_turn.ask("/turn"));
+        let count = |what: &str| served.metric(&format!("forebay_class_{what}{{class=\"bulk\"}}"));
+        let all_are_there = || count("in_flight") == CLIENTS as u64 + 1;
+        assert!(soon(PATIENCE, all_are_there), "{engine}: {}", served.metrics());
+        assert_eq!(count("unfinished_jobs"), 0, "{engine}");
+        let mut client = served.client().patience(PATIENCE);
+        assert_eq!(client.get("/work?cpu=1ms").unwrap().status, 200, "{engine}");
+        // how long the last bytes took is nobody's wait for a worker
+        for client in &mut slow {
+            client.stream().write_all(b"hello").unwrap();
+        }
+        for client in &mut slow {
+            assert!(client.answer().is_ok(), "{engine}");
+        }
+        assert!(soon(PATIENCE, || count("in_flight") == 1), "{engine}: {}", served.metrics());
+    }
+}
+
+/// A line of `forebay policy history` about a class.
+#[derive(Debug)]
+struct Decided {
+    ago_s: f64,
+    lasted_ms: u64,
+    level: String,
+    load: u64,
+    class: String,
+    /// `None` where there is no limit.
+    most: Option<u64>,
+    offered: u64,
+    refused: u64,
+    done: u64,
+    longest_wait_ms: f64,
+    unfinished: u64,
+}
+
+/// What `forebay policy history` says of times in which there was work.
+fn history(served: &Served) -> Vec<Decided> {
+    let text = policy("history", served);
+    let cells = |line: &str| {
+        let cells = line.split("  ").map(|cell| cell.trim().to_owned());
+        cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
+    };
+    let mut lines = text.lines().map(cells);
+    let names = lines.next().unwrap();
+    assert_eq!(names.len(), 14, "{names:?}");
+    let decided = |cells: Vec<String>| {
+        let of = |name: &str| &cells[names.iter().position(|other| other == name).unwrap()];
+        let number = |name: &str| of(name).parse().unwrap_or_else(|_| panic!("{name}: {cells:?}"));
+        Decided {
+            ago_s: of("ago s").parse().unwrap(),
+            lasted_ms: number("lasted ms"),
+            level: of("level").clone(),
+            load: number("load %"),
+            class: of("class").clone(),
+            most: of("most").parse().ok(),
+            offered: number("offered"),
+            refused: number("refused"),
+            done: number("done"),
+            longest_wait_ms: of("longest wait ms").parse().unwrap(),
+            unfinished: number("unfinished"),
+        }
+    };
+    // two cells: nothing to do, for so long
+    lines.filter(|cells| cells.len() > 2).map(decided).collect()
+}
+
+#[test]
+fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
+    let folder = site();
+    for engine in ["event", "pipeline"] {
+        let lines = format!("agent = \"on\"\n{POLICY}");
+        let served = Served::with(options(&folder, engine, &lines));
+        let ((), told) = flood(&served, |told| {
+            let has_enough = || {
+                let is_told = told.refused.load(Relaxed) > 200 && told.good.load(Relaxed) > 50;
+                is_told && history(&served).iter().filter(|line| line.refused > 0).count() > 5
+            };
+            assert!(soon(PATIENCE, has_enough), "{engine}: {}", policy("history", &served));
+        });
+        assert!(soon(PATIENCE, || is_idle(&served)), "{engine}: {}", served.metrics());
+        let (good, refused) = (told.good.into_inner(), told.refused.into_inner());
+        let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
+        // the last decision knows a moment later what followed
+        let is_whole = || sum(&history(&served), |line| line.done) == good;
+        assert!(soon(PATIENCE, is_whole), "{engine}: {good} {:#?}", history(&served));
+        let lines = history(&served);
+        assert_eq!(sum(&lines, |line| line.refused), refused, "{engine}");
+        assert_eq!(sum(&lines, |line| line.offered), good + refused, "{engine}");
+        assert!(lines.iter().all(|line| line.class == "bulk"), "{engine}: {lines:#?}");
+        assert!(lines.is_sorted_by(|one, next| one.ago_s >= next.ago_s), "{engine}: {lines:#?}");
+        for line in &lines {
+            let is_limited = line.refused == 0 || line.most.is_some_and(|most| most > 0);
+            assert!(is_limited && line.lasted_ms <= 60_000, "{engine}: {line:?}");
+        }
+        // what led to it: more than can be done, and work that waits
+        let overloaded = |line: &&Decided| {
+            let causes = ["(delay)", "(refused)", "(load)"];
+            line.load > 100
+                && line.longest_wait_ms > 0.0
+                && line.unfinished > 0
+                && causes.iter().any(|cause| line.level.ends_with(cause))
+        };
+        assert!(lines.iter().any(|line| overloaded(&line)), "{engine}: {lines:#?}");
+        // and what it was: less and less is let in
+        let most = || lines.iter().filter_map(|line| line.most);
+        let (first, least) = (most().next().unwrap(), most().min().unwrap());
+        assert!(least < first && least < CLIENTS as u64, "{engine}: {first} {least}");
     }
 }
 

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const POLICY: &str = r#"
 [[work]]
 path = "/work"
+[[work]]
+path = "/long"
 [[class]]
 name = "gold"
 priority = 0
@@ -57,11 +59,16 @@ fn engines() -> impl Iterator<Item = &'static str> {
 }
 
 fn serve(folder: &Folder, engine: &str) -> Served {
+    serve_with(folder, engine, "")
+}
+
+/// With this line before all sections.
+fn serve_with(folder: &Folder, engine: &str, line: &str) -> Served {
     folder.write("site/index.html", "index");
     for name in ["few", "each", "turn", "closed"] {
         folder.write(&format!("site/{name}"), name);
     }
-    Served::with(Options::new(folder.join("site")).engine(engine).config(POLICY))
+    Served::with(Options::new(folder.join("site")).engine(engine).config(line).config(POLICY))
 }
 
 /// What the ledger says of a class under this name.
@@ -152,17 +159,18 @@ fn a_count_comes_back_however_a_request_ends() {
     }
 }
 
-/// The generator's own counts, and the server's.
+/// The generator's own counts, and the server's. More work comes than can be done in the time it has.
 #[test]
 fn the_ledger_adds_up_with_what_clients_have_counted() {
     for engine in engines() {
         let folder = Folder::new();
-        let served = serve(&folder, engine);
+        let served = serve_with(&folder, engine, "timeouts.job = \"200ms\"");
         let url = format!("http://{}/", served.addr());
         let groups = [
             "gold:url=/,rate=300/s,header=Cookie: tier=gold",
             "limited:url=/few,rate=200/s",
             "work:url=/work?cpu=3ms,rate=100/s",
+            "long:url=/long?cpu=50ms,rate=80/s",
         ];
         let mut load = Command::new(binary());
         load.arg("load").arg(&url).args(["-d", "1s", "--json", "-"]);
@@ -192,6 +200,8 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
             served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
         });
         assert_eq!(offered + full.iter().sum::<u64>(), answers, "{engine}: {full:?}");
-        assert!(refused(&served, "requests") > 0, "{engine}");
+        for reason in ["requests", "expired"] {
+            assert!(refused(&served, reason) > 0, "{engine}: {reason}");
+        }
     }
 }

@@ -1,17 +1,19 @@
-//! "An idle keep-alive connection costs at most 1 KB of our memory (measure at 10,000)" (issue,
-//! "Staying up"); a thread, where each connection has one.
+//! Memory is bounded: "An idle keep-alive connection costs at most 1 KB of our memory (measure at
+//! 10,000)" (issue, "Staying up"), a thread where each connection has one; and answers on their way
+//! take no more than they may.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::process::resident_kib;
-use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, has};
+use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
+use forebay_tests::faults::{Served, has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, has_thread_each};
 use std::sync::{Mutex, PoisonError};
 
 forebay_tests::on_each_engine! {
     an_idle_connection_costs_little,
+    answers_that_nobody_takes_leave_memory_to_others,
 }
 
 /// Connections that made one request and then wait.
@@ -65,4 +67,72 @@ fn an_idle_connection_costs_little(engine: &str) {
         "{grown_bytes} bytes for {idle} connections"
     );
     ask_all(&mut crowd);
+}
+
+/// Bytes of each file, the most that is read into memory with that cache; and how many of them each
+/// client asks for in one go: more than the kernel takes for it.
+const FILE_BYTES: usize = 512 << 10;
+const FILES_EACH: usize = 16;
+/// Clients that take nothing.
+const TAKERS: usize = 60;
+/// `cache.bytes` and `cache.in_flight`.
+const CACHE_BYTES: u64 = 8 << 20;
+const IN_FLIGHT_BYTES: u64 = 2 << 20;
+
+/// Clients ask for files that nobody has asked for before, and do not take them. Bodies in memory stay
+/// within what they may take, others are answered, and in the end so are they: every byte is right.
+fn answers_that_nobody_takes_leave_memory_to_others(engine: &str) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::new();
+    folder.write("index.html", "here");
+    // one file under many names, each of which is an answer of its own
+    let file = folder.write("file", versioned(1, FILE_BYTES / BLOCK_BYTES));
+    for number in 0..=TAKERS * FILES_EACH {
+        std::fs::hard_link(&file, folder.join(&format!("{number}"))).unwrap();
+    }
+    // there a client that takes nothing keeps a thread of the send phase
+    let threads = match engine {
+        "pipeline:never" => format!("pipeline.by = \"fixed\"\npipeline.send = {}\n", TAKERS + 4),
+        _ => String::new(),
+    };
+    let settings = format!(
+        "{threads}cache.bytes = \"{}MiB\"\ncache.in_flight = \"{}MiB\"\n\
+         timeouts.send_window = \"1h\"\ntimeouts.job = \"1h\"",
+        CACHE_BYTES >> 20,
+        IN_FLIGHT_BYTES >> 20
+    );
+    let served = Served::start(engine, folder.path(), &settings);
+    assert_eq!(served.client().get("/index.html").unwrap().body, b"here");
+    let before_kib = resident_kib(served.pid());
+
+    let mut takers: Vec<_> = (0..TAKERS).map(|_| served.client()).collect();
+    for (number, taker) in takers.iter_mut().enumerate() {
+        // otherwise the kernel lets the receive buffer grow to 32 MiB
+        rustix::net::sockopt::set_socket_recv_buffer_size(taker.stream(), 64 << 10).unwrap();
+        (0..FILES_EACH)
+            .for_each(|file| assert!(taker.ask(&format!("/{}", number * FILES_EACH + file))));
+    }
+    let crowded = || served.metric("forebay_bodies_crowded_total");
+    assert!(soon(PATIENCE, || crowded() > 0), "there was room for all: {}", served.metrics());
+
+    for _ in 0..20 {
+        let body_bytes = served.metric("forebay_body_bytes");
+        assert!(body_bytes <= CACHE_BYTES + IN_FLIGHT_BYTES, "{body_bytes}");
+        let mut client = served.client();
+        assert_eq!(client.get("/index.html").unwrap().body, b"here");
+        let other = client.get(&format!("/{}", TAKERS * FILES_EACH)).unwrap();
+        assert_eq!(versions(&other.body), Ok(vec![1]));
+    }
+    let grown_kib = resident_kib(served.pid()).saturating_sub(before_kib);
+    println!("{grown_kib} KiB for {TAKERS} answers of {} KiB", FILE_BYTES >> 10);
+
+    for taker in &mut takers {
+        for _ in 0..FILES_EACH {
+            let answer = taker.answer().unwrap_or_else(|cut| panic!("{}", cut.brief()));
+            assert_eq!(versions(&answer.body), Ok(vec![1]));
+        }
+    }
+    drop(takers);
+    let is_back = || served.metric("forebay_body_bytes") <= CACHE_BYTES;
+    assert!(soon(PATIENCE, is_back), "{}", served.metrics());
 }

@@ -249,6 +249,56 @@ fn requests_are_counted_by_class_and_watched() {
 }
 
 #[test]
+fn many_rules_are_told_in_few_lines() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+    let rule = |number: u32| {
+        format!(
+            "[[rule]]\nname = \"site {number}\"\nsite = \"shop{number}.example\"\npath = \"/a\"\n\
+             class = \"gold\"\n"
+        )
+    };
+    let rules: String = (0..3000).map(rule).collect();
+    let closed = "[[rule]]\nname = \"closed\"\npath = \"/closed\"\naction = \"reject\"\n";
+    let server = Server::start(&Options::new(root).config(&format!("{POLICY}{rules}{closed}")));
+    let file = server.file();
+    let file = file.to_str().unwrap();
+
+    let explain = ["explain", "-c", file, "-H", "Host: shop1234.example", "/a"];
+    let told = said(&explain);
+    assert!(told.contains("  \"site 1234\": matches, decides class\n"), "{told}");
+    assert!(told.contains("  \"site 0\": site does not match\n"), "{told}");
+    assert!(told.ends_with("  not shown: 2979 near, 3 not matching\n"), "{told}");
+    assert!(told.lines().count() < 50, "{told}");
+    let all = said(&[&explain[..], &["--all"]].concat());
+    assert_eq!(all.matches("  \"site 7\": site does not match\n").count(), 1);
+    assert!(all.lines().count() > 2 * 3000, "each in both phases");
+
+    let mut client = BufReader::new(server.connect());
+    let mut shown = said(&["show", "-c", file]);
+    let names = |text: &str| {
+        let names = text.lines().filter_map(|line| Some(line.strip_prefix("rule ")?.to_owned()));
+        names.collect::<Vec<_>>()
+    };
+    let limiting = ["\"partner network\"", "\"costly search\"", "\"only in need\""];
+    assert_eq!(names(&shown), limiting, "{shown}");
+    assert!(shown.ends_with("have decided nothing: 3001 (--all)\n"), "{shown}");
+    assert_eq!([0; 2].map(|_| status(&mut client, "/closed", "")), [403; 2]);
+    shown = said(&["show", "-c", file]);
+    assert_eq!(names(&shown)[3..], ["\"closed\""], "{shown}");
+    assert!(shown.contains("  action      reject 403\n  so far      2 refused\n"), "{shown}");
+    assert!(shown.ends_with("have decided nothing: 3000 (--all)\n"), "{shown}");
+
+    shown = said(&["show", "-c", file, "site *99"]);
+    assert_eq!(names(&shown).len(), 30, "{shown}");
+    assert!(shown.starts_with("agent off, load normal\n"), "{shown}");
+    assert!(shown.contains("  class       gold\n  so far      has decided nothing\n"), "{shown}");
+    shown = said(&["show", "-c", file, "site9"]);
+    assert!(shown.ends_with("no rule is called \"site9\", of 3004\n"), "{shown}");
+    assert_eq!(names(&said(&["show", "-c", file, "--all"])).len(), 3004);
+    assert_eq!(policy(&["show", "-c", file, "--all", "closed"]).status.code(), Some(2));
+}
+
+#[test]
 fn limits_keep_what_they_have_counted() {
     const LIMIT: &str = r#"
 [[rule]]

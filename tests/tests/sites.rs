@@ -67,6 +67,27 @@ fn shop(folder: &Folder) -> String {
 }
 
 #[test]
+fn no_form_of_a_host_leads_past_a_rule_for_its_site() {
+    let folder = folder(&[("shop/index.html", "the shop")]);
+    let rule = "[[rule]]\nname = \"closed\"\nsite = [\"shop.example\", \"*.shop.example\"]\n\
+                action = \"reject\"\n";
+    let config = shop(&folder) + rule;
+    let server = Server::start(&Options::new(folder.join("shop")).config(&config));
+    let forms = ["", "www.", "WWW.", ".", "..", "a.b.", "*."].map(str::to_owned);
+    let labels = (238..244).map(|bytes| format!("{}.", "a".repeat(bytes)));
+    let dots = (239..245).map(|bytes| ".".repeat(bytes));
+    for front in forms.into_iter().chain(labels).chain(dots) {
+        for end in ["", ".", ":80", ".:80", ".."] {
+            let host = format!("{front}shop.example{end}");
+            let by_field = ask(server.addr(), &host, "/", "");
+            let by_target = ask(server.addr(), "old.example", &format!("http://{host}/"), "");
+            assert_eq!(by_field.status, by_target.status, "{host}");
+            assert_ne!(by_field.status, 200, "{host}");
+        }
+    }
+}
+
+#[test]
 fn an_application_and_its_old_name_share_an_address() {
     let folder = folder(&[
         ("shop/index.html", "<title>Shop</title>"),

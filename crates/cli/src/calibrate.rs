@@ -34,7 +34,7 @@ use forebay_control::regression::Fit;
 use forebay_http::date;
 use forebay_server::config::value::quote;
 use forebay_server::config::{Calibration, Config, Size};
-use forebay_server::plan::Plan;
+use forebay_server::plan::{Machine, Plan};
 use forebay_sys::process;
 use progress::Bar;
 use server::{Scratch, Server};
@@ -191,7 +191,8 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
     bench.bar.say("a, b: simulated pipelines");
     let load = factors::shifting(hot, cold, cores as u32);
     // the defaults have no rules that could be wrong
-    let plan = Plan::new(&Config::default(), cores, 20_000).expect("the defaults are good");
+    let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
+    let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
     let settings = &plan.groups[0].pipeline.allocation;
     let factors = factors::search(&load, settings, scope.grid, || {
         bench.bar.done(SEARCH);

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, Answer};
 use forebay_server::policy_command::counts::{Counts, Line};
-use forebay_server::policy_command::{ExplainError, Question};
+use forebay_server::policy_command::{ExplainError, Question, Which};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,10 +21,21 @@ const MOST_BYTES: u64 = 64 * 1024;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Say which rule decides what about a connection and a request, and why: by what is in force in
-    /// the server that runs the configuration file or, if none runs, by the file itself
+    /// the server that runs the configuration file or, if none runs, by the file itself. Told are the
+    /// rules that match, that would match at another time, or that lack one of several conditions
     Explain(Explain),
-    /// Show the classes and rules in force, and what has become of the requests of each class
-    Show(Server),
+    /// Show the classes in force and what has become of the requests of each, and of the rules those
+    /// that limit something or have decided something
+    Show {
+        #[command(flatten)]
+        server: Server,
+        /// Show the rules with this name and no others; each star stands for any characters
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// Show every rule
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
     /// Change settings of classes and rules at once, in the running server only: the next reload takes
     /// what the file says. Several are changed together, or none
     Set {
@@ -79,6 +90,9 @@ pub(crate) struct Explain {
     /// Say what holds in overload
     #[arg(long)]
     overload: bool,
+    /// Tell of every rule
+    #[arg(long)]
+    all: bool,
     /// A field of the request; may be given several times
     #[arg(short = 'H', value_name = "NAME: VALUE", value_parser = field)]
     header: Vec<String>,
@@ -115,7 +129,11 @@ impl fmt::Display for PolicyError {
 pub(crate) fn run(command: Policy) -> Result<(), Failure> {
     match command {
         Policy::Explain(options) => explain(options),
-        Policy::Show(server) => print(server.ask("policy show")?),
+        Policy::Show { server, name, all } => {
+            let named = name.map(|name| Which::Named(name.replace('\n', " ")));
+            let which = named.unwrap_or(if all { Which::All } else { Which::InUse });
+            print(server.ask(&format!("policy show{which}"))?)
+        }
         Policy::Set { server, assignments } => {
             let assignments =
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
@@ -204,8 +222,8 @@ impl Explain {
                 lines.map(|line| format!("{line}\r\n")).collect()
             }
         };
-        let Explain { client, local, overload, .. } = *self;
-        Ok(Question { client, local, overload, head })
+        let Explain { client, local, overload, all, .. } = *self;
+        Ok(Question { client, local, overload, all, head })
     }
 }
 

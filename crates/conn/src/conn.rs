@@ -10,6 +10,7 @@ use crate::step::{Await, Closing, Context, Step};
 use forebay_http::framing::{Framing, Skipper};
 use forebay_http::head::{Head, Lines, Method, Parsed};
 use forebay_metrics::{Activity, Counter, Stopwatch};
+use std::net::IpAddr;
 
 /// Once this many bytes of answers are waiting in [`Out`](crate::Out), they are sent before the next request
 /// of a pipeline is looked at.
@@ -35,6 +36,8 @@ pub struct Conn<H: Handler> {
     answered: Option<H::Ticket>,
     /// The order of that request, or of the connection while there is none.
     rank: Rank,
+    /// Whose request it is, if a proxy's connection brings those of many.
+    client: Option<IpAddr>,
     /// How long that request must wait before it may be answered.
     wait_ms: u32,
     body_sent_bytes: u64,
@@ -56,6 +59,8 @@ enum State {
     Body(Skipper),
     /// The parked request may not be answered yet.
     Early,
+    /// The parked request is whole and may be answered: it is to line up.
+    Whole,
     /// The parked request's job is to be started, or, if it has none, it is to be answered.
     Parked,
     /// The parked request's job is running.
@@ -88,6 +93,7 @@ impl<H: Handler> Default for Conn<H> {
             ticket: None,
             answered: None,
             rank: Rank::FIRST,
+            client: None,
             wait_ms: 0,
             body_sent_bytes: 0,
             stages: Stages::default(),
@@ -123,6 +129,7 @@ impl<H: Handler> Conn<H> {
                 State::Waiting | State::Early => Some(Step::Wait),
                 // what was answered before goes out before anything that may take long
                 _ if !cx.out.is_empty() => Some(Step::Send),
+                State::Whole => self.line_up(cx),
                 State::Parked => match self.job.take() {
                     Some(job) => {
                         self.state = State::Waiting;
@@ -224,8 +231,9 @@ impl<H: Handler> Conn<H> {
         // the request before this one is over
         self.sent(cx.handler);
         match cx.handler.verdict(&request) {
-            Verdict::Admit(Admitted { rank, wait_ms, ticket }) => {
+            Verdict::Admit(Admitted { rank, client, wait_ms, ticket }) => {
                 self.rank = rank;
+                self.client = client;
                 self.wait_ms = wait_ms;
                 self.ticket = Some(ticket);
             }
@@ -237,6 +245,9 @@ impl<H: Handler> Conn<H> {
                 self.park(bytes);
                 self.admit_parked();
                 return;
+            }
+            if let Some(refusal) = self.no_line(cx) {
+                return self.refuse_request(cx, &request, refusal);
             }
             let answer = self.answer(cx, head);
             let unread = input.len() > head.len;
@@ -286,15 +297,33 @@ impl<H: Handler> Conn<H> {
 
     /// The parked request is whole: it is answered when it may be.
     fn admit_parked(&mut self) {
-        self.state = if self.wait_ms > 0 { State::Early } else { State::Parked };
+        self.state = if self.wait_ms > 0 { State::Early } else { State::Whole };
     }
 
     /// The moment has come from which the admitted request may be answered.
     pub fn admit(&mut self) {
         if matches!(self.state, State::Early) {
             self.wait_ms = 0;
-            self.state = State::Parked;
+            self.state = State::Whole;
         }
+    }
+
+    /// From here on the parked request waits for nobody but the server.
+    fn line_up<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Step<H::Job>> {
+        match self.no_line(cx) {
+            None => self.state = State::Parked,
+            Some(refusal) => self.with_parked(cx, |conn, cx, head, _| {
+                let request = Request { head, peer: cx.peer };
+                conn.refuse_request(cx, &request, refusal);
+            }),
+        }
+        None
+    }
+
+    /// What the admitted request is told if it may not line up.
+    #[inline]
+    fn no_line<S>(&mut self, cx: &mut Context<'_, H, S>) -> Option<Refusal> {
+        self.ticket.as_mut().and_then(|ticket| cx.handler.line_up(ticket).err())
     }
 
     /// Whether requests of this one's rank are answered in this turn.
@@ -309,20 +338,30 @@ impl<H: Handler> Conn<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
+        let unread = !input.is_empty();
+        self.with_parked(cx, |conn, cx, head, bytes| {
+            let answer = conn.answer(cx, head);
+            conn.proceed(answer, bytes, unread);
+        });
+        None
+    }
+
+    /// Takes the head that was put aside, and does something with it.
+    fn with_parked<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        act: impl FnOnce(&mut Self, &mut Context<'_, H, S>, &Head<'_>, &[u8]),
+    ) {
         let parked = std::mem::take(&mut self.parked);
         let mut lines = Lines::new();
         match Head::parse(&parked, &mut lines, &cx.limits.head) {
-            Ok(Parsed::Complete(head)) => {
-                let answer = self.answer(cx, &head);
-                self.proceed(answer, &parked, !input.is_empty());
-            }
+            Ok(Parsed::Complete(head)) => act(self, cx, &head, &parked),
             // Limits may have become tighter since it was parked.
             Ok(Parsed::Partial) => {
                 self.refuse(cx, false, None, 431, "the request head is too large")
             }
             Err(error) => self.refuse(cx, false, None, error.status(), error.reason()),
         }
-        None
     }
 
     /// The process stage: the handler's answer to an admitted request.
@@ -350,15 +389,15 @@ impl<H: Handler> Conn<H> {
         if keep_alive { Answer::Next } else { Answer::Last }
     }
 
-    /// Answers a request that policy does not admit. Its body, if it has one, is not waited for.
+    /// Answers a request that policy does not admit. What is missing of its body is not waited for.
     fn refuse_request<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         request: &Request<'_>,
         refusal: Refusal,
     ) {
-        let has_body = request.head.framing != Framing::None;
-        let keep_alive = !has_body && self.keeps_alive(request.head, cx);
+        let is_whole = request.head.framing == Framing::None || matches!(self.state, State::Whole);
+        let keep_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keep_alive);
         reply.answers(request.head);
         cx.handler.turn_away(refusal, &mut reply);
@@ -513,7 +552,11 @@ impl<H: Handler> Conn<H> {
                 self.refuse(cx, is_head, None, 408, "the request body took too long to arrive")
             }
             Await::Job | Await::Admission => {
-                self.refuse(cx, is_head, None, 503, "the request could not be processed in time")
+                let ticket = self.ticket.take();
+                self.refuse(cx, is_head, None, 503, "the request could not be processed in time");
+                if let Some(ticket) = ticket {
+                    cx.handler.settle(ticket, Settled::Expired);
+                }
             }
             Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
             Await::Send => self.state = State::Last(Closing::Reset),
@@ -529,7 +572,7 @@ impl<H: Handler> Conn<H> {
             }
             State::Head | State::Proxy => Await::Head,
             State::Body(_) => Await::Body,
-            State::Parked | State::Waiting | State::HandOver => Await::Job,
+            State::Whole | State::Parked | State::Waiting | State::HandOver => Await::Job,
             State::Early => Await::Admission,
             State::Last(_) => Await::Send,
         }
@@ -538,6 +581,11 @@ impl<H: Handler> Conn<H> {
     /// The order in which it is served relative to others.
     pub fn rank(&self) -> Rank {
         self.rank
+    }
+
+    /// Whose request it is, if that is not whose connection it is.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client
     }
 
     /// The order of all it asks for until a request says otherwise.

@@ -5,6 +5,7 @@ use forebay_http::head::Head;
 use forebay_metrics::{Local, Stopwatch};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// The process stage: decides who is admitted and what is answered.
 ///
@@ -42,6 +43,16 @@ pub trait Handler {
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
     /// before anything else is done for it.
     fn verdict(&mut self, request: &Request<'_>) -> Verdict<Self::Ticket>;
+
+    /// Whether an admitted request may line up to be answered. Asked once for each, when it is whole
+    /// and its moment has come: until then it waits for its client or for its turn, from then on for
+    /// nobody but the server.
+    ///
+    /// # Errors
+    /// What its client is told.
+    fn line_up(&mut self, _ticket: &mut Self::Ticket) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// An admitted request is not waited for any more by those it was counted among: its answer has
     /// been sent, or never will be. Of answers that leave together only the last waits for that.
@@ -116,6 +127,12 @@ pub trait Handler {
     /// this is the time now; flush logs, sweep caches.
     fn turn(&mut self, _now: Now) {}
 
+    /// How long a loop that has nothing more to do should rest before it looks for news, so that it finds
+    /// several at once; `None`, not at all. Asked once per turn.
+    fn pause(&mut self) -> Option<Duration> {
+        None
+    }
+
     /// Called when there may be no turn for a while: write out what is held back.
     fn rest(&mut self) {}
 }
@@ -174,6 +191,8 @@ pub enum Verdict<T> {
 pub struct Admitted<T> {
     /// In this order relative to others.
     pub rank: Rank,
+    /// Whose turn it takes; `None` if the connection's client is who asks.
+    pub client: Option<IpAddr>,
     /// Not before so many milliseconds have passed. Connections never wait.
     pub wait_ms: u32,
     /// What is given back at its end.
@@ -183,7 +202,7 @@ pub struct Admitted<T> {
 impl<T> Admitted<T> {
     /// Without waiting.
     pub fn at_once(rank: Rank, ticket: T) -> Admitted<T> {
-        Admitted { rank, wait_ms: 0, ticket }
+        Admitted { rank, client: None, wait_ms: 0, ticket }
     }
 }
 
@@ -210,6 +229,8 @@ pub enum Settled {
     Answered,
     /// Its connection ended before.
     Cut,
+    /// It was not answered in time, or too many waited: its client is told so instead.
+    Expired,
 }
 
 /// Who is served first: 0 before 1.

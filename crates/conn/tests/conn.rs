@@ -14,6 +14,10 @@ struct Echo {
     /// Goes one further at each look.
     clock_ns: u64,
     stages: Vec<Stages>,
+    settled: Vec<Settled>,
+    /// How many requests came to line up, and which of them may not.
+    lined_up: u32,
+    refused: Option<u32>,
 }
 
 struct Work;
@@ -38,6 +42,15 @@ impl Handler for Echo {
 
     fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+    }
+
+    fn settle(&mut self, (): (), end: Settled) {
+        self.settled.push(end);
+    }
+
+    fn line_up(&mut self, (): &mut ()) -> Result<(), Refusal> {
+        self.lined_up += 1;
+        if self.refused == Some(self.lined_up) { Err(Refusal::status(503)) } else { Ok(()) }
     }
 
     fn process(
@@ -340,6 +353,92 @@ fn each_answer_is_logged_with_when_its_request_began_and_was_complete() {
     // what is refused is received as well
     let (logged, stages) = play(&[b"GET /a HTTP", b"/1.1\r\n x\r\n\r\n"]);
     assert_eq!((logged[0].0, stages), (400, vec![came_in_three]));
+}
+
+/// What a client whose time is over is told, and how it ended with its admitted requests.
+fn expired(request: &str) -> (String, Vec<Settled>) {
+    let mut handler = Echo::default();
+    let peer = Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into());
+    let (mut out, mut input) = (Out::default(), Input::with_capacity(1024));
+    let mut conn = Conn::default();
+    input.room()[..request.len()].copy_from_slice(request.as_bytes());
+    input.received(request.len());
+    let mut cx = Context {
+        handler: &mut handler,
+        out: &mut out,
+        peer: &peer,
+        limits: &Limits::default(),
+        date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+        announce_s: 0,
+        draining: false,
+        budget: 1000,
+        answers: Some(Rank::LAST),
+        done: None,
+        metrics: &Local::default(),
+        watch: &mut Off,
+    };
+    while let Step::Send = conn.advance(&mut cx, &mut input) {
+        cx.out.clear();
+        conn.sent(cx.handler);
+    }
+    assert!(matches!(conn.expire(&mut cx, &mut input), Step::Send));
+    let told = String::from_utf8(cx.out.bytes.clone()).unwrap();
+    conn.abandon(cx.handler);
+    (told, handler.settled)
+}
+
+#[test]
+fn what_is_not_done_in_time_is_refused_after_all() {
+    let (told, settled) = expired(
+        "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /job HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n",
+    );
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert_eq!(settled, [Settled::Answered, Settled::Expired]);
+    // here the client is who takes too long
+    let (told, settled) = expired("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh");
+    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
+    assert_eq!(settled, [Settled::Cut]);
+}
+
+#[test]
+fn a_request_lines_up_once_and_when_it_is_whole() {
+    let head = b"POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n";
+    for (pieces, expected) in [
+        (&[&head[..]][..], 0),
+        (&[head, b"hell"], 0),
+        (&[head, b"hell", b"o"], 1),
+        (&[PIPELINE.as_bytes()], 5),
+    ] {
+        for apart in [false, true] {
+            let mut handler = Echo::default();
+            turns(&mut handler, Conn::default(), pieces, Limits::default(), 1, apart);
+            assert_eq!(handler.lined_up, expected);
+        }
+    }
+}
+
+#[test]
+fn who_may_not_line_up_is_told_and_the_connection_goes_on() {
+    for (refused, expected) in [
+        (1, &["/b", "/job1done", "/job2done", "/c"][..]),
+        (2, &["/a", "/job1done", "/job2done", "/c"]),
+        (5, &["/a", "/b", "/job1done", "/job2done"]),
+    ] {
+        for apart in [false, true] {
+            let mut handler = Echo { refused: Some(refused), ..Echo::default() };
+            let (sent, closing) = turns(
+                &mut handler,
+                Conn::default(),
+                &[PIPELINE.as_bytes()],
+                Limits::default(),
+                1,
+                apart,
+            );
+            assert_eq!(bodies(&sent), expected);
+            assert_eq!(sent.matches("HTTP/1.1 503").count(), 1, "{sent}");
+            assert!(matches!(closing, Some(Closing::Now | Closing::Linger)), "{closing:?}");
+        }
+    }
 }
 
 proptest! {

@@ -9,10 +9,13 @@
 //! - The targets never add up to more than `M`, and no phase has none.
 //! - A phase grows only while tasks wait in its list, and to no more threads than it has tasks (and one
 //!   more where the engine keeps one from them).
-//! - No phase grows past what the cores can use: `cores / (1 − blocked)` threads, where `blocked` is
-//!   the share of their busy time in which its threads waited for something that is not a core. One
-//!   that only computes ends at `cores`, one that is blocked nine tenths of its time at ten times that.
-//!   One that has more, because its work was of another kind before, gives them back.
+//! - No phase grows past what the cores can use: `cores · (1 + 3 · blocked / (1 − blocked))` threads,
+//!   where `blocked` is the share of their busy time in which its threads waited for something that is
+//!   not a core. `cores / (1 − blocked)` would keep the cores busy if the waits came in turns. They come
+//!   at random: with so many threads all of them wait at once a third of the time (`e⁻¹`), with three
+//!   for each of those a twentieth. One that only computes ends at `cores`, one that is blocked nine
+//!   tenths of its time at 28 times that. One that has more, because its work was of another kind
+//!   before, gives them back.
 //! - At low load every phase without waiting tasks returns to its initial count.
 //! - A phase gives threads back after half a second in which fewer would have done, down to the most that
 //!   were needed in that time; after twice as long, up to 16 s, each time it soon needed them again.
@@ -241,6 +244,8 @@ const MEMORY_NS: f64 = 300e6;
 /// what it gave waits twice as long the next time, so that it does not oscillate.
 const PATIENCE_NS: u64 = 500_000_000;
 
+/// Threads for each one that would do if their waits came in turns and not at random.
+const IN_TURN: f64 = 3.0;
 /// From so many busy threads on, a single period says how much of its time a phase is blocked.
 const BUSY_ENOUGH: f64 = 0.5;
 
@@ -282,7 +287,8 @@ impl Memory {
         let remembered = if self.busy_ns > 0.0 { self.blocked_ns / self.busy_ns } else { 0.0 };
         let now = if load.busy >= BUSY_ENOUGH { load.blocked.clamp(0.0, 1.0) } else { 0.0 };
         // Half a percent of a core less is rounding, not need for another thread.
-        (f64::from(cores) / (1.0 - remembered.max(now)) - 0.005).ceil()
+        let blocked = remembered.max(now);
+        (f64::from(cores) * (1.0 + IN_TURN * blocked / (1.0 - blocked)) - 0.005).ceil()
     }
 
     /// Notes that `need` threads would have done in this period, of `before`. Once fewer have done for

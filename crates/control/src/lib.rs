@@ -13,6 +13,7 @@
 //! | [`regression`] | `c1` and `c2` from runs at saturation |
 //! | [`simulation`] | a pipeline in virtual time, to try controllers and constants out |
 //! | [`ranked`] | waiting work by rank, with floors, fair between clients |
+//! | [`gather`] | when a loop that mostly refuses looks for news less often |
 //! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
 //!
@@ -34,6 +35,7 @@
 
 pub mod agent;
 pub mod allocation;
+pub mod gather;
 pub mod keep_alive;
 pub mod level;
 pub mod ranked;

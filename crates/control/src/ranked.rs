@@ -13,7 +13,9 @@
 //! `V` is the worker time reported so far, by all ranks together. A rank with the share `s` of
 //! worker time is *due* at `F`, in units of `V`:
 //!
-//! - it begins to wait: `F = max(F, V + m/s)`, where `m` is its mean service time;
+//! - it begins to wait, and `F ≤ V`: `F = V + m/s`, where `m` is its mean service time. If it was to be
+//!   due later anyway, `F` stays: a rank with one entry at a time, which comes back as soon as one was
+//!   served, gets its share too;
 //! - it is due (`V ≥ F`) and goes before a higher rank, for a service time `L`: `F += L/s`, at most to
 //!   `V + L/s`. Until `L` is known, `m` stands for it, so that several workers do not all take the
 //!   same rank;

@@ -7,7 +7,7 @@ use crate::control::{Control, Ended, Order};
 use crate::permits::{Permit, Permits};
 use crate::ranks::Ranks;
 use crate::settings::Live;
-use crate::straight::{self, Answers, Deadline, Gone, JobEnd, LinedUp, Wait};
+use crate::straight::{self, Answers, Deadline, Gone, JobEnd, LinedUp, Wait, Worked};
 use crate::watch::Watch;
 use crate::worker::{Served, Worker};
 use forebay_conn::{Await, Closing, Handler, Job, Kind};
@@ -26,6 +26,10 @@ const REST_MS: u64 = 100;
 /// Who waits for a permit looks this often whether its client is still there, and at the order.
 const LOOK_MS: u64 = 500;
 
+/// A job that blocks waits no longer than this for those before it. Files whose reads hang do not keep
+/// other files from being read.
+const JOB_PATIENCE: Duration = Duration::from_millis(200);
+
 /// Blocks the thread: in poll on the socket and the bell, at the permits, or in the job itself.
 pub struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
@@ -33,6 +37,7 @@ pub struct Blocking<'c, H: Handler> {
     stock: &'c Stock<H>,
     beat: Option<usize>,
     permit: Option<Permit>,
+    job_permit: Option<Permit>,
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
@@ -45,7 +50,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         stock: &'c Stock<H>,
         beat: Option<usize>,
     ) -> Blocking<'c, H> {
-        Blocking { worker, control, stock, beat, permit: None }
+        Blocking { worker, control, stock, beat, permit: None, job_permit: None }
     }
 
     /// This thread may be away for long, and nothing is wrong with it.
@@ -106,6 +111,55 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
+    /// Until one more job that blocks may begin, or has waited long enough.
+    fn await_job_permit(&mut self, served: &Served<H>) {
+        let Some(permits) = &self.stock.job_permits else { return };
+        let asked = permits.ask(served.standing(&self.stock.ranks));
+        if let Ok(permit) = asked.wait(JOB_PATIENCE) {
+            let slot = self.stock.ranks.slot(permit.rank());
+            self.worker.metrics.waited(slot, permit.waited_ns);
+            self.job_permit = Some(permit);
+        }
+    }
+
+    /// Does a job on this thread, once it may.
+    fn do_job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+        self.give_back_job();
+        match job.kind() {
+            Kind::Blocks => {
+                self.give_back();
+                self.rest();
+                self.await_job_permit(served);
+            }
+            Kind::Computes if self.answers() == Answers::None => {
+                let time_ms = self.worker.time_ms(served, Await::Job);
+                match self.await_permit(served, time_ms) {
+                    Err(Gone) => return JobEnd::Gone,
+                    Ok(()) if self.permit.is_some() => {}
+                    Ok(()) if self.control.order() == Order::Stop => return JobEnd::Stopped,
+                    Ok(()) => return JobEnd::Late,
+                }
+            }
+            Kind::Computes => {}
+        }
+        self.rest();
+        let sampled = self.worker.is_sampled();
+        let metrics = &self.worker.metrics;
+        let mut watch = Watch::new(metrics, sampled);
+        let done = catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch)));
+        done.map_or(JobEnd::Panicked, JobEnd::Done)
+    }
+
+    /// Others may do jobs. Not before what this one has read was sent, as far as the client takes it at
+    /// once: otherwise there would be as much of it in memory as there are threads.
+    fn give_back_job(&mut self) {
+        if let Some(permit) = self.job_permit.take()
+            && let Some(permits) = &self.stock.job_permits
+        {
+            permits.give_back(permit);
+        }
+    }
+
     /// Others may have the permit, if this thread has one.
     fn give_back(&mut self) {
         if let Some(permit) = self.permit.take()
@@ -121,6 +175,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
 impl<H: Handler> Drop for Blocking<'_, H> {
     fn drop(&mut self) {
         self.give_back();
+        self.give_back_job();
     }
 }
 
@@ -181,30 +236,12 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 
     fn answered(&mut self) {
         self.give_back();
+        self.give_back_job();
     }
 
-    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
-        match job.kind() {
-            Kind::Blocks => self.give_back(),
-            Kind::Computes if self.answers() == Answers::None => {
-                let time_ms = self.worker.time_ms(served, Await::Job);
-                match self.await_permit(served, time_ms) {
-                    Err(Gone) => return JobEnd::Gone,
-                    Ok(()) if self.permit.is_some() => {}
-                    Ok(()) if self.control.order() == Order::Stop => return JobEnd::Stopped,
-                    Ok(()) => return JobEnd::Late,
-                }
-            }
-            Kind::Computes => {}
-        }
-        self.rest();
-        let sampled = self.worker.is_sampled();
-        let metrics = &self.worker.metrics;
-        let mut watch = Watch::new(metrics, sampled);
-        match catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch))) {
-            Ok(done) => JobEnd::Done(done),
-            Err(_) => JobEnd::Panicked,
-        }
+    fn job(&mut self, mut served: Box<Served<H>>, job: H::Job, _: Deadline) -> Worked<H> {
+        let end = self.do_job(&mut served, job);
+        Some((served, end))
     }
 
     fn pass(&mut self, _: &mut Served<H>) {
@@ -250,6 +287,8 @@ pub struct Parts<H: Handler> {
     pub control: Arc<Control>,
     /// Threads of the pool, or most threads at once; at least 1.
     pub threads: usize,
+    /// Jobs that wait for devices, at once, about; at least 1.
+    pub jobs: usize,
 }
 
 /// What the threads share: workers that none of them uses and how to make more, and permits.
@@ -258,6 +297,7 @@ pub struct Stock<H: Handler> {
     settings: Arc<Live>,
     ranks: Ranks,
     permits: Option<Permits>,
+    job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
     lingering: AtomicUsize,
@@ -274,6 +314,7 @@ impl<H: Handler> Stock<H> {
             settings,
             ranks: Ranks::default(),
             permits: None,
+            job_permits: None,
             idle: Mutex::new(Vec::new()),
             lingering: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
@@ -281,10 +322,13 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Threads answer in this order, no more of them at a time than there are cores.
+    /// Threads answer in this order, no more of them at a time than there are cores; and about `jobs`
+    /// of them at a time do jobs that wait for devices.
     #[must_use]
-    pub fn in_order(self, ranks: Ranks) -> Stock<H> {
-        Stock { permits: Permits::new(&ranks, process::usable_cores()), ranks, ..self }
+    pub fn in_order(self, ranks: Ranks, jobs: usize) -> Stock<H> {
+        let permits = Permits::to_answer(&ranks, process::usable_cores());
+        let job_permits = Some(Permits::to_wait(&ranks, jobs));
+        Stock { permits, job_permits, ranks, ..self }
     }
 
     /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
@@ -298,7 +342,8 @@ impl<H: Handler> Stock<H> {
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, Box::new(served), Deadline::default(), control);
+        let ended =
+            straight::serve(&mut wait, Box::new(served), Deadline::default(), None, control);
         wait.worker().handler.rest();
         wait.rest();
         ended

@@ -21,6 +21,7 @@
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
+//! | `early` | requests that may not be answered yet, each with its moment |
 //! | `idle` | who makes room when all places are taken |
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
@@ -37,6 +38,7 @@ pub mod admission;
 pub mod blocking;
 pub mod control;
 mod doors;
+mod early;
 pub mod event;
 pub mod fibers;
 pub mod helpers;

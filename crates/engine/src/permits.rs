@@ -1,17 +1,18 @@
-//! Permits to answer, for engines in which each connection has a thread: they are given out by rank,
-//! and fair between the clients of a rank.
+//! Permits to answer and to do jobs, for engines in which each connection has a thread: they are given
+//! out by rank, and fair between the clients of a rank.
 //!
-//! A permit stands for a core: there are as many as cores. What only waits (for a client, for a
-//! device) needs none, so a file that hangs keeps no core from others. Each rank but the last has a
-//! reserve of permits besides, for itself and those above it: its requests need not wait until those
-//! of lower ranks end. A reserve does not eat up floors: while a lower rank is due, none of it is
-//! given out.
+//! A permit to answer stands for a core: there are as many as cores. What only waits (for a client,
+//! for a device) needs none, so a file that hangs keeps no core from others. A permit to do a job that
+//! waits for a device stands for what the job takes while it does, memory above all: there are as many
+//! as other engines have helper threads. Each rank but the last has a reserve of permits besides, for
+//! itself and those above it: its requests need not wait until those of lower ranks end. A reserve does
+//! not eat up floors: while a lower rank is due, none of it is given out.
 //!
 //! Threads that answer are equal for the kernel: none gives way to one of a higher rank, as helper
 //! threads do ([`helpers`](crate::helpers)), because a thread cannot take back what it gave away when
 //! it answers a higher rank next.
 //!
-//! With one rank there are no permits: the kernel shares out the cores among all threads.
+//! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 
 use crate::ranks::{Ranks, Standing};
 use forebay_control::ranked::{Key, Ranked, Turn};
@@ -20,9 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// All permits of an engine.
+/// All permits of one kind.
 #[derive(Debug)]
-pub(crate) struct Permits(Mutex<State>);
+pub(crate) struct Permits {
+    state: Mutex<State>,
+    /// What is charged for having one, in nanoseconds.
+    clock: fn() -> u64,
+}
 
 #[derive(Debug)]
 struct State {
@@ -61,7 +66,7 @@ pub(crate) struct Permit {
     grant: Grant,
     /// How long was waited for it.
     pub(crate) waited_ns: u64,
-    /// CPU time of the thread when it got it.
+    /// What the clock said when the thread got it.
     began_ns: u64,
 }
 
@@ -73,17 +78,27 @@ impl Permit {
 }
 
 impl Permits {
-    /// One for each of `cores`, and the reserves. `None` if there is one rank.
-    pub(crate) fn new(ranks: &Ranks, cores: usize) -> Option<Permits> {
+    /// To answer: one for each of `cores`, and the reserves. `None` if there is one rank. What is
+    /// charged is CPU time, since others may have the core in between.
+    pub(crate) fn to_answer(ranks: &Ranks, cores: usize) -> Option<Permits> {
+        ranks.is_ordered().then(|| Permits::new(ranks, cores, clock::thread_cpu_ns))
+    }
+
+    /// To do jobs that wait for devices: so many, and the reserves. All their time is charged.
+    pub(crate) fn to_wait(ranks: &Ranks, jobs: usize) -> Permits {
+        Permits::new(ranks, jobs, clock::monotonic_ns)
+    }
+
+    fn new(ranks: &Ranks, most: usize, clock: fn() -> u64) -> Permits {
         let last = ranks.count() - 1;
-        let most = |level| if level == last { cores.max(1) } else { ranks.reserve };
+        let most = |level| if level == last { most.max(1) } else { ranks.reserve };
         let free = (0..=last).map(most).collect();
-        ranks.is_ordered().then(|| Permits(Mutex::new(State { waiting: ranks.queue(), free })))
+        Permits { state: Mutex::new(State { waiting: ranks.queue(), free }), clock }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // no panic can leave it half changed
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The calling thread wants one, for work of this standing.
@@ -98,10 +113,10 @@ impl Permits {
         Asked { permits: self, waiter, key, since_ns, has_permit: false }
     }
 
-    /// The calling thread is done with what it had this permit for. Returns its CPU time since, in
-    /// nanoseconds.
+    /// The calling thread is done with what it had this permit for. Returns what is charged for that,
+    /// in nanoseconds.
     pub(crate) fn give_back(&self, permit: Permit) -> u64 {
-        let ns = clock::thread_cpu_ns().saturating_sub(permit.began_ns);
+        let ns = (self.clock)().saturating_sub(permit.began_ns);
         self.release(permit.grant, ns);
         ns
     }
@@ -142,7 +157,7 @@ impl<'p> Asked<'p> {
             if let Some(grant) = self.waiter.granted.get().copied() {
                 self.has_permit = true;
                 let waited_ns = clock::monotonic_ns().saturating_sub(self.since_ns);
-                return Ok(Permit { grant, waited_ns, began_ns: clock::thread_cpu_ns() });
+                return Ok(Permit { grant, waited_ns, began_ns: (self.permits.clock)() });
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -178,7 +193,7 @@ mod tests {
 
     fn permits(shares: &[f64], reserve: usize) -> Permits {
         let ranks = Ranks { shares: shares.into(), reserve, ..Ranks::default() };
-        Permits::new(&ranks, 2).unwrap()
+        Permits::to_answer(&ranks, 2).unwrap()
     }
 
     fn ask(permits: &Permits, rank: u8) -> Asked<'_> {
@@ -186,8 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn with_one_rank_there_are_none() {
-        assert!(Permits::new(&Ranks::default(), 2).is_none());
+    fn with_one_rank_there_are_none_to_answer() {
+        assert!(Permits::to_answer(&Ranks::default(), 2).is_none());
+    }
+
+    #[test]
+    fn with_one_rank_jobs_wait_for_one_another() {
+        let permits = Permits::to_wait(&Ranks::default(), 1);
+        let first = ask(&permits, 0).wait(AT_ONCE).unwrap();
+        let second = ask(&permits, 0).wait(AT_ONCE).unwrap_err();
+        permits.give_back(first);
+        permits.give_back(second.wait(AT_ONCE).unwrap());
     }
 
     #[test]

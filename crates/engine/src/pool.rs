@@ -7,7 +7,8 @@
 //!   also until they may answer.
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
 //!   queue, whatever their class: nobody knows it yet. With classes, threads whose request is there
-//!   wait for a permit, by rank: see `permits.rs`.
+//!   wait for a permit, by rank; with or without, those wait for one that have a job that waits for a
+//!   device: see `permits.rs`.
 //! * **Beats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
@@ -52,7 +53,8 @@ where
     H::Job: Send,
 {
     let pool = Pool {
-        stock: Stock::new(parts.make, parts.settings, parts.threads).in_order(parts.ranks),
+        stock: Stock::new(parts.make, parts.settings, parts.threads)
+            .in_order(parts.ranks, parts.jobs),
         control: parts.control,
         entrance: Mutex::new((Entrance::new(parts.listeners, parts.admission)?, 0)),
     };

@@ -54,15 +54,15 @@ pub trait Wait<H: Handler> {
     /// What could be answered is: others are next.
     fn answered(&mut self);
 
-    /// Until the job is done.
-    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done>;
+    /// Until the job is done. The engine may take the connection meanwhile: then this serving of it
+    /// ends, and the engine has it served on, from `deadline`, when the job has ended.
+    fn job(&mut self, served: Box<Served<H>>, job: H::Job, deadline: Deadline) -> Worked<H>;
 
     /// Until others had their turn.
     fn pass(&mut self, served: &mut Served<H>);
 
-    /// Offers the engine a connection that needs nothing but to wait for its next request, until
-    /// this deadline. If the engine takes it, this serving of it ends, and the engine has it served
-    /// on when one of them comes.
+    /// Offers the engine a connection that waits for its client, until this deadline. If the engine
+    /// takes it, this serving of it ends, and the engine has it served on when one of them comes.
     fn take_back(&mut self, served: Box<Served<H>>, deadline: Deadline) -> Option<Box<Served<H>>>;
 
     /// The connection is about to be given away: nobody here watches it any longer.
@@ -93,6 +93,9 @@ pub enum Answers {
 /// A connection that is served on, none if the engine has taken it, or one that is gone.
 pub type LinedUp<H> = Result<Option<Box<Served<H>>>, Box<Served<H>>>;
 
+/// A connection whose job has ended; none if the engine has taken it.
+pub type Worked<H> = Option<(Box<Served<H>>, JobEnd<<<H as Handler>::Job as Job>::Done>)>;
+
 /// How a job has ended.
 #[derive(Debug)]
 pub enum JobEnd<D> {
@@ -118,15 +121,16 @@ pub struct Deadline {
 }
 
 /// Serves one connection until it ends or the engine takes it back. Says how it ended, if that was in
-/// a drain. A connection is boxed because it goes to and fro.
+/// a drain. `job` is the end of its job, if the engine took it while it waited for one. A connection
+/// is boxed because it goes to and fro.
 pub fn serve<H: Handler, W: Wait<H>>(
     wait: &mut W,
     mut served: Box<Served<H>>,
     mut deadline: Deadline,
+    mut job: Option<JobEnd<<H::Job as Job>::Done>>,
     control: &Control,
 ) -> Ended {
     let mut ended = Ended::default();
-    let mut done = None;
     let closing = loop {
         let order = control.order();
         if order == Order::Stop {
@@ -134,7 +138,22 @@ pub fn serve<H: Handler, W: Wait<H>>(
             break Closing::Reset;
         }
         wait.begin_turn(order);
-        let fate = match (wait.answers(), done.take()) {
+        let mut done = None;
+        match job.take() {
+            None => {}
+            Some(JobEnd::Done(result)) => done = Some(result),
+            Some(JobEnd::Panicked) => {
+                wait.worker().count(Counter::Panics);
+                break Closing::Reset;
+            }
+            Some(JobEnd::Late) => break wait.worker().expire(&mut served, Await::Job),
+            Some(JobEnd::Gone) => break Closing::Now,
+            Some(JobEnd::Stopped) => {
+                ended.abort(Await::Job);
+                break Closing::Reset;
+            }
+        }
+        let fate = match (wait.answers(), done) {
             (Answers::All, done) => wait.worker().turn(&mut served, done),
             (Answers::None, None) => wait.worker().arrive(&mut served),
             (_, done) => wait.worker().answer(&mut served, done),
@@ -146,7 +165,7 @@ pub fn serve<H: Handler, W: Wait<H>>(
             Fate::Waits => {
                 set_deadline(&wait.worker(), &mut served, &mut deadline);
                 let has_time = deadline.at_ms > wait.worker().now_ms();
-                if has_time && served.is_at_rest() {
+                if has_time {
                     served = match wait.take_back(served, deadline) {
                         None => return ended,
                         Some(served) => served,
@@ -171,21 +190,10 @@ pub fn serve<H: Handler, W: Wait<H>>(
                     }
                 };
             }
-            Fate::Job(job) => {
+            Fate::Job(asked) => {
                 wait.worker().count(Counter::Jobs);
-                match wait.job(&mut served, job) {
-                    JobEnd::Done(result) => done = Some(result),
-                    JobEnd::Panicked => {
-                        wait.worker().count(Counter::Panics);
-                        break Closing::Reset;
-                    }
-                    JobEnd::Late => break wait.worker().expire(&mut served, Await::Job),
-                    JobEnd::Gone => break Closing::Now,
-                    JobEnd::Stopped => {
-                        ended.abort(Await::Job);
-                        break Closing::Reset;
-                    }
-                }
+                let Some((back, end)) = wait.job(served, asked, deadline) else { return ended };
+                (served, job) = (back, Some(end));
             }
             Fate::HandOver => {
                 wait.let_go(&served);

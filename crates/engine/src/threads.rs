@@ -8,7 +8,8 @@
 //!   answer.
 //! * **Queues and their limits.** At [`Parts::threads`] threads nothing more is accepted until
 //!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, threads whose
-//!   request is there wait for a permit, by rank: see `permits.rs`.
+//!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
+//!   that waits for a device: see `permits.rs`.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
@@ -55,7 +56,8 @@ where
     let mut entrance = Entrance::new(parts.listeners, parts.admission)?;
     let control = Arc::clone(&parts.control);
     let crew = Arc::new(Crew {
-        stock: Stock::new(parts.make, parts.settings, parts.threads).in_order(parts.ranks),
+        stock: Stock::new(parts.make, parts.settings, parts.threads)
+            .in_order(parts.ranks, parts.jobs),
         control: Arc::clone(&control),
         state: Mutex::default(),
         ended: Condvar::new(),

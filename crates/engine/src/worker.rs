@@ -105,7 +105,8 @@ impl<H: Handler> Served<H> {
     /// Whose its work is.
     #[inline]
     pub fn standing(&self, ranks: &Ranks) -> Standing {
-        let client = ranked::client_key(self.peer.client());
+        let client = self.conn.client().unwrap_or_else(|| self.peer.address().ip());
+        let client = ranked::client_key(client);
         Standing { rank: ranks.clamp(self.conn.rank()), client }
     }
 
@@ -241,6 +242,14 @@ impl<H: Handler> Worker<H> {
     #[inline]
     pub fn begin_turn(&mut self) {
         self.handler.turn(self.now);
+    }
+
+    /// The thread is about to wait for news: first it rests, if the handler wants that.
+    #[inline]
+    pub fn gather(&mut self) {
+        if let Some(pause) = self.handler.pause() {
+            std::thread::sleep(pause);
+        }
     }
 
     /// Adds one.

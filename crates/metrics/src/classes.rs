@@ -59,7 +59,7 @@ pub enum Reason {
     Ignored,
     /// The agent keeps the class to what the machine can serve.
     Agent,
-    /// It has waited too long for a worker.
+    /// It has waited too long for a worker, or for one to be done with it; or too many waited.
     Expired,
 }
 

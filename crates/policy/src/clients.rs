@@ -11,7 +11,8 @@
 //!
 //! Time is kept in units of 4.096 µs, and an interval is rounded up to them: at 1,000 per second a
 //! client gets 0.4 % less than it might. Two clients of one set are taken for one with a probability of
-//! 1 in 16 million.
+//! 1 in 16 million. After 52 days a word's time begins anew: to a client that comes back after just so
+//! long, and whose word nobody has taken since, it says what it said then.
 
 use crate::bucket::Terms;
 use std::hash::{BuildHasher, RandomState};
@@ -143,14 +144,15 @@ impl Clients {
         }
     }
 
-    /// Ignores a client for so long, if it is not ignored for longer already.
-    pub(crate) fn ignore(&self, key: Key, now_ns: u64, for_ns: u64) {
+    /// Ignores a client for so long, if it is not ignored for longer already. Nobody is ignored for
+    /// longer than `most_ns`: a word further ahead lies in the past.
+    pub(crate) fn ignore(&self, key: Key, now_ns: u64, for_ns: u64, most_ns: u64) {
         let now = now_ns >> UNIT_BITS;
         let ways = self.set(&self.buckets, key);
         loop {
             let word = find_bucket(ways, key);
             let (way, seen, ahead) = match word {
-                Some((way, word)) => (way, word, ahead(word, now, MOST_AHEAD)),
+                Some((way, word)) => (way, word, ahead(word, now, most_ignored(most_ns))),
                 None => soonest(ways, now),
             };
             let wanted = units(for_ns).min(MOST_AHEAD);
@@ -164,11 +166,12 @@ impl Clients {
         }
     }
 
-    /// Whether a client is ignored.
+    /// Whether a client is ignored; nobody is for longer than `most_ns`.
     #[inline]
-    pub(crate) fn is_ignored(&self, key: Key, now_ns: u64) -> bool {
+    pub(crate) fn is_ignored(&self, key: Key, now_ns: u64, most_ns: u64) -> bool {
         let word = find_bucket(self.set(&self.buckets, key), key);
-        word.is_some_and(|(_, word)| ahead(word, now_ns >> UNIT_BITS, MOST_AHEAD) > 0)
+        let (now, most) = (now_ns >> UNIT_BITS, most_ignored(most_ns));
+        word.is_some_and(|(_, word)| ahead(word, now, most) > 0)
     }
 
     /// Counts one more of a client, of whom there may be `most` at once.
@@ -263,6 +266,12 @@ impl Units {
         let most_ahead = (interval + tolerance + most_wait + LAG).min(MOST_AHEAD);
         Units { interval, tolerance, most_wait, most_ahead }
     }
+}
+
+/// How far ahead the word of somebody can be who is ignored for `most_ns` at most.
+#[inline]
+fn most_ignored(most_ns: u64) -> u64 {
+    (units(most_ns) + LAG).min(MOST_AHEAD)
 }
 
 /// Rounded up.

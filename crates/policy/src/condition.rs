@@ -5,7 +5,7 @@ use crate::rule::Conditions;
 use std::fmt;
 
 /// A kind of condition. The order is that in which they are tried: what costs least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Condition {
     /// The method.
     Method,
@@ -96,7 +96,7 @@ impl fmt::Display for Condition {
     }
 }
 
-/// A set of conditions that are still to be tried.
+/// A set of conditions, such as those that are still to be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked(u8);
 
@@ -119,6 +119,29 @@ impl Asked {
         self.0 == 0
     }
 
+    pub(crate) fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+
+    /// The first of them.
+    #[inline]
+    pub(crate) fn first(self) -> Option<Condition> {
+        Condition::ALL.get(self.0.trailing_zeros() as usize).copied()
+    }
+
+    /// Those of them that do not hold.
+    pub(crate) fn failing<'f, F>(
+        self,
+        conditions: &Conditions,
+        facts: &RequestFacts<'f, F>,
+    ) -> Asked
+    where
+        F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    {
+        let holds = |one: &Condition| self.has(*one) && one.holds(conditions, facts);
+        Condition::ALL.into_iter().filter(holds).fold(self, Asked::without)
+    }
+
     /// The first of them that does not hold.
     #[inline]
     pub(crate) fn failed<'f, F>(
@@ -129,12 +152,12 @@ impl Asked {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let mut rest = self.0;
-        while let Some(condition) = Condition::ALL.get(rest.trailing_zeros() as usize) {
+        let mut rest = self;
+        while let Some(condition) = rest.first() {
             if !condition.holds(conditions, facts) {
-                return Some(*condition);
+                return Some(condition);
             }
-            rest &= rest - 1;
+            rest = Asked(rest.0 & (rest.0 - 1));
         }
         None
     }

@@ -1,4 +1,5 @@
-//! Why it is so: for each rule, what it decides, or what stands in its way.
+//! Why it is so: for each rule, what it decides, or what stands in its way; of many rules those that
+//! matter.
 
 use crate::condition::{Asked, Condition};
 use crate::decision::Decisions;
@@ -6,6 +7,8 @@ use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::policy::{Policy, bare};
 use crate::rule::{Rule, When};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A setting of a rule.
@@ -80,15 +83,23 @@ pub enum Outcome {
     /// It matches, and decides what [`Explanation::decisions`] names it for; perhaps nothing, because
     /// others stand before it or it names nothing that counts here.
     Matches,
-    /// This condition, the first of its conditions, does not hold.
-    Fails(Condition),
-    /// It counts in overload only, and there is none.
+    /// It would match, but counts in overload only, and there is none.
     NotNow,
+    /// It would match, but a rule before it does and says `stop`.
+    Behind(u32),
+    /// This condition, the first of those that do not, does not hold.
+    Fails {
+        /// Which one.
+        condition: Condition,
+        /// It is the only one that does not, and there are others.
+        nearly: bool,
+    },
     /// It asks for a request, and there is only a connection.
     NoRequest,
-    /// A rule before it matches and says `stop`.
-    Behind(u32),
 }
+
+/// So many rules that nearly match are told in [`Explanation::brief`].
+const MOST_NEAR: usize = 20;
 
 /// How a connection or a request is judged, and why.
 #[derive(Clone, Debug)]
@@ -134,14 +145,15 @@ impl Policy {
         let mut outcomes = Vec::with_capacity(self.rules().len());
         for (number, rule) in (0..).zip(self.rules()) {
             let asked = Asked::of(&rule.conditions);
-            let outcome = if let Some(by) = stopped {
-                Outcome::Behind(by)
-            } else if phase == Phase::Connection && !rule.is_for_connections() {
+            let failing = asked.failing(&rule.conditions, facts);
+            let outcome = if phase == Phase::Connection && !rule.is_for_connections() {
                 Outcome::NoRequest
+            } else if let Some(condition) = failing.first() {
+                Outcome::Fails { condition, nearly: failing.len() == 1 && asked.len() > 1 }
+            } else if let Some(by) = stopped {
+                Outcome::Behind(by)
             } else if rule.when == When::Overload && !overload {
                 Outcome::NotNow
-            } else if let Some(condition) = asked.failed(&rule.conditions, facts) {
-                Outcome::Fails(condition)
             } else {
                 let (slots, marks) = (Slots::of(rule, phase), Marks::new(rule.stop, false));
                 found.take(&Entry { rule: number, asked, is_exact: false, slots, marks });
@@ -158,6 +170,25 @@ impl Explanation<'_> {
     /// The settings that a rule decides.
     pub fn decides(&self, rule: u32) -> impl Iterator<Item = Setting> {
         Setting::ALL.into_iter().filter(move |one| one.rule(&self.decisions) == Some(rule))
+    }
+
+    /// The same in fewer lines: of the rules only those that match, those that would if it were not for
+    /// the load or a `stop`, and those that lack one of several conditions, the nearest of them if they
+    /// are many; then how many others there are.
+    pub fn brief(&self) -> Brief<'_> {
+        Brief(self)
+    }
+
+    /// Rules that nearly match. The later the condition that fails, the nearer is the rule: one that
+    /// lacks a cookie is nearer than one for another site.
+    fn nearest(&self) -> BTreeSet<u32> {
+        let near = (0..).zip(&self.outcomes).filter_map(|(number, outcome)| match outcome {
+            Outcome::Fails { condition, nearly: true } => Some((Reverse(*condition), number)),
+            _ => None,
+        });
+        let mut near: Vec<(Reverse<Condition>, u32)> = near.collect();
+        near.sort_unstable();
+        near.into_iter().map(|(_, number)| number).take(MOST_NEAR).collect()
     }
 
     fn name(&self, rule: u32) -> &str {
@@ -190,7 +221,7 @@ impl Explanation<'_> {
     fn rule(&self, number: u32, outcome: Outcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "  {:?}: ", self.name(number))?;
         match outcome {
-            Outcome::Fails(condition) => writeln!(f, "{condition} does not match"),
+            Outcome::Fails { condition, .. } => writeln!(f, "{condition} does not match"),
             Outcome::NotNow => writeln!(f, "counts only in overload"),
             Outcome::NoRequest => writeln!(f, "asks for a request"),
             Outcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
@@ -217,6 +248,36 @@ impl Explanation<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Shows an [`Explanation`] in few lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Brief<'e>(&'e Explanation<'e>);
+
+impl fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Brief(all) = self;
+        all.settings(f)?;
+        let near = all.nearest();
+        let mut left_out = [(0, "near"), (0, "about requests"), (0, "not matching")];
+        for (number, outcome) in (0..).zip(&all.outcomes) {
+            match outcome {
+                Outcome::Fails { .. } if near.contains(&number) => all.rule(number, *outcome, f)?,
+                Outcome::Fails { nearly: true, .. } => left_out[0].0 += 1,
+                Outcome::NoRequest => left_out[1].0 += 1,
+                Outcome::Fails { .. } => left_out[2].0 += 1,
+                Outcome::Matches | Outcome::NotNow | Outcome::Behind(_) => {
+                    all.rule(number, *outcome, f)?;
+                }
+            }
+        }
+        let left_out = left_out.iter().filter(|(count, _)| *count > 0);
+        let left_out: Vec<_> = left_out.map(|(count, what)| format!("{count} {what}")).collect();
+        match &*left_out {
+            [] => Ok(()),
+            left_out => writeln!(f, "  not shown: {}", left_out.join(", ")),
+        }
     }
 }
 

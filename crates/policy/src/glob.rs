@@ -2,9 +2,9 @@
 
 use memchr::memmem::{self, Finder};
 
-/// What a text is held against.
+/// A text with stars that others are held against. Case matters.
 #[derive(Clone, Debug)]
-pub(crate) struct Glob {
+pub struct Glob {
     first: Box<[u8]>,
     /// `None` if there is no star.
     rest: Option<Rest>,
@@ -17,7 +17,8 @@ struct Rest {
 }
 
 impl Glob {
-    pub(crate) fn new(text: &[u8]) -> Glob {
+    /// Every `*` in `text` stands for any run of bytes, also for none. Nothing else is special.
+    pub fn new(text: &[u8]) -> Glob {
         let mut pieces = text.split(|&byte| byte == b'*');
         let first = pieces.next().unwrap_or_default().into();
         let Some(last) = pieces.next_back() else { return Glob { first, rest: None } };
@@ -42,8 +43,9 @@ impl Glob {
         self.rest.is_none()
     }
 
+    /// Whether `text` as a whole fits.
     #[inline]
-    pub(crate) fn matches(&self, text: &[u8]) -> bool {
+    pub fn matches(&self, text: &[u8]) -> bool {
         let Some(mut text) = text.strip_prefix(&*self.first) else { return false };
         let Some(Rest { middle, last }) = &self.rest else { return text.is_empty() };
         let Some(before) = text.strip_suffix(&**last) else { return false };

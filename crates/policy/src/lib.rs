@@ -21,6 +21,7 @@
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
+//! | [`Glob`] | texts with stars |
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
@@ -66,7 +67,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
-mod changes;
 mod check;
 pub mod class;
 mod clients;
@@ -89,11 +89,12 @@ pub mod rule;
 mod search;
 mod state;
 mod text;
+mod trace;
 mod trie;
 
-pub use changes::ChangeError;
 pub use error::{At, Fault, PolicyError};
-pub use explain::{Explanation, Outcome, Setting};
+pub use explain::{Brief, Explanation, Outcome, Setting};
+pub use glob::Glob;
 pub use meter::Ticket;
 pub use policy::{Needs, Policy};
 pub use search::Phase;

@@ -70,13 +70,13 @@ impl Meters {
         let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
         limits.any(|limit| limit.per == Per::Client)
             || rule.in_flight.is_some_and(|limit| limit.per == Per::Client)
-            || Meters::ignores(rule)
+            || Meters::ignored_ns(rule) > 0
     }
 
-    /// Whether clients are ignored after a refusal.
-    pub(crate) fn ignores(rule: &Rule) -> bool {
-        let mut limits = [&rule.connections, &rule.requests].into_iter().flatten();
-        limits.any(|limit| limit.ignore_ms.is_some())
+    /// How long clients are ignored after a refusal, in nanoseconds; 0 if they are not.
+    pub(crate) fn ignored_ns(rule: &Rule) -> u64 {
+        let limits = [&rule.connections, &rule.requests].into_iter().flatten();
+        limits.filter_map(Limit::ignored_ns).max().unwrap_or(0)
     }
 }
 

@@ -119,6 +119,11 @@ impl Limit {
     pub fn new(rate: Rate, burst: u32) -> Limit {
         Limit { rate, burst, per: Per::Rule, over: Over::default(), ignore_ms: None }
     }
+
+    /// For how long a client that was refused is ignored, in nanoseconds.
+    pub(crate) fn ignored_ns(&self) -> Option<u64> {
+        self.ignore_ms.map(|ignore_ms| u64::from(ignore_ms) * 1_000_000)
+    }
 }
 
 /// How many requests may be worked on, or wait for it, at once.
@@ -140,16 +145,6 @@ pub enum Per {
     Rule,
     /// Those of one client: an IPv4 address or an IPv6 /64.
     Client,
-}
-
-impl Per {
-    /// The word for it in a configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Per::Rule => "rule",
-            Per::Client => "client",
-        }
-    }
 }
 
 /// What becomes of that which is over a limit.

@@ -11,6 +11,7 @@ use crate::decision::{Answer, Decisions, Reason, Refused};
 use crate::meter::{Line, Meters, Rated, Ticket};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
+use crate::trace::Traces;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -29,11 +30,12 @@ pub struct State {
     policy: Arc<Policy>,
     /// By the number of the rule.
     meters: Box<[Meters]>,
+    traces: Traces,
     /// By rank.
     classes: Box<[Arc<ClassMeter>]>,
     clients: Arc<Clients>,
-    /// Whether any rule has clients ignored.
-    ignores: bool,
+    /// The longest time for which a rule has clients ignored, in nanoseconds; 0 if none does.
+    most_ignored_ns: u64,
 }
 
 /// The agent's limits on a class.
@@ -95,7 +97,7 @@ impl State {
     /// Nothing is used yet, but for what `before` knows of rules and classes with the same names:
     /// limits that have not changed go on as if nothing had happened; a bucket whose limit has
     /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
-    /// out are counted on. `now_ns` is the time of a clock that never goes back, the same in all calls.
+    /// out are counted on, and so is what rules have refused. `now_ns` is the time of a clock that never goes back, the same in all calls.
     pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
         let meters = policy.rules().iter().map(|rule| {
             let before = before.and_then(|before| before.meters_of(&rule.name));
@@ -113,9 +115,10 @@ impl State {
             _ if needs_clients => Arc::new(Clients::default()),
             _ => Arc::new(Clients::none()),
         };
-        let ignores = policy.rules().iter().any(Meters::ignores);
+        let most_ignored_ns = policy.rules().iter().map(Meters::ignored_ns).max().unwrap_or(0);
         let (meters, classes) = (meters.collect(), classes.collect());
-        State { policy, meters, classes, clients, ignores }
+        let traces = Traces::new(&policy, before.map(|before| (&*before.policy, &before.traces)));
+        State { policy, meters, traces, classes, clients, most_ignored_ns }
     }
 
     /// What it is the state of.
@@ -128,12 +131,15 @@ impl State {
     #[inline]
     pub fn charge_connection(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
         let rank = decisions.rank;
-        if let Some(refused) = self.act(decisions) {
-            return Charge::Refuse(refused);
+        if let Some(rule) = decisions.class {
+            self.traces.decide(rule);
         }
-        if self.ignores && self.clients.is_ignored(self.clients.key(IGNORED, client), now_ns) {
+        if let Some(refused) = self.act(decisions) {
+            return self.refuse(refused);
+        }
+        if self.is_ignored(client, now_ns) {
             let reason = Reason::Ignored;
-            return Charge::Refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
         if let Some((rule, rated)) = rated
@@ -142,14 +148,14 @@ impl State {
             self.ignore(rated, client, now_ns);
             let reason = Reason::Connections;
             let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-            return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+            return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
         }
         if self.pace(rank, Paces::Connections, now_ns).is_err() {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, client, now_ns);
             }
             let reason = Reason::Agent;
-            return Charge::Refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
         }
         Charge::Admit(Admitted { rank, wait_ns: 0, ticket: Ticket::default() })
     }
@@ -158,8 +164,11 @@ impl State {
     #[inline]
     pub fn charge_request(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
         let rank = decisions.rank;
+        if let Some(rule) = decisions.class {
+            self.traces.decide(rule);
+        }
         if let Some(refused) = self.act(decisions) {
-            return Charge::Refuse(refused);
+            return self.refuse(refused);
         }
         let mut ticket = Ticket::default();
         if let Some(rule) = decisions.in_flight
@@ -171,7 +180,7 @@ impl State {
                 None => {
                     let answer = answer(tally.limit.over, tally.limit.per, 0);
                     let reason = Reason::InFlight;
-                    return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
                 }
             }
         }
@@ -185,7 +194,7 @@ impl State {
                     let is_queue = matches!(rated.limit.over, Over::Queue { .. });
                     let reason = if is_queue { Reason::Queue } else { Reason::Requests };
                     let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-                    return Charge::Refuse(Refused { rank, rule: Some(rule), reason, answer });
+                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
                 }
             }
         }
@@ -194,7 +203,7 @@ impl State {
                 rated.refund(&self.clients, client, now_ns);
             }
             let answer = Answer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
-            return Charge::Refuse(Refused { rank, rule: None, reason: Reason::Agent, answer });
+            return self.refuse(Refused { rank, rule: None, reason: Reason::Agent, answer });
         }
         Charge::Admit(Admitted { rank, wait_ns, ticket })
     }
@@ -237,6 +246,16 @@ impl State {
         self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
     }
 
+    /// Whether a rule has given a class or an action so far.
+    pub fn has_decided(&self, rule: u32) -> bool {
+        self.traces.has_decided(rule)
+    }
+
+    /// How many connections and requests a rule has refused so far, by a limit or an action.
+    pub fn refused(&self, rule: u32) -> u64 {
+        self.traces.refused(rule)
+    }
+
     /// How full the tables for clients are. It looks at all of them.
     pub fn clients(&self) -> ClientsReport {
         ClientsReport {
@@ -246,10 +265,19 @@ impl State {
         }
     }
 
+    #[inline]
+    fn refuse(&self, refused: Refused) -> Charge {
+        if let Some(rule) = refused.rule {
+            self.traces.refuse(rule);
+        }
+        Charge::Refuse(refused)
+    }
+
     /// What a rule's action says.
     #[inline]
     fn act(&self, decisions: &Decisions) -> Option<Refused> {
         let rule = decisions.action?;
+        self.traces.decide(rule);
         let answer = match self.policy.rules().get(rule as usize)?.action? {
             Action::Allow => return None,
             Action::Reject(status) => Answer::Reject { status, retry_after_s: 0 },
@@ -283,10 +311,18 @@ impl State {
     }
 
     #[inline]
-    fn ignore(&self, rated: &Rated, client: IpAddr, now_ns: u64) {
-        if let Some(ignore_ms) = rated.limit.ignore_ms {
+    fn is_ignored(&self, client: IpAddr, now_ns: u64) -> bool {
+        self.most_ignored_ns > 0 && {
             let key = self.clients.key(IGNORED, client);
-            self.clients.ignore(key, now_ns, u64::from(ignore_ms) * 1_000_000);
+            self.clients.is_ignored(key, now_ns, self.most_ignored_ns)
+        }
+    }
+
+    #[inline]
+    fn ignore(&self, rated: &Rated, client: IpAddr, now_ns: u64) {
+        if let Some(for_ns) = rated.limit.ignored_ns() {
+            let key = self.clients.key(IGNORED, client);
+            self.clients.ignore(key, now_ns, for_ns, self.most_ignored_ns);
         }
     }
 

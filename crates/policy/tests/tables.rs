@@ -119,6 +119,43 @@ fn table_2_by_address() {
     }
 }
 
+/// What the manual says of `allow`.
+#[test]
+fn allow_by_path_is_too_late_for_a_connection() {
+    let rules = |paths: &[&str]| {
+        let conditions = Conditions {
+            client: vec![Endpoint::parse("203.0.113.0/24").unwrap()],
+            path: paths.iter().map(|path| PathPattern::parse(path).unwrap()).collect(),
+            ..Conditions::default()
+        };
+        let path = vec![PathPattern::parse("/status").unwrap()];
+        let allow = Conditions { path, ..Conditions::default() };
+        let of = |name: &str, conditions, action| Rule {
+            name: name.to_owned(),
+            conditions,
+            action: Some(action),
+            ..Rule::default()
+        };
+        vec![of("status", allow, Action::Allow), of("bad", conditions, Action::Reset)]
+    };
+    let decided = |policy: &Policy, path: &'static str| {
+        let ends = ends("203.0.113.7:9", "192.0.2.1:80");
+        let facts = RequestFacts {
+            ends,
+            host: b"",
+            method: "GET",
+            path: path.as_bytes(),
+            fields: std::iter::empty(),
+        };
+        (policy.connection(&ends, false).action, policy.request(&facts, false).action)
+    };
+    let policy = Policy::new(&[], rules(&[])).unwrap();
+    assert_eq!(decided(&policy, "/status"), (Some(1), Some(0)));
+    let policy = Policy::new(&[], rules(&["*"])).unwrap();
+    assert_eq!(decided(&policy, "/status"), (None, Some(0)));
+    assert_eq!(decided(&policy, "/other"), (None, Some(1)));
+}
+
 #[test]
 fn what_no_rule_asks_for_need_not_be_known() {
     assert_eq!(Policy::default().needs(), Needs::default());

@@ -9,6 +9,8 @@
 //! nothing.
 
 mod seen;
+#[cfg(test)]
+mod tests;
 
 use crate::live::Live;
 use crate::policy::{InForce, Window};
@@ -16,7 +18,7 @@ use crate::run::say;
 use forebay_control::agent::history::Record;
 use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Settings};
 use forebay_engine::control::Control;
-use forebay_metrics::{ClassLimits, Gauge};
+use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
 use forebay_sys::clock;
 use seen::Eyes;
@@ -50,7 +52,7 @@ pub struct Parts {
     /// Where the policy in force is found.
     pub live: Arc<Live>,
     /// Adds up what all loops have counted.
-    pub totals: Arc<dyn Fn() -> forebay_metrics::Totals + Send + Sync>,
+    pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
     /// Cores that may be used.
     pub cores: u32,
 }
@@ -162,12 +164,7 @@ impl Steering {
                 return false;
             }
         }
-        let State { agent, decision, eyes, .. } = &mut *state;
-        let Some(agent) = agent else { return false };
-        let now_ns = clock::monotonic_ns();
-        let observed = eyes.look(now_ns, &policy, parts);
-        decision.clone_from(agent.tick(&observed.as_seen(parts.cores)));
-        put_in_force(&policy, decision, now_ns);
+        state.step(clock::monotonic_ns(), &policy, parts.cores, &*parts.totals);
         true
     }
 }
@@ -188,6 +185,15 @@ impl State {
         self.agent = Some(agent);
         self.eyes.take_over(policy);
         Ok(())
+    }
+
+    /// Has the agent see what has happened by now, and puts its answer in force.
+    fn step(&mut self, now_ns: u64, policy: &InForce, cores: u32, totals: &dyn Fn() -> Totals) {
+        let State { agent, decision, eyes, .. } = self;
+        let Some(agent) = agent else { return };
+        let observed = eyes.look(now_ns, policy, cores, totals);
+        decision.clone_from(agent.tick(&observed.as_seen(cores)));
+        put_in_force(policy, decision, now_ns);
     }
 }
 

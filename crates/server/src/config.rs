@@ -57,6 +57,7 @@ pub use choice::{
 pub use class::{Class, ClassName};
 pub use draft::Draft;
 pub use listener::Listener;
+pub use optional::Optional;
 pub use problem::{Problem, Wrong};
 pub use rule::{Rule, RuleName};
 pub use site::Site;
@@ -282,7 +283,9 @@ pub struct Limits {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cache {
     /// `cache.bytes`; 0 is no data cache
-    pub bytes: Size,
+    pub bytes: Optional<Size>,
+    /// `cache.in_flight`
+    pub in_flight: Optional<Size>,
     /// `cache.file_bytes`
     pub file_bytes: Size,
     /// `cache.open_files`
@@ -329,7 +332,7 @@ pub struct Pipeline {
     pub period: Duration,
     /// `pipeline.delay`
     pub delay: Duration,
-    /// `pipeline.threads`, of all phases together; `auto` is 16 per core
+    /// `pipeline.threads`, of all phases together; `auto` is 16 per core, at least 64
     pub threads: Count,
     /// `pipeline.transfer`
     pub transfer: u64,

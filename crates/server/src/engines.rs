@@ -265,7 +265,7 @@ impl Common {
     ) -> blocking::Parts<FastLane> {
         let common = self.clone();
         // threads ask for a permit before they look at a request
-        let entrance = if self.ranks.is_ordered() { Entrance::Verdict } else { Entrance::Job };
+        let entrance = if self.ranks.is_ordered() { Entrance::Line } else { Entrance::Job };
         let make = move || {
             let metrics = common.register.worker();
             (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
@@ -278,6 +278,7 @@ impl Common {
             ranks: self.ranks.clone(),
             control: Arc::clone(control),
             threads: plan.workers,
+            jobs: self.helpers.settings().blocking,
         }
     }
 
@@ -291,7 +292,7 @@ impl Common {
         let common = self.clone();
         let (paths, entrance) = match plan.pipeline.fuse {
             Fuse::Auto => (PATHS_OF_A_LOOP, Entrance::Job),
-            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Verdict),
+            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Line),
         };
         let make = move || {
             let metrics = common.register.worker();

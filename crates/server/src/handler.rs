@@ -13,6 +13,7 @@ use forebay_site::Site;
 use forebay_sys::clock;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What one loop or thread serves.
 pub struct FastLane {
@@ -72,7 +73,8 @@ impl FastLane {
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, forebay_site::Body>,
     ) -> Outcome<Errand> {
-        let (Some(judge), Some(ticket), Kind::Computes) = (&self.judge, ticket, job.kind()) else {
+        let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, job.kind())
+        else {
             return Outcome::Job(Errand { job, pass: None });
         };
         match judge.needs_worker(ticket) {
@@ -148,6 +150,14 @@ impl Handler for FastLane {
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
             Some(judge) => judge.request(request, &self.trusted, clock::monotonic_ns()),
+        }
+    }
+
+    #[inline]
+    fn line_up(&mut self, ticket: &mut Option<Ticket>) -> Result<(), Refusal> {
+        match (&mut self.judge, ticket) {
+            (Some(judge), Some(ticket)) => judge.line_up(ticket),
+            _ => Ok(()),
         }
     }
 
@@ -256,6 +266,10 @@ impl Handler for FastLane {
         self.keep_up();
         self.site.turn(now);
         self.logger.turn(now.unix_ms);
+    }
+
+    fn pause(&mut self) -> Option<Duration> {
+        self.judge.as_mut().and_then(|judge| judge.pause(self.now.monotonic_ms))
     }
 
     fn rest(&mut self) {

@@ -12,6 +12,8 @@ use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
+use forebay_sys::{memory, process};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +23,20 @@ const OWN_DESCRIPTORS: u64 = 64;
 /// Connections that linger at the same time, in all loops together, at most.
 const MOST_LINGERING: u64 = 1024;
 
+/// Of the memory there is, the data cache takes one part in so many unless configured, but no more
+/// than this, and answers on their way may take one in so many.
+const CACHE_SHARE: u64 = 4;
+const MOST_CACHE_BYTES: u64 = 256 << 20;
+const IN_FLIGHT_SHARE: u64 = 8;
+
 /// Threads of a pool, and most threads of `threads`, unless configured.
 const POOL_THREADS: u64 = 64;
 const MOST_THREADS: u64 = 1024;
+
+/// What such a thread takes at least, in the kernel and here: stacks, page tables, a worker. More
+/// threads than fit into a share of the memory would leave none to work with.
+const THREAD_BYTES: u64 = 96 * 1024;
+const THREADS_SHARE: u64 = 2;
 
 /// An engine on its listeners.
 #[derive(Clone, Debug)]
@@ -77,18 +90,47 @@ pub struct Plan {
     pub drain: Duration,
 }
 
+/// What there is to be used.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Cores.
+    pub cores: usize,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Descriptors that may be open.
+    pub descriptors: u64,
+}
+
+impl Machine {
+    /// Of this machine, what this process may have.
+    ///
+    /// # Errors
+    /// When the limit of descriptors cannot be raised.
+    pub fn here() -> io::Result<Machine> {
+        Ok(Machine {
+            cores: process::usable_cores(),
+            memory_bytes: memory::usable(),
+            descriptors: process::raise_descriptor_limit()?,
+        })
+    }
+}
+
 impl Plan {
-    /// Resolves `config` for `cores` usable cores and `descriptors` that may be open.
+    /// Resolves `config` for a machine.
     ///
     /// # Errors
     /// What is wrong with its classes and rules; nothing if they were checked.
-    pub fn new(config: &Config, cores: usize, descriptors: u64) -> Result<Plan, PolicyError> {
+    pub fn new(config: &Config, machine: &Machine) -> Result<Plan, PolicyError> {
+        let &Machine { cores, memory_bytes, descriptors } = machine;
         // files must leave most descriptors to clients
         let open_files = config.cache.open_files.min(descriptors / 4);
         // refused connections that linger are not counted among those admitted
         let lingering = (descriptors / 8).min(MOST_LINGERING);
-        let workers: Vec<_> =
-            config.listeners.iter().map(|listener| workers(listener, cores)).collect();
+        let workers: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|listener| workers(listener, cores, memory_bytes))
+            .collect();
         let with_workers = || config.listeners.iter().zip(&workers);
         let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
@@ -114,7 +156,7 @@ impl Plan {
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
-            site: site(config, open_files),
+            site: site(config, open_files, memory_bytes),
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
             connections: as_usize(connections),
@@ -139,13 +181,14 @@ fn ranks(config: &Config, policy: &Policy) -> Ranks {
 }
 
 /// Loops, threads, or most threads of a listener.
-fn workers(listener: &Listener, cores: usize) -> usize {
-    let auto = match listener.engine {
-        Engine::Event | Engine::Fibers | Engine::Pipeline => cores as u64,
-        Engine::Pool => POOL_THREADS,
-        Engine::Threads => MOST_THREADS,
+fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
+    let fit = memory_bytes / THREADS_SHARE / THREAD_BYTES;
+    let (auto, most) = match listener.engine {
+        Engine::Event | Engine::Fibers | Engine::Pipeline => (cores as u64, u64::MAX),
+        Engine::Pool => (POOL_THREADS, fit),
+        Engine::Threads => (MOST_THREADS, fit),
     };
-    as_usize(listener.workers.or(auto)).max(1)
+    as_usize(listener.workers.or(auto).min(most)).max(1)
 }
 
 /// How many of the workers accept for themselves.
@@ -256,11 +299,14 @@ fn keep_alive(config: &Config) -> Option<KeepAlive> {
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
-fn site(config: &Config, open_files: u64) -> forebay_site::Settings {
+fn site(config: &Config, open_files: u64, memory_bytes: u64) -> forebay_site::Settings {
+    let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
+    let in_flight = memory_bytes / IN_FLIGHT_SHARE;
     let sites = config.sites.iter().map(Site::settings).collect();
     let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
     settings.server_header = config.server_header;
-    settings.cache.bytes = config.cache.bytes.0;
+    settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
+    settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;
     settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
     settings.cache.check_interval = config.cache.check_interval;
@@ -278,11 +324,44 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Count;
+    use crate::config::{Count, Optional, Size};
+
+    fn machine(descriptors: u64) -> Machine {
+        Machine { cores: 2, memory_bytes: 8 << 30, descriptors }
+    }
+
+    #[test]
+    fn bodies_leave_most_of_a_small_memory_to_others() {
+        let cache = |memory_bytes, config: &Config| {
+            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            (plan.site.cache.bytes >> 20, plan.site.cache.in_flight_bytes >> 20)
+        };
+        let mut config = Config::default();
+        assert_eq!(cache(8 << 30, &config), (256, 1024));
+        assert_eq!(cache(128 << 20, &config), (32, 16));
+        config.cache.bytes = Optional(Some(Size(1 << 30)));
+        config.cache.in_flight = Optional(Some(Size(2 << 20)));
+        assert_eq!(cache(128 << 20, &config), (1024, 2));
+    }
+
+    #[test]
+    fn threads_leave_half_of_the_memory_to_others() {
+        let mut config = Config::default();
+        config.listeners =
+            vec![Listener { engine: Engine::Threads, ..config.listeners[0].clone() }];
+        let threads = |config: &Config, memory_bytes| {
+            let plan = Plan::new(config, &Machine { memory_bytes, ..machine(1000) }).unwrap();
+            plan.groups[0].workers
+        };
+        assert_eq!(threads(&config, 8 << 30), 1024);
+        assert_eq!(threads(&config, 96 << 20), 512);
+        config.listeners[0].workers = Count::Fixed(10_000);
+        assert_eq!([8 << 30, 96 << 20, 0].map(|bytes| threads(&config, bytes)), [10_000, 512, 1]);
+    }
 
     #[test]
     fn few_descriptors_still_leave_half_to_clients() {
-        let plan = Plan::new(&Config::default(), 2, 100).unwrap();
+        let plan = Plan::new(&Config::default(), &machine(100)).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
         assert_eq!(plan.groups[0].workers, 2);
         assert_eq!(plan.site.cache.open_files, 25);
@@ -293,7 +372,7 @@ mod tests {
         let mut config = Config::default();
         config.limits.connections = Count::Fixed(7);
         config.limits.requests_per_connection = 0;
-        let plan = Plan::new(&config, 2, 20_000).unwrap();
+        let plan = Plan::new(&config, &machine(20_000)).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (7, 3));
         assert_eq!(plan.groups[0].settings.limits.requests, u32::MAX);
     }

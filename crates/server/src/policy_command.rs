@@ -20,6 +20,7 @@ pub mod show;
 pub use counts::Counts;
 pub use explain::{ExplainError, Question};
 pub use set::SetError;
+pub use show::Which;
 
 use crate::agent::Steering;
 use crate::config::Config;
@@ -44,8 +45,12 @@ pub struct Known<'k> {
 pub fn answer(question: &str, known: &Known<'_>) -> Answer {
     let Known { config, in_force, totals, steering } = known;
     let good = |text| Answer { code: 0, text };
+    let unknown = || Answer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {
-        ("show", "") => good(show::show(in_force, config, totals)),
+        ("show", which) => {
+            let shown = |which| good(show::show(in_force, config, totals, &which));
+            Which::parse(which).map_or_else(unknown, shown)
+        }
         ("counts", "") => good(Counts::now(in_force, totals).to_string()),
         ("history", "") => {
             let now_ns = clock::monotonic_ns();
@@ -57,6 +62,6 @@ pub fn answer(question: &str, known: &Known<'_>) -> Answer {
             let bad = |error| Answer { code: 1, text: format!("forebay policy: {error}\n") };
             explained.map_or_else(bad, good)
         }
-        (command, _) => Answer::unknown(&format!("policy {command}")),
+        _ => unknown(),
     }
 }

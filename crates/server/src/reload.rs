@@ -10,7 +10,7 @@ use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
-use crate::plan::{GroupPlan, Plan};
+use crate::plan::{GroupPlan, Machine, Plan};
 use crate::policy_command::{SetError, set};
 use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
@@ -18,7 +18,6 @@ use crate::status::Status;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};
-use forebay_sys::process;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io};
@@ -172,8 +171,8 @@ fn prepare_config(
     at_the_start_only(&config, &current.config)?;
     let needs = Needs::of(&config, Some(file), None);
     current.sandbox.allows(&needs).map_err(ReloadError::Outside)?;
-    let descriptors = process::raise_descriptor_limit().map_err(ReloadError::Resources)?;
-    let plan = Plan::new(&config, process::usable_cores(), descriptors);
+    let machine = Machine::here().map_err(ReloadError::Resources)?;
+    let plan = Plan::new(&config, &machine);
     let mut plan = plan.map_err(ReloadError::Policy)?;
     plan.ranks.slots = current.common.register.ledgers(&plan.policy);
     let content = if plan.site == current.plan.site {

@@ -82,6 +82,8 @@ impl Status {
             (Gauge::CacheEntries, content.entries),
             (Gauge::CacheEvictions, content.evictions),
             (Gauge::CacheInvalidations, content.invalidations),
+            (Gauge::BodyBytes, content.body_bytes),
+            (Gauge::Crowded, content.crowded),
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
             (Gauge::LogDropped, arrangement.logs.dropped()),

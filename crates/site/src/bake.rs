@@ -4,6 +4,7 @@ use crate::disk::DiskFile;
 use crate::entry::{Found, Layout, Variant};
 use crate::fields::{Dress, Fields, line};
 use crate::pages::{server, status_line};
+use crate::room::Room;
 use forebay_http::coding::Coding;
 use forebay_http::date;
 use forebay_sys::file::{Kind, Stamp};
@@ -41,8 +42,18 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// The variant whose 200 head, and its body if that is not a `file`, are in `ok`.
-    pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, file: Option<DiskFile>) -> Variant {
+    /// The variant whose 200 head is in `ok`, and whose body is there too, in this room, or else is a
+    /// `file`.
+    pub(crate) fn variant(
+        self,
+        coding: Coding,
+        stamp: &Stamp,
+        body: Result<Room, DiskFile>,
+    ) -> Variant {
+        let (room, file) = match body {
+            Ok(room) => (Some(Box::new(room)), None),
+            Err(file) => (None, Some(file)),
+        };
         Variant {
             coding,
             stamp: *stamp,
@@ -53,6 +64,7 @@ impl Heads {
             layout: self.layout,
             ready: self.ok.into_boxed_slice(),
             file,
+            room,
         }
     }
 }
@@ -100,6 +112,7 @@ impl<'c> Common<'c> {
             layout,
             ready: ready.into_boxed_slice(),
             file: None,
+            room: None,
         };
         let (status, encoded) = (self.status, Vec::new());
         Found { status, is_file: false, identity, encoded, on_demand: None }

@@ -230,6 +230,7 @@ fn recode(identity: &Variant, coding: Coding, body: &[u8]) -> Variant {
         layout,
         ready: ready.into_boxed_slice(),
         file: None,
+        room: None,
     }
 }
 

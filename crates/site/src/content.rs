@@ -6,6 +6,7 @@ use crate::graph::{Struck, Ticket};
 use crate::hosts::Hosts;
 use crate::pages::Pages;
 use crate::read::PageCache;
+use crate::room::Rooms;
 use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
@@ -37,6 +38,7 @@ pub struct Content {
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
     pub(crate) page_cache: PageCache,
+    pub(crate) rooms: Rooms,
     pub(crate) realms: Arc<Realms>,
     pub(crate) workshop: Workshop,
     /// For requests that are no site's.
@@ -61,6 +63,10 @@ pub struct Figures {
     pub evictions: u64,
     /// Answers dropped because their files changed, since the start.
     pub invalidations: u64,
+    /// Bytes of files in memory as bodies of answers, held by the cache or not.
+    pub body_bytes: u64,
+    /// Files sent from the disk because there was no room for them in memory, since the start.
+    pub crowded: u64,
     /// Directories watched for changes.
     pub watched_directories: u64,
 }
@@ -86,6 +92,7 @@ impl Content {
         let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));
         let realms = Arc::new(realms.map_err(|error| OpenError::Random { error: error.into() })?);
         let store = Store::new(&settings.cache);
+        let rooms = Rooms::new(settings.cache.bytes.saturating_add(settings.cache.in_flight_bytes));
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
             Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
@@ -102,6 +109,7 @@ impl Content {
             is_retired: AtomicBool::new(false),
             store,
             page_cache: PageCache::default(),
+            rooms,
             watcher,
             invalidated: AtomicU64::new(0),
             notice: Box::new(notice),
@@ -121,6 +129,8 @@ impl Content {
             entries: self.store.entries(),
             evictions: self.store.evictions(),
             invalidations: self.invalidated.load(Relaxed),
+            body_bytes: self.rooms.bytes(),
+            crowded: self.rooms.refused(),
             watched_directories: self.watcher.as_ref().map_or(0, |at| at.graph().len() as u64),
         }
     }

@@ -4,7 +4,7 @@ use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use crate::guard::Guard;
 use crate::pages::Page;
-use crate::spare::Spare;
+use crate::room::Room;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
@@ -237,8 +237,10 @@ pub(crate) struct Variant {
     pub(crate) layout: Layout,
     /// The 200 head, and where [`Layout::body_start`] says the body, unless there is a `file`.
     pub(crate) ready: Box<[u8]>,
-    /// The open file, if it is too large for memory.
+    /// The open file, if it is too large for memory, or if there was no room there.
     pub(crate) file: Option<DiskFile>,
+    /// The room that its body takes in memory, if that was read from a file.
+    pub(crate) room: Option<Box<Room>>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
@@ -251,6 +253,14 @@ pub(crate) struct Layout {
     pub(crate) head_end: usize,
     /// At the end of the head, or a little behind it where the kernel wants it.
     pub(crate) body_start: usize,
+}
+
+impl Drop for Variant {
+    fn drop(&mut self) {
+        if let Some(room) = &self.room {
+            room.vacate(std::mem::take(&mut self.ready).into_vec());
+        }
+    }
 }
 
 impl Variant {
@@ -341,14 +351,6 @@ impl Entry {
         let alive = |old| (old != DEAD).then_some(until_ms.max(1));
         // Err only says that it is dead, which is what must stay so.
         let _ = self.fresh_until_ms.fetch_update(Relaxed, Relaxed, alive);
-    }
-
-    /// Gives its memory back.
-    pub(crate) fn end(self, spare: &Spare) {
-        if let What::Found(found) = self.what {
-            let encoded = found.encoded.into_iter();
-            encoded.chain([found.identity]).for_each(|at| spare.give(at.ready.into_vec()));
-        }
     }
 
     /// What it costs to keep, in bytes; an open file costs `file_bytes`.

@@ -1,5 +1,6 @@
 //! Which site a host belongs to.
 
+use crate::rules::MOST_HOST_BYTES;
 use crate::settings::SiteSettings;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
@@ -40,7 +41,8 @@ impl Hosts {
         if let Some(site) = self.exact.get(host) {
             return Some(*site);
         }
-        if !self.wildcards.is_empty() {
+        // a longer host is none, for rules of a policy neither, and might have thousands of dots
+        if !self.wildcards.is_empty() && host.len() <= MOST_HOST_BYTES {
             let dots = host.iter().enumerate().filter(|(_, byte)| **byte == b'.');
             let mut parents = dots.map(|(dot, _)| &host[dot + 1..]);
             if let Some(site) = parents.find_map(|parent| self.wildcards.get(parent)) {
@@ -155,6 +157,9 @@ mod tests {
             ("[::1]", 0),
             ("[::2]", 2),
             (&"a".repeat(1000), 2),
+            (&format!("{}.shop.example", "a".repeat(240)), 0),
+            (&format!("{}.shop.example", "a".repeat(241)), 2),
+            (&".".repeat(10_000), 2),
         ] {
             for _ in 0..2 {
                 let site = memo.site_of(&hosts, authority.as_bytes());

@@ -21,7 +21,8 @@
 //! | `hosts`, `vhost` | which site a host belongs to, and what a site is while it is served |
 //! | `site`, `answer`, `refuse`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
-//! | `front`, `store`, `spare`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
+//! | `room`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `guard`, `auth` | who may ask for a path: addresses and passwords |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
@@ -67,6 +68,7 @@ mod look;
 mod pages;
 mod read;
 mod refuse;
+mod room;
 mod root;
 mod route;
 pub mod rules;

@@ -75,11 +75,15 @@ fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwat
             return Arc::clone(known);
         }
         let is_last = attempt == ATTEMPTS;
-        let mut reader = Reader { content, vhost, order: &order, claim: &claim, is_last, watch };
+        let is_crowded = false;
+        let mut reader =
+            Reader { content, vhost, order: &order, claim: &claim, is_last, is_crowded, watch };
         let Some(what) = reader.make(seen) else { continue };
+        // when there is room again, it is to be found in memory
+        let is_passing = is_last || reader.is_crowded;
         let entry = Entry::new(key.clone(), what, order.dress.clone()).guarded(guard);
         let entry = Arc::new(entry);
-        let is_kept = !is_last && !matches!(entry.what, What::Failed(_));
+        let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
         claim.settle(&entry, until_ms, true);
         return entry;
@@ -125,6 +129,8 @@ struct Reader<'r> {
     claim: &'r Claim<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
+    /// A file is sent from the disk because there is no room for it in memory.
+    is_crowded: bool,
     watch: &'r mut dyn Stopwatch,
 }
 
@@ -228,9 +234,13 @@ impl Reader<'_> {
         if self.is_last || seen.size > self.most_in_memory() {
             return self.on_disk(common, coding, file);
         }
+        let Content { page_cache, rooms, .. } = self.content;
+        let Some(room) = rooms.take(seen.size) else {
+            self.is_crowded = true;
+            return self.on_disk(common, coding, file);
+        };
         let mut heads = common.heads(coding, seen);
-        let Content { page_cache, store, .. } = self.content;
-        let read = page_cache.read(&file, seen, &heads.ok, &store.spare);
+        let read = page_cache.read(&file, seen, &heads.ok, rooms.spare());
         // it tells, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
@@ -240,7 +250,7 @@ impl Reader<'_> {
         }
         let read = read.map_err(|error| Trouble::from(&error))?;
         (heads.ok, heads.layout.body_start) = read.ok_or(Trouble::Changed)?;
-        Ok(heads.variant(coding, seen, None))
+        Ok(heads.variant(coding, seen, Ok(room)))
     }
 
     /// A file that is sent from the disk.
@@ -257,7 +267,7 @@ impl Reader<'_> {
             return Err(Trouble::Gone);
         }
         let file = DiskFile::new(file, stamp.size);
-        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Some(file)))
+        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Err(file)))
     }
 
     fn most_in_memory(&self) -> u64 {

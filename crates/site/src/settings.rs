@@ -112,6 +112,9 @@ pub struct Cache {
     /// Bytes of answers kept in memory; 0 switches the cache off, then every request goes to the
     /// file system. Default: 256 MiB.
     pub bytes: u64,
+    /// Bytes of files in memory for answers that the cache does not hold: those on their way to
+    /// clients. When they are used up, files are sent by sendfile. Default: 256 MiB.
+    pub in_flight_bytes: u64,
     /// The largest file kept in memory, in bytes. Larger ones are kept open and sent by sendfile.
     /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 512 KiB, where sending from
     /// memory stops being cheaper (`BENCHMARKING.md`).
@@ -132,6 +135,7 @@ impl Default for Cache {
     fn default() -> Cache {
         Cache {
             bytes: 256 << 20,
+            in_flight_bytes: 256 << 20,
             file_bytes: 512 << 10,
             open_files: 1024,
             check_interval: Duration::from_secs(1),

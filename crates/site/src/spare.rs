@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const LEAST_BYTES: usize = 16 * 1024;
 
 /// What is kept at most.
-const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 4 << 20;
 
 /// Pieces of memory that nobody uses.
 #[derive(Debug, Default)]
@@ -41,12 +41,17 @@ impl Spare {
             return;
         }
         buffer.clear();
+        // goes back to the system when the lock is released
+        let mut gone = Vec::new();
         let mut pieces = self.pieces();
         let mut kept: usize = pieces.iter().map(Vec::capacity).sum();
         while kept + bytes > MOST_BYTES {
-            kept -= pieces.remove(0).capacity();
+            let oldest = pieces.remove(0);
+            kept -= oldest.capacity();
+            gone.push(oldest);
         }
         pieces.push(buffer);
+        drop(pieces);
     }
 }
 
@@ -68,7 +73,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_may_be() {
         let spare = Spare::default();
-        for bytes in [100, 20_000, 300_000, 2 << 20].repeat(50) {
+        for bytes in [100, 20_000, 300_000, 5 << 20].repeat(50) {
             spare.give(Vec::with_capacity(bytes));
             let kept: usize = spare.pieces().iter().map(Vec::capacity).sum();
             assert!(kept <= MOST_BYTES);

@@ -2,7 +2,6 @@
 
 use crate::entry::{Asked, Entry, Key};
 use crate::settings;
-use crate::spare::Spare;
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, Weighter};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +14,6 @@ const TYPICAL_BYTES: u64 = 8 * 1024;
 pub(crate) struct Store {
     cache: Option<Cache<Key, Arc<Entry>, Weigh, DefaultHashBuilder, Evictions>>,
     evicted: Arc<Evicted>,
-    /// Memory of what was evicted.
-    pub(crate) spare: Spare,
     /// Held while an entry grows, so that it grows by one thing at a time.
     growing: Mutex<()>,
 }
@@ -72,7 +69,7 @@ impl Store {
                 Evictions { weigh, count: Arc::clone(&evicted) },
             )
         });
-        Store { cache, evicted, spare: Spare::default(), growing: Mutex::default() }
+        Store { cache, evicted, growing: Mutex::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -94,10 +91,9 @@ impl Store {
 
     pub(crate) fn insert(&self, entry: Arc<Entry>) {
         let Some(cache) = &self.cache else { return };
+        // what was evicted ends when the cache's lock is released
         let mut evicted = Vec::new();
         cache.insert_with_lifecycle(entry.key.clone(), entry, &mut evicted);
-        // what somebody still answers with goes when that is done
-        evicted.into_iter().filter_map(Arc::into_inner).for_each(|entry| entry.end(&self.spare));
     }
 
     /// Lets the entry weigh so many bytes more. The cache counts a weight when an entry comes and

@@ -17,6 +17,7 @@
 //! | [`schedule`] | how long a thread ran, and how long it waited for a core |
 //! | [`privileges`] | users, and giving up the rights of root |
 //! | [`process`] | descriptor limits, affinity, timers |
+//! | [`memory`] | how much there is |
 //!
 //! It deliberately has no third-party type in its interface and no state of its own.
 
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod epoll;
 pub mod file;
 pub mod inherited;
+pub mod memory;
 pub mod pages;
 pub mod poll;
 pub mod privileges;

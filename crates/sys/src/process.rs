@@ -70,14 +70,15 @@ pub fn pin_to_core(core: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Has the allocator give large blocks back to the system as soon as they are free. By itself glibc
-/// keeps more and more of them, and a cache of many sizes then takes several times its bound.
+/// Has the allocator give blocks of 32 KiB and more back to the system as soon as they are free. By
+/// itself glibc keeps more and more of them, and bodies of many sizes, or made by one thread and let go
+/// of by another, then take several times what they have.
 /// Call before there are threads. Does nothing with another C library.
 pub fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two integers by value and is safe to call at any time (mallopt(3)).
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 * 1024);
     }
 }
 

@@ -305,14 +305,61 @@ fn threads_beyond_the_cores_do_not_hide_a_queue() {
     assert!(got.goodput > 0.98 && got.mean_wait_ms < 30.0, "{got:?}");
 }
 
+/// Lets everything in.
+struct Open(Decision);
+
+impl Agent for Open {
+    fn tick(&mut self, seen: &Observation<'_>) -> &Decision {
+        self.0.limits.resize(seen.classes.len(), Limits::default());
+        &self.0
+    }
+}
+
 #[test]
 fn threads_that_wait_for_a_disk_are_all_used() {
     // 1 ms of a core, 9 ms of a disk: 16 threads can do 1,600 per second, two cores 2,000
-    let machine = Machine { threads: 16, ..machine(2, &[0.0]) };
     let load = Load { blocked_ns: 9 * MS, ..Load::new(0, 16_000.0, MS) };
-    let mut simulation =
-        Simulation::new(machine, feedback(vec![class("only", 0.0, 20)]), 9).unwrap();
-    simulation.run(&[load], 5.0);
-    let got = got(simulation.outcomes(), 0, 1.0, 5.0, 2);
-    assert!(got.goodput > 0.75 && (10.0..30.0).contains(&got.mean_wait_ms), "{got:?}");
+    fn run(agent: impl Agent, load: Load, seed: u64) -> Got {
+        let machine = Machine { threads: 16, ..machine(2, &[0.0]) };
+        let mut simulation = Simulation::new(machine, agent, seed).unwrap();
+        simulation.run(&[load], 5.0);
+        got(simulation.outcomes(), 0, 1.0, 5.0, 2)
+    }
+    // how well cores and disk overlap is chance
+    const SEEDS: u32 = 12;
+    let (mut goodput, mut open) = (0.0, 0.0);
+    for seed in 1..=u64::from(SEEDS) {
+        let got = run(feedback(vec![class("only", 0.0, 20)]), load, seed);
+        assert!(got.goodput > 0.7 && (10.0..30.0).contains(&got.mean_wait_ms), "{got:?}");
+        goodput += got.goodput / f64::from(SEEDS);
+        open += run(Open(Decision::default()), load, seed).goodput / f64::from(SEEDS);
+    }
+    assert!(goodput > 0.74 && goodput > open, "{goodput}, open {open}");
+}
+
+#[test]
+fn the_lowest_of_three_classes_that_want_all_has_its_turns_and_waits_for_them() {
+    let shares = [0.0, 0.2, 0.05];
+    let names = ["gold", "standard", "bulk"];
+    for (cores, has_cheap) in [(1, false), (1, true), (2, false), (2, true)] {
+        let classes = names.iter().zip(shares).map(|(name, share)| class(name, share, 50));
+        let agent = feedback(classes.collect());
+        let mut simulation = Simulation::new(machine(cores, &shares), agent, 7).unwrap();
+        // something of the lowest that costs nothing, as a look whether the server answers
+        let cheap = Load { is_even: true, ..Load::new(2, f64::from(has_cheap) * 2.0, 1_000) };
+        let capacity = f64::from(cores) * 200.0;
+        let flood = [0, 1, 2].map(|rank| Load::new(rank, 3.0 * capacity, 5 * MS));
+        simulation.run(&[cheap], 1.0).run(&flood, 12.0);
+        let case = format!("{cores} cores, cheap: {has_cheap}");
+        let longest = simulation.outcomes().iter().filter(|one| one.rank == 2);
+        let longest_ms = longest.map(|one| one.waited_ns / 1e6).fold(0.0, f64::max);
+        assert!(longest_ms < 700.0, "{case}: {longest_ms} ms");
+        let bulk = got(simulation.outcomes(), 2, 3.0, 13.0, cores);
+        let per_s = bulk.goodput * capacity;
+        assert!((0.97..=1.01).contains(&(per_s / (0.05 * capacity))), "{case}: {per_s}/s {bulk:?}");
+        // its turn comes every 100 ms, whatever its target
+        assert!(bulk.mean_wait_ms < 100.0 && bulk.p99_wait_ms < 105.0, "{case}: {bulk:?}");
+        let standard = got(simulation.outcomes(), 1, 3.0, 13.0, cores);
+        assert!((40.0..60.0).contains(&standard.mean_wait_ms), "{case}: {standard:?}");
+    }
 }

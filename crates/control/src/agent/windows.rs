@@ -6,12 +6,20 @@
 //! its target delay `T`. With `σ` the time in which the machine does one of its requests,
 //!
 //! ```text
-//! σ = max(cpu / cores, busy / threads)        model = e·(T/σ + busy/σ)        most = f·model
+//! σ = max(cpu / cores, busy / threads)        model = e·(T/π + busy/σ)        most = f·model
+//! π = max(σ, e·(quiet − before) / max(e·busy/σ, 1))
 //! ```
 //!
 //! `cpu` and `busy` are means per request, measured; `busy/σ` requests are at work when all workers are.
 //! `e` is the part of the machine that is left to the class: what the work admitted of the classes
 //! above it does not take, less the shares of those below it, and never less than its own share.
+//!
+//! `π` is `σ` unless the class is slower than that: it has had unfinished work for the time `quiet`, and
+//! nothing finishes. The mean cost is that of requests that have ended. Of a class that gets a twentieth
+//! of a worker one ends every twenty service times; by then a flood of dear requests after some cheap
+//! ones would have been let in, as many as there could be of the cheap. `before` is what may be in the
+//! way in any case: a request of its own, and one of each class below.
+//!
 //! `f` is what feedback moves, by the law that
 //! SEDA and Breakwater use for rates and credits: with `d` the delay,
 //!
@@ -71,14 +79,16 @@ const MOST_WANTED: f64 = 4.0;
 const USE_OVER_NS: f64 = 200e6;
 /// A window that is not used returns to its full size in about this long.
 const RETURN_OVER_NS: f64 = 250e6;
-/// The mean cost of a request is one over about so many.
+/// The mean cost of a request is one over about so many …
 const COST_OVER: f64 = 16.0;
+/// … and those of about this long: a class that gets little must not need 16 to find out.
+const COST_OVER_NS: f64 = 500e6;
 /// More of the workers' time than its share and this part is more than its floor.
 const ABOVE_SHARE: f64 = 0.02;
 /// A refused client is never told to stay away for longer.
 const MOST_RETRY_S: u64 = 60;
 /// What a request is taken to cost while nothing is known of any, or the time that passes without one
-/// having finished, if that is more.
+/// having finished, if that is more. A first one that was cheaper counts as one of [`COST_OVER`].
 const FIRST_COST_NS: f64 = 5e6;
 /// No feedback makes more of the model than this part.
 const LEAST: f64 = 1.0 / 64.0;
@@ -98,6 +108,8 @@ struct Line {
     /// Means per request; 0 until one has finished.
     cpu_ns: f64,
     busy_ns: f64,
+    /// When they were last learned from.
+    learned_ns: u64,
     /// Smoothed.
     delay_ns: f64,
     /// The share of the machine that it uses, smoothed: 0 to 1.
@@ -111,7 +123,7 @@ struct Line {
     refused: f64,
     /// Whether it was above its target.
     is_late: bool,
-    /// Since when something was unfinished while no cost was known.
+    /// Since when something is unfinished and nothing finishes.
     since_ns: Option<u64>,
 }
 
@@ -119,6 +131,8 @@ struct Line {
 #[derive(Clone, Copy, Debug)]
 struct Model {
     sigma_ns: f64,
+    /// `π`.
+    pace_ns: f64,
     /// `e`.
     entitled: f64,
     /// How many are at work when all workers are.
@@ -170,21 +184,22 @@ impl Windows {
 
     fn model(&self, rank: usize, seen: &Observation<'_>) -> Model {
         let (class, line) = (&self.classes[rank], &self.lines[rank]);
-        let guess_ns = line.since_ns.map_or(0, |since_ns| seen.now_ns.saturating_sub(since_ns));
-        let guess_ns = FIRST_COST_NS.max(guess_ns as f64);
-        let cpu_ns = if line.cpu_ns > 0.0 { line.cpu_ns } else { guess_ns };
-        let busy_ns = if line.busy_ns > 0.0 { line.busy_ns } else { guess_ns };
+        let (cpu_ns, busy_ns) = line.cost_ns(seen.now_ns);
         let (cores, threads) = (f64::from(seen.cores.max(1)), f64::from(seen.threads.max(1)));
         let sigma_ns = (cpu_ns / cores.min(threads)).max(busy_ns / threads);
         let at_once = (busy_ns / sigma_ns).clamp(1.0, threads);
         let target_ns = class.target_ns as f64;
         let entitled = self.entitled(rank);
-        let window = entitled * (target_ns / sigma_ns + at_once);
+        // what runs may take its time, and so may one of each class below that goes first
+        let below = self.lines[rank + 1..].iter().map(|line| line.cost_ns(seen.now_ns).1);
+        let late_ns = (line.quiet_ns(seen.now_ns) - busy_ns - below.sum::<f64>()).max(0.0);
+        let pace_ns = sigma_ns.max(entitled * late_ns / (entitled * at_once).max(1.0));
+        let window = entitled * (target_ns / pace_ns + at_once);
         let burst_ns = self.constants.burst_ns as f64 + target_ns;
-        let full = entitled * (burst_ns / sigma_ns + at_once) / window;
+        let full = entitled * (burst_ns / pace_ns + at_once) / window;
         // One waits beside those at work, unless the class has less than a tenth of a worker.
         let floor = (line.used.max(class.share) * at_once + 1.9) as u32;
-        Model { sigma_ns, entitled, at_once, window, full, floor }
+        Model { sigma_ns, pace_ns, entitled, at_once, window, full, floor }
     }
 
     /// `e` of a class.
@@ -205,19 +220,44 @@ impl Windows {
 }
 
 impl Line {
+    /// For how long something has been unfinished without anything having finished.
+    fn quiet_ns(&self, now_ns: u64) -> f64 {
+        self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)) as f64
+    }
+
+    /// What a request takes of a core, and of a thread.
+    fn cost_ns(&self, now_ns: u64) -> (f64, f64) {
+        if self.busy_ns > 0.0 {
+            return (self.cpu_ns, self.busy_ns);
+        }
+        let guess_ns = FIRST_COST_NS.max(self.quiet_ns(now_ns));
+        (guess_ns, guess_ns)
+    }
+
     fn learn(&mut self, seen: &Seen, now_ns: u64, elapsed_ns: f64) {
         if seen.finished > 0 {
-            let count = seen.finished as f64;
-            let part = if self.cpu_ns > 0.0 { count / (count + COST_OVER - 1.0) } else { 1.0 };
-            let cpu_ns = seen.cpu_ns as f64 / count;
-            self.cpu_ns += (cpu_ns - self.cpu_ns) * part;
-            self.busy_ns += (cpu_ns.max(seen.busy_ns as f64 / count) - self.busy_ns) * part;
-            self.since_ns = None;
-        } else if self.busy_ns == 0.0 {
-            self.since_ns = (seen.unfinished > 0).then_some(self.since_ns.unwrap_or(now_ns));
+            self.learn_cost(seen, now_ns);
         }
+        let since_ns = self.since_ns.filter(|_| seen.finished == 0).unwrap_or(now_ns);
+        self.since_ns = (seen.unfinished > 0).then_some(since_ns);
         let moved_ns = seen.delay_ns as f64 - self.delay_ns;
         self.delay_ns += moved_ns * part_of(elapsed_ns, DELAY_OVER_NS);
+    }
+
+    fn learn_cost(&mut self, seen: &Seen, now_ns: u64) {
+        let count = seen.finished as f64;
+        let cpu_ns = seen.cpu_ns as f64 / count;
+        let busy_ns = cpu_ns.max(seen.busy_ns as f64 / count);
+        if self.busy_ns == 0.0 {
+            // that the first was cheap says little about the others
+            (self.cpu_ns, self.busy_ns) = (cpu_ns.max(FIRST_COST_NS), busy_ns.max(FIRST_COST_NS));
+            self.learned_ns = now_ns;
+        }
+        let since_ns = now_ns.saturating_sub(self.learned_ns) as f64;
+        let part = (count / (count + COST_OVER - 1.0)).max(part_of(since_ns, COST_OVER_NS));
+        self.cpu_ns += (cpu_ns - self.cpu_ns) * part;
+        self.busy_ns += (busy_ns - self.busy_ns) * part;
+        self.learned_ns = now_ns;
     }
 }
 
@@ -264,7 +304,7 @@ impl Windows {
     /// By how much this class is above its target, as a part of that; 0 if it is not.
     fn excess(&self, rank: usize, model: &Model, seen: &Seen) -> f64 {
         let waiting = f64::from(seen.unfinished) - model.entitled * model.at_once;
-        let backlog_ns = waiting * model.sigma_ns / model.entitled;
+        let backlog_ns = waiting * model.pace_ns / model.entitled;
         let target_ns = self.target_ns(rank);
         (self.lines[rank].delay_ns.max(backlog_ns) / target_ns - 1.0).max(0.0)
     }

@@ -23,7 +23,7 @@ pub struct Settings {
     /// Threads of each phase at the start and at low load. At least 1 each; default 1.
     pub initial: [u32; PHASES],
     /// keta's `M`: threads of all phases together. At least the sum of `initial`; default 16 per core,
-    /// at most 1,024.
+    /// at least 64 and at most 1,024.
     pub most: u32,
     /// How many threads move from one phase to another in one step when all `M` are in use. At
     /// least 1; default 2.
@@ -54,7 +54,7 @@ impl Settings {
             law: Law::Queue,
             period_ms: 20,
             initial: [1; PHASES],
-            most: cores.saturating_mul(16).min(1024),
+            most: cores.saturating_mul(16).clamp(64, 1024),
             transfer: 2,
             per_waiting: [0.02, 0.1, 0.5, 1.0],
             per_rate: [0.000_01, 0.000_02, 0.000_05, 0.000_1],
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(with(|s| s.initial[1] = 0), Err(SettingsError::NoThread { phase }));
         assert_eq!(with(|s| s.per_rate[1] = -1.0), Err(SettingsError::Factor { phase }));
         assert_eq!(with(|s| s.per_waiting[1] = f64::NAN), Err(SettingsError::Factor { phase }));
-        let error = SettingsError::Most { initial: 2 * u64::from(u32::MAX) + 2, most: 32 };
+        let error = SettingsError::Most { initial: 2 * u64::from(u32::MAX) + 2, most: 64 };
         assert_eq!(with(|s| s.initial = [u32::MAX, u32::MAX, 1, 1]), Err(error));
         assert_eq!(with(|s| s.transfer = 0), Err(SettingsError::Zero { name: "transfer" }));
         assert_eq!(with(|s| s.costs.byte_s = f64::INFINITY), Err(SettingsError::Costs));

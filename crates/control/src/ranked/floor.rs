@@ -51,10 +51,14 @@ impl Floors {
     /// The rank has work again.
     pub(super) fn begins_to_wait(&mut self, rank: usize) {
         let floor = &mut self.ranks[rank];
+        let gave_up = std::mem::take(&mut floor.gave_up);
+        // One that comes back in time has not been away.
+        if floor.due_ns > self.total_ns {
+            return;
+        }
         // One that waited in vain is due when it would have been, but has saved nothing up.
-        let wait_ns = if floor.gave_up { 0 } else { floor.stretched(floor.mean_ns) };
-        floor.gave_up = false;
-        floor.due_ns = floor.due_ns.max(self.total_ns.saturating_add(wait_ns));
+        let wait_ns = if gave_up { 0 } else { floor.stretched(floor.mean_ns) };
+        floor.due_ns = self.total_ns.saturating_add(wait_ns);
     }
 
     /// What waited in this rank was removed.

@@ -417,6 +417,26 @@ fn entries_that_give_up_do_not_cost_their_rank_its_floor() {
 }
 
 #[test]
+fn one_entry_at_a_time_is_enough_for_a_share() {
+    let mut queue = Ranked::new(&[0.0, 0.1], 10_000, SEED).unwrap();
+    let (mut served, mut back_in) = (0, 0);
+    for _ in 0..1_000 {
+        queue.push(0, 1, 1, ()).unwrap();
+        // the next of the second rank comes four services after the last was taken
+        back_in -= 1;
+        if back_in == 0 || served == 0 && queue.waiting().nth(1) == Some(0) {
+            queue.push(1, 1, 1, ()).unwrap();
+        }
+        let turn = queue.pop().unwrap().1;
+        if turn.rank() == 1 {
+            (served, back_in) = (served + 1, 4);
+        }
+        queue.ran(turn, MS);
+    }
+    assert!((95..=101).contains(&served), "{served}");
+}
+
+#[test]
 fn the_bound_is_not_idle_talk() {
     // One worker, a flood of long services, and a rank with few: it waits for more than half the bound.
     let loads = [flood(0.0, (20 * MS, 20 * MS)), flood(0.05, (20 * MS, 20 * MS))];

@@ -197,7 +197,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             let time_ms = self.worker.time_ms(&connection.served, awaited.0);
             connection.deadline_ms = self.worker.now_ms() + time_ms;
             if awaited.0 == Await::Admission {
-                self.waiting.wait_until(connection.deadline_ms, connection.token);
+                self.waiting.early.wait_until(connection.deadline_ms, connection.token);
             }
         }
         if connection.awaited.is_some_and(|(awaited, _)| awaited != Await::Admission) {

@@ -121,7 +121,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let mut events = Events::with_capacity(EVENTS);
         let mut due = Vec::new();
         loop {
-            self.epoll.wait(&mut events, self.sleep_ms())?;
+            let sleep_ms = self.sleep_ms();
+            if sleep_ms > 0 {
+                self.worker.gather();
+            }
+            self.epoll.wait(&mut events, sleep_ms)?;
             self.worker.read_clocks();
             self.worker.begin_turn();
             self.control.beat(self.index, self.worker.now_ms());
@@ -170,7 +174,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return 0;
         }
         let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
-        let most = self.waiting.sleep_ms(self.worker.now_ms(), most);
+        let most = self.waiting.early.sleep_ms(self.worker.now_ms(), most);
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 

@@ -3,25 +3,24 @@
 
 use super::EventLoop;
 use super::connection::State;
+use crate::early::Early;
 use crate::helpers::Crew;
 use crate::line::{BATCH, Line};
 use crate::ranks::Ranks;
 use forebay_conn::Handler;
 use forebay_control::ranked::Key;
 use forebay_sys::clock;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Requests that are there and not yet answered.
 pub(super) struct Waiting {
     line: Option<Line>,
-    /// Requests that may not be answered yet: when they may, in milliseconds, and their tokens.
-    early: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Those that may not be answered yet.
+    pub(super) early: Early,
 }
 
 impl Waiting {
     pub(super) fn new(ranks: &Ranks) -> Waiting {
-        Waiting { line: Line::new(ranks), early: BinaryHeap::new() }
+        Waiting { line: Line::new(ranks), early: Early::default() }
     }
 
     /// Whether requests are answered in an order at all.
@@ -36,20 +35,10 @@ impl Waiting {
         self.line.as_ref().is_some_and(|line| !line.is_empty())
     }
 
-    /// Milliseconds until a request that came too early may be answered, at most `most`.
-    #[inline]
-    pub(super) fn sleep_ms(&self, now_ms: u64, most: u64) -> u64 {
-        self.early.peek().map_or(most, |Reverse((at_ms, _))| at_ms.saturating_sub(now_ms).min(most))
-    }
-
     pub(super) fn remove(&mut self, key: Key) {
         if let Some(line) = &mut self.line {
             line.leave(key);
         }
-    }
-
-    pub(super) fn wait_until(&mut self, at_ms: u64, token: u64) {
-        self.early.push(Reverse((at_ms, token)));
     }
 }
 
@@ -86,10 +75,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 
     /// Answers those that came early and whose time has come.
     pub(super) fn answer_early(&mut self) {
-        while let Some(&Reverse((at_ms, token))) = self.waiting.early.peek()
-            && at_ms <= self.worker.now_ms()
-        {
-            self.waiting.early.pop();
+        while let Some(token) = self.waiting.early.next(self.worker.now_ms()) {
             if let Some(key) = self.key(token) {
                 self.connections[key].served.conn.admit();
                 self.take_turn(token, None);

@@ -77,7 +77,7 @@ where
                         && !served.readable
                         && !has_news(served.socket.as_fd())
                 }
-                Place::InLine(..) | Place::Served(_) => false,
+                Place::InLine(..) | Place::InJob(..) | Place::Served(_) => false,
             });
             if is_idle == Some(true) {
                 self.shared.worker.borrow().count(Counter::MadeRoom);

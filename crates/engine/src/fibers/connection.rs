@@ -2,10 +2,10 @@
 
 use super::wait::Waiting;
 use super::{Running, Shared};
-use crate::control::Ended;
+use crate::control::{Ended, Order};
 use crate::helpers::Crew;
 use crate::line::Called;
-use crate::straight::{self, Deadline};
+use crate::straight::{self, Deadline, JobEnd};
 use crate::timer::SLOT_MS;
 use crate::worker::Served;
 use forebay_conn::{Await, Closing, Handler, Job};
@@ -33,8 +33,10 @@ pub(super) struct Connection<H: Handler> {
 
 /// Where a connection is.
 pub(super) enum Place<H: Handler> {
-    /// Here, without a fiber: it waits for its next request, until the deadline.
+    /// Here, without a fiber: it waits for its client, until the deadline.
     AtRest(Box<Served<H>>, Deadline),
+    /// Here too, until its job has ended, with this result.
+    InJob(Box<Served<H>>, Deadline, Option<Box<JobResult<H>>>),
     /// Here too: its request is there and is answered when its turn has come.
     InLine(Box<Served<H>>, Deadline, Key),
     /// With its fiber.
@@ -58,7 +60,7 @@ pub(super) enum Event {
     Readable,
     Writable,
     Job,
-    /// Nothing but its deadline.
+    /// The moment from which its request may be answered.
     Moment,
 }
 
@@ -85,7 +87,7 @@ impl<H: Handler> Connection<H> {
     }
 
     /// The fiber to wake if it waits for something that `wanted` says has come.
-    fn take_waiting(&mut self, wanted: impl FnOnce(Event) -> bool) -> Option<Id> {
+    pub(super) fn take_waiting(&mut self, wanted: impl FnOnce(Event) -> bool) -> Option<Id> {
         let Place::Served(fiber) = &mut self.place else { return None };
         let (id, event) = fiber.waits?;
         if wanted(event) {
@@ -109,15 +111,20 @@ where
             let Some(key) = key(&connections, ready.token) else { return };
             let connection = &mut connections[key];
             match &mut connection.place {
-                Place::InLine(served, ..) if !ready.broken => {
+                Place::InLine(served, ..) | Place::InJob(served, ..) if !ready.broken => {
                     served.readable |= ready.readable;
                     served.ended |= ready.ended;
                     return;
                 }
-                Place::AtRest(served, _) | Place::InLine(served, ..) => {
+                Place::AtRest(served, _) | Place::InLine(served, ..) | Place::InJob(served, ..) => {
                     served.readable |= ready.readable;
                     served.ended |= ready.ended;
-                    if !(served.readable || ready.broken) {
+                    let has_come = match served.awaits() {
+                        Await::Send => ready.writable,
+                        Await::Admission => false,
+                        _ => served.readable,
+                    };
+                    if !(has_come || ready.broken) {
                         return;
                     }
                     connection.news.broken |= ready.broken;
@@ -154,6 +161,10 @@ where
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
             let Some(key) = key(&connections, token) else { return };
+            if let Place::InJob(_, _, done) = &mut connections[key].place {
+                *done = Some(Box::new(result));
+                return self.serve(token);
+            }
             let waiting = connections[key].take_waiting(|event| event == Event::Job);
             if waiting.is_some()
                 && let Place::Served(fiber) = &mut connections[key].place
@@ -182,7 +193,7 @@ where
                 return self.shared.schedule(connection);
             }
             match connection.place {
-                Place::AtRest(..) | Place::InLine(..) => None,
+                Place::AtRest(..) | Place::InLine(..) | Place::InJob(..) => None,
                 Place::Served(_) => match connection.take_waiting(|_| true) {
                     Some(id) => Some(id),
                     // it is ready already
@@ -218,7 +229,7 @@ where
     pub(super) fn close(&self, token: u64, closing: Closing) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
-            if let Some((served, _)) = shared.take(token) {
+            if let Some(Taken { served, .. }) = shared.take(token) {
                 straight::close(&mut Waiting::new(&shared, token, None), served, closing);
             }
         });
@@ -275,9 +286,9 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
         while let Some((token, called)) = self.next() {
-            let Some((served, deadline)) = self.take(token) else { continue };
+            let Some(Taken { served, deadline, job }) = self.take(token) else { continue };
             let mut wait = Waiting::new(self, token, called);
-            let ended = straight::serve(&mut wait, served, deadline, &self.control);
+            let ended = straight::serve(&mut wait, served, deadline, job, &self.control);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);
             }
@@ -300,21 +311,42 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     }
 }
 
+/// A connection out of its place.
+struct Taken<H: Handler> {
+    served: Box<Served<H>>,
+    deadline: Deadline,
+    /// How its job has ended, if it waited for one.
+    job: Option<JobEnd<<H::Job as Job>::Done>>,
+}
+
 impl<H: Handler, C> Shared<H, C> {
-    /// Takes a connection that is at rest or in line out of its place, for its fiber.
-    fn take(&self, token: u64) -> Option<(Box<Served<H>>, Deadline)> {
+    /// What came of a job that is not waited for any longer.
+    pub(super) fn job_end(&self, done: Option<Box<JobResult<H>>>) -> JobEnd<<H::Job as Job>::Done> {
+        match done.map(|result| *result) {
+            Some(Some(done)) => JobEnd::Done(done),
+            Some(None) => JobEnd::Panicked,
+            None if self.control.order() == Order::Stop => JobEnd::Stopped,
+            None => JobEnd::Late,
+        }
+    }
+
+    /// Takes a connection that has no fiber out of its place, for one.
+    fn take(&self, token: u64) -> Option<Taken<H>> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let connection = &mut connections[key];
         self.idle.borrow_mut().remove(&mut connection.resting);
         let place = &mut connection.place;
         match std::mem::replace(place, Place::Served(Fiber { waits: None, done: None })) {
-            Place::AtRest(served, deadline) => Some((served, deadline)),
+            Place::AtRest(served, deadline) => Some(Taken { served, deadline, job: None }),
             Place::InLine(served, deadline, key) => {
                 if let Some(line) = &mut *self.line.borrow_mut() {
                     line.leave(key);
                 }
-                Some((served, deadline))
+                Some(Taken { served, deadline, job: None })
+            }
+            Place::InJob(served, deadline, done) => {
+                Some(Taken { served, deadline, job: Some(self.job_end(done)) })
             }
             served => {
                 *place = served;
@@ -344,7 +376,7 @@ impl<H: Handler, C> Shared<H, C> {
     /// There is no memory for a fiber.
     #[cold]
     fn give_up(&self, token: u64) {
-        if let Some((served, _)) = self.take(token) {
+        if let Some(Taken { served, .. }) = self.take(token) {
             let mut worker = self.worker.borrow_mut();
             worker.count(Counter::AcceptErrors);
             worker.close(*served, Closing::Reset);

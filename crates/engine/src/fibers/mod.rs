@@ -6,8 +6,9 @@
 //!   straight-line code until it is at rest again; then the fiber serves the next one for which
 //!   something has come, or ends. So what need not wait is served on one warm stack, and an idle
 //!   connection costs what it costs in `event`.
-//! * **What blocks where.** A fiber waits for its client or its job and lets others run meanwhile;
-//!   the thread blocks only in `epoll_wait`. Jobs go to the helper threads and come back through
+//! * **What blocks where.** A fiber waits for its client or its job and lets others run meanwhile; when
+//!   many wait already, the connection waits without one, and a fiber goes on with it (ADR 0025). The
+//!   thread blocks only in `epoll_wait`. Jobs go to the helper threads and come back through
 //!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
 //!   [`Wait`](crate::straight::Wait) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
@@ -26,6 +27,7 @@ use crate::accept::{Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER};
+use crate::early::Early;
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::idle::Idle;
@@ -52,9 +54,9 @@ const EVENTS: usize = 512;
 /// Bytes of a fiber's stack. The path has been seen to use 22 KB, not optimised, and 26 KB when a
 /// handler panics and a backtrace is printed; what is not touched takes no memory.
 const STACK_BYTES: usize = 128 * 1024;
-/// Stacks of a loop that are kept for new fibers. A connection at rest needs none, so this is for
-/// those that wait for a client or a job at the same time; each keeps the two to five pages that it
-/// has ever used.
+/// Fibers of a loop that wait for a client or a job at the same time, and stacks that are kept for
+/// them; each keeps the two to five pages that it has ever used. A connection at rest needs no fiber,
+/// and when so many wait already, none that waits does.
 const KEPT_STACKS: usize = 64;
 
 /// One loop, ready to run.
@@ -88,7 +90,11 @@ struct Shared<H: Handler, C> {
     calls: Cell<usize>,
     epoll: Epoll,
     wheel: RefCell<Wheel>,
+    /// Connections whose fiber waits for the moment from which a request may be answered.
+    early: RefCell<Early>,
     lingering: Cell<usize>,
+    /// Fibers that wait.
+    waiting: Cell<usize>,
     ended: Cell<Ended>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
     helpers: C,
@@ -115,6 +121,7 @@ where
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         let shared = Shared {
             wheel: RefCell::new(Wheel::new(worker.now_ms())),
+            early: RefCell::default(),
             worker: RefCell::new(worker),
             connections: RefCell::default(),
             due: RefCell::default(),
@@ -124,6 +131,7 @@ where
             calls: Cell::new(0),
             epoll,
             lingering: Cell::new(0),
+            waiting: Cell::new(0),
             ended: Cell::default(),
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),
             helpers: parts.helpers,
@@ -160,7 +168,11 @@ where
         let mut events = Events::with_capacity(EVENTS);
         let mut due = Vec::new();
         loop {
-            self.shared.epoll.wait(&mut events, self.sleep_ms())?;
+            let sleep_ms = self.sleep_ms();
+            if sleep_ms > 0 {
+                self.shared.worker.borrow_mut().gather();
+            }
+            self.shared.epoll.wait(&mut events, sleep_ms)?;
             self.read_clocks();
             self.shared.worker.borrow_mut().begin_turn();
             for ready in events.iter() {
@@ -178,6 +190,7 @@ where
                 }
             }
             self.serve_due();
+            self.wake_early();
             self.scheduler.run_ready();
             self.answer_in_order();
             self.look_at_deadlines(&mut due);
@@ -224,6 +237,7 @@ where
         }
         let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
         let now_ms = self.now_ms();
+        let most = self.shared.early.borrow().sleep_ms(now_ms, most);
         self.shared.wheel.borrow().sleep_ms(now_ms, most)
     }
 

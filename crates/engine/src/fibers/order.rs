@@ -1,6 +1,7 @@
-//! When a loop answers what is in [line](crate::line): a batch at a time, by as many fibers as it
-//! takes.
+//! When a loop answers: what is in [line](crate::line) a batch at a time, by as many fibers as it
+//! takes, and what came too early when its moment has come.
 
+use super::connection::Event;
 use super::{Running, Shared};
 use crate::helpers::Crew;
 use crate::line::{BATCH, Called};
@@ -13,6 +14,19 @@ where
     H: Handler + 'static,
     C: Crew<H::Job> + 'static,
 {
+    /// Wakes the fibers of those that came early and whose time has come.
+    pub(super) fn wake_early(&mut self) {
+        let now_ms = self.now_ms();
+        while let Some(token) = self.shared.early.borrow_mut().next(now_ms) {
+            let waiting = self
+                .shared
+                .with(token, |connection| connection.take_waiting(|event| event == Event::Moment));
+            if let Some(id) = waiting.flatten() {
+                self.scheduler.unpark(id);
+            }
+        }
+    }
+
     /// Lets fibers answer those whose turn it is, a batch of them.
     pub(super) fn answer_in_order(&self) {
         if !self.shared.has_line() {

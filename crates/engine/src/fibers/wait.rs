@@ -1,13 +1,13 @@
 //! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
 
-use super::Shared;
 use super::connection::{Event, News, Place};
+use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
 use crate::helpers::{Ask, Crew};
 use crate::line::Called;
-use crate::straight::{Answers, Deadline, Gone, JobEnd, LinedUp, Wait};
+use crate::straight::{Answers, Deadline, Gone, JobEnd, LinedUp, Wait, Worked};
 use crate::worker::{Served, Worker};
-use forebay_conn::{Await, Handler, Job};
+use forebay_conn::{Await, Handler};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::poll::Interest;
@@ -63,9 +63,19 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
                 fiber.waits = waits;
             }
             connection.deadline_ms = deadline_ms;
-            self.shared.schedule(connection);
+            match event {
+                Event::Moment => self.shared.early.borrow_mut().wait_until(deadline_ms, self.token),
+                Event::Readable | Event::Writable | Event::Job => self.shared.schedule(connection),
+            }
         });
+        self.shared.waiting.set(self.shared.waiting.get() + 1);
         forebay_fiber::park();
+        self.shared.waiting.set(self.shared.waiting.get() - 1);
+    }
+
+    /// Whether enough fibers wait already: more connections wait without.
+    fn is_crowded(&self) -> bool {
+        self.shared.waiting.get() >= KEPT_STACKS
     }
 
     /// Tells the connection what the kernel has reported of it.
@@ -158,32 +168,42 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         self.end_turn();
     }
 
-    fn job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+    fn job(&mut self, mut served: Box<Served<H>>, job: H::Job, deadline: Deadline) -> Worked<H> {
         self.end_turn();
         let is_under_way = served.pending.is_some();
         let phase = if is_under_way { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
         let ask = Ask { phase, standing: served.standing(ranks), token: self.token };
         if !helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>) {
-            return JobEnd::Late;
+            return Some((served, JobEnd::Late));
         }
-        if self.watch(served).is_err() {
-            return JobEnd::Gone;
+        if self.watch(&served).is_err() {
+            return Some((served, JobEnd::Gone));
         }
-        let time_ms = self.shared.worker.borrow().time_ms(served, Await::Job);
-        self.wait(Event::Job, self.now_ms() + time_ms);
+        let time_ms = self.shared.worker.borrow().time_ms(&served, Await::Job);
+        let until_ms = self.now_ms() + time_ms;
+        if self.is_crowded() {
+            if self.take_news(&mut served).broken {
+                return Some((served, JobEnd::Gone));
+            }
+            self.shared.with(self.token, |connection| {
+                connection.deadline_ms = until_ms;
+                connection.place = Place::InJob(served, deadline, None);
+                self.shared.schedule(connection);
+            });
+            return None;
+        }
+        self.wait(Event::Job, until_ms);
         let done = self.shared.with(self.token, |connection| match &mut connection.place {
             Place::Served(fiber) => fiber.done.take(),
-            Place::AtRest(..) | Place::InLine(..) => None,
+            Place::AtRest(..) | Place::InLine(..) | Place::InJob(..) => None,
         });
-        let news = self.take_news(served);
-        match done.flatten().map(|result| *result) {
-            Some(Some(done)) => JobEnd::Done(done),
-            Some(None) => JobEnd::Panicked,
+        let news = self.take_news(&mut served);
+        let end = match done.flatten() {
             None if news.broken => JobEnd::Gone,
-            None if self.must_stop() => JobEnd::Stopped,
-            None => JobEnd::Late,
-        }
+            done => self.shared.job_end(done),
+        };
+        Some((served, end))
     }
 
     fn pass(&mut self, served: &mut Served<H>) {
@@ -195,11 +215,15 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
     #[inline]
     fn take_back(&mut self, served: Box<Served<H>>, deadline: Deadline) -> Option<Box<Served<H>>> {
+        // one that is in the middle of something keeps its fiber while there are few
+        if !(served.is_at_rest() || self.is_crowded()) {
+            return Some(served);
+        }
         let mut connections = self.shared.connections.borrow_mut();
         let key = (self.token & 0xffff_ffff) as usize;
         let Some(connection) = connections.get_mut(key) else { return Some(served) };
         let news = connection.news;
-        // room to write was there before: nothing is waiting to be sent
+        // room to write was there before what was sent last
         if news.readable || news.ended || news.broken {
             return Some(served);
         }

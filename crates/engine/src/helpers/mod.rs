@@ -13,7 +13,15 @@ use forebay_conn::{Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
 use pool::{Pool, Task};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Results that wait for one loop. Each may be a whole answer, so threads that are faster than the
+/// loop wait for it: memory stays bounded, and what is done next is decided late, in order.
+const MOST_RESULTS: usize = 64;
+
+/// How long they wait for it, at most. A loop that does not turn does not keep them from others.
+const LOOP_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Takes the results of jobs.
 pub trait Results<D>: Send + Sync {
@@ -25,6 +33,9 @@ pub trait Results<D>: Send + Sync {
 #[derive(Debug)]
 pub struct Mailbox<D> {
     results: Mutex<Vec<(u64, Option<D>)>>,
+    /// There is room again.
+    taken: Condvar,
+    patience: Duration,
     control: Arc<Control>,
     loop_index: usize,
 }
@@ -32,20 +43,34 @@ pub struct Mailbox<D> {
 impl<D> Mailbox<D> {
     /// The mailbox of loop `loop_index`, whose bell `control` knows.
     pub fn new(control: Arc<Control>, loop_index: usize) -> Arc<Mailbox<D>> {
-        Arc::new(Mailbox { results: Mutex::new(Vec::new()), control, loop_index })
+        Arc::new(Mailbox {
+            results: Mutex::default(),
+            taken: Condvar::new(),
+            patience: LOOP_PATIENCE,
+            control,
+            loop_index,
+        })
     }
 
     /// Takes everything that has arrived: the token given with the job, and its result or `None`
     /// if it panicked.
     pub fn take(&self) -> Vec<(u64, Option<D>)> {
-        std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner))
+        let results =
+            std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
+        if results.len() >= MOST_RESULTS {
+            self.taken.notify_all();
+        }
+        results
     }
 }
 
-/// The loop is woken.
+/// The loop is woken. Waits a little if it has a lot to take already.
 impl<D: Send> Results<D> for Mailbox<D> {
     fn post(&self, ask: &Ask, result: Option<D>) {
-        let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
+        let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
+        let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
         results.push((ask.token, result));
         if results.len() == 1 {
             self.control.bell(self.loop_index).ring();
@@ -71,13 +96,15 @@ impl Threads {
 
 /// The helper threads of one engine.
 pub struct Helpers<J: Job> {
+    settings: Threads,
     blocking: Arc<Pool<J>>,
     computing: Arc<Pool<J>>,
 }
 
 impl<J: Job> Clone for Helpers<J> {
     fn clone(&self) -> Self {
-        Helpers { blocking: Arc::clone(&self.blocking), computing: Arc::clone(&self.computing) }
+        let (blocking, computing) = (Arc::clone(&self.blocking), Arc::clone(&self.computing));
+        Helpers { settings: self.settings, blocking, computing }
     }
 }
 
@@ -90,6 +117,7 @@ impl<J: Job> Helpers<J> {
             Arc::new(Pool::new(kind, most, ranks, Arc::clone(&metrics), numbers, sample))
         };
         Helpers {
+            settings: threads,
             blocking: pool(Kind::Blocks, threads.blocking, 0..first.min(metrics.len())),
             computing: pool(
                 Kind::Computes,
@@ -97,6 +125,11 @@ impl<J: Job> Helpers<J> {
                 first.min(metrics.len())..metrics.len(),
             ),
         }
+    }
+
+    /// How many there may be.
+    pub fn settings(&self) -> Threads {
+        self.settings
     }
 
     /// Threads alive.
@@ -242,6 +275,30 @@ mod tests {
             assert_eq!(starts.recv().unwrap(), 1);
         }
         assert!(helpers.threads() <= 2);
+    }
+
+    #[test]
+    fn threads_do_not_run_far_ahead_of_a_loop() {
+        let (helpers, mailbox) = helpers(4);
+        let patient =
+            Mailbox { patience: Duration::from_secs(600), ..Arc::into_inner(mailbox).unwrap() };
+        let mailbox = Arc::new(patient);
+        let (started, starts) = channel();
+        let jobs = 10 * MOST_RESULTS;
+        for token in 0..jobs as u64 {
+            let call = Call { lane: token, gate: None, started: started.clone() };
+            give(&helpers, call, token, &mailbox);
+        }
+        let ahead = MOST_RESULTS + helpers.threads();
+        assert_eq!(starts.iter().take(ahead).count(), ahead);
+        let mut all = Vec::new();
+        while all.len() < jobs {
+            let mut results = mailbox.take();
+            assert!(results.len() <= MOST_RESULTS, "{}", results.len());
+            all.append(&mut results);
+        }
+        all.sort();
+        assert!(all.iter().enumerate().all(|(at, (token, _))| at as u64 == *token));
     }
 
     #[test]

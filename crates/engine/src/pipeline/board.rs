@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((value(Gauge::SendWaiting), value(Gauge::SendDelay)), (30, 5_000));
         assert_eq!((value(Gauge::SendBusy), value(Gauge::SendBlocked)), (100, 75));
         assert_eq!((value(Gauge::SendArrivals), value(Gauge::SendTasks)), (31, 1));
-        assert_eq!((value(Gauge::SendComputed), value(Gauge::SendLimit)), (3100, 8));
+        assert_eq!((value(Gauge::SendComputed), value(Gauge::SendLimit)), (3100, 20));
         assert_eq!((value(Gauge::SendGrew), value(Gauge::ProcessSteady)), (1, 1));
         // loops have accept and receive: nothing is decided about them
         assert_eq!((value(Gauge::ReceiveSteady), value(Gauge::ReceiveThreads)), (0, 1));

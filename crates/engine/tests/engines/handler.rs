@@ -1,6 +1,7 @@
 //! A handler made for the purpose: what it answers is in the path.
 
 use forebay_conn::*;
+use forebay_http::head::Name;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use std::os::fd::OwnedFd;
@@ -142,11 +143,14 @@ impl Handler for Paths {
 
     fn verdict(&mut self, request: &Request<'_>) -> Verdict<()> {
         self.books.admitted.fetch_add(1, Relaxed);
+        let stated = request.head.only(Name::XForwardedFor);
+        let client = stated.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let admit = |rank, wait_ms| Verdict::Admit(Admitted { rank, client, wait_ms, ticket: () });
         match request.head.path {
             b"/refuse" => Verdict::Refuse(Refusal::status(429)),
             b"/reset" => Verdict::Reset,
-            b"/later" => Verdict::Admit(Admitted { rank: Rank::LAST, wait_ms: 150, ticket: () }),
-            path => Verdict::Admit(Admitted::at_once(Rank(path.len() as u8 % 3), ())),
+            b"/later" => admit(Rank::LAST, 150),
+            path => admit(Rank(path.len() as u8 % 3), 0),
         }
     }
 

@@ -244,6 +244,7 @@ impl Parts {
             ranks: self.ranks,
             control: self.control,
             threads,
+            jobs: 2,
         }
     }
 

@@ -48,6 +48,15 @@ fn ask(server: &Running, client: u8, paths: &[&str]) -> TcpStream {
     stream
 }
 
+/// A client who asks for this through a proxy that all share.
+fn ask_by_field(server: &Running, client: u8, path: &str) -> TcpStream {
+    let request =
+        get(path).replacen("\r\n", &format!("\r\nX-Forwarded-For: 192.0.2.{client}\r\n"), 1);
+    let mut stream = server.connect();
+    write!(stream, "PROXY TCP4 192.0.2.100 192.0.2.200 4711 80\r\n{request}").unwrap();
+    stream
+}
+
 /// So many clients with this request, who hold everybody who could answer.
 fn hold_all(server: &Running, engine: &str, path: &str) -> Vec<TcpStream> {
     let held = (0..at_a_time(engine)).map(|_| ask(server, 1, &[path])).collect();
@@ -91,12 +100,16 @@ fn is_in_turn(group: &[usize], all: &[usize], other: usize) -> bool {
 
 #[test]
 fn a_high_rank_overtakes_and_clients_take_turns() {
-    for engine in all() {
+    for (engine, by_field) in all().flat_map(|engine| [(engine, false), (engine, true)]) {
         let server = start(engine, [0.0; 3], 0);
         let mut open = hold_all(&server, engine, "/hang");
         // rank 2 from client 2 three times, then from client 3, then ranks 1 and 0
         for (client, path) in [(2, 2), (2, 5), (2, 8), (3, 11), (4, 7), (5, 6), (5, 9), (6, 12)] {
-            open.push(ask(&server, client, &[&format!("/{}", "a".repeat(path - 1))]));
+            let path = format!("/{}", "a".repeat(path - 1));
+            open.push(match by_field {
+                true => ask_by_field(&server, client, &path),
+                false => ask(&server, client, &[&path]),
+            });
         }
         wait_unless_loop(&server, engine, open.len());
         server.gate.let_one_pass();

@@ -89,6 +89,32 @@ fn an_answer_waits_until_the_request_may_be_answered() {
     });
 }
 
+/// Most of them, since a busy machine is late for reasons of its own. By a timer of 128 ms two thirds
+/// would be late by 40 ms or more.
+#[test]
+fn whoever_came_early_is_answered_when_the_moment_has_come() {
+    on_each(|engine| {
+        let server = start(engine, |_| {});
+        let late_ms = |number: u64, mut client: TcpStream| {
+            std::thread::sleep(Duration::from_millis(number * 13));
+            let began = Instant::now();
+            client.write_all(get("/later").as_bytes()).unwrap();
+            client.read_exact(&mut [0; 15]).unwrap();
+            began.elapsed().as_millis() as u64 - 150
+        };
+        let mut late_ms: Vec<_> = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..12)
+                .map(|number| (number, server.connect()))
+                .map(|(number, client)| scope.spawn(move || late_ms(number, client)))
+                .collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        late_ms.sort_unstable();
+        assert!(late_ms[8] < 40, "{engine}: late by {late_ms:?} ms");
+        server.stop();
+    });
+}
+
 #[test]
 fn verdicts_refuse_and_reset() {
     on_each(|engine| {

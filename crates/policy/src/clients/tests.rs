@@ -32,18 +32,34 @@ fn a_client_is_ignored_for_a_while() {
     let clients = Clients::new(64);
     let key = clients.key(0, Ipv6Addr::LOCALHOST.into());
     let (second, day) = (1_000_000_000, 86_400_000_000_000);
-    assert!(!clients.is_ignored(key, START));
-    clients.ignore(key, START, 5 * second);
-    assert!(clients.is_ignored(key, START));
-    assert!(clients.is_ignored(key, START + 5 * second - UNIT));
-    assert!(!clients.is_ignored(key, START + 5 * second + UNIT));
+    assert!(!clients.is_ignored(key, START, day));
+    clients.ignore(key, START, 5 * second, day);
+    assert!(clients.is_ignored(key, START, day));
+    assert!(clients.is_ignored(key, START + 5 * second - UNIT, day));
+    assert!(!clients.is_ignored(key, START + 5 * second + UNIT, day));
     // a shorter time does not shorten it
-    clients.ignore(key, START, second);
-    assert!(clients.is_ignored(key, START + 4 * second));
-    clients.ignore(key, START, day);
-    assert!(clients.is_ignored(key, START + day - second));
-    // and then it is over, whatever the clock's bits say
-    assert!((1..50).all(|days| !clients.is_ignored(key, START + day * days + second)));
+    clients.ignore(key, START, second, day);
+    assert!(clients.is_ignored(key, START + 4 * second, day));
+    clients.ignore(key, START, day, day);
+    assert!(clients.is_ignored(key, START + day - second, day));
+}
+
+/// But for once in 52 days, when the time of a word begins anew, and then for no longer than before.
+#[test]
+fn being_ignored_is_over_for_good() {
+    let clients = Clients::new(64);
+    let key = clients.key(0, Ipv6Addr::LOCALHOST.into());
+    let (second, hour) = (1_000_000_000, 3_600_000_000_000);
+    let most = 5 * second;
+    clients.ignore(key, START, most, most);
+    let is_ignored = |hours: &u64| clients.is_ignored(key, START + hours * hour, most);
+    assert!((1..2000).filter(is_ignored).count() <= 1);
+    // and who is refused again is ignored again
+    assert!((1..2000).all(|hours| {
+        let now = START + hours * hour;
+        clients.ignore(key, now, most, most);
+        clients.is_ignored(key, now + second, most)
+    }));
 }
 
 #[test]

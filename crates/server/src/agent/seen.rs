@@ -1,6 +1,5 @@
 //! What the agent is told: differences between what was counted now and a period ago.
 
-use super::Parts;
 use crate::policy::InForce;
 use crate::policy::window::Counts;
 use forebay_control::agent::{Observation, Seen};
@@ -67,7 +66,13 @@ impl Eyes {
         self.loops.clear();
     }
 
-    pub(super) fn look(&mut self, now_ns: u64, policy: &InForce, parts: &Parts) -> Observed {
+    pub(super) fn look(
+        &mut self,
+        now_ns: u64,
+        policy: &InForce,
+        cores: u32,
+        totals: &dyn Fn() -> Totals,
+    ) -> Observed {
         let windows = policy.windows.iter().zip(&mut self.counted).zip(&mut self.delays_ns);
         let classes = windows.map(|((window, counted), delay_ns)| {
             let before = std::mem::replace(counted, window.counts());
@@ -77,9 +82,9 @@ impl Eyes {
         if now_ns.saturating_sub(self.last_look_ns) >= LOOK_NS {
             let elapsed_ns = now_ns.saturating_sub(self.last_look_ns) as f64;
             self.last_look_ns = now_ns;
-            let totals = (parts.totals)();
+            let totals = totals();
             let refused = self.count(&mut classes, policy, &totals);
-            let of_ns = elapsed_ns * f64::from(parts.cores.max(1));
+            let of_ns = elapsed_ns * f64::from(cores.max(1));
             self.refusing = (refused as f64 * REFUSAL_NS / of_ns).min(1.0);
             self.arriving = self.arrive(&totals) / elapsed_ns;
             self.ring();

@@ -221,6 +221,7 @@ impl Notes<'_> {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::plan::Machine;
     use crate::plan::Plan;
 
     const ONE: Calibration = Calibration {
@@ -273,7 +274,9 @@ mod tests {
         let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
         let own = load("own", &said, Some(&text)).unwrap();
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
-        let plan = Plan::new(&own, 4, 20_000).unwrap();
+        let plan =
+            Plan::new(&own, &Machine { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 })
+                .unwrap();
         let allocation = &plan.groups[0].pipeline.allocation;
         assert_eq!(allocation.costs, ONE.costs(4));
         assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));

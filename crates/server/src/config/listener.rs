@@ -69,7 +69,8 @@ const SETTINGS: &[Setting<Listener>] = &[
         preset: Preset::Value("auto"),
         range: Some(("1", "65536")),
         meaning: "Loops (event, fibers, pipeline: auto is one per core) or most threads (pool: auto is 64, \
-                  threads: 1024).",
+                  threads: 1024). There are no more threads than fit into half of the memory there is, \
+                  at 96 KiB each.",
         example: "4",
         at: |l| &mut l.workers,
     },

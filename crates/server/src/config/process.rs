@@ -234,11 +234,20 @@ const SETTINGS: &[Setting<Config>] = &[
     },
     Setting {
         key: "cache.bytes",
-        preset: Preset::Value("256MiB"),
+        preset: Preset::Unset("256 MiB, or a quarter of the memory there is if that is less"),
         range: Some(("0B", "1024TiB")),
         meaning: "Memory for whole answers; 0B switches the data cache off.",
         example: "\"1GiB\"",
         at: |c| &mut c.cache.bytes,
+    },
+    Setting {
+        key: "cache.in_flight",
+        preset: Preset::Unset("an eighth of the memory there is"),
+        range: Some(("0B", "1024TiB")),
+        meaning: "Memory for answers on their way to clients that the data cache does not hold. When it \
+                  is used up, files are sent from the disk without being read into memory first.",
+        example: "\"64MiB\"",
+        at: |c| &mut c.cache.in_flight,
     },
     Setting {
         key: "cache.file_bytes",
@@ -358,7 +367,7 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "pipeline.threads",
         preset: Preset::Value("auto"),
         range: Some(("4", "4096")),
-        meaning: "Most threads of all phases of the pipeline together; auto is 16 per core. Never less than the phases have at the start.",
+        meaning: "Most threads of all phases of the pipeline together; auto is 16 per core, at least 64. Never less than the phases have at the start.",
         example: "64",
         at: |c| &mut c.pipeline.threads,
     },

@@ -4,12 +4,14 @@ use super::window::{Entrance, Pass};
 use super::{Facts, InForce};
 use crate::client::TrustedProxies;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
+use forebay_control::gather::Gather;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
 use forebay_policy::decision::{Answer, Decisions, Refused};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, Charge, Needs};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Judges connections and requests for one loop or thread.
 pub struct Judge {
@@ -18,6 +20,7 @@ pub struct Judge {
     metrics: Arc<Local>,
     facts: Facts,
     entrance: Entrance,
+    gather: Gather,
 }
 
 /// What goes with an admitted request.
@@ -47,6 +50,7 @@ impl Judge {
             metrics: Arc::clone(metrics),
             facts: Facts::default(),
             entrance,
+            gather: Gather::default(),
         })
     }
 
@@ -67,7 +71,7 @@ impl Judge {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
             }
             Charge::Refuse(refused) => {
-                self.metrics.enter(slot, ClassEvent::Refused(Place::Accept, refused.reason));
+                self.refused(slot, Place::Accept, refused.reason);
                 verdict(&refused)
             }
         }
@@ -86,7 +90,7 @@ impl Judge {
         self.metrics.enter(slot, ClassEvent::Offered);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
-                let mut ticket = Ticket {
+                let ticket = Ticket {
                     rank,
                     slot,
                     has_entered: false,
@@ -94,17 +98,12 @@ impl Judge {
                     pass: None,
                     _held: held,
                 };
-                if self.entrance == Entrance::Verdict {
-                    match self.enter(&mut ticket) {
-                        Ok(pass) => ticket.pass = pass.map(|pass| pass.after(wait_ns)),
-                        Err(refusal) => return Verdict::Refuse(refusal),
-                    }
-                }
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
-                Verdict::Admit(Admitted { rank: Rank(rank), wait_ms, ticket: Some(ticket) })
+                let (rank, client) = (Rank(rank), Some(client.ip()));
+                Verdict::Admit(Admitted { rank, client, wait_ms, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
-                self.metrics.enter(slot, ClassEvent::Refused(Place::Request, refused.reason));
+                self.refused(slot, Place::Request, refused.reason);
                 verdict(&refused)
             }
         }
@@ -122,18 +121,30 @@ impl Judge {
         (in_force.policy.request(&facts, in_force.is_overload()), client)
     }
 
+    /// A request lines up for a worker, before anything is known of it.
+    ///
+    /// # Errors
+    /// What its client is told, if its class has enough unfinished work.
+    #[inline]
+    pub fn line_up(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
+        if self.entrance == Entrance::Line {
+            ticket.pass = self.enter(ticket)?;
+        }
+        Ok(())
+    }
+
     /// A request needs a worker that computes. The pass, if there is one, goes with the job.
     ///
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
-    pub fn needs_worker(&self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
+    pub fn needs_worker(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         match self.entrance {
-            Entrance::Verdict => Ok(None),
+            Entrance::Line => Ok(None),
             Entrance::Job => self.enter(ticket),
         }
     }
 
-    fn enter(&self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
+    fn enter(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         let window = self.in_force.windows.get(usize::from(ticket.rank));
         match window.map(|window| window.enter(ticket.has_entered)).transpose() {
             Ok(pass) => {
@@ -142,11 +153,21 @@ impl Judge {
             }
             Err(retry_after_s) => {
                 ticket.is_refused = true;
-                let refused = ClassEvent::Refused(Place::Request, Reason::Agent);
-                self.metrics.enter(ticket.slot, refused);
+                self.refused(ticket.slot, Place::Request, Reason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
         }
+    }
+
+    fn refused(&mut self, slot: ClassSlot, place: Place, reason: Reason) {
+        self.metrics.enter(slot, ClassEvent::Refused(place, reason));
+        self.gather.refused();
+    }
+
+    /// How long the loop should rest before it looks for news, so that those who compute keep the cores.
+    pub fn pause(&mut self, now_ms: u64) -> Option<Duration> {
+        let pause = self.gather.pause(now_ms)?;
+        self.in_force.windows.iter().any(|window| window.has_work()).then_some(pause)
     }
 }
 
@@ -170,13 +191,12 @@ impl Ticket {
     /// The request is over.
     pub fn settle(self, end: Settled, metrics: &Local) {
         if !self.is_refused {
-            metrics.enter(
-                self.slot,
-                match end {
-                    Settled::Answered => ClassEvent::Answered,
-                    Settled::Cut => ClassEvent::Cut,
-                },
-            );
+            let event = match end {
+                Settled::Answered => ClassEvent::Answered,
+                Settled::Cut => ClassEvent::Cut,
+                Settled::Expired => ClassEvent::Refused(Place::Request, Reason::Expired),
+            };
+            metrics.enter(self.slot, event);
         }
     }
 }

@@ -66,8 +66,9 @@ pub struct Counts {
 /// When a request enters its class's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// When its head is there: it lines up for a worker before anything is known of it.
-    Verdict,
+    /// When it lines up for a worker: all do, before anything is known of them. What waits for its
+    /// client, for a body above all, does not count.
+    Line,
     /// When it turns out to need a worker that computes.
     Job,
 }
@@ -88,13 +89,6 @@ impl Drop for Pass {
 }
 
 impl Pass {
-    /// The same for work that is to begin in so many nanoseconds at the earliest: that is not waiting.
-    pub fn after(self, wait_ns: u64) -> Pass {
-        let mut pass = self;
-        pass.since_ns = pass.since_ns.saturating_add(wait_ns);
-        pass
-    }
-
     /// Does a job that computes, on a worker, and counts what it took.
     pub fn run<R>(mut self, job: impl FnOnce() -> R) -> R {
         let began_ns = self.begin();
@@ -153,6 +147,11 @@ impl Window {
     /// The limit in force.
     pub fn most(&self) -> Option<u32> {
         Some(self.most.load(Relaxed)).filter(|most| *most < u32::MAX)
+    }
+
+    /// Whether any of its work is not finished.
+    pub fn has_work(&self) -> bool {
+        self.unfinished.load(Relaxed) > 0
     }
 
     /// What was counted.

@@ -9,7 +9,7 @@ use forebay_http::head::{Error, Head, Lines, Parsed};
 use forebay_http::path;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
-use forebay_policy::{Needs, Policy};
+use forebay_policy::{Explanation, Needs, Policy};
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -23,6 +23,8 @@ pub struct Question {
     pub local: Option<SocketAddr>,
     /// Whether there is overload.
     pub overload: bool,
+    /// Whether every rule is told of, or only those that matter.
+    pub all: bool,
     /// The head of the request, the empty line included.
     pub head: String,
 }
@@ -60,7 +62,8 @@ impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let local = self.local.map_or("-".to_owned(), |local| local.to_string());
         let when = if self.overload { "overload" } else { "always" };
-        write!(f, "policy explain {} {local} {when}\n{}", self.client, self.head)
+        let rules = if self.all { "all" } else { "brief" };
+        write!(f, "policy explain {} {local} {when} {rules}\n{}", self.client, self.head)
     }
 }
 
@@ -83,7 +86,13 @@ impl Question {
                 "always" => false,
                 _ => return None,
             };
-            words.next().is_none().then(|| Question { client, local, overload, head: head.into() })
+            let all = match words.next()? {
+                "all" => true,
+                "brief" => false,
+                _ => return None,
+            };
+            let head = head.to_owned();
+            words.next().is_none().then_some(Question { client, local, overload, all, head })
         };
         read().ok_or(ExplainError::Question)
     }
@@ -123,8 +132,10 @@ impl Question {
         let assumed = if self.local.is_some() { "" } else { " (assumed: --local)" };
         writeln!(f, "connection from {}, to {}{assumed}", Ends(ends.client), Ends(ends.local))?;
         writeln!(f, "load         {load}")?;
+        let rules = if self.all { "all" } else { "those that matter (--all: every one)" };
+        writeln!(f, "rules        {rules}")?;
         let connection = policy.explain_connection(&ends, self.overload);
-        writeln!(f, "{connection}")?;
+        writeln!(f, "{}", self.told(&connection))?;
         let action = connection.decisions.action.and_then(|rule| policy.rules().get(rule as usize));
         let action = action.and_then(|rule| rule.action);
         if let Some(Action::Reject(_) | Action::Reset | Action::Drop) = action {
@@ -159,7 +170,11 @@ impl Question {
             }
             _ => writeln!(f)?,
         }
-        write!(f, "{}", policy.explain_request(&facts, self.overload))
+        write!(f, "{}", self.told(&policy.explain_request(&facts, self.overload)))
+    }
+
+    fn told(&self, explanation: &Explanation<'_>) -> String {
+        if self.all { explanation.to_string() } else { explanation.brief().to_string() }
     }
 }
 
@@ -233,9 +248,13 @@ action = "drop"
 "#;
 
     fn explained(client: &str, overload: bool, head: &str) -> Result<String, ExplainError> {
+        told(client, overload, false, head)
+    }
+
+    fn told(client: &str, overload: bool, all: bool, head: &str) -> Result<String, ExplainError> {
         let config = parse(POLICY, "/etc/forebay.toml").unwrap();
         let client = client.parse().unwrap();
-        let question = Question { client, local: None, overload, head: head.to_owned() };
+        let question = Question { client, local: None, overload, all, head: head.to_owned() };
         // as it arrives by the socket
         let wire = question.to_string();
         let asked = Question::parse(wire.trim_end().strip_prefix("policy explain ").unwrap());
@@ -248,13 +267,13 @@ action = "drop"
         let expected = "\
 connection from 10.1.1.7:4711, to 192.0.2.1:80 (assumed: --local)
 load         normal (--overload: what holds then)
+rules        those that matter (--all: every one)
 class        gold, by rule \"partner network\"
 connections  300/s, burst 5, over: reset, by rule \"partner network\"
 action       none
   \"partner network\": matches, decides class, connections
-  \"costly search\": asks for a request
   \"only in need\": counts only in overload
-  \"scanners\": client does not match
+  not shown: 1 about requests, 1 not matching
 
 request GET /cgi-bin/../cgi%2dbin/find?q from 10.1.1.7:4711
 host         shop.example
@@ -266,7 +285,7 @@ action       none
   \"partner network\": matches, decides nothing; class is decided by \"costly search\"
   \"costly search\": matches, decides class, requests
   \"only in need\": counts only in overload
-  \"scanners\": client does not match
+  not shown: 1 not matching
 ";
         assert_eq!(explained("10.1.1.7:4711", false, head).unwrap(), expected);
         let overload = explained("10.1.1.7:4711", true, head).unwrap();
@@ -274,6 +293,13 @@ action       none
             overload.contains("in_flight    5 at once, over: reject 503, by rule"),
             "{overload}"
         );
+        let all = told("10.1.1.7:4711", false, true, head).unwrap();
+        assert!(all.contains("\nrules        all\n"), "{all}");
+        assert_eq!(all.matches("  \"scanners\": client does not match\n").count(), 2, "{all}");
+        assert_eq!(all.matches("  \"costly search\": asks for a request\n").count(), 1, "{all}");
+        let other = head.replace("GET /cgi-bin/../cgi%2dbin", "GET /cgi");
+        let near = explained("10.1.1.7:4711", false, &other).unwrap();
+        assert!(near.contains("  \"costly search\": path does not match\n"), "{near}");
     }
 
     #[test]
@@ -289,14 +315,20 @@ action       none
         let head = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.5\r\n\r\n";
         let text = explained("10.0.0.9:1", false, head).unwrap();
         assert!(text.contains("from 203.0.113.5 (X-Forwarded-For of a trusted proxy)\n"), "{text}");
-        assert!(text.ends_with("  \"scanners\": matches, decides action\n"), "{text}");
+        assert!(text.contains("  \"scanners\": matches, decides action\n"), "{text}");
     }
 
     #[test]
     fn what_cannot_be_explained_says_why() {
         let refused = explained("10.0.0.1:1", false, "GET / HTTP/1.1\r\n\r\n").unwrap_err();
         assert!(refused.to_string().contains("answers this head with 400"), "{refused}");
-        for text in ["", "a", "10.0.0.1 - always\n", "10.0.0.1:1 - never\n", "10.0.0.1:1 -\n"] {
+        for text in [
+            "",
+            "a",
+            "10.0.0.1 - always all\n",
+            "10.0.0.1:1 - never all\n",
+            "10.0.0.1:1 - always\n",
+        ] {
             assert_eq!(Question::parse(text), Err(ExplainError::Question), "{text}");
         }
     }

@@ -91,12 +91,13 @@ fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::plan::Plan;
+    use crate::plan::{Machine, Plan};
     use forebay_control::level::{Cause, Level};
 
     #[test]
     fn decisions_stand_beside_what_followed() {
-        let plan = Plan::new(&Config::default(), 2, 1024).unwrap();
+        let machine = Machine { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
+        let plan = Plan::new(&Config::default(), &machine).unwrap();
         let in_force = InForce::new(&plan, None);
         let none = Record { lasted_ns: 100_000_000, ..Record::default() };
         let busy = ClassRecord {

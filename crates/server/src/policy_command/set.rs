@@ -251,6 +251,7 @@ fn check(config: &Config) -> Result<(), SetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_policy::rule as policy;
 
     const POLICY: &str = r#"
 root = "/site"
@@ -327,6 +328,56 @@ costly search.stop = true, was false
     }
 
     #[test]
+    fn one_assignment_builds_upon_another() {
+        let (config, said) = set(&[
+            "costly.action=allow",
+            " costly.requests.rate = 1/h ",
+            "costly.requests.over=queue",
+            "costly.requests.deadline=250ms",
+            "costly search.requests.over=queue",
+            "gold.connections.rate=5/s",
+            "gold.share=10%",
+            "bulk.share=12.5%",
+        ])
+        .unwrap();
+        assert!(said.contains("costly.requests.rate = \"1/h\", was not set\n"), "{said}");
+        let policy = config.policy().unwrap();
+        assert_eq!([policy.classes()[0].share, policy.classes()[1].share], [0.1, 0.125]);
+        let [gold, search, costly, ..] = policy.rules() else { panic!("{:?}", policy.rules()) };
+        let over = |rule: &policy::Rule| rule.requests.unwrap().over;
+        assert_eq!(over(costly), policy::Over::Queue { deadline_ms: 250, most: 100 });
+        assert_eq!(over(search), policy::Over::Queue { deadline_ms: 1000, most: 100 });
+        // what is not said of a new limit is as in a file
+        let connections = gold.connections.unwrap();
+        assert_eq!((connections.burst, connections.over), (1, policy::Over::Reset));
+    }
+
+    #[test]
+    fn names_may_have_dots_and_begin_with_another() {
+        let named = POLICY.replace("\"costly search\"", "\"costly.eu\"");
+        let config = parse(&named, "/etc/forebay.toml").unwrap();
+        let set = |assignment: &str| apply(&config, &[assignment.to_owned()]);
+        let (changed, _) = set("costly.eu.requests.burst=7").unwrap();
+        assert_eq!(changed.policy().unwrap().rules()[1].requests.unwrap().burst, 7);
+        let (changed, _) = set("costly.in_flight.most=7").unwrap();
+        assert_eq!(changed.policy().unwrap().rules()[2].in_flight.unwrap().most, 7);
+        let wrong = set("costly.eu.requests.brust=7").unwrap_err().to_string();
+        let expected =
+            "\"costly.eu\" has no setting \"requests.brust\", did you mean \"requests.burst\"?";
+        assert_eq!(wrong, expected);
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for target in ["", ".", "gold", "gold.", "gold..", ".share", "costly", "costly.", "agent."]
+        {
+            for value in ["", "none", "%", ".%", "[", "[\"\"]", "1", "-1", "ä", "="] {
+                let _ = set(&[&format!("{target}={value}")]);
+            }
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (assignments, expected) in [
             (
@@ -381,6 +432,19 @@ costly search.stop = true, was false
                 &["costly search.connections.rate=5/s"],
                 "rule.connections: cannot stand beside path: connections are counted before a \
                  request is read, by client and local only",
+            ),
+            (
+                &["costly search.requests.most=5"],
+                "rule.requests.most: means nothing without over = \"queue\"",
+            ),
+            (
+                &["costly search.requests.burst=0"],
+                "costly search.requests.burst: 0 is out of range, from 1 to 1000000 is allowed",
+            ),
+            (
+                &["costly search.in_flight.over=queue"],
+                "costly search.in_flight.over: expected \"reject\" or \"reset\" or \
+                 \"drop\", found \"queue\"",
             ),
             (&["agent=yes"], "agent: expected \"on\" or \"off\", found \"yes\""),
         ] {

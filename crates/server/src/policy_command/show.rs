@@ -3,16 +3,52 @@
 use crate::config::{Config, Switch};
 use crate::policy::InForce;
 use forebay_metrics::{Place, Reason, Totals};
-use forebay_policy::ClientsReport;
 use forebay_policy::rule::{Conditions, Rule, When};
+use forebay_policy::{ClientsReport, Glob, State};
 use forebay_sys::clock;
 use std::fmt::{self, Display, Write};
 
+/// Which rules are shown. There may be ten thousand.
+#[derive(Clone, Debug)]
+pub enum Which {
+    /// Those that limit something, and those that have decided something so far.
+    InUse,
+    /// Those whose names fit, each star standing for any run of characters.
+    Named(String),
+    /// Every one.
+    All,
+}
+
+/// As a server is asked for it, after `policy show`.
+impl Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Which::InUse => Ok(()),
+            Which::Named(name) => write!(f, " named {name}"),
+            Which::All => f.write_str(" all"),
+        }
+    }
+}
+
+impl Which {
+    /// Reads what follows `policy show `.
+    pub fn parse(text: &str) -> Option<Which> {
+        match text.split_once(' ') {
+            None if text.is_empty() => Some(Which::InUse),
+            None if text == "all" => Some(Which::All),
+            Some(("named", name)) => Some(Which::Named(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
 /// What is in force, in lines for people.
-pub fn show(in_force: &InForce, config: &Config, totals: &Totals) -> String {
+pub fn show(in_force: &InForce, config: &Config, totals: &Totals, which: &Which) -> String {
     let mut text = String::new();
     // writing into a string does not fail
     let _ = write(in_force, config, totals, &mut text);
+    let _ = write_rules(&in_force.state, which, &mut text);
+    let _ = write_clients(&in_force.state, &mut text);
     text
 }
 
@@ -63,25 +99,45 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
             }
         }
     }
-    if !table.is_empty() {
-        write!(f, "\n{table}")?;
-    }
+    if table.is_empty() { Ok(()) } else { write!(f, "\n{table}") }
+}
+
+fn write_rules(state: &State, which: &Which, f: &mut String) -> fmt::Result {
+    let rules = state.policy().rules();
+    let glob = match which {
+        Which::Named(name) => Glob::new(name.as_bytes()),
+        Which::InUse | Which::All => Glob::new(b"*"),
+    };
+    let is_shown = |number: u32, rule: &Rule| match which {
+        Which::InUse => limits(rule) || state.has_decided(number),
+        Which::Named(_) | Which::All => glob.matches(rule.name.as_bytes()),
+    };
     let now_ns = clock::monotonic_ns();
-    for (number, rule) in (0..).zip(policy.rules()) {
-        let state = &in_force.state;
-        let left = |left: Option<u32>| left.map(|left| format!("; {left} left now"));
-        let shown = Shown {
-            rule,
-            connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
-            requests: left(state.requests_left(number, now_ns)).unwrap_or_default(),
-            in_flight: match state.in_flight(number) {
-                Some(count) => format!("; {count} now"),
-                None => String::new(),
-            },
-        };
-        write!(f, "\n{shown}")?;
+    let mut hidden = 0;
+    for (number, rule) in (0..).zip(rules) {
+        if is_shown(number, rule) {
+            write!(f, "\n{}", Shown::new(rule, number, state, now_ns))?;
+        } else {
+            hidden += 1;
+        }
     }
-    let clients = in_force.state.clients();
+    match which {
+        Which::InUse if hidden > 0 => {
+            writeln!(f, "\nrules that limit nothing and have decided nothing: {hidden} (--all)")
+        }
+        Which::Named(name) if hidden == rules.len() => {
+            writeln!(f, "\nno rule is called {name:?}, of {hidden}")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn limits(rule: &Rule) -> bool {
+    rule.connections.is_some() || rule.requests.is_some() || rule.in_flight.is_some()
+}
+
+fn write_clients(state: &State, f: &mut String) -> fmt::Result {
+    let clients = state.clients();
     if clients != ClientsReport::default() {
         let ClientsReport { in_flight, evicted, uncounted } = clients;
         writeln!(f, "\nlimits of clients: {in_flight} requests under way, {evicted} forgotten")?;
@@ -90,12 +146,31 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     Ok(())
 }
 
-/// A rule in the words of a configuration, and how much of its limits is used.
+/// A rule in the words of a configuration, how much of its limits is used, and what has come of it.
 struct Shown<'r> {
     rule: &'r Rule,
     connections: String,
     requests: String,
     in_flight: String,
+    so_far: String,
+}
+
+impl<'r> Shown<'r> {
+    fn new(rule: &'r Rule, number: u32, state: &State, now_ns: u64) -> Shown<'r> {
+        let left = |left: Option<u32>| left.map(|left| format!("; {left} left now"));
+        let in_flight = state.in_flight(number).map(|count| format!("; {count} now"));
+        Shown {
+            rule,
+            connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
+            requests: left(state.requests_left(number, now_ns)).unwrap_or_default(),
+            in_flight: in_flight.unwrap_or_default(),
+            so_far: match state.refused(number) {
+                0 if limits(rule) || state.has_decided(number) => String::new(),
+                0 => "has decided nothing".to_owned(),
+                refused => format!("{refused} refused"),
+            },
+        }
+    }
 }
 
 impl Display for Shown<'_> {
@@ -127,10 +202,12 @@ impl Display for Shown<'_> {
             ("in_flight", in_flight.as_ref().map(|limit| limit as _)),
         ];
         let used = ["", "", &self.connections, &self.requests, &self.in_flight];
-        for ((key, said), used) in settings.into_iter().zip(used) {
+        for ((key, said), used) in settings.iter().zip(used) {
             said.map_or(Ok(()), |said| line(f, key, &format_args!("{said}{used}")))?;
         }
-        Ok(())
+        // a rule that only stops is in nobody's way, and nobody counts it
+        let decides = settings.iter().any(|(_, said)| said.is_some());
+        if decides && !self.so_far.is_empty() { line(f, "so far", &self.so_far) } else { Ok(()) }
     }
 }
 

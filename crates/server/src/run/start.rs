@@ -13,7 +13,7 @@ use crate::engines::{Common, Register};
 use crate::listen::{Address, Listeners};
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
-use crate::plan::Plan;
+use crate::plan::{Machine, Plan};
 use crate::policy::InForce;
 use crate::privileges;
 use crate::reload;
@@ -23,7 +23,6 @@ use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::Admission;
 use forebay_engine::helpers::Helpers;
 use forebay_site::Content;
-use forebay_sys::process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -38,9 +37,9 @@ impl Server {
         to_main: Sender<Event>,
         events: Receiver<Event>,
     ) -> Result<Server, RunError> {
-        let descriptors = process::raise_descriptor_limit().map_err(resources("descriptors"))?;
+        let machine = Machine::here().map_err(resources("descriptors"))?;
         let register = Arc::<Register>::default();
-        let plan = Plan::new(&config, process::usable_cores(), descriptors);
+        let plan = Plan::new(&config, &machine);
         let mut plan = plan.map_err(RunError::Policy)?;
         plan.ranks.slots = register.ledgers(&plan.policy);
         // who can connect can also send commands

@@ -43,6 +43,26 @@ scrape_configs:
 - `forebay_log_dropped_lines_total`: the log cannot be written.
 - `forebay_cache_evictions_total`: if it rises all the time, the cache is too small
   ([`cache.bytes`](configuration.md#cachebytes)).
+- `forebay_bodies_crowded_total`: more answers were on their way than there is memory for
+  ([`cache.in_flight`](configuration.md#cachein_flight)); files were sent from the disk instead.
+
+## What becomes of requests
+
+With classes or rules each class has a ledger. When nothing is under way,
+`forebay_class_requests_total` is the sum of `forebay_class_answered_total`, `forebay_class_cut_total` and
+`forebay_class_refused_total{place=\"request\"}`; until then the difference is `forebay_class_in_flight`.
+The reasons of refusals:
+
+| reason | place | who is refused |
+|---|---|---|
+| `action` | accept, request | whom a rule rejects, resets or drops |
+| `connections` | accept | who is over a limit on connections |
+| `requests` | request | who is over a limit on requests |
+| `queue` | request | who would wait too long for a turn under such a limit, or behind too many |
+| `in_flight` | request | who is over a limit on requests at once |
+| `ignored` | accept | whose client was refused a moment ago |
+| `agent` | accept, request | who does not fit beside the others of the class |
+| `expired` | request | who was not done with after [`timeouts.job`](configuration.md#timeoutsjob), or found too many waiting for a worker |
 
 ## What the pipeline decides
 

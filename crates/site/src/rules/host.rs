@@ -4,7 +4,7 @@ use super::place;
 use std::fmt;
 
 /// Longer names are in no DNS (RFC 1035 §2.3.4).
-const MOST_BYTES: usize = 253;
+pub(crate) const MOST_HOST_BYTES: usize = 253;
 
 /// A host name, or all names below one: `shop.example`, `*.shop.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,8 @@ fn check_name(text: &str, name: &str) -> Result<(), HostError> {
         }
         None => {}
     }
-    if name.len() > MOST_BYTES || name.split('.').any(|label| label.is_empty() || label.len() > 63)
+    if name.len() > MOST_HOST_BYTES
+        || name.split('.').any(|label| label.is_empty() || label.len() > 63)
     {
         return Err(HostError::Label);
     }
@@ -154,7 +155,7 @@ impl SiteName {
     pub fn parse(text: &str) -> Result<SiteName, HostError> {
         let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-_".contains(c);
         match text.char_indices().find(|(_, c)| !is_good(*c)) {
-            _ if text.is_empty() || text.len() > MOST_BYTES => Err(HostError::Label),
+            _ if text.is_empty() || text.len() > MOST_HOST_BYTES => Err(HostError::Label),
             Some((at, character)) => Err(HostError::Character { character, at: place(text, at) }),
             None => Ok(SiteName(text.into())),
         }

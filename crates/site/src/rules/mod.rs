@@ -16,6 +16,7 @@ mod try_files;
 
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
 pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
+pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};
 pub use network::{Network, NetworkError};
 pub use page::{ErrorPage, ErrorPageError};

@@ -263,6 +263,50 @@ fn a_small_cache_stays_within_its_bound() {
 }
 
 #[test]
+fn what_has_no_room_in_memory_is_sent_from_the_disk() {
+    let folder = Folder::new();
+    let content = |name: char| vec![name as u8; 40_000];
+    for name in ['a', 'b', 'c'] {
+        folder.write(&name.to_string(), content(name));
+    }
+    let mut settings = Settings::new(folder.path());
+    settings.cache = settings::Cache { bytes: 0, in_flight_bytes: 100_000, ..settings.cache };
+    let mut client = Client::with(settings);
+    let room = |client: &Client| {
+        let figures = client.content.figures();
+        (figures.body_bytes, figures.crowded)
+    };
+    let held = ["/a", "/b"].map(|path| client.begin("GET", path, "").0);
+    assert_eq!(room(&client), (80_000, 0));
+    assert_eq!(client.get("/c").body, content('c'));
+    assert_eq!(room(&client), (80_000, 1), "it was in memory for nobody");
+    drop(held);
+    assert_eq!(room(&client).0, 0);
+    for name in ['a', 'c'] {
+        assert_eq!(client.get(&format!("/{name}")).body, content(name));
+    }
+    assert_eq!(room(&client), (0, 1));
+}
+
+#[test]
+fn what_had_no_room_comes_into_the_cache_when_there_is_some() {
+    let folder = Folder::new();
+    for name in ["a", "b"] {
+        folder.write(name, vec![b'x'; 60_000]);
+    }
+    let mut settings = Settings::new(folder.path());
+    settings.cache = settings::Cache { bytes: 1 << 20, in_flight_bytes: 0, ..settings.cache };
+    let mut client = Client::with(settings);
+    let most = client.content.rooms.take((1 << 20) - 100_000);
+    assert_eq!(client.get("/a").body.len(), 60_000);
+    assert!(client.get("/b").is_miss && client.get("/b").is_miss, "it is not kept");
+    assert_eq!(client.get("/b").body.len(), 60_000);
+    drop(most);
+    assert!(client.get("/b").is_miss && !client.get("/b").is_miss);
+    assert_eq!(client.content.figures().crowded, 3);
+}
+
+#[test]
 fn descriptors_are_bounded() {
     let folder = Folder::new();
     for number in 0..100 {

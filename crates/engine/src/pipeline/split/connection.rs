@@ -83,8 +83,14 @@ impl<H: Handler> Shared<H> {
             connection.awaited = Some(awaited);
             let time_ms = worker.time_ms(&connection.served, awaited.0);
             connection.deadline_ms = worker.now_ms() + time_ms;
+            if awaited.0 == Await::Admission {
+                self.time().early.wait_until(connection.deadline_ms, connection.token);
+                self.look_by(connection.deadline_ms);
+            }
         }
-        self.schedule(connection, connection.deadline_ms);
+        if awaited.0 != Await::Admission {
+            self.schedule(connection, connection.deadline_ms);
+        }
     }
 
     /// Has the watcher look at the connection at `at_ms`, if it does not do so before.
@@ -92,11 +98,34 @@ impl<H: Handler> Shared<H> {
         if connection.timer_ms != 0 && connection.timer_ms <= at_ms + 2 * SLOT_MS {
             return;
         }
+        connection.timer_ms = self.time().wheel.insert(at_ms, connection.token);
+        self.look_by(connection.timer_ms);
+    }
+
+    /// Wakes the watcher if it sleeps for longer.
+    fn look_by(&self, at_ms: u64) {
         let mut time = self.time();
-        connection.timer_ms = time.wheel.insert(at_ms, connection.token);
-        if connection.timer_ms < time.next_ms {
-            time.next_ms = connection.timer_ms;
+        if at_ms < time.next_ms {
+            time.next_ms = at_ms;
             self.ring();
+        }
+    }
+
+    /// A request came early, and its moment has come.
+    pub(super) fn answer_early(&self, token: u64, worker: &Worker<H>) {
+        let mut slot = match self.slab.try_lock(token) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return,
+            // who has put it there has not let go of it yet
+            Err(()) => return self.time().early.wait_until(worker.now_ms() + 1, token),
+        };
+        let Some(connection) = slot.connection() else { return };
+        if connection.state == State::Watched && connection.awaits() == Await::Admission {
+            connection.served.conn.admit();
+            self.wakes(connection);
+            let standing = self.standing(connection);
+            drop(slot);
+            self.lists.push_turn(Phase::Process, token, standing);
         }
     }
 
@@ -123,13 +152,8 @@ impl<H: Handler> Shared<H> {
         }
         let awaited = connection.awaits();
         match connection.state {
-            State::Watched if awaited == Await::Admission => {
-                connection.served.conn.admit();
-                self.wakes(connection);
-                let (token, standing) = (connection.token, self.standing(connection));
-                drop(slot);
-                self.lists.push_turn(Phase::Process, token, standing);
-            }
+            // an entry for what it waited for before; this wait ends by itself
+            State::Watched if awaited == Await::Admission => {}
             State::Lingering(_) => self.close(slot, Closing::Now, worker),
             // it is we who are late: somebody will come to it
             State::Moving if awaited != Await::Job => self.schedule(connection, now_ms),

@@ -18,6 +18,7 @@ use crate::accept::{Entrance, Listener};
 use crate::admission::Admission;
 use crate::blocking::{Make, Stock};
 use crate::control::{Control, Ended};
+use crate::early::Early;
 use crate::idle::Idle;
 use crate::timer::Wheel;
 use crate::worker;
@@ -59,6 +60,7 @@ struct Shared<H: Handler> {
 /// The deadlines, and when the watcher looks at them next.
 struct Time {
     wheel: Wheel,
+    early: Early,
     next_ms: u64,
 }
 
@@ -90,7 +92,11 @@ where
             paused: Mutex::default(),
             stock: Stock::new(counted(make, counters), live, settings.allocation.most as usize),
             control,
-            time: Mutex::new(Time { wheel: Wheel::new(now_ms), next_ms: now_ms }),
+            time: Mutex::new(Time {
+                wheel: Wheel::new(now_ms),
+                early: Early::default(),
+                next_ms: now_ms,
+            }),
             lingering: AtomicUsize::new(0),
             idle,
             ended: Mutex::default(),

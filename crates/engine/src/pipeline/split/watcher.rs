@@ -76,6 +76,9 @@ impl<H: Handler> Watcher<H> {
                     _ => self.ready(ready),
                 }
             }
+            while let Some(token) = self.next_early() {
+                shared.answer_early(token, &self.worker);
+            }
             shared.time().wheel.advance(self.worker.now_ms(), &mut self.due);
             for token in std::mem::take(&mut self.due) {
                 shared.look_at_deadline(token, &mut self.worker);
@@ -106,9 +109,15 @@ impl<H: Handler> Watcher<H> {
         };
         let now_ms = self.worker.now_ms();
         let mut time = self.shared.time();
+        let most = time.early.sleep_ms(now_ms, most);
         let sleep_ms = time.wheel.sleep_ms(now_ms, most);
         time.next_ms = now_ms + sleep_ms;
         sleep_ms
+    }
+
+    /// Somebody who came early and whose time has come.
+    fn next_early(&self) -> Option<u64> {
+        self.shared.time().early.next(self.worker.now_ms())
     }
 
     /// The kernel reports a connection.

@@ -1,0 +1,183 @@
+//! The agent on the highest level, in virtual time: from what loops count to whom they let in.
+//!
+//! There it limits connections, and it takes some hundred thousand refusals per second to get there:
+//! more than a test can ask of a real server on any machine.
+
+use super::*;
+use crate::config::parse;
+use crate::plan::{Machine, Plan};
+use crate::policy::{Entrance, Judge};
+use crate::policy_command::history::history;
+use forebay_conn::{Peer, Verdict};
+use forebay_control::level::Level;
+use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
+
+const POLICY: &str = r#"
+root = "/site"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+share = "10%"
+[[rule]]
+name = "partner"
+client = "10.0.0.0/8"
+class = "gold"
+[[rule]]
+name = "in need"
+when = "overload"
+path = "/costly"
+action = "reject"
+"#;
+
+const TICK_NS: u64 = 10_000_000;
+/// With one core: a quarter of its time are 50,000 refusals.
+const CORES: u32 = 1;
+
+/// One loop with the policy and the agent's thread, and a clock that is set.
+struct Loop {
+    policy: Arc<InForce>,
+    judge: Judge,
+    metrics: Arc<Local>,
+    state: State,
+    now_ns: u64,
+    levels: Vec<Level>,
+}
+
+/// Connections of a class per tick, and the requests refused on each that is let in.
+#[derive(Clone, Copy)]
+struct Crowd {
+    connections: u32,
+    refused: u32,
+}
+
+impl Loop {
+    fn new(agent: &str) -> Loop {
+        let config = parse(&format!("agent = \"{agent}\"\n{POLICY}"), "/etc/forebay.toml").unwrap();
+        let cores = CORES as usize;
+        let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 1024 };
+        let mut plan = Plan::new(&config, &machine).unwrap();
+        plan.ranks.slots = [ClassSlot(0), ClassSlot(1)].into();
+        let policy = Arc::new(InForce::new(&plan, None));
+        let metrics = Arc::new(Local::default());
+        let judge = Judge::new(&policy, &metrics, Entrance::Job).unwrap();
+        let mut state = State::default();
+        state.take_over(&policy).unwrap();
+        let levels = vec![Level::Normal];
+        Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
+    }
+
+    /// Has crowds of gold and bulk come for so long.
+    fn run(&mut self, seconds: u64, crowds: [Crowd; 2]) {
+        for _ in 0..seconds * 1_000_000_000 / TICK_NS {
+            self.now_ns += TICK_NS;
+            for (network, (slot, crowd)) in [10, 192].into_iter().zip((0..).zip(crowds)) {
+                for number in 0..crowd.connections {
+                    self.connect([network, 0, 2, 1 + (number % 200) as u8], ClassSlot(slot), crowd);
+                }
+            }
+            let metrics = Arc::clone(&self.metrics);
+            self.state.step(self.now_ns, &self.policy, CORES, &|| Totals::of([&*metrics]));
+            let (level, _) = self.policy.level();
+            if self.levels.last() != Some(&level) {
+                self.levels.push(level);
+            }
+        }
+    }
+
+    fn connect(&mut self, client: [u8; 4], slot: ClassSlot, crowd: Crowd) {
+        let peer = Peer::new((client, 4711).into(), ([192, 0, 2, 1], 80).into());
+        match self.judge.connection(&peer, self.now_ns) {
+            Verdict::Admit(_) => {}
+            Verdict::Reset => return,
+            Verdict::Refuse(refusal) => panic!("{refusal:?}"),
+        }
+        for _ in 0..crowd.refused {
+            self.metrics.enter(slot, ClassEvent::Offered);
+            self.metrics.enter(slot, ClassEvent::Refused(Place::Request, Reason::Action));
+        }
+    }
+
+    /// Connections that came and those that the agent refused, by class.
+    fn connections(&self) -> [(u64, u64); 2] {
+        let totals = Totals::of([&*self.metrics]);
+        [ClassSlot(0), ClassSlot(1)].map(|slot| {
+            let class = totals.class(slot);
+            let refused = class.refused[Place::Accept as usize][Reason::Agent as usize];
+            assert_eq!(
+                refused,
+                class.refused_at(Place::Accept),
+                "nothing else refuses connections"
+            );
+            (class.connections, refused)
+        })
+    }
+
+    /// What each class is limited to, connections per second.
+    fn rates(&self) -> [Option<u64>; 2] {
+        let limits = limits(&self.policy);
+        [&limits[0], &limits[1]].map(|(_, limits)| limits.connections_per_s)
+    }
+}
+
+const GOLD: Crowd = Crowd { connections: 2, refused: 0 };
+/// 4,000 connections per second; refusing 30 requests on each takes 60 % of the core.
+const BULK: Crowd = Crowd { connections: 40, refused: 30 };
+const NOBODY: Crowd = Crowd { connections: 0, refused: 0 };
+
+#[test]
+fn the_last_class_begins_fewer_connections_while_refusing_takes_too_much() {
+    let mut server = Loop::new("on");
+    server.run(20, [GOLD, BULK]);
+    let up = [Level::Normal, Level::HeaderControl, Level::ClassOrder, Level::SynPolicing];
+    assert_eq!(server.levels, up);
+    assert_eq!(server.policy.level_in_words(), "syn_policing (refusals)");
+    let before = server.connections();
+    server.run(10, [GOLD, BULK]);
+    let [gold, bulk] = server.connections();
+    assert_eq!(gold, (2 * 3_000, 0), "the first class is left alone");
+    assert_eq!(bulk.0, 40 * 3_000, "all that came are counted");
+    // 30 n + (4,000 - n) refusals per second are a quarter of the core: n = 1,586
+    let let_in_per_s = (40_000 - (bulk.1 - before[1].1)) / 10;
+    assert!((1_450..1_750).contains(&let_in_per_s), "{let_in_per_s}");
+    let [gold, bulk] = server.rates();
+    assert_eq!(gold, None);
+    assert!(bulk.is_some_and(|rate| (1_450..1_750).contains(&rate)), "{bulk:?}");
+
+    let agent = server.state.agent.as_ref().unwrap();
+    let records: Vec<_> = agent.history().records().cloned().collect();
+    let text = history(&server.policy, &records, server.now_ns);
+    let last = text.lines().rfind(|line| line.contains(" bulk ")).unwrap();
+    let cells: Vec<&str> = last.split_whitespace().collect();
+    assert_eq!(cells[2..4], ["syn_policing", "(refusals)"], "{last}");
+    let [conns_per_s, conns, refused] =
+        [cells[7], cells[13], cells[14]].map(|cell| cell.parse().unwrap());
+    assert!((1_450..1_750).contains(&conns_per_s), "{last}");
+    assert!(conns > refused && refused > 0, "{last}");
+}
+
+#[test]
+fn when_it_is_over_everybody_may_come_again() {
+    let mut server = Loop::new("on");
+    server.run(10, [GOLD, BULK]);
+    let refused = server.connections()[1].1;
+    assert!(refused > 0);
+    // 4 s, 2 s and 1 s until the levels are left
+    server.run(9, [GOLD, NOBODY]);
+    let down = [Level::SynPolicing, Level::ClassOrder, Level::HeaderControl, Level::Normal];
+    assert_eq!(server.levels[3..], down);
+    assert_eq!(server.rates(), [None, None]);
+    server.run(1, [GOLD, Crowd { refused: 0, ..BULK }]);
+    assert_eq!(server.connections()[1].1, refused, "as many connections alone are no overload");
+}
+
+#[test]
+fn an_agent_that_is_off_finds_the_level_and_limits_nothing() {
+    let mut server = Loop::new("off");
+    server.run(5, [GOLD, BULK]);
+    assert_eq!(server.levels.last(), Some(&Level::SynPolicing));
+    assert_eq!(server.connections().map(|(_, refused)| refused), [0, 0]);
+    assert_eq!(server.rates(), [None, None]);
+}

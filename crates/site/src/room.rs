@@ -1,0 +1,97 @@
+//! How many bytes of files are in memory as bodies of answers, and how many there may be.
+//!
+//! The cache bounds what it holds. But an answer lives on when it is evicted, or is never kept: in the
+//! result of a job, with a client that takes it slowly, in a loop's own table. Thousands of clients who
+//! ask for as many files would have as many bodies in memory at once. So each body that is read from a
+//! file takes room first, and gives it back when the last who holds it lets go. Where there is none
+//! left, the file is sent from the disk: nobody waits for room, so nobody can keep others waiting.
+//!
+//! Only who reads files counts here, and who lets go of the last reference; a hit does neither.
+
+use crate::spare::Spare;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The room for all bodies.
+#[derive(Debug)]
+pub(crate) struct Rooms(Arc<Count>);
+
+#[derive(Debug)]
+struct Count {
+    most_bytes: u64,
+    bytes: AtomicU64,
+    refused: AtomicU64,
+    spare: Spare,
+}
+
+/// Room for one body, which is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    count: Arc<Count>,
+    bytes: u64,
+}
+
+impl Rooms {
+    /// For so many bytes in all.
+    pub(crate) fn new(most_bytes: u64) -> Rooms {
+        let (bytes, refused, spare) = (AtomicU64::new(0), AtomicU64::new(0), Spare::default());
+        Rooms(Arc::new(Count { most_bytes, bytes, refused, spare }))
+    }
+
+    /// Room for a body; `None` if so much is not left.
+    pub(crate) fn take(&self, bytes: u64) -> Option<Room> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.0.most_bytes);
+        if self.0.bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
+            self.0.refused.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(Room { count: Arc::clone(&self.0), bytes })
+    }
+
+    /// Memory of bodies that are gone.
+    pub(crate) fn spare(&self) -> &Spare {
+        &self.0.spare
+    }
+
+    /// Bytes taken.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes.load(Relaxed)
+    }
+
+    /// How often there was not enough left.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.refused.load(Relaxed)
+    }
+}
+
+impl Room {
+    /// The body is gone; this memory is for another.
+    pub(crate) fn vacate(&self, memory: Vec<u8>) {
+        self.count.spare.give(memory);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.count.bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let rooms = Rooms::new(100);
+        let (first, second) = (rooms.take(60), rooms.take(40));
+        assert!(first.is_some() && second.is_some());
+        assert!(rooms.take(1).is_none() && rooms.take(u64::MAX).is_none());
+        assert_eq!((rooms.bytes(), rooms.refused()), (100, 2));
+        drop(first);
+        assert!(rooms.take(61).is_none());
+        assert_eq!(rooms.take(60).map(|room| room.bytes), Some(60));
+        drop(second);
+        assert_eq!((rooms.bytes(), rooms.refused()), (0, 3));
+    }
+}
