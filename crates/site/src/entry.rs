@@ -375,17 +375,38 @@ impl Entry {
 }
 
 /// Whether the content is the same. The time of the last change of attributes moves whenever
-/// content does, but also when the file loses a name because another was renamed over it; then
-/// the content is still whole.
+/// content does, but also when the file loses a name because it was removed or another was renamed
+/// over it; then the content is still whole. A file that was opened while its last name was being
+/// taken has none before and none after: ext4 counts the name first and sets the time later.
 pub(crate) fn is_unchanged(before: &Stamp, after: &Stamp) -> bool {
+    let lost_a_name = before.links != after.links || before.links == 0;
     (before.device, before.inode, before.size, before.mtime_ns)
         == (after.device, after.inode, after.size, after.mtime_ns)
-        && (before.ctime_ns == after.ctime_ns || before.links != after.links)
+        && (before.ctime_ns == after.ctime_ns || lost_a_name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_loses_its_name_is_unchanged() {
+        let stamp = |links, ctime_ns, mtime_ns| Stamp {
+            kind: forebay_sys::file::Kind::Regular,
+            device: 1,
+            inode: 2,
+            links,
+            size: 3,
+            mtime_ns,
+            ctime_ns,
+        };
+        let is_unchanged =
+            |before, after| is_unchanged(&stamp(before, 10, 10), &stamp(after, 20, 10));
+        assert!(is_unchanged(1, 0), "removed");
+        assert!(is_unchanged(0, 0), "opened in the middle of its removal");
+        assert!(!is_unchanged(1, 1), "written, and its time set back");
+        assert!(!super::is_unchanged(&stamp(0, 10, 10), &stamp(0, 20, 20)), "written");
+    }
 
     #[test]
     fn an_inner_key_says_all_of_it() {
