@@ -334,4 +334,11 @@ pub enum Piece<'b> {
         /// Nothing follows them.
         is_last: bool,
     },
+    /// In a pipe, read already: they cannot change any more.
+    Pipe {
+        /// The end they come out of.
+        pipe: BorrowedFd<'b>,
+        /// How many there are.
+        len: u64,
+    },
 }

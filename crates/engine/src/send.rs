@@ -1,8 +1,9 @@
-//! How an answer leaves: bytes from memory in one call, files by `sendfile`, and never a file that
-//! has changed since its head was written.
+//! How an answer leaves: bytes from memory in one call, files by `sendfile`, what was read into a pipe
+//! by `splice`, and never a file that has changed since its head was written.
 
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
+use forebay_sys::pipe;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::BorrowedFd;
 
@@ -103,8 +104,12 @@ fn send_once<H: Handler>(
             };
             (sent, head.len() + body.len())
         }
-        Some((_, Some(Piece::File { .. }))) if !head.is_empty() => {
+        Some((_, Some(Piece::File { .. } | Piece::Pipe { .. }))) if !head.is_empty() => {
             (socket::send(socket, head, true), head.len())
+        }
+        Some((_, Some(Piece::Pipe { pipe, len }))) => {
+            let count = usize::try_from(len).unwrap_or(usize::MAX);
+            (pipe::send(socket, pipe, count), 0)
         }
         Some((body, Some(Piece::File { file, offset, len, is_last }))) => {
             if !handler.is_intact(body) {

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Descriptors that are neither clients' nor files': listeners, epoll, bells, log, libraries.
 const OWN_DESCRIPTORS: u64 = 64;
 
+/// Pipes in which bodies wait that are not to be kept, at most; two descriptors each.
+const MOST_PIPES: u64 = 256;
+
 /// Connections that linger at the same time, in all loops together, at most.
 const MOST_LINGERING: u64 = 1024;
 
@@ -132,7 +135,9 @@ impl Plan {
             .map(|listener| workers(listener, cores, memory_bytes))
             .collect();
         let with_workers = || config.listeners.iter().zip(&workers);
-        let spare = descriptors.saturating_sub(OWN_DESCRIPTORS + open_files + lingering);
+        let pipes = (descriptors / 32).min(MOST_PIPES);
+        let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering;
+        let spare = descriptors.saturating_sub(taken);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
         let places = with_workers().map(|(listener, workers)| match listener.engine {
@@ -156,7 +161,7 @@ impl Plan {
         Ok(Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
-            site: site(config, open_files, memory_bytes),
+            site: site(config, open_files, pipes, memory_bytes),
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
             connections: as_usize(connections),
@@ -299,7 +304,7 @@ fn keep_alive(config: &Config) -> Option<KeepAlive> {
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
-fn site(config: &Config, open_files: u64, memory_bytes: u64) -> forebay_site::Settings {
+fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> forebay_site::Settings {
     let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
     let in_flight = memory_bytes / IN_FLIGHT_SHARE;
     let sites = config.sites.iter().map(Site::settings).collect();
@@ -309,6 +314,7 @@ fn site(config: &Config, open_files: u64, memory_bytes: u64) -> forebay_site::Se
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;
     settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
+    settings.cache.pipes = pipes.try_into().unwrap_or(u32::MAX);
     settings.cache.check_interval = config.cache.check_interval;
     settings
 }
@@ -364,7 +370,7 @@ mod tests {
         let plan = Plan::new(&Config::default(), &machine(100)).unwrap();
         assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
         assert_eq!(plan.groups[0].workers, 2);
-        assert_eq!(plan.site.cache.open_files, 25);
+        assert_eq!((plan.site.cache.open_files, plan.site.cache.pipes), (25, 3));
     }
 
     #[test]

@@ -41,18 +41,23 @@ pub(crate) struct Heads {
     pub(crate) not_modified: Box<[u8]>,
 }
 
+/// Where the body of a variant is.
+pub(crate) enum Kept {
+    /// Behind the head, in this room.
+    Memory(Room),
+    /// In the file.
+    Disk(DiskFile),
+    /// With the one answer it was read for.
+    Nowhere,
+}
+
 impl Heads {
-    /// The variant whose 200 head is in `ok`, and whose body is there too, in this room, or else is a
-    /// `file`.
-    pub(crate) fn variant(
-        self,
-        coding: Coding,
-        stamp: &Stamp,
-        body: Result<Room, DiskFile>,
-    ) -> Variant {
+    /// The variant whose 200 head is in `ok`.
+    pub(crate) fn variant(self, coding: Coding, stamp: &Stamp, body: Kept) -> Variant {
         let (room, file) = match body {
-            Ok(room) => (Some(Box::new(room)), None),
-            Err(file) => (None, Some(file)),
+            Kept::Memory(room) => (Some(Box::new(room)), None),
+            Kept::Disk(file) => (None, Some(file)),
+            Kept::Nowhere => (None, None),
         };
         Variant {
             coding,

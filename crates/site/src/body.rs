@@ -2,6 +2,7 @@
 
 use crate::entry::{Entry, Variant, What};
 use crate::front::{Front, Ticket};
+use crate::piped::Piped;
 use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;
 use std::os::fd::AsFd;
@@ -31,6 +32,8 @@ pub(crate) enum Source {
     Slot(Ticket),
     /// Here.
     Held(Arc<Entry>),
+    /// Nowhere: its bytes were read for this answer alone.
+    Piped(Box<Piped>),
 }
 
 impl Source {
@@ -39,6 +42,7 @@ impl Source {
         match self {
             Source::Held(entry) => Some(entry),
             Source::Slot(ticket) => front.entry(*ticket),
+            Source::Piped(_) => None,
         }
     }
 }
@@ -112,6 +116,9 @@ impl Body {
         if let Some(text) = &self.part.text {
             return slice(text, start, len).map(Piece::Memory);
         }
+        if let Source::Piped(piped) = &self.source {
+            return Some(Piece::Pipe { pipe: piped.filled.end()?, len });
+        }
         let variant = self.found(front)?;
         match &variant.file {
             Some(file) => {
@@ -126,13 +133,18 @@ impl Body {
         let count = count.min(self.part.range.len);
         self.part.range.start += count;
         self.part.range.len -= count;
+        if let Source::Piped(piped) = &mut self.source {
+            piped.filled.taken(count);
+        }
         self.skip_empty();
     }
 
-    /// Whether the file is still the one the head was written for. A text of its own has none.
+    /// Whether the file is still the one the head was written for. A text of its own has none, and
+    /// what is in a pipe is not the file's any more.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
         let is_text_only = self.part.text.is_some() && self.rest.is_empty();
-        is_text_only || self.found(front).is_some_and(Variant::is_intact)
+        let is_piped = matches!(self.source, Source::Piped(_));
+        is_text_only || is_piped || self.found(front).is_some_and(Variant::is_intact)
     }
 
     /// Takes a reference of its own.
@@ -142,7 +154,7 @@ impl Body {
         {
             self.source = Source::Held(Arc::clone(entry));
         }
-        debug_assert!(matches!(self.source, Source::Held(_)), "a body was held too late");
+        debug_assert!(!matches!(self.source, Source::Slot(_)), "a body was held too late");
     }
 
     /// How much of the file to be sent next can be sent without waiting for the disk.

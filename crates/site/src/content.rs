@@ -5,6 +5,7 @@ use crate::entry::{Asked, DEAD, Entry};
 use crate::graph::{Struck, Ticket};
 use crate::hosts::Hosts;
 use crate::pages::Pages;
+use crate::piped::Pipes;
 use crate::read::PageCache;
 use crate::room::Rooms;
 use crate::root::{Look, Place, Root};
@@ -39,6 +40,7 @@ pub struct Content {
     pub(crate) store: Store,
     pub(crate) page_cache: PageCache,
     pub(crate) rooms: Rooms,
+    pub(crate) pipes: Pipes,
     pub(crate) realms: Arc<Realms>,
     pub(crate) workshop: Workshop,
     /// For requests that are no site's.
@@ -110,6 +112,7 @@ impl Content {
             store,
             page_cache: PageCache::default(),
             rooms,
+            pipes: Pipes::new(settings.cache.pipes as usize),
             watcher,
             invalidated: AtomicU64::new(0),
             notice: Box::new(notice),

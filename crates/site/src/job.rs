@@ -3,8 +3,9 @@
 use crate::auth::{Verification, Verified};
 use crate::content::Content;
 use crate::entry::{Entry, Key, What};
-use crate::load::{Loaded, load};
+use crate::load::{Loaded, Want, load};
 use crate::pages::Refusal;
+use crate::piped::Piped;
 use crate::work::{Effort, Place, Worked};
 use foldhash::fast::FixedState;
 use forebay_conn::Kind;
@@ -22,13 +23,7 @@ pub struct Job(pub(crate) Work);
 pub(crate) enum Work {
     /// Make the answer for a key, and the one it leads to. A refusal comes back as it is: the key
     /// is that of its page.
-    Load {
-        content: Arc<Content>,
-        key: Key,
-        prefers_json: bool,
-        asked_ms: u64,
-        refusal: Option<Box<Refusal>>,
-    },
+    Load { content: Arc<Content>, key: Key, want: Want, refusal: Option<Box<Refusal>> },
     /// Make the variant that belongs in this place, of an answer or of the one it leads to.
     Compress { content: Arc<Content>, entry: Arc<Entry>, inner: Option<Arc<Entry>>, place: usize },
     /// Find out whether credentials are right.
@@ -58,8 +53,14 @@ impl Done {
 
 /// What came of a job.
 pub(crate) enum Outcome {
-    /// What was asked for, and what it leads to if it is an alias. With a refusal it is its page.
-    Loaded { entry: Arc<Entry>, inner: Option<Arc<Entry>>, refusal: Option<Box<Refusal>> },
+    /// What was asked for, and what it leads to if it is an alias; its body, if that is not in memory.
+    /// With a refusal it is its page.
+    Loaded {
+        entry: Arc<Entry>,
+        inner: Option<Arc<Entry>>,
+        piped: Option<Box<Piped>>,
+        refusal: Option<Box<Refusal>>,
+    },
     /// What was found out about the credentials of the request.
     Verified(Verified),
     /// What was done for the entry; `None` if there is not so much memory.
@@ -73,15 +74,15 @@ impl forebay_conn::Job for Job {
 
     fn run(self, _metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
         match self.0 {
-            Work::Load { content, key, prefers_json, asked_ms, refusal } => {
-                let Loaded { entry, inner } = load(&content, &key, prefers_json, asked_ms, watch);
-                let outcome = Outcome::Loaded { entry, inner, refusal };
+            Work::Load { content, key, want, refusal } => {
+                let Loaded { entry, inner, piped } = load(&content, &key, want, watch);
+                let outcome = Outcome::Loaded { entry, inner, piped, refusal };
                 Done::new(content.number, outcome)
             }
             Work::Compress { content, entry, inner, place } => {
                 compress(&content, inner.as_ref().unwrap_or(&entry), place);
                 watch.lap(Activity::Compute);
-                let outcome = Outcome::Loaded { entry, inner, refusal: None };
+                let outcome = Outcome::Loaded { entry, inner, piped: None, refusal: None };
                 Done::new(content.number, outcome)
             }
             Work::Verify { content, verification } => {

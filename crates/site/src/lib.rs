@@ -23,6 +23,7 @@
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
 //! | `room`, `spare` | how much memory bodies may take, and memory that is used again |
+//! | `piped` | bodies that are read for one answer, and wait in the kernel |
 //! | `guard`, `auth` | who may ask for a path: addresses and passwords |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
@@ -66,6 +67,7 @@ mod listing;
 mod load;
 mod look;
 mod pages;
+mod piped;
 mod read;
 mod refuse;
 mod room;

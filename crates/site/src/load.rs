@@ -1,12 +1,14 @@
 //! Making one answer from the file system: what is at the path, how it is read, how long it holds.
 
-use crate::bake::{self, Common, WEAK_NS};
+use crate::bake::{self, Common, Kept, WEAK_NS};
 use crate::compress::OnDemand;
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
 use crate::listing::Listing;
 use crate::look::{Look, Order, Outcome, Seen};
+use crate::piped::Piped;
+use crate::read::Read;
 use crate::vhost::VirtualHost;
 use forebay_http::coding::Coding;
 use forebay_metrics::{Activity, Stopwatch};
@@ -25,32 +27,47 @@ const TOLD_INTERVALS: u64 = 10;
 /// a check of every chunk.
 const ATTEMPTS: u32 = 3;
 
-/// The answer to a path of a client, and if that is an alias, the answer it leads to.
+/// What a request wants besides its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    /// JSON rather than HTML where there is a choice.
+    pub(crate) prefers_json: bool,
+    /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
+    pub(crate) wants_all: bool,
+    /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
+    pub(crate) asked_ms: u64,
+}
+
+/// The answer to a path of a client; if that is an alias, the answer it leads to; and the body of
+/// either, if it was read for this request alone.
 pub(crate) struct Loaded {
     pub(crate) entry: Arc<Entry>,
     pub(crate) inner: Option<Arc<Entry>>,
+    pub(crate) piped: Option<Box<Piped>>,
 }
 
-/// The answer for `key`, as fresh as a request at `asked_ms` needs. May block.
-pub(crate) fn load(
-    content: &Content,
-    key: &Key,
-    prefers_json: bool,
-    asked_ms: u64,
-    watch: &mut dyn Stopwatch,
-) -> Loaded {
-    let entry = load_one(content, key, asked_ms, watch);
+/// The answer for `key`. May block.
+pub(crate) fn load(content: &Content, key: &Key, want: Want, watch: &mut dyn Stopwatch) -> Loaded {
+    let mut piped = None;
+    let entry = load_one(content, key, want, &mut piped, watch);
     let inner = match &entry.what {
         What::Alias(alias) => {
-            let key = Key { site: key.site, path: alias.to(|| prefers_json).into() };
-            Some(load_one(content, &key, asked_ms, watch))
+            let key = Key { site: key.site, path: alias.to(|| want.prefers_json).into() };
+            Some(load_one(content, &key, want, &mut piped, watch))
         }
         _ => None,
     };
-    Loaded { entry, inner }
+    Loaded { entry, inner, piped }
 }
 
-fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwatch) -> Arc<Entry> {
+fn load_one(
+    content: &Content,
+    key: &Key,
+    want: Want,
+    piped: &mut Option<Box<Piped>>,
+    watch: &mut dyn Stopwatch,
+) -> Arc<Entry> {
+    let Want { wants_all, asked_ms, .. } = want;
     let known = content.cached(key.asked());
     if let Some(entry) = known.as_ref().filter(|entry| entry.is_fresh(asked_ms)) {
         return Arc::clone(entry);
@@ -75,12 +92,21 @@ fn load_one(content: &Content, key: &Key, asked_ms: u64, watch: &mut dyn Stopwat
             return Arc::clone(known);
         }
         let is_last = attempt == ATTEMPTS;
-        let is_crowded = false;
-        let mut reader =
-            Reader { content, vhost, order: &order, claim: &claim, is_last, is_crowded, watch };
+        let mut reader = Reader {
+            content,
+            vhost,
+            order: &order,
+            claim: &claim,
+            is_last,
+            wants_all,
+            is_crowded: false,
+            piped: None,
+            watch,
+        };
         let Some(what) = reader.make(seen) else { continue };
+        *piped = reader.piped.take();
         // when there is room again, it is to be found in memory
-        let is_passing = is_last || reader.is_crowded;
+        let is_passing = is_last || reader.is_crowded || piped.is_some();
         let entry = Entry::new(key.clone(), what, order.dress.clone()).guarded(guard);
         let entry = Arc::new(entry);
         let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
@@ -129,8 +155,12 @@ struct Reader<'r> {
     claim: &'r Claim<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
+    /// Whether the body may be read for one answer.
+    wants_all: bool,
     /// A file is sent from the disk because there is no room for it in memory.
     is_crowded: bool,
+    /// The body, if it was read for one answer.
+    piped: Option<Box<Piped>>,
     watch: &'r mut dyn Stopwatch,
 }
 
@@ -240,7 +270,9 @@ impl Reader<'_> {
             return self.on_disk(common, coding, file);
         };
         let mut heads = common.heads(coding, seen);
-        let read = page_cache.read(&file, seen, &heads.ok, rooms.spare());
+        let is_plain = coding == Coding::Identity && common.status == 200 && common.vary.is_none();
+        let pipes = (self.wants_all && is_plain).then_some(&self.content.pipes);
+        let read = page_cache.read(&file, seen, &heads.ok, rooms.spare(), pipes);
         // it tells, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
@@ -249,8 +281,16 @@ impl Reader<'_> {
             return Err(Trouble::Changed);
         }
         let read = read.map_err(|error| Trouble::from(&error))?;
-        (heads.ok, heads.layout.body_start) = read.ok_or(Trouble::Changed)?;
-        Ok(heads.variant(coding, seen, Ok(room)))
+        match read.ok_or(Trouble::Changed)? {
+            Read::Memory { ready, start } => {
+                (heads.ok, heads.layout.body_start) = (ready, start);
+                Ok(heads.variant(coding, seen, Kept::Memory(room)))
+            }
+            Read::Pipe(filled) => {
+                self.piped = Some(Box::new(Piped { filled, _room: room }));
+                Ok(heads.variant(coding, seen, Kept::Nowhere))
+            }
+        }
     }
 
     /// A file that is sent from the disk.
@@ -267,7 +307,7 @@ impl Reader<'_> {
             return Err(Trouble::Gone);
         }
         let file = DiskFile::new(file, stamp.size);
-        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Err(file)))
+        Ok(common.heads(coding, &stamp).variant(coding, &stamp, Kept::Disk(file)))
     }
 
     fn most_in_memory(&self) -> u64 {

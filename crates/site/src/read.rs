@@ -13,6 +13,7 @@
 //! owns the file (cachestat), or begins to read what is not there (`RWF_NOWAIT`). That is why it is
 //! sampled; where the kernel tells, what is there is taken from there.
 
+use crate::piped::{Filled, Pipes};
 use crate::spare::Spare;
 use foldhash::fast::FixedState;
 use forebay_sys::file::Stamp;
@@ -54,6 +55,20 @@ pub(crate) struct PageCache {
     /// Files that were missed, by a hash: other bits of the hash, [`WAS_THROUGH`], and readings since.
     missed: OnceLock<Box<[AtomicU32]>>,
     hasher: FixedState,
+}
+
+/// Where a file is now.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// Here; something may follow it.
+    Memory {
+        /// The head and the file.
+        ready: Vec<u8>,
+        /// Where the file begins.
+        start: usize,
+    },
+    /// On its way to one client.
+    Pipe(Filled),
 }
 
 /// How a file is to be read.
@@ -118,21 +133,30 @@ impl PageCache {
         }
     }
 
-    /// Reads the file behind a copy of `head`, into memory from `spare`, and says where it begins there;
-    /// something may follow it. `None` if it does not have the length that its stamp says. May block.
+    /// Reads the file behind a copy of `head`, into memory from `spare`; or without it into a pipe, if
+    /// there are `pipes` and it is not worth keeping. `None` if it does not have the length that its
+    /// stamp says. May block.
     pub(crate) fn read(
         &self,
         file: &OwnedFd,
         stamp: &Stamp,
         head: &[u8],
         spare: &Spare,
-    ) -> io::Result<Option<(Vec<u8>, usize)>> {
+        pipes: Option<&Pipes>,
+    ) -> io::Result<Option<Read>> {
         let size = usize::try_from(stamp.size).unwrap_or(usize::MAX);
         if size < LEAST_BYTES {
             let mut ready = Vec::with_capacity(head.len() + size);
             ready.extend_from_slice(head);
             let is_whole = read_on(file, &mut ready, head.len(), size)?;
-            return Ok(is_whole.then_some((ready, head.len())));
+            return Ok(is_whole.then_some(Read::Memory { ready, start: head.len() }));
+        }
+        let way = self.way(stamp);
+        let is_around = way == Way::Around
+            && !pages::is_known_resident(file.as_fd(), 0, stamp.size)
+            && pages::read_around(file.as_fd(), true).is_ok();
+        if is_around && let Some(filled) = pipes.and_then(|pipes| pipes.fill(file.as_fd(), size)) {
+            return Ok(Some(Read::Pipe(filled)));
         }
         let blocks = size.next_multiple_of(AROUND_BYTES);
         // of few different lengths, so that one piece of memory is as good as another
@@ -141,12 +165,13 @@ impl PageCache {
         let end = ready.as_ptr().addr() + ready.len();
         let start = ready.len() + (end.next_multiple_of(AROUND_BYTES) - end);
         ready.resize(start, 0);
-        let way = self.way(stamp);
-        if way == Way::Around {
-            if !pages::is_known_resident(file.as_fd(), 0, stamp.size) {
-                read_around(file, &mut ready, blocks, start + size);
+        if is_around {
+            // where it fails, the page cache is asked
+            let _ = pages::append_at(file.as_fd(), &mut ready, blocks, 0);
+            if ready.len() < start + size {
+                let _ = pages::read_around(file.as_fd(), false);
             }
-        } else {
+        } else if way != Way::Around {
             match pages::append_resident_at(file.as_fd(), &mut ready, size, 0) {
                 Ok(_) => self.note(stamp, way, true),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -160,7 +185,7 @@ impl PageCache {
         let is_whole = read_on(file, &mut ready, start, size)?;
         // full, it need not be made smaller to be kept, which would leave crumbs of memory all over
         ready.resize(ready.capacity(), 0);
-        Ok(is_whole.then_some((ready, start)))
+        Ok(is_whole.then_some(Read::Memory { ready, start }))
     }
 }
 
@@ -174,17 +199,6 @@ fn read_on(file: &OwnedFd, buffer: &mut Vec<u8>, start: usize, size: usize) -> i
         };
         if pages::append_at(file.as_fd(), buffer, left, done as u64)? == 0 {
             return Ok(false);
-        }
-    }
-}
-
-/// Reads as much as comes at once around the page cache; nothing where that cannot be done, or fails.
-/// Readings after that go through it, if there are to be more bytes than that until `end`.
-fn read_around(file: &OwnedFd, buffer: &mut Vec<u8>, blocks: usize, end: usize) {
-    if pages::read_around(file.as_fd(), true).is_ok() {
-        let _ = pages::append_at(file.as_fd(), buffer, blocks, 0);
-        if buffer.len() < end {
-            let _ = pages::read_around(file.as_fd(), false);
         }
     }
 }
@@ -267,7 +281,13 @@ mod tests {
                     cache.note(&stamp, Way::First, false);
                 }
                 let spare = Spare::default();
-                let read = |stamp: &Stamp| cache.read(&file, stamp, b"head", &spare).unwrap();
+                let read = |stamp: &Stamp| {
+                    let read = cache.read(&file, stamp, b"head", &spare, None).unwrap();
+                    read.map(|read| match read {
+                        Read::Memory { ready, start } => (ready, start),
+                        Read::Pipe(_) => panic!("there are no pipes"),
+                    })
+                };
                 let (bytes, start) = read(&stamp).unwrap();
                 assert!(bytes.starts_with(b"head"));
                 assert!(bytes[start..][..size] == content, "{size} {is_around}");
@@ -294,7 +314,7 @@ mod tests {
             return eprintln!("SKIPPED: cannot be read around here: {error}");
         }
         pages::read_around(file.as_fd(), false).unwrap();
-        let read = cache.read(&file, &stamp, b"", &Spare::default());
+        let read = cache.read(&file, &stamp, b"", &Spare::default(), None);
         assert!(read.unwrap().is_none(), "more came at once than there should be");
         fs::remove_file(path).unwrap();
     }

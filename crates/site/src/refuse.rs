@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::body::{Body, Source};
 use crate::entry::{Asked, Entry, Inner, Key, Kind};
 use crate::job::{Job, Work};
+use crate::load::Want;
 use crate::pages::Refusal;
 use crate::site::Site;
 use forebay_conn::{Outcome, Reply, Request};
@@ -107,8 +108,8 @@ impl Site {
         self.metrics.add(Counter::CacheMisses, 1);
         let (content, key) = (Arc::clone(&self.content), Key { site, path });
         let refusal = Some(Box::new(refusal));
-        let (prefers_json, asked_ms) = (false, self.now_ms);
-        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal }))
+        let want = Want { prefers_json: false, wants_all: false, asked_ms: self.now_ms };
+        Outcome::Job(Job(Work::Load { content, key, want, refusal }))
     }
 
     pub(crate) fn write_error(

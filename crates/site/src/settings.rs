@@ -122,6 +122,9 @@ pub struct Cache {
     /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
     /// Default: 1024.
     pub open_files: u32,
+    /// Pipes in which bodies that are not to be kept wait until they are sent, at most; each takes two
+    /// descriptors. 0 reads all into memory. Default: 64.
+    pub pipes: u32,
     /// How old an answer may get before its file is looked at again where changes are not told:
     /// network file systems, hard links, more directories than can be watched. Where they are told,
     /// it is looked at after ten times as long. 0 looks at every request. Default: 1 s.
@@ -138,6 +141,7 @@ impl Default for Cache {
             in_flight_bytes: 256 << 20,
             file_bytes: 512 << 10,
             open_files: 1024,
+            pipes: 64,
             check_interval: Duration::from_secs(1),
             watched_directories: 8192,
         }

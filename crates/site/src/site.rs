@@ -9,11 +9,13 @@ use crate::front::{Front, Hit, Ticket};
 use crate::guard::{self, Stop};
 use crate::hosts::Memo;
 use crate::job::{self, Done, Job, Work};
+use crate::load::Want;
 use crate::pages::Refusal;
+use crate::piped::Piped;
 use crate::vhost::VirtualHost;
 use crate::work::{Effort, Worked};
 use forebay_conn::{Now, Outcome, Piece, Reply, Request};
-use forebay_http::head::{Head, Method};
+use forebay_http::head::{Head, Method, Name};
 use forebay_http::{accept, path};
 use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
@@ -289,7 +291,7 @@ impl Site {
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
         // who asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
-        self.answer_with(entry, None, site, request, reply)
+        self.answer_with(entry, None, None, site, request, reply)
     }
 
     /// The entry from the shared cache if it can be answered with.
@@ -302,8 +304,9 @@ impl Site {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let prefers_json = prefers_json(request.head);
-        let asked_ms = self.now_ms;
-        Outcome::Job(Job(Work::Load { content, key, prefers_json, asked_ms, refusal: None }))
+        let wants_all = wants_all(request.head);
+        let want = Want { prefers_json, wants_all, asked_ms: self.now_ms };
+        Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
     }
 
     /// A job has brought what was missing.
@@ -315,8 +318,8 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         match done.0.outcome {
-            job::Outcome::Loaded { entry, inner, refusal: None } => {
-                self.answer_with(entry, inner, site, request, reply)
+            job::Outcome::Loaded { entry, inner, piped, refusal: None } => {
+                self.answer_with(entry, inner, piped, site, request, reply)
             }
             job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
                 self.write_error(entry, &refusal, site, request, reply);
@@ -397,11 +400,12 @@ impl Site {
     }
 
     /// Answers with an entry that is not in the loop's own table, or was not a moment ago; `inner` is
-    /// what an alias leads to, if that is known.
+    /// what an alias leads to, if that is known, and `piped` is the body, if it is not in memory.
     fn answer_with(
         &mut self,
         entry: Arc<Entry>,
         inner: Option<Arc<Entry>>,
+        piped: Option<Box<Piped>>,
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
@@ -427,7 +431,10 @@ impl Site {
         let Site { content, boundaries, room, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
-        let source = Source::Held(Arc::clone(answer_with));
+        let source = match piped {
+            Some(piped) => Source::Piped(piped),
+            None => Source::Held(Arc::clone(answer_with)),
+        };
         match (Answer { vhost, request, source, boundaries, room }).write(answer_with, reply) {
             Ok(()) => Outcome::Replied,
             Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
@@ -500,6 +507,18 @@ impl Site {
             self.front.sweep(self.now_ms);
         }
     }
+}
+
+/// Whether nothing but a whole file will do.
+fn wants_all(head: &Head<'_>) -> bool {
+    let conditions = [
+        Name::Range,
+        Name::IfMatch,
+        Name::IfNoneMatch,
+        Name::IfModifiedSince,
+        Name::IfUnmodifiedSince,
+    ];
+    head.method == Method::Get && !conditions.into_iter().any(|name| head.has(name))
 }
 
 /// Whether the client would rather have JSON where there is a choice.

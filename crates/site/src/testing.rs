@@ -2,6 +2,7 @@
 
 use crate::entry::Key;
 use crate::job::Work;
+use crate::load::Want;
 use crate::{Body, Content, Done, Job, Notice, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request};
 use forebay_http::date::{self, IMF_LEN};
@@ -230,8 +231,9 @@ impl Client {
     /// What a job for this client's content brings.
     pub(crate) fn job(&self, path: &str) -> Done {
         let key = Key { site: 0, path: path.as_bytes().into() };
-        let (content, asked_ms) = (Arc::clone(&self.content), self.now_ms);
-        run(Job(Work::Load { content, key, prefers_json: false, asked_ms, refusal: None }))
+        let content = Arc::clone(&self.content);
+        let want = Want { prefers_json: false, wants_all: false, asked_ms: self.now_ms };
+        run(Job(Work::Load { content, key, want, refusal: None }))
     }
 
     /// Asks as if the request had waited for a job.
@@ -256,6 +258,13 @@ impl Client {
                 let mut bytes = vec![0; len.min(most) as usize];
                 let file = fs::File::from(file.try_clone_to_owned().unwrap());
                 file.read_exact_at(&mut bytes, offset).unwrap();
+                to.extend_from_slice(&bytes);
+                bytes.len() as u64
+            }
+            Some(Piece::Pipe { pipe, len }) => {
+                let mut bytes = vec![0; len.min(most) as usize];
+                let mut pipe = fs::File::from(pipe.try_clone_to_owned().unwrap());
+                std::io::Read::read_exact(&mut pipe, &mut bytes).unwrap();
                 to.extend_from_slice(&bytes);
                 bytes.len() as u64
             }

@@ -379,16 +379,22 @@ impl Walk<'_> {
     fn lead(&mut self, name: &[u8], is_last: bool) -> Result<Lead, Untold> {
         let path = [&self.place, name].concat();
         let root = self.root.directory.as_fd();
+        // The directories on the way are known, so this is not elsewhere; and should they change this
+        // moment, what is opened is not what was seen.
+        if is_last
+            && self.links == 0
+            && let Ok(stamp) = file::stamp_at(root, &path)
+            && stamp.kind == Kind::Regular
+        {
+            self.way.stamp = Some(stamp);
+            return Ok(Lead::End);
+        }
         // Whatever the error is, the name is registered, and the kernel will say it again.
         let Ok(found) = file::find_link_beneath(root, &path) else { return Ok(Lead::End) };
         let Ok(stamp) = file::stamp(found.as_fd()) else { return Ok(Lead::End) };
         match stamp.kind {
             Kind::Link => Ok(file::link_target(found.as_fd()).map_or(Lead::End, Lead::Link)),
             Kind::Directory if !is_last => self.descend(found.as_fd(), name, &path),
-            Kind::Regular if is_last && self.links == 0 => {
-                self.way.stamp = Some(stamp);
-                Ok(Lead::End)
-            }
             _ => Ok(Lead::End),
         }
     }

@@ -11,6 +11,7 @@
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
 //! | [`pages`] | the page cache: what is in memory, reading through it and around it |
+//! | [`pipe`] | bytes of a file that wait in the kernel to be sent |
 //! | [`watch`] | inotify: which directories changed |
 //! | [`clock`] | monotonic and wall time |
 //! | [`poll`] | waiting for a few descriptors, for threads that serve one connection each |
@@ -28,6 +29,7 @@ pub mod file;
 pub mod inherited;
 pub mod memory;
 pub mod pages;
+pub mod pipe;
 pub mod poll;
 pub mod privileges;
 pub mod process;

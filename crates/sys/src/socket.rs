@@ -245,7 +245,7 @@ pub enum Sent {
     Broken,
 }
 
-fn sent(result: rustix::io::Result<usize>) -> Sent {
+pub(crate) fn sent(result: rustix::io::Result<usize>) -> Sent {
     match result {
         Ok(count) => Sent::Bytes(count),
         Err(Errno::AGAIN | Errno::INTR) => Sent::Blocked,

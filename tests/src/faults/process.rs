@@ -34,3 +34,13 @@ pub fn processor_time(pid: u32) -> Duration {
 pub fn open_descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process").count()
 }
+
+/// How many ends of pipes the process has open.
+///
+/// # Panics
+/// If the process is gone.
+pub fn open_pipes(pid: u32) -> usize {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process");
+    let is_pipe = |to: &std::path::PathBuf| to.to_string_lossy().starts_with("pipe:");
+    links.filter_map(|link| fs::read_link(link.ok()?.path()).ok()).filter(is_pipe).count()
+}

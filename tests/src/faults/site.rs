@@ -83,6 +83,16 @@ impl Drop for Tmpfs {
     }
 }
 
+/// Has the kernel forget what it holds of a file in memory.
+///
+/// # Panics
+/// If the file is not there.
+pub fn forget(path: &Path) {
+    let file = fs::File::open(path).unwrap();
+    file.sync_data().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
 /// Bytes of one block of a [`versioned`] file. Blocks do not straddle pages.
 pub const BLOCK_BYTES: usize = 64;
 /// Where in a block its version stands, in decimal.
