@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The pipeline in which every boundary is a list.
 pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
@@ -329,6 +329,21 @@ impl Running {
 }
 
 /// A request.
+/// So long that whoever can go on has done so: 300 ms in which this thread was never kept from its
+/// core, and no more than ten times as long.
+pub(crate) fn calm() {
+    let nap = Duration::from_millis(5);
+    let mut calm = 0;
+    for _ in 0..600 {
+        let begun = Instant::now();
+        std::thread::sleep(nap);
+        calm += u32::from(begun.elapsed() < 2 * nap);
+        if calm == 60 {
+            break;
+        }
+    }
+}
+
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }

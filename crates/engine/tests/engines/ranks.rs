@@ -3,7 +3,7 @@
 //! Which request is which is told by the length of its path, which also says its rank: see
 //! [`Paths`](crate::handler::Paths).
 
-use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, get, listener, start_with};
+use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, calm, get, listener, start_with};
 use forebay_engine::accept::Listener;
 use forebay_engine::ranks::Ranks;
 use forebay_metrics::{ClassSlot, Counter, Gauge};
@@ -70,14 +70,12 @@ fn wait_until_there(server: &Running, count: usize) {
         std::thread::sleep(Duration::from_millis(1));
     }
     // admitted, they go straight to where they wait
-    std::thread::sleep(Duration::from_millis(300));
+    calm();
 }
 
-/// As [`wait_until_there`], but where a loop is held nothing is seen of them.
-fn wait_unless_loop(server: &Running, engine: &str, count: usize) {
-    if !LOOPS.contains(&engine) {
-        wait_until_there(server, count);
-    }
+/// As [`wait_until_there`], but where a loop is held nothing is seen of them: the kernel has them.
+fn wait_until_near(server: &Running, engine: &str, count: usize) {
+    if LOOPS.contains(&engine) { calm() } else { wait_until_there(server, count) }
 }
 
 /// Lengths of the paths of the first so many requests, in the order in which they were answered.
@@ -111,7 +109,7 @@ fn a_high_rank_overtakes_and_clients_take_turns() {
                 false => ask(&server, client, &[&path]),
             });
         }
-        wait_unless_loop(&server, engine, open.len());
+        wait_until_near(&server, engine, open.len());
         server.gate.let_one_pass();
         let order = answered(&server, 9);
         assert_eq!((order[0], order[4]), (5, 7), "{engine}: {order:?}");
@@ -160,7 +158,7 @@ fn the_lowest_rank_has_its_share_while_others_want_all() {
             let path = if client % 4 == 3 { "/spin" } else { "/spin0" };
             open.push(ask(&server, 2 + client, &[path; 300]));
         }
-        wait_unless_loop(&server, engine, open.len());
+        wait_until_near(&server, engine, open.len());
         server.gate.open();
         let order = answered(&server, held + 300);
         let low = order[held..].iter().filter(|length| **length == 5).count();
@@ -214,6 +212,7 @@ fn no_more_compute_at_a_time_than_there_are_cores_and_a_reserve() {
         let server = start(engine, [0.0; 3], 1);
         let most = at_a_time(engine);
         let mut open: Vec<_> = (0..2 * most).map(|_| ask(&server, 1, &["/work"])).collect();
+        server.gate.wait_for(most);
         wait_until_there(&server, open.len());
         assert_eq!(server.gate.came(), most, "{engine}");
         open.extend((0..2 * most).map(|_| ask(&server, 1, &["/work0"])));
