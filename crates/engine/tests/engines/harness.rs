@@ -328,7 +328,6 @@ impl Running {
     }
 }
 
-/// A request.
 /// So long that whoever can go on has done so: 300 ms in which this thread was never kept from its
 /// core, and no more than ten times as long.
 pub(crate) fn calm() {
@@ -344,6 +343,7 @@ pub(crate) fn calm() {
     }
 }
 
+/// A request.
 pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
