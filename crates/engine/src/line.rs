@@ -7,7 +7,7 @@
 
 use crate::ranks::{Ranks, Standing};
 use forebay_control::ranked::{Key, Ranked, Turn};
-use forebay_metrics::{ClassSlot, Local};
+use forebay_metrics::{ClassSlot, ClassTurn, Local};
 use forebay_sys::clock;
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ pub(crate) struct Line {
 #[must_use = "worker time that is not reported counts for nothing"]
 pub(crate) struct Called {
     turn: Turn,
+    of_class: ClassTurn,
     began_ns: u64,
 }
 
@@ -56,20 +57,49 @@ impl Line {
     /// Whose turn it is, and counts how long it has waited until `now_ns`.
     pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(u64, Called)> {
         let ((token, since_ns), turn) = self.queue.pop()?;
-        metrics.waited(self.slot(turn), now_ns.saturating_sub(since_ns));
-        Some((token, Called { turn, began_ns: now_ns }))
+        let slot = self.slot(turn);
+        metrics.waited(slot, now_ns.saturating_sub(since_ns));
+        Some((token, Called { turn, of_class: metrics.begin_turn(slot), began_ns: now_ns }))
     }
 
-    /// It was answered, as far as that was possible. Returns the time.
+    /// It was answered, as far as that was possible. Returns the time. The order charges its class
+    /// for a refusal, too: a flood that is refused must not go first because it got nothing.
     pub(crate) fn answered(&mut self, called: Called, metrics: &Local) -> u64 {
         let now_ns = clock::monotonic_ns();
         let ns = now_ns.saturating_sub(called.began_ns);
-        metrics.worked(self.slot(called.turn), ns);
+        metrics.end_turn(called.of_class, ns);
         self.queue.ran(called.turn, ns);
         now_ns
     }
 
     fn slot(&self, turn: Turn) -> ClassSlot {
         self.slots.get(usize::from(turn.rank())).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_metrics::{ClassEvent, Place, Reason, Totals};
+
+    #[test]
+    fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
+        let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
+        let ranks = Ranks { shares, slots, ..Ranks::default() };
+        let mut line = Line::new(&ranks).unwrap();
+        let metrics = Local::default();
+        for event in [ClassEvent::Refused(Place::Request, Reason::Agent), ClassEvent::Answered] {
+            line.join(Standing { rank: 1, client: 1 }, 7).unwrap();
+            let (token, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
+            assert_eq!(token, 7);
+            let in_order = || line.queue.worked_ns().nth(1).unwrap();
+            let before = in_order();
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            metrics.enter(ClassSlot(4), event);
+            let _ = line.answered(called, &metrics);
+            let in_ledger = Totals::of([&metrics]).class(ClassSlot(4)).worked_ns;
+            assert!(line.queue.worked_ns().nth(1).unwrap() > before);
+            assert_eq!(in_ledger > 0, event == ClassEvent::Answered);
+        }
     }
 }

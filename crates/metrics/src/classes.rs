@@ -127,7 +127,7 @@ pub struct ClassTotals {
     pub delays: [u64; DELAYS],
     /// Nanoseconds waited in all.
     pub delay_ns: u64,
-    /// Nanoseconds of workers: of loops and of helper threads.
+    /// Nanoseconds of workers, of loops and of helper threads, with requests that were not refused.
     pub worked_ns: u64,
 }
 
@@ -243,6 +243,15 @@ pub(crate) struct Row {
     worked_ns: AtomicU64,
 }
 
+impl Row {
+    /// Requests answered and requests refused.
+    #[inline]
+    fn ends(&self) -> (u64, u64) {
+        let refused = &self.refused[Place::Request as usize];
+        (self.answered.load(Relaxed), refused.iter().map(|count| count.load(Relaxed)).sum())
+    }
+}
+
 /// The rows of one writer; made when the first is written to.
 #[derive(Debug, Default)]
 pub(crate) struct Rows(OnceLock<Box<[Row; MOST_CLASSES]>>);
@@ -317,6 +326,32 @@ impl crate::Local {
     pub fn worked(&self, slot: ClassSlot, ns: u64) {
         bump(&self.classes().row(slot).worked_ns, ns);
     }
+
+    /// A worker turns to a request of a class, which it may refuse.
+    #[inline]
+    pub fn begin_turn(&self, slot: ClassSlot) -> ClassTurn {
+        let (answered, refused) = self.classes().row(slot).ends();
+        ClassTurn { slot, answered, refused }
+    }
+
+    /// That has taken so long. It was worker time of the class, unless all that came of it is a
+    /// refusal: a class is not served by being refused.
+    #[inline]
+    pub fn end_turn(&self, turn: ClassTurn, ns: u64) {
+        let (answered, refused) = self.classes().row(turn.slot).ends();
+        if refused == turn.refused || answered != turn.answered {
+            self.worked(turn.slot, ns);
+        }
+    }
+}
+
+/// A worker's turn at a request, and what had become of those of its class before.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "worker time that is not reported counts for nothing"]
+pub struct ClassTurn {
+    slot: ClassSlot,
+    answered: u64,
+    refused: u64,
 }
 
 #[cfg(test)]
@@ -342,6 +377,24 @@ mod tests {
         assert_eq!((class.refused_at(Place::Request), class.refused_at(Place::Accept)), (1, 1));
         assert_eq!((class.delays[0], class.delays[1], class.delays[DELAYS - 1]), (1, 1, 1));
         assert_eq!(*totals.class(ClassSlot(0)), ClassTotals::default());
+    }
+
+    #[test]
+    fn a_turn_that_only_refuses_is_no_worker_time() {
+        let (local, gold) = (Local::default(), ClassSlot(1));
+        let refused = ClassEvent::Refused(Place::Request, Reason::Agent);
+        let turn = |events: &[ClassEvent], ns| {
+            let turn = local.begin_turn(gold);
+            events.iter().for_each(|event| local.enter(gold, *event));
+            local.end_turn(turn, ns);
+        };
+        turn(&[refused], 1);
+        turn(&[ClassEvent::Answered], 10);
+        // its job is done elsewhere
+        turn(&[], 100);
+        // a pipeline of them
+        turn(&[ClassEvent::Answered, refused, refused], 1_000);
+        assert_eq!(Totals::of([&local]).class(gold).worked_ns, 1_110);
     }
 
     #[test]

@@ -24,7 +24,9 @@ pub mod schema;
 pub mod sites;
 pub mod stopwatch;
 
-pub use classes::{ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, Place, Reason};
+pub use classes::{
+    ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
+};
 pub use local::{Local, Totals};
 pub use render::Snapshot;
 pub use schema::{Activity, Counter, Gauge};

@@ -138,7 +138,7 @@ const OF_CLASSES: [OfClass; 6] = [
     }),
     (
         "forebay_class_worker_seconds_total",
-        "Time of loops and helper threads, by class.",
+        "Time of loops and helper threads with requests that were not refused, by class.",
         |class| seconds(class.worked_ns),
     ),
 ];

@@ -41,10 +41,11 @@ impl<H: Handler> Shared<H> {
         while let Some((task, mut stint)) = list.next(seat, ended.take(), || worker.handler.rest())
         {
             let is_counted = phase == Phase::Process && ranks.is_ordered();
-            let slot = ranks.slot(stint.rank());
-            if is_counted {
+            let of_class = is_counted.then(|| {
+                let slot = ranks.slot(stint.rank());
                 worker.metrics.waited(slot, stint.waited_ns);
-            }
+                worker.metrics.begin_turn(slot)
+            });
             worker.draining = self.control.order() >= Order::Drain;
             worker.read_clocks();
             worker.begin_turn();
@@ -58,8 +59,8 @@ impl<H: Handler> Shared<H> {
                     self.job_done(phase, token, done, &mut worker, &mut stint);
                 }
             }
-            if is_counted {
-                worker.metrics.worked(slot, stint.ns());
+            if let Some(of_class) = of_class {
+                worker.metrics.end_turn(of_class, stint.ns());
             }
             ended = Some(stint);
         }
