@@ -284,6 +284,9 @@ pub fn shut_down_writing(socket: BorrowedFd<'_>) {
 }
 
 /// Makes the coming close send a RST: unread and unsent bytes are dropped on both sides.
+///
+/// A close with unread bytes does that by itself, but to ask for them costs as much as this call, and
+/// [`listen`]'s deferred accept does not promise any: not with SYN cookies, not when its time is over.
 pub fn reset_on_close(socket: BorrowedFd<'_>) {
     let _ = sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO));
 }
