@@ -5,6 +5,7 @@
 mod target;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -131,6 +132,73 @@ fn sources_are_used_in_turn() {
     let peers = peers.lock().unwrap();
     assert_eq!(peers.len(), 4);
     assert!(peers.values().all(|count| *count == 2), "{peers:?}");
+}
+
+/// How many connections and how many requests came from each address.
+type BySource = BTreeMap<IpAddr, (u32, u32)>;
+
+fn counting_sources() -> (target::Server, Arc<Mutex<BySource>>) {
+    let peers = Arc::new(Mutex::new(BTreeMap::new()));
+    let notes = peers.clone();
+    let server = serve(move |stream| {
+        let ip = stream.peer_addr().unwrap().ip();
+        let notes = notes.clone();
+        notes.lock().unwrap().entry(ip).or_insert((0, 0)).0 += 1;
+        requests(stream, move |_, writer| {
+            notes.lock().unwrap().entry(ip).or_insert((0, 0)).1 += 1;
+            say(writer, OK)
+        });
+    });
+    (server, peers)
+}
+
+#[test]
+fn an_open_loop_uses_all_its_sources() {
+    let (server, peers) = counting_sources();
+    let pool = "rate=200,source=127.0.0.2-127.0.0.5";
+    assert_eq!(run_for(500, group(server.address, pool)).groups[0].failed, 0);
+    let requests: Vec<u32> =
+        peers.lock().unwrap().values().map(|(_, requests)| *requests).collect();
+    // in turn: alike, unless answers were so slow that some connections could not take theirs
+    assert_eq!((requests.len(), requests.iter().sum()), (4, 100), "{requests:?}");
+    assert!(requests.iter().all(|count| *count >= 10), "{requests:?}");
+}
+
+#[test]
+fn sessions_have_their_sources_in_turn() {
+    let (server, peers) = counting_sources();
+    let sessions = "rate=200,per_connection=1,source=127.0.0.2-127.0.0.5";
+    assert_eq!(run_for(500, group(server.address, sessions)).groups[0].failed, 0);
+    let peers = peers.lock().unwrap();
+    assert!(peers.len() == 4 && peers.values().all(|count| *count == (25, 25)), "{peers:?}");
+}
+
+/// An address that the server does not want takes its turns, and no more.
+#[test]
+fn a_source_that_is_refused_takes_no_others_turns() {
+    let server = serve(|stream| {
+        let ip = stream.peer_addr().unwrap().ip();
+        if ip != IpAddr::from([127, 0, 0, 2]) {
+            requests(stream, |_, writer| say(writer, OK));
+        }
+    });
+    let report = run_for(500, group(server.address, "rate=200,source=127.0.0.2-127.0.0.5"));
+    let all = &report.groups[0];
+    assert!(all.failed > 0 && all.good >= 50, "{:?}", all.failures);
+}
+
+#[test]
+fn a_client_waits_after_a_failed_answer() {
+    for refused in [
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    ] {
+        let (server, seen) = recording(refused);
+        let report = run_for(400, group(server.address, "connections=1,pause=50ms,think=1ms"));
+        assert!(report.groups[0].failed >= 2, "{:?}", report.groups[0]);
+        let seen = seen.lock().unwrap().len();
+        assert!(seen <= 9, "{seen} requests in 400 ms, with 50 ms between them");
+    }
 }
 
 #[test]

@@ -79,6 +79,8 @@ pub(super) struct Client {
     pub(super) deadline_ns: u64,
     /// When its timer rings; `u64::MAX`: it has none.
     pub(super) timer_ns: u64,
+    /// The last request failed: its client waits before the next (closed loop).
+    pub(super) has_failed: bool,
     pub(super) line: Line,
     /// Bytes received since the last complete answer.
     pub(super) answer_bytes: u64,
@@ -102,6 +104,7 @@ impl Client {
             opened_ns: None,
             deadline_ns: u64::MAX,
             timer_ns: u64::MAX,
+            has_failed: false,
             line: Line::default(),
             answer_bytes: 0,
             totals: ClientTotals::default(),
@@ -119,6 +122,7 @@ impl Client {
         self.opened_ns = None;
         self.deadline_ns = u64::MAX;
         self.timer_ns = u64::MAX;
+        self.has_failed = false;
         self.line = Line::default();
         self.answer_bytes = 0;
     }

@@ -44,8 +44,9 @@ impl Worker<'_> {
         let narrow = group.plan.receive.map(|_| NARROW_BUFFER_BYTES);
         let receive_buffer_bytes = group.plan.receive_buffer_bytes.or(narrow);
         let mut tries = group.port_tries();
+        let turn = group.turn(client.number);
         loop {
-            let source = group.source(client.number);
+            let source = group.source(turn);
             let options = ConnectOptions { source, receive_buffer_bytes };
             match client::connect(group.plan.target.address, options) {
                 Ok(socket) => {
@@ -141,8 +142,13 @@ impl Worker<'_> {
             Client { phase: Phase::Thinking, timer_ns, .. } => Some(timer_ns),
             _ => None,
         };
+        let failed = failed || self.clients[slot].has_failed;
         self.close(slot);
-        let group = &mut self.groups[self.clients[slot].group];
+        let client = &self.clients[slot];
+        let group = &mut self.groups[client.group];
+        if group.spreads() {
+            return group.idle.push_back((slot as u32, client.generation));
+        }
         if group.kind != Kind::Closed {
             return group.free.push(slot as u32);
         }
@@ -164,26 +170,42 @@ impl Worker<'_> {
 
     /// Gives arrivals that wait to idle connections, and opens new ones for the others.
     pub(super) fn serve_waiting(&mut self, place: usize) {
+        let mut passed = 0;
         loop {
             let group = &mut self.groups[place];
             if group.waiting.is_empty() {
                 return;
             }
-            if let Some((slot, generation)) = group.idle.pop() {
-                let client = &self.clients[slot as usize];
-                if client.generation == generation && client.phase == Phase::Idle {
-                    self.send_requests(slot as usize);
-                }
-                continue;
-            }
             let enough = (MOST_CONNECTING as usize).min(group.waiting.len());
-            if group.kind == Kind::Pool && group.connecting as usize >= enough {
-                return;
-            }
-            let slot = match group.free.pop() {
-                Some(slot) => slot as usize,
-                None if group.clients < group.clients_limit => self.new_client(place),
-                None => return,
+            let connects = group.kind != Kind::Pool || (group.connecting as usize) < enough;
+            let wants_new = connects && group.lacks_sources(self.shared.plan.threads);
+            let idle = if wants_new { None } else { group.pop_idle() };
+            let slot = match idle {
+                Some((slot, generation)) => {
+                    let client = &self.clients[slot as usize];
+                    match client.phase {
+                        _ if client.generation != generation => continue,
+                        Phase::Idle => {
+                            self.send_requests(slot as usize);
+                            continue;
+                        }
+                        Phase::Free if connects => slot as usize,
+                        // those behind it may have a connection
+                        Phase::Free if passed < group.idle.len() => {
+                            passed += 1;
+                            group.idle.push_back((slot, generation));
+                            continue;
+                        }
+                        Phase::Free => return group.idle.push_back((slot, generation)),
+                        _ => continue,
+                    }
+                }
+                None if !connects => return,
+                None => match group.free.pop() {
+                    Some(slot) => slot as usize,
+                    None if group.clients < group.clients_limit => self.new_client(place),
+                    None => return,
+                },
             };
             if self.groups[place].kind == Kind::Session {
                 let arrival = self.groups[place].waiting.pop_front();

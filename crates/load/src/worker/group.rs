@@ -35,17 +35,21 @@ pub(super) struct GroupShare<'p> {
     pub(super) next_arrival: Option<Arrival>,
     /// Arrivals that no connection has taken yet, oldest first.
     pub(super) waiting: VecDeque<Arrival>,
-    /// Connected clients without a request, with the generation they had then.
-    pub(super) idle: Vec<(u32, u32)>,
-    /// Clients without a connection (open loop).
+    /// Connected clients without a request, with the generation they had then. In a pool that
+    /// [spreads](GroupShare::spreads), those that have lost their connection too.
+    pub(super) idle: VecDeque<(u32, u32)>,
+    /// Other clients without a connection (open loop).
     pub(super) free: Vec<u32>,
     pub(super) connecting: u32,
     /// Clients made for this group on this thread, and how many there may be.
     pub(super) clients: u32,
     pub(super) clients_limit: u32,
+    /// Which source address the next connection has, counted from the first; for sessions only.
+    next_source: u32,
     /// The next port of the source's range, counted from its start.
     next_port: u32,
-    port_step: u32,
+    /// How far this thread is from its next turn with both.
+    step: u32,
     /// Length and CRC-32 of the first answer to each request.
     first: HashMap<Asked, (u64, u32)>,
 }
@@ -81,13 +85,14 @@ impl<'p> GroupShare<'p> {
             next_arrival: schedule.as_mut().and_then(Iterator::next),
             schedule,
             waiting: VecDeque::new(),
-            idle: Vec::new(),
+            idle: VecDeque::new(),
             free: Vec::new(),
             connecting: 0,
             clients: 0,
             clients_limit: share(group.connections(), plan.threads, index),
+            next_source: index as u32,
             next_port: index as u32,
-            port_step: plan.threads as u32,
+            step: plan.threads as u32,
             first: HashMap::new(),
         }
     }
@@ -175,8 +180,36 @@ impl<'p> GroupShare<'p> {
         (!same).then_some(Failure::WrongBody)
     }
 
-    /// The local address of client `number`'s next connection.
-    pub(super) fn source(&mut self, number: u32) -> Option<SocketAddr> {
+    /// Whether a pool has several addresses, all of which are to be used: then it has a connection
+    /// from each before one is used again, and takes the one that was free first.
+    pub(super) fn spreads(&self) -> bool {
+        self.kind == Kind::Pool && self.plan.source.addresses.len() > 1
+    }
+
+    /// Whether a pool that spreads has no client yet on some address of this thread.
+    pub(super) fn lacks_sources(&self, threads: usize) -> bool {
+        let addresses = self.plan.source.addresses.len().div_ceil(threads) as u32;
+        self.spreads() && self.clients < addresses.min(self.clients_limit)
+    }
+
+    /// Of a pool: who takes the next request, with the generation it had when it became free.
+    pub(super) fn pop_idle(&mut self) -> Option<(u32, u32)> {
+        if self.spreads() { self.idle.pop_front() } else { self.idle.pop_back() }
+    }
+
+    /// Whose turn it is to be the source of a connection: the place of an address, modulo their
+    /// number. A client is one address, but that of a session is a new one each time.
+    pub(super) fn turn(&mut self, number: u32) -> u32 {
+        if self.kind != Kind::Session {
+            return number;
+        }
+        let turn = self.next_source;
+        self.next_source = self.next_source.wrapping_add(self.step);
+        turn
+    }
+
+    /// The local address of a connection whose [`turn`](GroupShare::turn) it is.
+    pub(super) fn source(&mut self, turn: u32) -> Option<SocketAddr> {
         let source = &self.plan.source;
         let unspecified = match self.plan.target.address {
             SocketAddr::V4(_) => std::net::IpAddr::from([0u8; 4]),
@@ -184,14 +217,14 @@ impl<'p> GroupShare<'p> {
         };
         let address = match source.addresses.len() {
             0 => source.ports.is_some().then_some(unspecified)?,
-            count => source.addresses[number as usize % count],
+            count => source.addresses[turn as usize % count],
         };
         let port = match &source.ports {
             None => 0,
             Some(ports) => {
                 let count = u32::from(ports.end() - ports.start()) + 1;
                 let port = ports.start() + (self.next_port % count) as u16;
-                self.next_port = self.next_port.wrapping_add(self.port_step);
+                self.next_port = self.next_port.wrapping_add(self.step);
                 port
             }
         };

@@ -112,7 +112,10 @@ impl Worker<'_> {
         tally.counts.answered += 1;
         tally.status(answer.status, 1);
         match failure {
-            Some(failure) => tally.fail(failure),
+            Some(failure) => {
+                tally.fail(failure);
+                client.has_failed = true;
+            }
             None => {
                 tally.counts.good += 1;
                 tally.actual.record(took_ns);

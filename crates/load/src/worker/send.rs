@@ -7,6 +7,7 @@ use crate::plan::Load;
 use crate::tally::Failure;
 use forebay_sys::socket::{self, Sent};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 impl Worker<'_> {
     /// A connection is ready for more: send, think, wait for an arrival, or stop.
@@ -26,18 +27,27 @@ impl Worker<'_> {
                     return;
                 }
                 let Load::Closed { think, .. } = &group.plan.load else { return };
+                if client.has_failed && !client.pending.is_empty() {
+                    // what is under way comes to its end before the pause
+                    return;
+                }
                 let thinks = !think.end().is_zero() && client.opened_ns.is_none();
-                if thinks && client.pending.is_empty() {
+                if (thinks || client.has_failed) && client.pending.is_empty() {
                     let (from, to) = (think.start().as_nanos(), think.end().as_nanos());
-                    let pause_ns = group.rng.u64(from as u64..=to as u64);
-                    return self.wake_at(slot, Phase::Thinking, self.now_ns + pause_ns);
+                    let think_ns = group.rng.u64(from as u64..=to as u64);
+                    let pause_ns =
+                        if client.has_failed { group.plan.pause } else { Duration::ZERO };
+                    let pause_ns = think_ns.max(pause_ns.as_nanos() as u64);
+                    if pause_ns > 0 {
+                        return self.wake_at(slot, Phase::Thinking, self.now_ns + pause_ns);
+                    }
                 }
                 self.send_requests(slot);
             }
             Kind::Session => self.send_requests(slot),
             Kind::Pool if !client.pending.is_empty() => {}
             Kind::Pool if group.waiting.is_empty() => {
-                group.idle.push((slot as u32, client.generation));
+                group.idle.push_back((slot as u32, client.generation));
                 self.clients[slot].phase = Phase::Idle;
             }
             Kind::Pool => self.send_requests(slot),
@@ -51,6 +61,7 @@ impl Worker<'_> {
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
         self.output.clear();
+        client.has_failed = false;
         while client.pending.len() < group.plan.pipeline as usize && client.left > 0 {
             // The first request of a connection began with the connection.
             let began_ns = client.opened_ns.take();
