@@ -196,12 +196,12 @@ fn what_cannot_be_set_says_why_and_changes_nothing() {
         (&["gold"][..], "\"gold\" is no assignment: NAME.KEY=VALUE is expected"),
         (
             &["gold.delay=1ms", "gold.dealy=1ms"],
-            "\"gold\" has no setting \"dealy\", did you mean \"delay\"?",
+            "the class \"gold\" has no setting \"dealy\", did you mean \"delay\"?",
         ),
         (&["bulk.share=120%"], "bulk.share: 120% is out of range, from 0% to 100% is allowed"),
         (
             &["partner network.class=silver"],
-            "rule.class: there is no class \"silver\", only \"gold\", \"bulk\"",
+            "rule \"partner network\": class: there is no class \"silver\", only \"gold\", \"bulk\"",
         ),
     ] {
         let output = policy(&[&["set", "-c", file][..], assignments].concat());

@@ -174,8 +174,7 @@ fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
     let mut draft = reader.draft();
     draft.rebase(Path::new(file).parent().unwrap_or(Path::new("")));
     if reader.is_toml() {
-        let mut wrong = draft.problems(Some(&*reader));
-        wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
+        let wrong = odds(&draft, reader);
         wrong.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
     }
     if reader.is_content() { Ok(draft) } else { Err(reader.problems()) }
@@ -196,6 +195,27 @@ pub struct Config {
     /// `agent`
     pub agent: Switch,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
+/// The first thing that does not hold together in a configuration whose values are right, each by
+/// itself, and where: by its place in a text that says all of it.
+pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
+    let text = config.to_toml();
+    let mut reader = Reader::new(&text, "");
+    let draft = reader.draft();
+    let wrong = odds(&draft, &reader);
+    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
+    first.or_else(|| {
+        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
+        Some((read::Path { shown: key.clone(), exact: key }, wrong))
+    })
+}
+
+/// What does not hold together in what the reader has read.
+fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
+    let mut wrong = draft.problems(Some(reader));
+    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
+    wrong
+}
+
     /// the top level says.
     pub log: Log,
     /// `server_header`

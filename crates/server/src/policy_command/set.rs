@@ -7,7 +7,7 @@
 use crate::config::problem::nearest;
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
-use crate::config::{Class, Config, Rule, Wrong, parse};
+use crate::config::{Class, Config, Rule, Wrong, at_odds};
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
 
@@ -28,6 +28,8 @@ pub enum SetError {
     },
     /// It has no such setting.
     NoKey {
+        /// What it is: a class or a rule.
+        list: &'static str,
         /// Its name.
         name: String,
         /// What was given.
@@ -35,12 +37,21 @@ pub enum SetError {
         /// The setting that is probably meant.
         near: Option<&'static str>,
     },
-    /// The value is wrong, alone or beside others.
+    /// The value is wrong, whatever stands beside it.
     Value {
         /// Of which setting.
         key: String,
         /// What is wrong.
         wrong: Wrong,
+    },
+    /// Each value is right, but they do not go together.
+    Together {
+        /// Of which class or rule: what it is, and its name.
+        of: Option<(&'static str, String)>,
+        /// Which of its settings; empty if it is the whole.
+        key: String,
+        /// What is wrong.
+        wrong: Box<Wrong>,
     },
 }
 
@@ -59,11 +70,20 @@ impl fmt::Display for SetError {
                 write!(f, "{found:?} begins with the name of no class or rule")?;
                 did_you_mean(f, near.as_deref())
             }
-            SetError::NoKey { name, found, near } => {
-                write!(f, "{name:?} has no setting {found:?}")?;
+            SetError::NoKey { list, name, found, near } => {
+                write!(f, "the {list} {name:?} has no setting {found:?}")?;
                 did_you_mean(f, *near)
             }
             SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
+            SetError::Together { of, key, wrong } => {
+                if let Some((list, name)) = of {
+                    write!(f, "{list} {name:?}: ")?;
+                }
+                if !key.is_empty() {
+                    write!(f, "{key}: ")?;
+                }
+                write!(f, "{wrong}")
+            }
         }
     }
 }
@@ -136,7 +156,7 @@ fn one(config: &mut Config, target: &str, value: &str) -> Result<Change, SetErro
         let ends_so = |known: &&&str| known.rsplit('.').next() == Some(key);
         let keys = named.keys();
         let near = keys.iter().find(ends_so).copied().or_else(|| nearest(key, keys.into_iter()));
-        return Err(SetError::NoKey { name, found: key.to_owned(), near });
+        return Err(SetError::NoKey { list: named.list(), name, found: key.to_owned(), near });
     }
     match named {
         Named::Class(class) => assign(class, key, target, value),
@@ -151,6 +171,14 @@ enum Named<'c> {
 }
 
 impl Named<'_> {
+    /// The list it stands in.
+    fn list(&self) -> &'static str {
+        match self {
+            Named::Class(_) => "class",
+            Named::Rule(_) => "rule",
+        }
+    }
+
     /// All but the name, by which it is known; the limits of a rule as a whole too.
     fn keys(&self) -> Vec<&'static str> {
         let mut keys: Vec<&'static str> = match self {
@@ -239,18 +267,35 @@ fn set_list<T: Section>(setting: &Setting<T>, section: &mut T, text: &str) -> Re
 
 /// Whether all holds together, as a file that says it would.
 fn check(config: &Config) -> Result<(), SetError> {
-    let Err(problems) = parse(&config.to_toml(), "/") else { return Ok(()) };
-    let Some(mut problem) = problems.into_iter().next() else { return Ok(()) };
-    if let Wrong::Taken { place, .. } = &mut problem.wrong {
+    let Some((at, mut wrong)) = at_odds(config) else { return Ok(()) };
+    if let Wrong::Taken { place, .. } = &mut wrong {
         // in a text that nobody has
         *place = None;
     }
-    Err(SetError::Value { key: problem.key, wrong: problem.wrong })
+    let number = |list| {
+        let rest = at.exact.strip_prefix(list)?.strip_prefix('[')?;
+        rest.split_once(']')?.0.parse::<usize>().ok()
+    };
+    let class = || {
+        let name = config.classes.get(number("class")?)?.name.as_ref()?;
+        Some(("class", name.to_string()))
+    };
+    let rule = || {
+        let index = number("rule")?;
+        Some(("rule", config.rules.get(index)?.name(index)))
+    };
+    let of = class().or_else(rule);
+    let key = match &of {
+        Some((list, _)) => at.shown[list.len()..].trim_start_matches('.').to_owned(),
+        None => at.shown,
+    };
+    Err(SetError::Together { of, key, wrong: Box::new(wrong) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse;
     use forebay_policy::rule as policy;
 
     const POLICY: &str = r#"
@@ -362,8 +407,7 @@ costly search.stop = true, was false
         let (changed, _) = set("costly.in_flight.most=7").unwrap();
         assert_eq!(changed.policy().unwrap().rules()[2].in_flight.unwrap().most, 7);
         let wrong = set("costly.eu.requests.brust=7").unwrap_err().to_string();
-        let expected =
-            "\"costly.eu\" has no setting \"requests.brust\", did you mean \"requests.burst\"?";
+        let expected = "the rule \"costly.eu\" has no setting \"requests.brust\", did you mean \"requests.burst\"?";
         assert_eq!(wrong, expected);
     }
 
@@ -389,10 +433,13 @@ costly search.stop = true, was false
                 &["golt.delay=1s"],
                 "\"golt.delay\" begins with the name of no class or rule, did you mean \"gold\"?",
             ),
-            (&["gold.dealy=1s"], "\"gold\" has no setting \"dealy\", did you mean \"delay\"?"),
+            (
+                &["gold.dealy=1s"],
+                "the class \"gold\" has no setting \"dealy\", did you mean \"delay\"?",
+            ),
             (
                 &["costly.rate=1/s"],
-                "\"costly\" has no setting \"rate\", did you mean \"connections.rate\"?",
+                "the rule \"costly\" has no setting \"rate\", did you mean \"connections.rate\"?",
             ),
             (
                 &["gold.delay=none"],
@@ -404,10 +451,10 @@ costly search.stop = true, was false
             ),
             (
                 &["costly search.requests=none"],
-                "rule.class: missing, set it, for example class = \"gold\", or action, connections, \
+                "rule \"costly search\": class: missing, set it, for example class = \"gold\", or action, connections, \
                  requests, in_flight, stop",
             ),
-            (&["gold.name=silver"], "\"gold\" has no setting \"name\""),
+            (&["gold.name=silver"], "the class \"gold\" has no setting \"name\""),
             (
                 &["gold.delay=1"],
                 "gold.delay: expected a duration such as \"10s\" (units: ms, s, m, h, d), found \
@@ -416,26 +463,29 @@ costly search.stop = true, was false
             (&["gold.delay=2h"], "gold.delay: 2h is out of range, from 1ms to 1m is allowed"),
             (
                 &["gold.share=20%"],
-                "class.share: the shares up to this one are 110%, more than 100%",
+                "class \"bulk\": share: the shares up to this one are 110%, more than 100%",
             ),
-            (&["bulk.priority=0"], "class.priority: the priority 0 is taken by the class \"gold\""),
+            (
+                &["bulk.priority=0"],
+                "class \"bulk\": priority: the priority 0 is taken by the class \"gold\"",
+            ),
             (&["gold.client=[]"], "gold.client: the list is empty, at least one item is needed"),
             (
                 &["gold.class=silver"],
-                "rule.class: there is no class \"silver\", only \"gold\", \"bulk\"",
+                "rule \"gold\": class: there is no class \"silver\", only \"gold\", \"bulk\"",
             ),
             (
                 &["costly.requests.burst=5"],
-                "rule.requests.rate: missing, set it, for example rate = \"60/s\"",
+                "rule \"costly\": requests.rate: missing, set it, for example rate = \"60/s\"",
             ),
             (
                 &["costly search.connections.rate=5/s"],
-                "rule.connections: cannot stand beside path: connections are counted before a \
+                "rule \"costly search\": connections: cannot stand beside path: connections are counted before a \
                  request is read, by client and local only",
             ),
             (
                 &["costly search.requests.most=5"],
-                "rule.requests.most: means nothing without over = \"queue\"",
+                "rule \"costly search\": requests.most: means nothing without over = \"queue\"",
             ),
             (
                 &["costly search.requests.burst=0"],
@@ -445,6 +495,10 @@ costly search.stop = true, was false
                 &["costly search.in_flight.over=queue"],
                 "costly search.in_flight.over: expected \"reject\" or \"reset\" or \
                  \"drop\", found \"queue\"",
+            ),
+            (
+                &["rule 4.requests.burst=5"],
+                "rule \"rule 4\": requests.rate: missing, set it, for example rate = \"60/s\"",
             ),
             (&["agent=yes"], "agent: expected \"on\" or \"off\", found \"yes\""),
         ] {
