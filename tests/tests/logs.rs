@@ -89,6 +89,8 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         let time = seen["time"].as_str().unwrap();
         assert!(time.len() == 27 && time.starts_with("20") && time.ends_with('Z'), "{time}");
 
+        assert!(seen.get("class").is_none(), "nothing was to be judged: {seen}");
+
         // a head that takes its time, and a body that the client takes late
         let mut client = served.client();
         rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
@@ -210,6 +212,62 @@ fn a_rotation_under_load_loses_no_line() {
     });
     assert_all_logged(&sent, || logs_in(&logs));
     assert_eq!(served.metric("forebay_log_dropped_lines_total"), 0);
+}
+
+const POLICY: &str = r#"
+[[work]]
+path = "/work"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+share = "10%"
+default = true
+[[rule]]
+name = "buyers"
+cookie = "tier=gold"
+class = "gold"
+[[rule]]
+name = "costly"
+path = "/a.txt"
+requests = { rate = "1/h", burst = 1 }
+[[rule]]
+name = "closed"
+path = "/closed"
+action = "reject"
+"#;
+
+/// A line says to which class a request belongs and why; and of one that was refused why, and by which
+/// rule, if it was a rule.
+#[test]
+fn json_lines_say_how_a_request_was_judged() {
+    for engine in ENGINES {
+        let folder = site();
+        let access = folder.join("logs/access.log");
+        let settings = log_settings(&access, "json") + "\ntimeouts.job = \"100ms\"\n" + POLICY;
+        let options = Options::new(folder.join("site")).engine(engine);
+        let served = Served::with(options.config(&settings));
+        let told = |number: usize, request: &str, status: u16| {
+            assert_eq!(send(&served, request.as_bytes()), status, "{engine}: {request}");
+            let seen = objects(&access, number).pop().unwrap();
+            ["class", "rule", "refused", "refused_by"]
+                .map(|member| seen.get(member).map(|said| said.as_str().unwrap().to_owned()))
+                .map(Option::unwrap_or_default)
+        };
+        let plain = told(1, "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+        assert_eq!(plain, ["bulk", "", "", ""], "{engine}");
+        let gold = "GET /a.txt HTTP/1.1\r\nHost: a\r\nCookie: tier=gold\r\n\r\n";
+        assert_eq!(told(2, gold, 503), ["gold", "buyers", "requests", "costly"], "{engine}");
+        let closed = told(3, "GET /closed HTTP/1.1\r\nHost: a\r\n\r\n", 403);
+        assert_eq!(closed, ["bulk", "", "action", "closed"], "{engine}");
+        // where each connection has a thread, nobody looks at the clock meanwhile
+        if engine == "event" {
+            let late = told(4, "GET /work?cpu=1s HTTP/1.1\r\nHost: a\r\n\r\n", 503);
+            assert_eq!(late, ["bulk", "", "expired", ""], "{engine}");
+        }
+    }
 }
 
 /// The log moves to other files by reloads while requests come, and a download that began with the

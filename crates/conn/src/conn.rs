@@ -476,7 +476,7 @@ impl<H: Handler> Conn<H> {
             self.received(cx);
         }
         let stages = std::mem::take(&mut self.stages);
-        self.line = cx.handler.line(cx.peer, request, status, stages);
+        self.line = cx.handler.line(cx.peer, request, self.answered.as_ref(), status, stages);
         self.body_sent_bytes = if cx.out.body.is_some() { 0 } else { body_bytes };
     }
 
@@ -552,11 +552,10 @@ impl<H: Handler> Conn<H> {
                 self.refuse(cx, is_head, None, 408, "the request body took too long to arrive")
             }
             Await::Job | Await::Admission => {
-                let ticket = self.ticket.take();
-                self.refuse(cx, is_head, None, 503, "the request could not be processed in time");
-                if let Some(ticket) = ticket {
+                if let Some(ticket) = self.ticket.take() {
                     cx.handler.settle(ticket, Settled::Expired);
                 }
+                self.refuse(cx, is_head, None, 503, "the request could not be processed in time");
             }
             Await::Idle | Await::Head => self.state = State::Last(Closing::Now),
             Await::Send => self.state = State::Last(Closing::Reset),

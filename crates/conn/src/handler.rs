@@ -55,7 +55,8 @@ pub trait Handler {
     }
 
     /// An admitted request is not waited for any more by those it was counted among: its answer has
-    /// been sent, or never will be. Of answers that leave together only the last waits for that.
+    /// been sent, or never will be. Of answers that leave together only the last waits for that. One
+    /// that has [expired](Settled::Expired) is settled right before its client is told so.
     fn settle(&mut self, _ticket: Self::Ticket, _end: Settled) {}
 
     /// Answers `request` by writing into `reply`, or says what must happen first.
@@ -107,11 +108,13 @@ pub trait Handler {
     }
 
     /// Begins a log line for a request that is being answered; `None` if nothing is logged.
-    /// `request` is `None` when no head could be read.
+    /// `request` is `None` when no head could be read, `ticket` when it was not admitted, or has been
+    /// [settled](Handler::settle) because its time is over.
     fn line(
         &mut self,
         peer: &Peer,
         request: Option<&Request<'_>>,
+        ticket: Option<&Self::Ticket>,
         status: u16,
         stages: Stages,
     ) -> Option<Self::Line>;

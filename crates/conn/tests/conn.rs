@@ -107,6 +107,7 @@ impl Handler for Echo {
         &mut self,
         _: &Peer,
         _: Option<&Request<'_>>,
+        _: Option<&()>,
         status: u16,
         stages: Stages,
     ) -> Option<u16> {

@@ -86,7 +86,14 @@ impl Handler for Fixed {
         match *body {}
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16, _: Stages) -> Option<()> {
+    fn line(
+        &mut self,
+        _: &Peer,
+        _: Option<&Request<'_>>,
+        _: Option<&Self::Ticket>,
+        _: u16,
+        _: Stages,
+    ) -> Option<()> {
         None
     }
 

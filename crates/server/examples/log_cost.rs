@@ -21,6 +21,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
         client: request.peer.address().ip(),
         via_proxy: false,
         request: Some(request),
+        judged: None,
         status: 200,
         stages: Stages { begun_ns: complete_ns, complete_ns },
     };

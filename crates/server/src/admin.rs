@@ -218,7 +218,14 @@ impl Handler for Admin {
         *body
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, _: u16, _: Stages) -> Option<Never> {
+    fn line(
+        &mut self,
+        _: &Peer,
+        _: Option<&Request<'_>>,
+        _: Option<&Self::Ticket>,
+        _: u16,
+        _: Stages,
+    ) -> Option<Never> {
         None
     }
 

@@ -163,9 +163,11 @@ impl Handler for FastLane {
 
     #[inline]
     fn settle(&mut self, ticket: Option<Ticket>, end: Settled) {
-        if let Some(ticket) = ticket {
-            ticket.settle(end, &self.metrics);
+        let Some(ticket) = ticket else { return };
+        if let (Settled::Expired, Some(judge)) = (end, &mut self.judge) {
+            judge.expired(&ticket);
         }
+        ticket.settle(end, &self.metrics);
     }
 
     #[inline]
@@ -237,6 +239,7 @@ impl Handler for FastLane {
         &mut self,
         peer: &Peer,
         request: Option<&Request<'_>>,
+        ticket: Option<&Option<Ticket>>,
         status: u16,
         stages: Stages,
     ) -> Option<Line> {
@@ -246,7 +249,9 @@ impl Handler for FastLane {
         };
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let via_proxy = self.trusted.trust(peer);
-        let entry = Entry { site, client, via_proxy, request, status, stages };
+        let ticket = ticket.and_then(Option::as_ref);
+        let judged = self.judge.as_mut().and_then(|judge| judge.judged(ticket));
+        let entry = Entry { site, client, via_proxy, request, judged, status, stages };
         Some(self.logger.line(&entry))
     }
 

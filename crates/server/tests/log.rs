@@ -38,7 +38,15 @@ fn logger(logs: &Arc<Logs>) -> Logger {
 fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
     let client = "127.0.0.1".parse().unwrap();
     let stages = Stages { begun_ns: logger.tick(), complete_ns: logger.tick() };
-    logger.line(&Entry { site, client, via_proxy: false, request: None, status: 400, stages })
+    logger.line(&Entry {
+        site,
+        client,
+        via_proxy: false,
+        request: None,
+        judged: None,
+        status: 400,
+        stages,
+    })
 }
 
 /// Writes lines with ascending numbers of bytes.

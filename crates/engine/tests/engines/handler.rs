@@ -222,7 +222,14 @@ impl Handler for Paths {
         unreachable!("nothing here is a file")
     }
 
-    fn line(&mut self, _: &Peer, _: Option<&Request<'_>>, status: u16, _: Stages) -> Option<u16> {
+    fn line(
+        &mut self,
+        _: &Peer,
+        _: Option<&Request<'_>>,
+        _: Option<&Self::Ticket>,
+        status: u16,
+        _: Stages,
+    ) -> Option<u16> {
         Some(status)
     }
 

@@ -3,6 +3,7 @@
 //! The fields Authorization and Cookie are never looked at.
 
 use super::text::{push_address, push_json, push_number, push_quoted};
+use crate::policy::Said;
 use forebay_conn::Request;
 use forebay_http::head::{Name, Version};
 use std::net::IpAddr;
@@ -64,6 +65,8 @@ pub struct Subject<'s> {
     pub site: &'s str,
     /// Who asked.
     pub client: IpAddr,
+    /// How it was judged.
+    pub judged: Said<'s>,
     /// Microseconds from its first byte until all of it was there.
     pub receive_us: u64,
     /// Microseconds from then until the answer was written.
@@ -95,6 +98,14 @@ pub fn json(out: &mut Vec<u8>, subject: &Subject<'_>, request: Option<&Request<'
             if let Some(value) = head.values(name).next() {
                 push_member(out, member, value);
             }
+        }
+    }
+    let Said { class, rule, refused, refused_by } = subject.judged;
+    for (member, said) in
+        [("class", class), ("rule", rule), ("refused", refused), ("refused_by", refused_by)]
+    {
+        if let Some(said) = said {
+            push_member(out, member, said.as_bytes());
         }
     }
     for (name, number) in [
@@ -170,6 +181,7 @@ mod tests {
                 request_id: b"0af7651916cd43dd8448eb211c80319c",
                 site,
                 client: "2001:db8::1".parse().unwrap(),
+                judged: Said::default(),
                 receive_us: 0,
                 process_us: 17,
             };
@@ -213,6 +225,30 @@ mod tests {
                 .replace("\\\n", "")
                 + "\n"
         );
+    }
+
+    #[test]
+    fn how_a_request_was_judged_is_in_its_line() {
+        let subject = Subject {
+            time: b"2026-11-20T06:41:03.007065Z",
+            request_id: b"0af7651916cd43dd8448eb211c80319c",
+            site: "",
+            client: "192.0.2.7".parse().unwrap(),
+            judged: Said {
+                class: Some("gold"),
+                rule: Some("buyers"),
+                refused: Some("requests"),
+                refused_by: Some("costly search"),
+            },
+            receive_us: 0,
+            process_us: 17,
+        };
+        let mut out = Vec::new();
+        json(&mut out, &subject, None, 503);
+        let expected = "\"client\":\"192.0.2.7\",\"class\":\"gold\",\"rule\":\"buyers\",\
+            \"refused\":\"requests\",\"refused_by\":\"costly search\",\"status\":503,";
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(expected), "{text}");
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
 use super::{Batch, Logs, Part};
 use crate::config::LogFormat;
+use crate::policy::Judged;
 use forebay_conn::{Request, Stages};
 use forebay_metrics::{Local, Slot};
 use forebay_sys::clock;
@@ -41,6 +42,8 @@ pub struct Entry<'r> {
     pub via_proxy: bool,
     /// What was asked; `None` if no head could be read.
     pub request: Option<&'r Request<'r>>,
+    /// How it was judged; `None` if there is no policy, or it never came to that.
+    pub judged: Option<Judged<'r>>,
     /// The answer's status.
     pub status: u16,
     /// When the request came.
@@ -188,6 +191,7 @@ impl Logger {
             request_id,
             site: &self.logs.target(entry.site).site,
             client: entry.client,
+            judged: entry.judged.map(|judged| judged.said()).unwrap_or_default(),
             receive_us: complete_ns.saturating_sub(begun_ns) / 1000,
             process_us: written_ns.saturating_sub(complete_ns) / 1000,
         };

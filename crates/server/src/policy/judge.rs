@@ -1,7 +1,7 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
 use super::window::{Entrance, Pass};
-use super::{Facts, InForce};
+use super::{Facts, InForce, Judged, Trace};
 use crate::client::TrustedProxies;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
@@ -21,17 +21,18 @@ pub struct Judge {
     facts: Facts,
     entrance: Entrance,
     gather: Gather,
+    /// How a request was judged that has no ticket, or none any more: until its log line is begun.
+    turned_away: Option<Trace>,
 }
 
 /// What goes with an admitted request.
 #[derive(Debug)]
 pub struct Ticket {
     rank: u8,
-    slot: ClassSlot,
-    /// It has been let in to its class's window.
+    /// What the log is told; refused it was, if at all, when it was to enter its class's window.
+    trace: Trace,
+    /// It has been let in there.
     has_entered: bool,
-    /// It was refused when that came.
-    is_refused: bool,
     /// Its place in the window, where requests line up with it.
     pass: Option<Pass>,
     /// What its rules count it among, until it is dropped.
@@ -51,6 +52,7 @@ impl Judge {
             facts: Facts::default(),
             entrance,
             gather: Gather::default(),
+            turned_away: None,
         })
     }
 
@@ -85,28 +87,41 @@ impl Judge {
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
         let (decisions, client) = self.decide(request, trusted);
-        let InForce { state, slots, .. } = &*self.in_force;
+        let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
+        let trace = Trace { slot, rule: decisions.class, refused: None, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
-                let ticket = Ticket {
-                    rank,
-                    slot,
-                    has_entered: false,
-                    is_refused: false,
-                    pass: None,
-                    _held: held,
-                };
+                let ticket = Ticket { rank, trace, has_entered: false, pass: None, _held: held };
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
                 Verdict::Admit(Admitted { rank, client, wait_ms, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
                 self.refused(slot, Place::Request, refused.reason);
-                verdict(&refused)
+                let verdict = verdict(&refused);
+                if matches!(verdict, Verdict::Refuse(_)) {
+                    let refused = Some((refused.reason, refused.rule));
+                    self.turned_away = Some(Trace { refused, ..trace });
+                }
+                verdict
             }
         }
+    }
+
+    /// What the log is told of the request that is answered now: the one with this ticket or, if
+    /// it has none, the one that was turned away last.
+    pub fn judged(&mut self, ticket: Option<&Ticket>) -> Option<Judged<'_>> {
+        let turned_away = self.turned_away.take();
+        let trace = ticket.map(|ticket| ticket.trace).or(turned_away)?;
+        Some(Judged { in_force: &self.in_force, trace })
+    }
+
+    /// An admitted request was not answered in time, which its client is told now.
+    pub fn expired(&mut self, ticket: &Ticket) {
+        let refused = Some((Reason::Expired, None));
+        self.turned_away = Some(Trace { refused, ..ticket.trace });
     }
 
     /// Which rules decide about a request, and whose it is.
@@ -152,8 +167,8 @@ impl Judge {
                 Ok(pass)
             }
             Err(retry_after_s) => {
-                ticket.is_refused = true;
-                self.refused(ticket.slot, Place::Request, Reason::Agent);
+                ticket.trace.refused = Some((Reason::Agent, None));
+                self.refused(ticket.trace.slot, Place::Request, Reason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
         }
@@ -190,13 +205,13 @@ impl Ticket {
 
     /// The request is over.
     pub fn settle(self, end: Settled, metrics: &Local) {
-        if !self.is_refused {
+        if self.trace.refused.is_none() {
             let event = match end {
                 Settled::Answered => ClassEvent::Answered,
                 Settled::Cut => ClassEvent::Cut,
                 Settled::Expired => ClassEvent::Refused(Place::Request, Reason::Expired),
             };
-            metrics.enter(self.slot, event);
+            metrics.enter(self.trace.slot, event);
         }
     }
 }

@@ -7,14 +7,17 @@
 //! |---|---|
 //! | [`facts`] | what the policy is told of a request |
 //! | [`judge`] | one loop's view: facts in, a verdict out, entries in the ledger |
+//! | [`trace`] | what the access log is told of that |
 //! | [`window`] | how much unfinished work each class may have |
 
 pub mod facts;
 pub mod judge;
+pub mod trace;
 pub mod window;
 
 pub use facts::Facts;
 pub use judge::{Judge, Ticket};
+pub use trace::{Judged, Said, Trace};
 pub use window::{Entrance, Pass, Window};
 
 use crate::plan::Plan;
@@ -27,7 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The policy in force, and what is charged to it. Shared by all loops.
+#[derive(Debug)]
 pub struct InForce {
+    /// Which one it is: each has another number than the one before.
+    pub number: u32,
     /// Classes and rules.
     pub policy: Arc<Policy>,
     /// How much of each limit is used. Kept through reloads by the names of rules and classes.
@@ -57,6 +63,7 @@ impl InForce {
         let slots = Arc::clone(&plan.ranks.slots);
         let level = before.map(InForce::level).unwrap_or_default();
         InForce {
+            number: before.map_or(0, |before| before.number.wrapping_add(1)),
             windows: windows.collect(),
             slots,
             agent: plan.agent,

@@ -1,0 +1,58 @@
+//! What is remembered of how a request was judged, for the access log.
+
+use super::InForce;
+use forebay_metrics::{ClassSlot, Reason};
+
+/// What was decided about a request, in numbers; names are looked up only if a line is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Trace {
+    /// The ledger of its class.
+    pub slot: ClassSlot,
+    /// The rule that gave the class, by its number; `None` if it is the default.
+    pub rule: Option<u32>,
+    /// Why it was refused, and the number of the rule that did, if one did.
+    pub refused: Option<(Reason, Option<u32>)>,
+    /// The [number](InForce::number) of the policy whose rules are meant.
+    pub policy: u32,
+}
+
+/// A trace, and what its numbers mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged<'p> {
+    /// Where names are looked up.
+    pub in_force: &'p InForce,
+    /// What was decided.
+    pub trace: Trace,
+}
+
+/// The same in words. What is not known is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said<'p> {
+    /// The name of its class.
+    pub class: Option<&'p str>,
+    /// The name of the rule that gave the class.
+    pub rule: Option<&'p str>,
+    /// Why it was refused.
+    pub refused: Option<&'p str>,
+    /// The name of the rule that refused it.
+    pub refused_by: Option<&'p str>,
+}
+
+impl<'p> Judged<'p> {
+    /// The names. Those of rules are not known any more once another policy is in force.
+    pub fn said(&self) -> Said<'p> {
+        let Judged { in_force, trace: Trace { slot, rule, refused, policy } } = *self;
+        let rank = in_force.slots.iter().position(|known| *known == slot);
+        let class = rank.and_then(|rank| in_force.policy.classes().get(rank));
+        let name = |rule: Option<u32>| {
+            let rule = rule.filter(|_| policy == in_force.number)?;
+            in_force.policy.rules().get(rule as usize).map(|rule| rule.name.as_str())
+        };
+        Said {
+            class: class.map(|class| class.name.as_str()),
+            rule: name(rule),
+            refused: refused.map(|(reason, _)| reason.as_str()),
+            refused_by: name(refused.and_then(|(_, rule)| rule)),
+        }
+    }
+}
