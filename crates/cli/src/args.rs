@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
     Policy(crate::policy::Policy),
-    /// Say what is wrong with a configuration file
+    /// Say what is wrong with a configuration file, and warn of what has no effect in it
     Check {
         /// The configuration file
         #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]

@@ -73,11 +73,17 @@ fn load(file: &Path) -> Result<Config, Failure> {
 }
 
 fn check(file: &Path, print: bool) -> Result<(), Failure> {
-    let config = load(file)?;
+    let (config, remarks) = config::check(file).map_err(Failure::Configuration)?;
     if print {
         print_out(&config.to_toml())?;
     }
-    say(&format!("{}: good", file.display()));
+    remarks.iter().for_each(|remark| say(&format!("warning: {remark}")));
+    let with = match remarks.len() {
+        0 => String::new(),
+        1 => ", with 1 warning".to_owned(),
+        count => format!(", with {count} warnings"),
+    };
+    say(&format!("{}: good{with}", file.display()));
     Ok(())
 }
 

@@ -40,6 +40,19 @@ fn check_of_a_good_file_is_0_and_says_so_on_stderr() {
 }
 
 #[test]
+fn check_warns_of_what_is_good_but_hardly_meant() {
+    let path =
+        file("warned.toml", format!("{GOOD}\n[[rule]]\npath = \"/a%20b\"\naction = \"reset\"\n"));
+    let output = forebay(&["check", "-c", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    let said = text(&output.stderr);
+    let (warning, good) = said.trim_end().split_once('\n').unwrap();
+    assert!(warning.starts_with(&format!("warning: {}:", path.display())), "{warning}");
+    assert!(warning.ends_with("before rules see them, write \"/a b\""), "{warning}");
+    assert_eq!(good, format!("{}: good, with 1 warning", path.display()));
+}
+
+#[test]
 fn check_print_gives_the_resolved_settings_as_toml() {
     let path = file("print.toml", GOOD);
     let output = forebay(&["check", "--print", "-c", path.to_str().unwrap()]);

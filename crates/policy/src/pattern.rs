@@ -119,7 +119,7 @@ impl PathPattern {
         if let Some((at, character)) = text.char_indices().find(|(_, c)| is_wrong(*c)) {
             return Err(PatternError::Character { character, at: place(text, at) });
         }
-        if let Some(at) = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour)) {
+        if let Some(at) = detour(text) {
             return Err(PatternError::PathDetour { at: place(text, at) });
         }
         Ok(PathPattern { text: text.into(), glob: Glob::new(text.as_bytes()) })
@@ -139,6 +139,14 @@ impl PathPattern {
     pub(crate) fn glob(&self) -> &Glob {
         &self.glob
     }
+}
+
+/// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
+/// or `..`, which may be the last one.
+fn detour(text: &str) -> Option<usize> {
+    let within = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour));
+    let is_last = |segment: &&&str| text.ends_with(**segment);
+    within.or_else(|| ["/.", "/.."].iter().find(is_last).map(|last| text.len() - last.len()))
 }
 
 impl PartialEq for PathPattern {
@@ -336,6 +344,12 @@ mod tests {
             ("/a/*.php", "/a/b/c.php", true),
             ("/a/*.php", "/a/b/c.PHP", false),
             ("*", "/", true),
+            ("/.*", "/.env", true),
+            ("/a...", "/a...", true),
+            // rules see decoded paths, so this is what was sent as /a%2520b
+            ("/a%20b", "/a b", false),
+            ("/a b", "/a b", true),
+            ("/a%20b", "/a%20b", true),
         ] {
             let found = PathPattern::parse(pattern).unwrap();
             assert_eq!(found.matches(path.as_bytes()), expected, "{pattern} {path}");
@@ -347,6 +361,8 @@ mod tests {
             ("/ä\\", PatternError::Character { character: '\\', at: 3 }),
             ("/a//b", PatternError::PathDetour { at: 3 }),
             ("/a/../b", PatternError::PathDetour { at: 3 }),
+            ("/a/..", PatternError::PathDetour { at: 3 }),
+            ("*/.", PatternError::PathDetour { at: 2 }),
         ] {
             assert_eq!(PathPattern::parse(text), Err(error), "{text}");
         }

@@ -19,7 +19,8 @@
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
-//! | [`check`] | what must hold between settings, and between them and the disk |
+//! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | `remarks` | what is right and yet hardly meant |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -39,6 +40,7 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod read;
+mod remarks;
 pub mod rule;
 pub mod rules;
 pub mod site;
@@ -81,6 +83,27 @@ const LONGEST: u64 = 4 * 1024 * 1024;
 /// # Errors
 /// Everything that is wrong with it; at least one problem.
 pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
+    read_with(path, |_, _| ()).map(|(config, ())| config)
+}
+
+/// Reads and checks the configuration at `path` as [`load`] does, and says too what is right and yet
+/// hardly what is meant.
+///
+/// # Errors
+/// As [`load`].
+pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
+    read_with(path, |draft, reader| {
+        let remarks = draft.remarks(reader);
+        remarks.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+        reader.problems()
+    })
+}
+
+/// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
+fn read_with<R>(
+    path: &Path,
+    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
+) -> Result<(Config, R), Vec<Problem>> {
     let file = path.display().to_string();
     let whole =
         |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
@@ -104,7 +127,11 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
     let of_calibration = calibrate(&mut draft, &mut reader);
     let mut problems = reader.problems();
     problems.extend(of_calibration);
-    if problems.is_empty() { Ok(draft.resolve()) } else { Err(problems) }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let outcome = then(&draft, &mut reader);
+    Ok((draft.resolve(), outcome))
 }
 
 /// Reads the calibration that is named, if one is; what is wrong with it itself is returned.
@@ -169,6 +196,27 @@ pub fn parse(text: &str, file: &str) -> Result<Config, Vec<Problem>> {
     checked(&mut Reader::new(text, file), file).map(Draft::resolve)
 }
 
+/// The first thing that does not hold together in a configuration whose values are right, each by
+/// itself, and where: by its place in a text that says all of it.
+pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
+    let text = config.to_toml();
+    let mut reader = Reader::new(&text, "");
+    let draft = reader.draft();
+    let wrong = odds(&draft, &reader);
+    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
+    first.or_else(|| {
+        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
+        Some((read::Path { shown: key.clone(), exact: key }, wrong))
+    })
+}
+
+/// What does not hold together in what the reader has read.
+fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
+    let mut wrong = draft.problems(Some(reader));
+    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
+    wrong
+}
+
 /// What the reader's text says, if it holds together.
 fn checked(reader: &mut Reader<'_>, file: &str) -> Result<Draft, Vec<Problem>> {
     let mut draft = reader.draft();
@@ -195,27 +243,6 @@ pub struct Config {
     /// `agent`
     pub agent: Switch,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
-/// The first thing that does not hold together in a configuration whose values are right, each by
-/// itself, and where: by its place in a text that says all of it.
-pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
-    let text = config.to_toml();
-    let mut reader = Reader::new(&text, "");
-    let draft = reader.draft();
-    let wrong = odds(&draft, &reader);
-    let first = wrong.into_iter().min_by_key(|(path, _)| reader.place(&path.exact));
-    first.or_else(|| {
-        let Problem { key, wrong, .. } = reader.problems().into_iter().next()?;
-        Some((read::Path { shown: key.clone(), exact: key }, wrong))
-    })
-}
-
-/// What does not hold together in what the reader has read.
-fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
-    let mut wrong = draft.problems(Some(reader));
-    wrong.retain(|(path, wrong)| !matches!(wrong, Wrong::Missing { .. }) || !reader.has(path));
-    wrong
-}
-
     /// the top level says.
     pub log: Log,
     /// `server_header`

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_server::config::{Config, load};
+use forebay_server::config::{Config, check, load};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,15 @@ impl Folder {
         load(&file).map_err(|problems| {
             problems.iter().map(|problem| problem.to_string().replace(&directory, "DIR")).collect()
         })
+    }
+
+    /// What is remarked of a file with this text, which is good.
+    fn remarks(&self, text: &str) -> Vec<String> {
+        let file = self.0.join("forebay.toml");
+        fs::write(&file, text).unwrap();
+        let directory = self.0.display().to_string();
+        let (_, remarks) = check(&file).unwrap();
+        remarks.iter().map(|remark| remark.to_string().replace(&directory, "DIR")).collect()
     }
 }
 
@@ -62,6 +71,77 @@ fn everything_that_is_missing_is_told_with_its_place() {
          directory (os error 2)",
     ];
     assert_eq!(problems.unwrap_err(), expected);
+}
+
+#[test]
+fn rules_for_hosts_that_no_site_has_are_remarked() {
+    let folder = Folder::new("hosts");
+    let rules = "[[rule]]\nsite = [\"shop.example\", \"shpo.example\"]\naction = \"reset\"\n\
+                 [[rule]]\nsite = \"www.test\"\naction = \"reset\"\n";
+    let site = "[[site]]\nhosts = [\"shop.example\", \"*.example.org\"]\nroot = \"site\"\n";
+    let expected = [
+        "DIR/forebay.toml:5:25: rule.site: no site answers for \"shpo.example\", did you mean \
+         \"shop.example\"?",
+        "DIR/forebay.toml:8:8: rule.site: no site answers for \"www.test\"",
+    ];
+    assert_eq!(folder.remarks(&format!("{site}{rules}")), expected);
+    // a site without hosts answers for all
+    let default = "[[site]]\nroot = \"site\"\n";
+    assert!(folder.remarks(&format!("{site}{default}{rules}")).is_empty());
+    assert!(folder.remarks(&format!("root = \"site\"\n{rules}")).is_empty());
+}
+
+#[test]
+fn patterns_that_are_encoded_are_remarked() {
+    let folder = Folder::new("encoded");
+    let remarks = folder.remarks(
+        "root = \"site\"\n[[rule]]\npath = [\"/a b\", \"/a%20b\"]\naction = \"reset\"\n\
+         [[access]]\npath = \"/private%2Ffiles/*\"\nallow = [\"10.0.0.0/8\"]\n\
+         [[redirect]]\nregex = \"^/a%20b$\"\nto = \"/c\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:3:17: rule.path: \"/a%20b\" fits only what a client has encoded twice: \
+         paths are decoded before rules see them, write \"/a b\"",
+        "DIR/forebay.toml:6:8: access.path: \"/private%2Ffiles/*\" fits only what a client has \
+         encoded twice: paths are decoded before rules see them",
+    ];
+    assert_eq!(remarks, expected);
+}
+
+#[test]
+fn error_pages_and_files_of_users_are_opened() {
+    let folder = Folder::new("opened");
+    fs::write(folder.0.join("site/404.html"), "").unwrap();
+    fs::create_dir(folder.0.join("site/500.html")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.0.join("site/410.html")).unwrap();
+    // whoever opened it to read would wait for ever
+    let fifo = folder.0.join("site/503.html");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+    let lines = "bob\n".repeat(25);
+    fs::write(folder.0.join("users"), format!("# staff\nalice:{hash}\n{lines}")).unwrap();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[errors]\n404 = \"/404.html\"\n403 = \"/403.html\"\n\
+         410 = \"/410.html\"\n500 = \"/500.html\"\n503 = \"/503.html\"\n\
+         [[auth]]\nfile = \"users\"\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:4:7: site.errors.403: cannot read the file \"DIR/site/403.html\": No such \
+         file or directory (os error 2)",
+        "DIR/forebay.toml:5:7: site.errors.410: cannot read the file \"DIR/site/410.html\": Invalid \
+         cross-device link (os error 18)",
+        "DIR/forebay.toml:6:7: site.errors.500: cannot read the file \"DIR/site/500.html\": it is no \
+         regular file",
+        "DIR/forebay.toml:7:7: site.errors.503: cannot read the file \"DIR/site/503.html\": it is no \
+         regular file",
+        "DIR/forebay.toml:9:8: auth.file: the file \"DIR/users\": line 3: it is not NAME:HASH",
+    ];
+    assert_eq!(remarks[..5], expected);
+    assert_eq!(remarks.len(), 4 + 20 + 1);
+    let last = "DIR/forebay.toml:9:8: auth.file: the file \"DIR/users\": and 5 other lines";
+    assert_eq!(remarks[24], last);
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod crowd;
 mod users;
 mod verdict;
 
-pub use users::UsersError;
+pub use users::{UsersError, users_errors};
 pub(crate) use verdict::Own;
 
 use crate::rules::{Auth, Realm as RealmName};

@@ -86,7 +86,7 @@ mod vhost;
 mod watch;
 mod work;
 
-pub use auth::UsersError;
+pub use auth::{UsersError, users_errors};
 pub use body::Body;
 pub use content::{Content, Figures};
 pub use hosts::host_of;

@@ -197,13 +197,9 @@ impl Draft {
     /// What the disk lacks for this configuration: where it is asked for, and what is wrong.
     pub fn missing_files(&self) -> Vec<(At, Wrong)> {
         let mut wrong = Vec::new();
-        let mut sites = self.all_sites();
-        if !self.sites.is_empty() {
-            sites.insert(0, (At::default(), &self.site));
-        }
         // what several sites inherit is told once
         let mut told: HashSet<&Path> = HashSet::new();
-        for (path, site) in sites {
+        for (path, site) in self.every_site() {
             if let Some(root) = &site.root
                 && let Err(error) = check_directory(root)
                 && told.insert(root)

@@ -85,6 +85,15 @@ impl Draft {
         numbered("site", &self.sites).collect()
     }
 
+    /// The same, and first what the top level says of all of them, if that is none itself.
+    pub(super) fn every_site(&self) -> Vec<(Path, &Site)> {
+        let mut sites = self.all_sites();
+        if !self.sites.is_empty() {
+            sites.insert(0, (Path::default(), &self.site));
+        }
+        sites
+    }
+
     /// The configuration it comes to, if nothing is wrong with it ([`Draft::problems`]).
     pub fn resolve(self) -> Config {
         let listeners = self.all_listeners().into_iter().map(|(_, listener)| listener).collect();

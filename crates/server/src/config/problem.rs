@@ -188,6 +188,27 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
+    /// A rule for a host that no site has.
+    Unserved {
+        /// The host.
+        found: String,
+        /// The one of a site that is probably meant.
+        near: Option<String>,
+    },
+    /// A pattern for paths with a percent-encoding.
+    Encoded {
+        /// The pattern.
+        found: String,
+        /// What is probably meant.
+        decoded: Option<String>,
+    },
+    /// Something in a file of users.
+    Users {
+        /// Its path.
+        path: PathBuf,
+        /// In which line, and what.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Problem {
@@ -293,6 +314,19 @@ impl fmt::Display for Wrong {
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }
+            Wrong::Unserved { found, near } => {
+                write!(f, "no site answers for {found:?}")?;
+                did_you_mean(f, near.as_deref())
+            }
+            Wrong::Encoded { found, decoded } => {
+                write!(
+                    f,
+                    "{found:?} fits only what a client has encoded twice: paths are decoded \
+                     before rules see them"
+                )?;
+                decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
+            }
+            Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }
 }

@@ -190,8 +190,9 @@ const SETTINGS: &[Setting<Rule>] = &[
         key: "path",
         preset: Preset::Unset("every path"),
         range: None,
-        meaning: "The decoded path without the query: \"/exact\", \"/dir/*\" or any other text with \
-                  stars, each of which stands for any run of characters.",
+        meaning: "The path without the query: \"/exact\", \"/dir/*\" or any other text with any \
+                  number of stars, each of which stands for any run of characters, slashes too. It \
+                  is held against the decoded path: write \"/a b\", not \"/a%20b\".",
         example: "\"/cgi-bin/*\"",
         at: |r| &mut r.path,
     },

@@ -77,7 +77,8 @@ impl Section for RedirectSection {
             preset: Preset::Unset("none; path or regex is needed"),
             range: None,
             meaning: "Which paths are redirected: \"/exact\", \"/dir/*\", \"*.ext\". A star stands \
-                      for any run of characters, and $1 to $9 are what the stars stood for.",
+                      for any run of characters, there are at most nine, and $1 to $9 are what they \
+                      stood for. Paths are decoded: write \"/a b\", not \"/a%20b\".",
             example: "\"/old/*\"",
             at: |r| &mut r.path,
         },

@@ -106,6 +106,11 @@ impl std::error::Error for UsersError {
     }
 }
 
+/// What is wrong with a file of users. Reads it; may block.
+pub fn users_errors(file: &Path) -> Vec<UsersError> {
+    Users::new(Vec::new(), Some(file.to_owned())).look()
+}
+
 /// The users of one realm.
 #[derive(Debug)]
 pub(crate) struct Users {

@@ -56,10 +56,10 @@ impl Pattern {
         }
         let pieces: Box<[Box<[u8]>]> =
             text.split('*').map(|piece| piece.as_bytes().into()).collect();
-        if pieces.len() > MOST_CAPTURES + 1 {
-            return Err(PatternError::Stars);
+        if let Some((at, _)) = text.match_indices('*').nth(MOST_CAPTURES) {
+            return Err(PatternError::Stars { at: place(text, at) });
         }
-        if let Some(at) = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour)) {
+        if let Some(at) = detour(text) {
             return Err(PatternError::Detour { at: place(text, at) });
         }
         Ok(Pattern { text: text.into(), kind: Kind::Stars(pieces) })
@@ -161,6 +161,14 @@ fn fit<'p>(pieces: &[Box<[u8]>], path: &'p [u8]) -> Option<Captures<'p>> {
     Some(captures)
 }
 
+/// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
+/// or `..`, which may be the last one.
+fn detour(text: &str) -> Option<usize> {
+    let within = ["//", "/./", "/../"].iter().find_map(|detour| text.find(detour));
+    let is_last = |segment: &&&str| text.ends_with(**segment);
+    within.or_else(|| ["/.", "/.."].iter().find(is_last).map(|last| text.len() - last.len()))
+}
+
 fn find(text: &[u8], piece: &[u8]) -> Option<usize> {
     match piece {
         [] => Some(0),
@@ -202,7 +210,10 @@ pub enum PatternError {
         at: usize,
     },
     /// More stars than there are captures.
-    Stars,
+    Stars {
+        /// The place of the first that is too many.
+        at: usize,
+    },
     /// What is wrong with the regular expression, and where.
     Regex(String),
     /// The regular expression needs too much memory.
@@ -230,7 +241,11 @@ impl fmt::Display for PatternError {
                 "no path has what begins at character {at}; slashes are merged and dots resolved \
                  before rules are applied"
             ),
-            PatternError::Stars => write!(f, "a pattern has at most {MOST_CAPTURES} stars"),
+            PatternError::Stars { at } => write!(
+                f,
+                "a pattern has at most {MOST_CAPTURES} stars, and the one at character {at} is too \
+                 many; a regular expression may do"
+            ),
             PatternError::Regex(what) => f.write_str(what),
             PatternError::TooLarge { most_bytes } => {
                 write!(f, "the regular expression needs more than {} KiB", most_bytes >> 10)
@@ -299,7 +314,11 @@ mod tests {
                 "no path has what begins at character 3; slashes are merged and dots resolved \
                  before rules are applied",
             ),
-            ("/**********", "a pattern has at most 9 stars"),
+            (
+                "/**********",
+                "a pattern has at most 9 stars, and the one at character 11 is too many; a regular \
+                 expression may do",
+            ),
         ] {
             assert_eq!(Pattern::parse(text).unwrap_err().to_string(), expected, "{text}");
         }

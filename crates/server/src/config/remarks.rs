@@ -1,0 +1,214 @@
+//! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
+
+use super::draft::{Draft, numbered};
+use super::problem::{Wrong, nearest};
+use super::read::{Path as At, Reader};
+use forebay_http::path;
+use forebay_policy::pattern::SitePattern;
+use forebay_site::rules::{Host, Pattern};
+use forebay_site::users_errors;
+use forebay_sys::file::{self, Kind};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Of one file of users no more lines are told of than these.
+const MOST_LINES: usize = 20;
+
+type Remarks = Vec<(At, Wrong)>;
+
+impl Draft {
+    /// What will have no effect, or not the one that is probably meant. Reads files of users, and
+    /// opens error pages.
+    pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
+        let mut remarks = Vec::new();
+        self.remark_hosts(text, &mut remarks);
+        self.remark_paths(text, &mut remarks);
+        self.remark_error_pages(&mut remarks);
+        self.remark_users(&mut remarks);
+        remarks
+    }
+
+    /// Rules for hosts that no site has. A site without hosts has them all.
+    fn remark_hosts(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let sites = self.all_sites();
+        if sites.iter().any(|(_, site)| site.hosts.is_empty()) {
+            return;
+        }
+        let hosts: Vec<&Host> = sites.iter().flat_map(|(_, site)| &site.hosts).collect();
+        for (at, rule) in numbered("rule", &self.rules) {
+            for (index, asked) in rule.site.0.iter().enumerate() {
+                if !hosts.iter().any(|host| meets(asked, host)) {
+                    let found = asked.as_str().to_owned();
+                    let near = nearest(&found, hosts.iter().map(|host| host.as_str()));
+                    let wrong = Wrong::Unserved { near: near.map(str::to_owned), found };
+                    remarks.push((item(text, &at.child("site"), index), wrong));
+                }
+            }
+        }
+    }
+
+    /// Patterns for paths that are written as in a URL.
+    fn remark_paths(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        for (at, rule) in numbered("rule", &self.rules) {
+            for (index, pattern) in rule.path.0.iter().enumerate() {
+                let at = item(text, &at.child("path"), index);
+                remarks.extend(encoded(pattern.as_str()).map(|wrong| (at, wrong)));
+            }
+        }
+        for (at, site) in self.every_site() {
+            let mut look = |list: &str, index, pattern: &Pattern| {
+                if !pattern.is_regex() {
+                    let at = at.child(list).item(index).child("path");
+                    remarks.extend(encoded(pattern.as_str()).map(|wrong| (at, wrong)));
+                }
+            };
+            site.access
+                .iter()
+                .enumerate()
+                .for_each(|(index, rule)| look("access", index, &rule.path));
+            site.auth.iter().enumerate().for_each(|(index, rule)| look("auth", index, &rule.path));
+            site.work.iter().enumerate().for_each(|(index, rule)| look("work", index, &rule.path));
+            let redirects = site.redirects.iter().enumerate();
+            redirects.for_each(|(index, rule)| look("redirect", index, rule.pattern()));
+            let rewrites = site.rewrites.iter().enumerate();
+            rewrites.for_each(|(index, rule)| look("rewrite", index, rule.pattern()));
+            let headers = site.headers.iter().enumerate();
+            let headers = headers.filter_map(|(index, rule)| Some((index, rule.path()?)));
+            headers.for_each(|(index, pattern)| look("header", index, pattern));
+        }
+    }
+
+    /// Error pages that are not there.
+    fn remark_error_pages(&self, remarks: &mut Remarks) {
+        // what several sites inherit is told once
+        let mut told: HashSet<(&Path, &str)> = HashSet::new();
+        for (at, site) in self.all_sites() {
+            let Some(root) = &site.root else { continue };
+            for page in &site.errors.0 {
+                if told.insert((root, page.path()))
+                    && let Err(error) = open_page(root, page.path())
+                {
+                    let at = at.child("errors").child(&page.status().to_string());
+                    let path = PathBuf::from(format!("{}{}", root.display(), page.path()));
+                    remarks.push((at, Wrong::NoFile { path, error }));
+                }
+            }
+        }
+    }
+
+    /// Lines of files of users that are none.
+    fn remark_users(&self, remarks: &mut Remarks) {
+        for (at, site) in self.every_site() {
+            for (index, rule) in site.auth.iter().enumerate() {
+                let Some(path) = &rule.file else { continue };
+                let at = at.child("auth").item(index).child("file");
+                let errors = users_errors(path);
+                let told = errors.iter().take(MOST_LINES).map(ToString::to_string);
+                let others = errors.len().saturating_sub(MOST_LINES);
+                let others = (others > 0).then(|| format!("and {others} other lines"));
+                remarks.extend(
+                    told.chain(others)
+                        .map(|reason| (at.clone(), Wrong::Users { path: path.clone(), reason })),
+                );
+            }
+        }
+    }
+}
+
+/// The place of an item, which may stand alone where a list could.
+fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
+    Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
+}
+
+/// Whether some host is meant by both.
+fn meets(asked: &SitePattern, host: &Host) -> bool {
+    let text = asked.as_str().to_ascii_lowercase();
+    let is_below =
+        |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));
+    match (text.strip_prefix("*."), host.is_wildcard()) {
+        (None, false) => text == host.name(),
+        (None, true) => is_below(&text, host.name()),
+        (Some(top), false) => is_below(host.name(), top),
+        (Some(top), true) => {
+            top == host.name() || is_below(top, host.name()) || is_below(host.name(), top)
+        }
+    }
+}
+
+/// What is wrong with a pattern that has `%20` or the like.
+fn encoded(pattern: &str) -> Option<Wrong> {
+    let is_escape = |three: &[u8]| three[0] == b'%' && three[1..].iter().all(u8::is_ascii_hexdigit);
+    pattern.as_bytes().windows(3).any(is_escape).then(|| {
+        let decoded = decoded(pattern);
+        Wrong::Encoded { found: pattern.to_owned(), decoded }
+    })
+}
+
+/// The same as rules see it, if that means the same in a pattern.
+fn decoded(pattern: &str) -> Option<String> {
+    let mut path = Vec::new();
+    let has_slash = pattern.starts_with('/');
+    let raw = if has_slash { pattern.to_owned() } else { format!("/{pattern}") };
+    path::normalise(raw.as_bytes(), &mut path).ok()?;
+    let text = String::from_utf8(path).ok()?;
+    let text = if has_slash { text } else { text.strip_prefix('/')?.to_owned() };
+    let is_same = text.matches('*').count() == pattern.matches('*').count();
+    (is_same && !text.contains(['?', '#'])).then_some(text)
+}
+
+/// Opens an error page as the server does: beneath its root, and never to wait.
+fn open_page(root: &Path, path: &str) -> io::Result<()> {
+    let root = file::open_directory(root)?;
+    let path = path.trim_start_matches('/').as_bytes();
+    let found = file::find_beneath(root.as_fd(), path)?;
+    if file::stamp(found.as_fd())?.kind != Kind::Regular {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    file::open_beneath(root.as_fd(), path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_meets_a_host_if_one_name_is_both() {
+        for (asked, host, expected) in [
+            ("Shop.example", "shop.example", true),
+            ("shop.example", "shop2.example", false),
+            ("www.shop.example", "*.shop.example", true),
+            ("shop.example", "*.shop.example", false),
+            ("*.shop.example", "www.shop.example", true),
+            ("*.shop.example", "shop.example", false),
+            ("*.shop.example", "*.shop.example", true),
+            ("*.shop.example", "*.example", true),
+            ("*.example", "*.shop.example", true),
+            ("*.hop.example", "*.shop.example", false),
+        ] {
+            let (pattern, name) = (SitePattern::parse(asked).unwrap(), Host::parse(host).unwrap());
+            assert_eq!(meets(&pattern, &name), expected, "{asked} {host}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_found_and_decoded() {
+        for (pattern, expected) in [
+            ("/a%20b/*", Some(Some("/a b/*"))),
+            ("*%c3%A9.html", Some(Some("*é.html"))),
+            ("/a%2fb", Some(None)),
+            ("/a%2Ab", Some(None)),
+            ("/%ff", Some(None)),
+            ("/100%", None),
+            ("/100%.html", None),
+            ("/a b", None),
+        ] {
+            let found = encoded(pattern).map(|wrong| match wrong {
+                Wrong::Encoded { decoded, .. } => decoded,
+                wrong => panic!("{wrong}"),
+            });
+            assert_eq!(found, expected.map(|text| text.map(str::to_owned)), "{pattern}");
+        }
+    }
+}
