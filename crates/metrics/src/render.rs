@@ -171,7 +171,8 @@ fn classes(text: &mut String, snapshot: &Snapshot) {
         }
     }
     let metric = "forebay_class_delay_seconds";
-    let help = "Waits of requests for their loop, and of their jobs for a helper thread, by class.";
+    let help = "Waits of requests for their loop, and of each of their jobs for a helper thread, in \
+                one count, by class.";
     announce(text, metric, help, "histogram");
     for (name, totals) in classes {
         let name = escape(name);
