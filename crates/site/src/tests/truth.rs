@@ -38,7 +38,8 @@ fn every_change_of_a_file_is_seen() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     client.until("/dir/a", status(301));
-    assert!(client.content.figures().invalidations >= 7);
+    // not one for each: a change that is told before the answer is kept has nothing to invalidate
+    assert!(client.content.figures().invalidations >= 1);
     assert_eq!(client.notices.lock().unwrap().len(), 0);
 }
 
@@ -335,7 +336,7 @@ fn unused_directories_are_watched_no_longer() {
     assert!(client.content.figures().watched_directories <= 20);
     assert!(!client.has_noticed("TooManyDirectories"));
     folder.write("deep/er/a", "x");
-    client.until("/deep/er/a", status(200));
+    client.until("/deep/er/a", |answered| answered.status == 200 && !answered.is_miss);
     // A directory stays watched as long as an answer depends on it, and no longer.
     client.content.tidy();
     assert!(client.content.figures().watched_directories >= 4);
