@@ -577,6 +577,11 @@ impl<H: Handler> Conn<H> {
         }
     }
 
+    /// Whether an admitted request waits for its moment or its turn, and nothing was done for it.
+    pub fn is_in_line(&self) -> bool {
+        matches!(self.state, State::Early | State::Whole | State::Parked)
+    }
+
     /// The order in which it is served relative to others.
     pub fn rank(&self) -> Rank {
         self.rank

@@ -4,6 +4,7 @@
 use crate::accept::Listener;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
+use crate::helpers::Claim;
 use crate::permits::{Permit, Permits};
 use crate::ranks::Ranks;
 use crate::settings::Live;
@@ -90,16 +91,15 @@ impl<'c, H: Handler> Blocking<'c, H> {
             let most_ms = left_ms.min(step_ms);
             let result = asked.wait(Duration::from_millis(most_ms));
             let has_waited = !matches!(&result, Ok(permit) if permit.waited_ns < 1_000_000);
-            let is_gone = || self.poll(served.socket.as_fd(), Interest::End, 0, Order::Stop).broken;
             match result {
                 Ok(permit) => {
                     let slot = self.stock.ranks.slot(permit.rank());
                     self.worker.metrics.waited(slot, permit.waited_ns);
-                    let is_gone = has_waited && is_gone();
+                    let is_gone = has_waited && served.is_gone();
                     self.permit = Some(permit);
                     return if is_gone { Err(Gone) } else { Ok(()) };
                 }
-                Err(_) if is_gone() => return Err(Gone),
+                Err(_) if served.is_gone() => return Err(Gone),
                 Err(still) => asked = still,
             }
             left_ms -= most_ms;
@@ -122,8 +122,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
-    /// Does a job on this thread, once it may.
-    fn do_job(&mut self, served: &mut Served<H>, job: H::Job) -> JobEnd<<H::Job as Job>::Done> {
+    /// Does a job on this thread, once it may, if its client is still there.
+    fn do_job(&mut self, served: &Served<H>, job: &Claim<H::Job>) -> JobEnd<<H::Job as Job>::Done> {
         self.give_back_job();
         match job.kind() {
             Kind::Blocks => {
@@ -143,6 +143,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
             Kind::Computes => {}
         }
         self.rest();
+        let job = if served.is_gone() { None } else { job.take() };
+        let Some(job) = job else { return JobEnd::Gone };
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
         let mut watch = Watch::new(metrics, sampled);
@@ -239,8 +241,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.give_back_job();
     }
 
-    fn job(&mut self, mut served: Box<Served<H>>, job: H::Job, _: Deadline) -> Worked<H> {
-        let end = self.do_job(&mut served, job);
+    fn job(&mut self, served: Box<Served<H>>, job: Claim<H::Job>, _: Deadline) -> Worked<H> {
+        let end = self.do_job(&served, &job);
         Some((served, end))
     }
 

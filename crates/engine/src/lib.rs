@@ -22,6 +22,7 @@
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | `early` | requests that may not be answered yet, each with its moment |
+//! | `gone` | clients who leave while they wait |
 //! | `idle` | who makes room when all places are taken |
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
@@ -41,6 +42,7 @@ mod doors;
 mod early;
 pub mod event;
 pub mod fibers;
+mod gone;
 pub mod helpers;
 mod idle;
 pub mod lanes;

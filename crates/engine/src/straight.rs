@@ -2,6 +2,7 @@
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
 
 use crate::control::{Control, Ended, Order};
+use crate::helpers::Claim;
 use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::worker::{Fate, Served, Worker};
 use forebay_conn::{Await, Closing, Handler, Job};
@@ -56,7 +57,7 @@ pub trait Wait<H: Handler> {
 
     /// Until the job is done. The engine may take the connection meanwhile: then this serving of it
     /// ends, and the engine has it served on, from `deadline`, when the job has ended.
-    fn job(&mut self, served: Box<Served<H>>, job: H::Job, deadline: Deadline) -> Worked<H>;
+    fn job(&mut self, served: Box<Served<H>>, job: Claim<H::Job>, deadline: Deadline) -> Worked<H>;
 
     /// Until others had their turn.
     fn pass(&mut self, served: &mut Served<H>);
@@ -105,7 +106,7 @@ pub enum JobEnd<D> {
     Panicked,
     /// Not in time, or too many were waiting.
     Late,
-    /// The connection is gone, so nobody needs it.
+    /// The connection is gone, so nobody needs it: it was not begun, or its result is dropped.
     Gone,
     /// The engine was told to stop.
     Stopped,
@@ -141,7 +142,10 @@ pub fn serve<H: Handler, W: Wait<H>>(
         let mut done = None;
         match job.take() {
             None => {}
-            Some(JobEnd::Done(result)) => done = Some(result),
+            Some(JobEnd::Done(result)) => {
+                served.job_done();
+                done = Some(result);
+            }
             Some(JobEnd::Panicked) => {
                 wait.worker().count(Counter::Panics);
                 break Closing::Reset;
@@ -192,7 +196,8 @@ pub fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Job(asked) => {
                 wait.worker().count(Counter::Jobs);
-                let Some((back, end)) = wait.job(served, asked, deadline) else { return ended };
+                let claim = served.wait_for(asked);
+                let Some((back, end)) = wait.job(served, claim, deadline) else { return ended };
                 (served, job) = (back, Some(end));
             }
             Fate::HandOver => {

@@ -5,6 +5,7 @@
 
 use crate::accept;
 use crate::admission::Place;
+use crate::helpers::Claim;
 use crate::ranks::{Ranks, Standing};
 use crate::send::{self, Progress};
 use crate::settings::{Live, Settings};
@@ -39,6 +40,8 @@ pub struct Served<H: Handler> {
     pub ended: bool,
     /// Its place in the count, given back at its end; `None` if it was refused.
     pub place: Option<Place>,
+    /// The job it waits for: see [`wait_for`](Served::wait_for).
+    pub(crate) job: Option<Claim<H::Job>>,
     /// The answer under way was not taken at once.
     lags: bool,
     /// Bytes given to the kernel since the send window began …
@@ -75,6 +78,7 @@ impl<H: Handler> Served<H> {
             readable: true,
             ended: false,
             place: None,
+            job: None,
             lags: false,
             window_bytes: 0,
             window_queued: 0,
@@ -488,6 +492,7 @@ impl<H: Handler> Worker<H> {
             Await::Send => Counter::TimeoutSend,
             Await::Job | Await::Admission => Counter::TimeoutJob,
         });
+        served.take_back();
         if served.pending.is_some() {
             return Closing::Reset;
         }
@@ -568,11 +573,15 @@ impl<H: Handler> Worker<H> {
         self.handler.hand_over(served.socket, received, &served.peer);
     }
 
-    /// Closes a connection: its open log line is written and its end is counted.
+    /// Closes a connection: its open log line is written and its end is counted. One that waits for
+    /// its turn and is closed [now](Closing::Now) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
         if closing == Closing::Reset {
             socket::reset_on_close(served.socket.as_fd());
+        }
+        if served.take_back() && closing == Closing::Now {
+            self.count(Counter::GivenUp);
         }
         if served.pending.is_some() {
             self.count(Counter::Aborted);

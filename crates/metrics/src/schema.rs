@@ -48,8 +48,9 @@ schema! {
         MadeRoom = "forebay_connections_idle_cut_total" "", "Idle connections closed because all places were taken and somebody of their class or a higher one came.";
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
+        GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
-        Jobs = "forebay_jobs_total" "", "Jobs that may block, done by helper threads or by the connection's own.";
+        Jobs = "forebay_jobs_total" "", "Jobs that may block, for helper threads or the connection's own, begun or given up.";
         CacheHits = "forebay_cache_hits_total" "", "Requests answered from the data cache.";
         CacheMisses = "forebay_cache_misses_total" "", "Requests that needed the file system.";
         AcceptErrors = "forebay_accept_errors_total" "", "Failed accepts, lack of descriptors included.";

@@ -14,7 +14,7 @@ const MOST_MEMORY_BYTES: u64 = 1 << 30;
 const MOST_OUTPUT_BYTES: u64 = 64 << 20;
 /// What memory and output consist of.
 const FILL: [u8; 4096] = [b'w'; 4096];
-/// Requests that may be waiting or at work. Their connections may be gone long before.
+/// Requests that may be waiting or at work.
 const MOST_AT_ONCE: usize = 16 * 1024;
 
 /// What one request asks for.

@@ -12,6 +12,9 @@ pub struct Epoll(OwnedFd);
 const ONCE: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ONESHOT);
 
+/// For nothing but what the kernel always reports, `EPOLLHUP` and `EPOLLERR`, once.
+const END: epoll::EventFlags = epoll::EventFlags::ONESHOT;
+
 /// What happened on one descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
@@ -104,13 +107,21 @@ impl Epoll {
         Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), ONCE)?)
     }
 
-    /// Has a descriptor not reported until [`watch_again`](Epoll::watch_again).
+    /// As [`add_once`](Epoll::add_once), but only that the connection is gone in both directions, or
+    /// failed, is reported until [`watch_again`](Epoll::watch_again).
+    ///
+    /// # Errors
+    /// As [`add_connection`](Epoll::add_connection).
+    pub fn add_end(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), END)?)
+    }
+
+    /// As [`add_end`](Epoll::add_end), for a descriptor that was added already.
     ///
     /// # Errors
     /// When it was not added.
-    pub fn ignore(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        let nothing = epoll::EventFlags::ONESHOT;
-        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), nothing)?)
+    pub fn watch_end(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), END)?)
     }
 
     /// As [`add_reader`](Epoll::add_reader), for a descriptor that other sets watch, too: only one of
@@ -222,6 +233,9 @@ impl AsFd for Bell {
 mod tests {
     use super::*;
     use crate::{clock, process};
+    use std::io::Write;
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_short_wait_lasts_as_long_as_it_says() {
@@ -250,8 +264,32 @@ mod tests {
         epoll.watch_again(&bell, 7).unwrap();
         assert!(is_reported() && !is_reported());
         epoll.watch_again(&bell, 7).unwrap();
-        epoll.ignore(&bell, 7).unwrap();
+        epoll.watch_end(&bell, 7).unwrap();
         assert!(!is_reported());
+    }
+
+    #[test]
+    fn an_end_is_reported_when_nothing_else_is() {
+        let epoll = Epoll::new().unwrap();
+        let mut events = Events::with_capacity(4);
+        let mut broken = || {
+            epoll.wait(&mut events, 0).unwrap();
+            events.iter().map(|ready| (ready.token, ready.broken)).collect::<Vec<_>>()
+        };
+        let (one, other) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        epoll.add_end(&one.0, 1).unwrap();
+        epoll.add_once(&other.0, 2).unwrap();
+        epoll.watch_end(&other.0, 2).unwrap();
+        for mut peer in [&one.1, &other.1] {
+            peer.write_all(b"more").unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+        }
+        assert_eq!(broken(), [], "a half close is no end");
+        drop((one.1, other.1));
+        let mut ends = broken();
+        ends.sort_unstable();
+        assert_eq!(ends, [(1, true), (2, true)]);
+        assert_eq!(broken(), []);
     }
 
     #[test]

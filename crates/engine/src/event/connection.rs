@@ -100,6 +100,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return self.close(token, Closing::Reset);
         };
         let connection = &mut self.connections[key];
+        connection.served.job_done();
         if connection.state == State::InJob {
             self.take_turn(token, Some(done));
         }
@@ -152,6 +153,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 let phase = if is_under_way { Phase::Send } else { Phase::Process };
                 let standing = connection.served.standing(&self.ranks);
                 let ask = Ask { phase, standing, token };
+                let job = connection.served.wait_for(job);
                 let results = Arc::clone(&self.mailbox);
                 if !self.helpers.submit(job, ask, results) {
                     let closing = self.worker.expire(&mut connection.served, Await::Job);

@@ -3,7 +3,7 @@
 use super::connection::{Event, News, Place};
 use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
-use crate::helpers::{Ask, Crew};
+use crate::helpers::{Ask, Claim, Crew};
 use crate::line::Called;
 use crate::straight::{Answers, Deadline, Gone, JobEnd, LinedUp, Wait, Worked};
 use crate::worker::{Served, Worker};
@@ -168,7 +168,12 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         self.end_turn();
     }
 
-    fn job(&mut self, mut served: Box<Served<H>>, job: H::Job, deadline: Deadline) -> Worked<H> {
+    fn job(
+        &mut self,
+        mut served: Box<Served<H>>,
+        job: Claim<H::Job>,
+        deadline: Deadline,
+    ) -> Worked<H> {
         self.end_turn();
         let is_under_way = served.pending.is_some();
         let phase = if is_under_way { Phase::Send } else { Phase::Process };

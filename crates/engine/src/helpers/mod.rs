@@ -4,8 +4,13 @@
 //! lane run one after another, so that a file whose read hangs holds one thread. Jobs that wait for
 //! devices and jobs that compute have threads of their own (`pool.rs`): of the first there may be
 //! many, of the second there are as many as cores.
+//!
+//! A job whose connection has ended is not begun (`claim.rs`).
 
+mod claim;
 mod pool;
+
+pub use claim::Claim;
 
 use crate::control::Control;
 use crate::ranks::{Ranks, Standing};
@@ -152,14 +157,14 @@ pub struct Ask {
 
 /// Threads that do the jobs of loops.
 pub trait Crew<J: Job> {
-    /// Has `job` done; its result comes to `results`. `false` if too many jobs are waiting; then it
-    /// is not done.
+    /// Has a job done, unless it is taken back before; its result comes to `results`. `false` if too
+    /// many jobs are waiting; then it is not done.
     #[must_use]
-    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
+    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
 }
 
 impl<J: Job> Crew<J> for Helpers<J> {
-    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         let pool = match job.kind() {
             Kind::Blocks => &self.blocking,
             Kind::Computes => &self.computing,
@@ -208,8 +213,13 @@ mod tests {
         (Helpers::new(metrics, threads, ranks, 0), Mailbox::new(control, 0))
     }
 
-    fn give(helpers: &Helpers<Call>, call: Call, token: u64, mailbox: &Arc<Mailbox<u64>>) {
-        give_as(0, helpers, call, token, mailbox);
+    fn give(
+        helpers: &Helpers<Call>,
+        call: Call,
+        token: u64,
+        mailbox: &Arc<Mailbox<u64>>,
+    ) -> Claim<Call> {
+        give_as(0, helpers, call, token, mailbox)
     }
 
     fn give_as(
@@ -218,10 +228,12 @@ mod tests {
         call: Call,
         token: u64,
         mailbox: &Arc<Mailbox<u64>>,
-    ) {
+    ) -> Claim<Call> {
         let standing = Standing { rank, client: token };
         let ask = Ask { phase: Phase::Process, standing, token };
-        assert!(helpers.submit(call, ask, Arc::clone(mailbox) as Arc<dyn Results<_>>));
+        let (call, results) = (Claim::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
+        assert!(helpers.submit(call.clone(), ask, results));
+        call
     }
 
     #[test]
@@ -275,6 +287,32 @@ mod tests {
             assert_eq!(starts.recv().unwrap(), 1);
         }
         assert!(helpers.threads() <= 2);
+    }
+
+    /// Jobs of its lane and of others go on, and what it held is let go of at once.
+    #[test]
+    fn a_job_that_is_taken_back_is_not_begun() {
+        let (helpers, mailbox) = helpers(1);
+        let (started, starts) = channel();
+        let (open, gate) = channel();
+        let mut gates = vec![gate];
+        let lanes = [1, 1, 2, 1, 3];
+        let claims = lanes.map(|lane| {
+            let call = Call { lane, gate: gates.pop(), started: started.clone() };
+            give(&helpers, call, 10 * lane, &mailbox)
+        });
+        drop(started);
+        assert_eq!(starts.recv().unwrap(), 1);
+        assert!(claims[0].take().is_none(), "it has begun");
+        assert!(claims[1].take().is_some_and(|call| call.lane == 1));
+        assert!(claims[2].take().is_some());
+        open.send(()).unwrap();
+        assert_eq!(starts.iter().collect::<Vec<_>>(), [3, 1], "and no other holds a sender");
+        let mut results = Vec::new();
+        while results.len() < 3 {
+            results.append(&mut mailbox.take());
+        }
+        assert_eq!(results, [(10, Some(1)), (30, Some(3)), (10, Some(1))]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
-use super::{Ask, Results};
+use super::{Ask, Claim, Results};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, Standing};
 use crate::watch::Watch;
@@ -53,8 +53,7 @@ struct Level {
 
 /// A job on its way.
 pub(super) struct Task<J: Job> {
-    job: J,
-    lane: u64,
+    job: Claim<J>,
     ask: Ask,
     results: Arc<dyn Results<J::Done>>,
     /// When it came.
@@ -62,8 +61,8 @@ pub(super) struct Task<J: Job> {
 }
 
 impl<J: Job> Task<J> {
-    pub(super) fn new(job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
-        Task { lane: job.lane(), job, ask, results, since_ns: clock::monotonic_ns() }
+    pub(super) fn new(job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
+        Task { job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
 
@@ -108,12 +107,13 @@ impl<J: Job> Pool<J> {
     /// Has a job done. `false` if too many are waiting.
     pub(super) fn submit(self: &Arc<Self>, task: Task<J>) -> bool {
         let mut state = self.lock();
-        match state.lanes.enter(task.lane, task) {
+        let lane = task.job.lane();
+        match state.lanes.enter(lane, task) {
             Entry::Full => return false,
             Entry::Waits => {}
             Entry::Free(task) => {
-                if let Err(task) = push(&mut state.ready, task) {
-                    state.lanes.leave(task.lane);
+                if push(&mut state.ready, task).is_err() {
+                    state.lanes.leave(lane);
                     return false;
                 }
                 self.wake(&mut state);
@@ -168,9 +168,14 @@ impl<J: Job> Pool<J> {
         let mut jobs = 0u32;
         let mut ended = None;
         while let Some((task, turn)) = self.next(level, index, ended.take()) {
+            let Task { job: claim, ask, results, since_ns } = task;
+            let lane = claim.lane();
+            let Some(job) = claim.take() else {
+                ended = Some((lane, turn, 0));
+                continue;
+            };
             jobs = jobs.wrapping_add(1);
             let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-            let Task { job, lane, ask, results, since_ns } = task;
             let began_ns = clock::monotonic_ns();
             let slot = self.ranks.slot(ask.standing.rank);
             metrics.waited(slot, began_ns.saturating_sub(since_ns));

@@ -124,17 +124,18 @@ impl<J: Job> Crew<J> {
         let mut ended = None;
         while let Some((task, stint)) = list.next(seat, ended.take(), || ()) {
             if let Task::Run(errand) = task {
-                jobs = jobs.wrapping_add(1);
-                let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-                let slot = ranks.slot(stint.rank());
-                metrics.waited(slot, stint.waited_ns);
-                let lane = errand.job.lane();
-                let done = self.lists.run(errand.job, &metrics, sampled);
-                metrics.worked(slot, stint.ns());
-                if let Some(results) = errand.results {
-                    results.post(&errand.ask, done);
+                if let Some(job) = errand.job.take() {
+                    jobs = jobs.wrapping_add(1);
+                    let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
+                    let slot = ranks.slot(stint.rank());
+                    metrics.waited(slot, stint.waited_ns);
+                    let done = self.lists.run(job, &metrics, sampled);
+                    metrics.worked(slot, stint.ns());
+                    if let Some(results) = errand.results {
+                        results.post(&errand.ask, done);
+                    }
                 }
-                self.lists.leave(lane);
+                self.lists.leave(errand.job.lane());
             }
             ended = Some(stint);
         }

@@ -4,7 +4,7 @@
 //! there are as many as cores, and come back to process (ADR 0023).
 
 use super::list::List;
-use crate::helpers::{Ask, Crew, Helpers, Results};
+use crate::helpers::{Ask, Claim, Crew, Helpers, Results};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, Standing};
 use crate::watch::Watch;
@@ -28,7 +28,7 @@ pub(super) enum Task<J: Job> {
 
 /// A job on its way.
 pub(super) struct Errand<J: Job> {
-    pub(super) job: J,
+    pub(super) job: Claim<J>,
     /// What for: its phase is the one whose threads do it.
     pub(super) ask: Ask,
     /// Where the result goes, if the connection belongs to a loop.
@@ -162,7 +162,7 @@ impl<J: Job> Lists<J> {
 
 /// The jobs of loops that block are done by the threads of the process and send phases.
 impl<J: Job> Crew<J> for Arc<Lists<J>> {
-    fn submit(&self, job: J, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         if job.kind() == Kind::Computes {
             return self.helpers.submit(job, ask, results);
         }

@@ -15,23 +15,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Engines with a loop, which answers one request at a time and sees nothing else meanwhile.
-const LOOPS: [&str; 3] = ["event", "fibers", "pipeline"];
+pub(crate) const LOOPS: [&str; 3] = ["event", "fibers", "pipeline"];
 
 /// Engines with a thread per connection, which answer as many at a time as there are cores.
-const THREADS: [&str; 2] = ["threads", "pool"];
+pub(crate) const THREADS: [&str; 2] = ["threads", "pool"];
 
 /// All, with one thread of process where those are apart.
-fn all() -> impl Iterator<Item = &'static str> {
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
     LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])
 }
 
 /// How many requests an engine answers at a time, and how many jobs that compute it does.
-fn at_a_time(engine: &str) -> usize {
+pub(crate) fn at_a_time(engine: &str) -> usize {
     if THREADS.contains(&engine) { usable_cores() } else { 1 }
 }
 
 /// An engine with three ranks with these shares; clients state who they are.
-fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
+pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let ranks = Ranks { shares: Arc::new(shares), slots, reserve, ..Ranks::default() };
     let mut setup = Setup { ranks: Some(ranks), trusts: true, fixed: true, ..Setup::default() };
@@ -40,7 +40,7 @@ fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
 }
 
 /// A client who asks for all these paths at once.
-fn ask(server: &Running, client: u8, paths: &[&str]) -> TcpStream {
+pub(crate) fn ask(server: &Running, client: u8, paths: &[&str]) -> TcpStream {
     let mut stream = server.connect();
     let mut request = format!("PROXY TCP4 192.0.2.{client} 192.0.2.200 4711 80\r\n");
     paths.iter().for_each(|path| request += &get(path));
@@ -58,14 +58,14 @@ fn ask_by_field(server: &Running, client: u8, path: &str) -> TcpStream {
 }
 
 /// So many clients with this request, who hold everybody who could answer.
-fn hold_all(server: &Running, engine: &str, path: &str) -> Vec<TcpStream> {
+pub(crate) fn hold_all(server: &Running, engine: &str, path: &str) -> Vec<TcpStream> {
     let held = (0..at_a_time(engine)).map(|_| ask(server, 1, &[path])).collect();
     server.gate.wait_for(at_a_time(engine));
     held
 }
 
 /// Until so many requests were there and those that are can do nothing but wait.
-fn wait_until_there(server: &Running, count: usize) {
+pub(crate) fn wait_until_there(server: &Running, count: usize) {
     while server.books.admitted.load(Relaxed) < count {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -51,6 +51,8 @@ scrape_configs:
 With classes or rules each class has a ledger. When nothing is under way,
 `forebay_class_requests_total` is the sum of `forebay_class_answered_total`, `forebay_class_cut_total` and
 `forebay_class_refused_total{place=\"request\"}`; until then the difference is `forebay_class_in_flight`.
+A request whose client left is cut. If no worker had begun it, `forebay_requests_given_up_total` counts it
+too, with and without classes ([who leaves](policy.md#how-it-is-decided)).
 The reasons of refusals:
 
 | reason | place | who is refused |

@@ -34,7 +34,7 @@ impl<H: Handler> Shared<H> {
         }
         if connection.awaits() == Await::Admission {
             // what comes meanwhile is not looked at before the moment has come
-            return true;
+            return self.watch_end(connection);
         }
         let (socket, token) = (&connection.served.socket, connection.token);
         let watched = match connection.is_known {
@@ -43,6 +43,28 @@ impl<H: Handler> Shared<H> {
         };
         connection.is_known |= watched.is_ok();
         watched.is_ok()
+    }
+
+    /// Leaves the connection to the epoll, which tells only that its client has left. Says whether that
+    /// worked.
+    pub(super) fn watch_end(&self, connection: &mut Connection<H>) -> bool {
+        let (socket, token) = (&connection.served.socket, connection.token);
+        let watched = match connection.is_known {
+            true => self.epoll.watch_end(socket, token),
+            false => self.epoll.add_end(socket, token),
+        };
+        connection.is_known |= watched.is_ok();
+        watched.is_ok()
+    }
+
+    /// Closes a connection that waits for a job which stays in the pipeline, if its client has left:
+    /// nobody watches it.
+    pub(super) fn close_if_gone(&self, token: u64, worker: &mut Worker<H>) {
+        let Some(mut slot) = self.slab.lock(token) else { return };
+        let Some(connection) = slot.connection() else { return };
+        if connection.state == State::InJob && connection.served.is_gone() {
+            self.close(slot, Closing::Now, worker);
+        }
     }
 
     /// The connection is in the epoll from now on; while it is idle it may have to make room.

@@ -5,7 +5,7 @@ use super::slab::{Connection, Locked, State};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::blocking::Blocking;
 use crate::control::Order;
-use crate::helpers::{Ask, Crew, Results};
+use crate::helpers::{Ask, Claim, Crew, Results};
 use crate::lanes::Entry;
 use crate::pipeline::give_way;
 use crate::pipeline::list::{Seat, Stint};
@@ -168,6 +168,11 @@ impl<H: Handler> Shared<H> {
                 connection.state = State::InJob;
                 self.set_deadline(connection, worker);
                 let ask = Ask { phase, standing: self.standing(connection), token };
+                let job = connection.served.wait_for(job);
+                if job.kind() == Kind::Computes {
+                    // without a watch it may be done for nobody, and that is all
+                    self.watch_end(connection);
+                }
                 drop(slot);
                 worker.count(Counter::Jobs);
                 self.have_done(job, ask, worker, stint);
@@ -223,7 +228,7 @@ impl<H: Handler> Shared<H> {
 
     /// Has a job done: one that blocks by this thread, if its lane is free, one that computes by a
     /// helper thread.
-    fn have_done(&self, job: H::Job, ask: Ask, worker: &mut Worker<H>, stint: &mut Stint) {
+    fn have_done(&self, job: Claim<H::Job>, ask: Ask, worker: &mut Worker<H>, stint: &mut Stint) {
         let taken = match job.kind() {
             Kind::Computes => {
                 let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
@@ -240,20 +245,23 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Does a job whose lane is free, and goes on with the connection if it is still waiting.
+    /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
+    /// connection if it is still waiting.
     fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>, stint: &mut Stint) {
         let Ask { phase, standing, token } = errand.ask;
         let list = self.lists.of(phase);
         let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand), standing, stint) else {
             return;
         };
-        let lane = errand.job.lane();
+        self.close_if_gone(token, worker);
         let sampled = worker.is_sampled();
-        let done = self.lists.run(errand.job, &worker.metrics, sampled);
+        let done = errand.job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
         list.end_job(stint);
-        self.lists.leave(lane);
+        self.lists.leave(errand.job.lane());
         worker.read_clocks();
-        self.job_done(phase, token, done, worker, stint);
+        if let Some(done) = done {
+            self.job_done(phase, token, done, worker, stint);
+        }
     }
 
     /// A job has ended, or has panicked: the connection goes on, if it is still waiting.
@@ -275,6 +283,7 @@ impl<H: Handler> Shared<H> {
         }
         // the next job has time of its own
         connection.awaited = None;
+        connection.served.job_done();
         match done {
             Some(done) => {
                 connection.state = State::Moving;

@@ -127,7 +127,7 @@ impl<H: Handler> Watcher<H> {
         connection.served.readable |= ready.readable;
         connection.served.ended |= ready.ended;
         match connection.state {
-            State::Watched | State::Lingering(_) if ready.broken => {
+            State::Watched | State::InJob | State::Lingering(_) if ready.broken => {
                 self.shared.close(slot, Closing::Now, &mut self.worker);
             }
             State::Watched => {
@@ -205,7 +205,7 @@ impl<H: Handler> Watcher<H> {
             if connection.state == State::Watched && connection.awaits() == Await::Idle {
                 // A request may have come since the last look: what is really idle ends in its turn.
                 let token = connection.token;
-                let _ = self.shared.epoll.ignore(&connection.served.socket, token);
+                let _ = self.shared.epoll.watch_end(&connection.served.socket, token);
                 connection.served.readable = true;
                 self.shared.wakes(connection);
                 drop(slot);

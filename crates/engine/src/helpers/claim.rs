@@ -1,0 +1,47 @@
+//! Who may have a job that waits for a thread: whoever takes it first, the thread that does it or the
+//! connection that ends and has no use for it any more.
+//!
+//! What is in a queue is the claim. A job that is taken back is dropped at once, with all it holds; its
+//! claim stays in the queue until its turn comes, and is passed over then.
+
+use forebay_conn::{Job, Kind};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One of several claims to a job.
+pub struct Claim<J>(Arc<Claimed<J>>);
+
+struct Claimed<J> {
+    lane: u64,
+    kind: Kind,
+    job: Mutex<Option<J>>,
+}
+
+impl<J> Clone for Claim<J> {
+    fn clone(&self) -> Self {
+        Claim(Arc::clone(&self.0))
+    }
+}
+
+impl<J: Job> Claim<J> {
+    /// The first claim to a job.
+    pub fn new(job: J) -> Claim<J> {
+        let (lane, kind) = (job.lane(), job.kind());
+        Claim(Arc::new(Claimed { lane, kind, job: Mutex::new(Some(job)) }))
+    }
+
+    /// The lane of the job, also when that is taken.
+    pub fn lane(&self) -> u64 {
+        self.0.lane
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The job, unless somebody has taken it.
+    pub fn take(&self) -> Option<J> {
+        // held for no longer than this
+        self.0.job.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
