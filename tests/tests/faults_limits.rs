@@ -7,8 +7,9 @@ use forebay_tests::faults::crowd::{Crowd, client_address, connect_from};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::wire::{End, PATIENCE, read_to_end};
+use forebay_tests::{Options, has_thread_each};
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 forebay_tests::on_each_engine! {
     a_client_gets_no_more_connections_than_it_may,
@@ -16,6 +17,7 @@ forebay_tests::on_each_engine! {
     a_connection_makes_no_more_requests_than_it_may,
     an_early_answer_is_not_lost_to_a_reset,
     lingering_is_bounded,
+    who_is_refused_keeps_nobody_waiting,
     a_half_closed_client_gets_its_answers,
 }
 
@@ -153,6 +155,33 @@ fn lingering_is_bounded(engine: &str) {
     });
     assert!(all_cut, "{} may send for ever", endless.len());
     assert!(soon(PATIENCE, || served.metric("forebay_connections") <= 1), "not closed");
+}
+
+/// A client who has all the connections it may have, and comes again and again, holds up nobody: not
+/// even where each refusal takes a thread that waits for the client to go.
+fn who_is_refused_keeps_nobody_waiting(engine: &str) {
+    let folder = site();
+    let settings = "limits.connections_per_client = 8";
+    let mut options = Options::new(folder.path()).engine(engine).config(settings);
+    if has_thread_each(engine) {
+        options.workers = 16;
+    }
+    let served = Served::with(options).settled();
+    let come = || Client::over(connect_from(client_address(0), served.addr()).unwrap());
+    let mut kept: Vec<_> = (0..8).map(|_| come()).collect();
+    kept.iter_mut().for_each(|client| assert_eq!(client.get("/").unwrap().status, 200));
+    let mut refused = Vec::new();
+    for _ in 0..5 {
+        for _ in 0..8 {
+            let mut client = come();
+            client.ask("/");
+            refused.push(client);
+        }
+        let begun = Instant::now();
+        let other = connect_from(client_address(1), served.addr()).unwrap();
+        assert_eq!(Client::over(other).get("/").expect("another client").status, 200);
+        assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
+    }
 }
 
 /// What a client half closes is still answered, all of it.

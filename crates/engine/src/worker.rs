@@ -8,7 +8,7 @@ use crate::admission::Place;
 use crate::helpers::Claim;
 use crate::ranks::{Ranks, Standing};
 use crate::send::{self, Progress};
-use crate::settings::{Live, Settings};
+use crate::settings::{LINGER_BYTES, Live, Settings};
 use crate::watch::Watch;
 use forebay_conn::{
     Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Rank, Refusal, Reply, Step,
@@ -577,8 +577,13 @@ impl<H: Handler> Worker<H> {
     /// its turn and is closed [now](Closing::Now) is one whose client has left.
     pub fn close(&mut self, mut served: Served<H>, closing: Closing) {
         let sampled = self.is_sampled();
-        if closing == Closing::Reset {
-            socket::reset_on_close(served.socket.as_fd());
+        match closing {
+            Closing::Reset => socket::reset_on_close(served.socket.as_fd()),
+            // What has come is not left unread: most clients send no more, and lose nothing to a reset.
+            Closing::Linger => {
+                self.drop_input(served.socket.as_fd(), LINGER_BYTES);
+            }
+            Closing::Now => {}
         }
         if served.take_back() && closing == Closing::Now {
             self.count(Counter::GivenUp);

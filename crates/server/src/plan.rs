@@ -214,10 +214,10 @@ fn group(
     lingering: usize,
     pipeline: pipeline::Settings,
 ) -> GroupPlan {
-    // a thread that lingers serves nobody
+    // a thread that lingers serves nobody, and one client alone may be refused all the time
     let most_lingering = match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Pipeline => usize::MAX,
-        Engine::Pool | Engine::Threads => (workers / 2).max(1),
+        Engine::Pool | Engine::Threads => (workers / 8).max(1),
     };
     GroupPlan {
         listen: listener.listen.clone(),
