@@ -100,7 +100,7 @@ fn whoever_came_early_is_answered_when_the_moment_has_come() {
             let began = Instant::now();
             client.write_all(get("/later").as_bytes()).unwrap();
             client.read_exact(&mut [0; 15]).unwrap();
-            began.elapsed().as_millis() as u64 - 150
+            began.elapsed().as_millis() as i64 - 150
         };
         let mut late_ms: Vec<_> = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..12)
@@ -110,6 +110,8 @@ fn whoever_came_early_is_answered_when_the_moment_has_come() {
             clients.into_iter().map(|client| client.join().unwrap()).collect()
         });
         late_ms.sort_unstable();
+        // a turn's clock is in whole milliseconds, and read once
+        assert!(late_ms[0] > -10, "{engine}: early by {late_ms:?} ms");
         assert!(late_ms[5] < 40, "{engine}: late by {late_ms:?} ms");
         server.stop();
     });
