@@ -2,12 +2,13 @@
 //! true as what is read into memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::faults::Served;
 use forebay_tests::faults::client::{Answer, Client};
 use forebay_tests::faults::process::open_pipes;
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, forget, versioned, versions};
+use forebay_tests::faults::{Served, soon};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 use std::{fs, thread};
 
 forebay_tests::on_each_engine! {
@@ -51,12 +52,21 @@ fn get_with(client: &mut Client, file: usize, field: &str) -> Answer {
     client.answer().unwrap()
 }
 
+/// Whether the folder is in memory or on an overlay, where nobody learns that a file is not in memory.
+fn hides_its_pages(folder: &Folder) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const OVERLAY: i64 = 0x794c_7630;
+    [TMPFS, OVERLAY].contains(&(rustix::fs::statfs(folder.path()).unwrap().f_type as i64))
+}
+
 fn files_that_memory_does_not_keep_come_whole(engine: &str) {
     let folder = Folder::new();
     for file in 0..FILES {
         folder.write(&name(file), versioned(1, blocks(file)));
     }
     let served = Served::alone(engine, folder.path(), "cache.bytes = \"4MiB\"\n");
+    // some are those it was started with
+    let others = open_pipes(served.pid());
     let is_whole = |client: &mut Client, file: usize| {
         let answer = client.get(&format!("/{}", name(file))).unwrap();
         assert!(answer.body == versioned(1, blocks(file)), "{file}: {}", answer.head);
@@ -65,7 +75,10 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
     (0..3).for_each(|_| ask_for_all(1, &served, &folder, is_whole));
     ask_for_all(4, &served, &folder, is_whole);
     let at_first = open_pipes(served.pid());
-    assert!(at_first > 0, "nothing was sent from a pipe");
+    if at_first == others && hides_its_pages(&folder) {
+        return eprintln!("SKIPPED: {engine}: on this file system nothing is sent from a pipe");
+    }
+    assert!(at_first > others, "nothing was sent from a pipe");
 
     // parts, heads and conditions are not for pipes
     ask_for_all(4, &served, &folder, |client, file| {
@@ -112,4 +125,12 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
         }
         done.store(true, SeqCst);
     });
+
+    // content that a reload has replaced keeps none, even where nobody asks again
+    let text = fs::read_to_string(served.file()).unwrap();
+    served.configure_with(&text.replace("4MiB", "5MiB"));
+    let (code, said) = served.reload();
+    assert_eq!(code, Some(0), "{said}");
+    let is_closed = || open_pipes(served.pid()) == others;
+    assert!(soon(Duration::from_secs(10), is_closed), "{} pipes", open_pipes(served.pid()));
 }

@@ -143,7 +143,7 @@ impl Content {
         &self.settings
     }
 
-    /// Lets go of all that is cached and watched, and keeps nothing from now on, because other
+    /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on, because other
     /// content has taken its place. Whoever still holds it is answered from the file system.
     pub fn retire(&self) {
         let mut struck = Struck::default();
@@ -158,6 +158,7 @@ impl Content {
         for (site, _) in (0..).zip(&self.vhosts) {
             self.store.flush(site);
         }
+        self.pipes.retire();
     }
 
     fn start_watching(self: &Arc<Content>) -> Result<(), OpenError> {

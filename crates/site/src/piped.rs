@@ -5,8 +5,9 @@
 //! and what others do to the file later changes nothing. Then the pipe belongs to the answer. When it
 //! is empty it serves the next one; a client who leaves takes it along.
 //!
-//! There are only so many pipes, because each costs two descriptors. Who finds none left reads into
-//! memory.
+//! There are only so many pipes, because each costs two descriptors; and they have only so much room,
+//! empty or not, because the kernel counts that against what all programs of a user may have. Who finds
+//! none left reads into memory.
 
 use crate::room::Room;
 use forebay_sys::pages::AROUND_BYTES;
@@ -14,20 +15,25 @@ use forebay_sys::pipe::Pipe;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// All pipes together have no more room. It is half of what a user has for pipes by default
+/// (`pipe-user-pages-soft`, 64 MiB): beyond that, other programs of this user would get pipes of two
+/// pages.
+const MOST_BYTES: usize = 32 << 20;
+
 /// Pipes for all answers.
 #[derive(Debug)]
 pub(crate) struct Pipes(Arc<Shared>);
 
-#[derive(Debug)]
-struct Shared {
-    most: usize,
-    state: Mutex<State>,
-}
+#[derive(Debug, Default)]
+struct Shared(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
+    most: usize,
     /// All there are.
     open: usize,
+    /// The room of all there are.
+    bytes: usize,
     /// Those that are empty.
     spare: Vec<Pipe>,
 }
@@ -52,7 +58,15 @@ pub(crate) struct Piped {
 impl Pipes {
     /// At most so many.
     pub(crate) fn new(most: usize) -> Pipes {
-        Pipes(Arc::new(Shared { most, state: Mutex::default() }))
+        let state = State { most, ..State::default() };
+        Pipes(Arc::new(Shared(Mutex::new(state))))
+    }
+
+    /// There are none any more but those that somebody waits for.
+    pub(crate) fn retire(&self) {
+        let mut state = self.0.state();
+        state.most = 0;
+        while state.close_spare() {}
     }
 
     /// A pipe with all of a file, if that has so many bytes. It is to be read around the page cache
@@ -71,7 +85,7 @@ impl Pipes {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // a panic leaves at worst a pipe too few
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An empty pipe with room for so many bytes.
@@ -81,18 +95,37 @@ impl Shared {
         if let Some(at) = state.spare.iter().rposition(fits) {
             return Some(state.spare.swap_remove(at));
         }
-        if state.open >= self.most {
-            // a smaller one makes room for it
-            state.spare.pop()?;
-            state.open -= 1;
+        // what the kernel makes of it, with pages of 4 KiB
+        let room = bytes.next_power_of_two().max(1 << 16);
+        // smaller ones make room for it
+        while !state.has_room(room) {
+            state.close_spare().then_some(())?;
         }
         state.open += 1;
+        state.bytes += room;
         drop(state);
         let made = Pipe::new(bytes).ok().filter(fits);
-        if made.is_none() {
-            self.state().open -= 1;
-        }
+        let mut state = self.state();
+        state.bytes = state.bytes - room + made.as_ref().map_or(0, Pipe::room);
+        state.open -= usize::from(made.is_none());
         made
+    }
+}
+
+impl State {
+    fn has_room(&self, bytes: usize) -> bool {
+        self.open < self.most && self.bytes + bytes <= MOST_BYTES
+    }
+
+    /// Whether there was one.
+    fn close_spare(&mut self) -> bool {
+        let pipe = self.spare.pop();
+        pipe.inspect(|pipe| self.closed(pipe)).is_some()
+    }
+
+    fn closed(&mut self, pipe: &Pipe) {
+        self.open -= 1;
+        self.bytes -= pipe.room();
     }
 }
 
@@ -110,11 +143,12 @@ impl Filled {
 
 impl Drop for Filled {
     fn drop(&mut self) {
-        let empty = self.pipe.take().filter(|_| self.left == 0);
+        let Some(pipe) = self.pipe.take() else { return };
         let mut state = self.pipes.state();
-        match empty {
-            Some(pipe) => state.spare.push(pipe),
-            None => state.open -= 1,
+        if self.left == 0 && state.open <= state.most {
+            state.spare.push(pipe);
+        } else {
+            state.closed(&pipe);
         }
     }
 }
@@ -161,6 +195,38 @@ mod tests {
         }
         assert_eq!(pipes.0.state().open, 1);
         assert!(Pipes::new(0).fill(file(20_000).as_fd(), 20_000).is_none());
+    }
+
+    #[test]
+    fn all_together_have_only_so_much_room() {
+        let (pipes, file) = (Pipes::new(1000), file(300_000));
+        let fill = || pipes.fill(file.as_fd(), 300_000);
+        let filled: Vec<_> = std::iter::from_fn(fill).collect();
+        let count = filled.len();
+        let bytes = || pipes.0.state().bytes;
+        assert!(count > 0 && count < 1000 && bytes() <= MOST_BYTES, "{count}");
+        for mut filled in filled {
+            read(&mut filled, 300_000);
+        }
+        assert_eq!(pipes.0.state().spare.len(), count);
+        assert!(pipes.fill(self::file(600_000).as_fd(), 600_000).is_some(), "in place of others");
+        assert!(bytes() <= MOST_BYTES && pipes.0.state().spare.len() < count);
+        pipes.retire();
+        assert_eq!(bytes(), 0);
+    }
+
+    #[test]
+    fn who_is_retired_gives_all_back() {
+        let (pipes, file) = (Pipes::new(3), file(40_000));
+        let mut filled = [(); 2].map(|()| pipes.fill(file.as_fd(), 40_000).unwrap());
+        read(&mut pipes.fill(file.as_fd(), 40_000).unwrap(), 40_000);
+        assert_eq!(pipes.0.state().spare.len(), 1);
+        pipes.retire();
+        assert!(pipes.fill(file.as_fd(), 40_000).is_none());
+        read(&mut filled[0], 40_000);
+        drop(filled);
+        let state = pipes.0.state();
+        assert_eq!((state.open, state.bytes, state.spare.len()), (0, 0, 0));
     }
 
     #[test]
