@@ -9,7 +9,7 @@ use crate::rate::Rate;
 /// setting decides it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// What metrics and people call it. Different from all others, not empty.
+    /// What logs and people call it. Different from all others, not empty.
     pub name: String,
     /// When it counts.
     pub when: When,

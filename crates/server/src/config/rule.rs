@@ -96,7 +96,7 @@ impl fmt::Display for RuleName {
     }
 }
 
-/// It stands in metrics and, with `=` behind it, on command lines.
+/// It stands in logs and, with `=` behind it, on command lines.
 impl Written for RuleName {
     const EXPECTED: &'static str = "a name of up to 64 letters of ASCII, digits, blanks and signs, without quotes, backslash and \
          equals sign";
@@ -148,8 +148,8 @@ const SETTINGS: &[Setting<Rule>] = &[
         key: "name",
         preset: Preset::Unset("\"rule 1\" and so on, by its place in the file"),
         range: None,
-        meaning: "The name of the rule in metrics, messages and commands. What its limits have \
-                  counted survives a reload under this name.",
+        meaning: "The name of the rule in JSON access logs, messages and commands. What its limits \
+                  have counted survives a reload under this name.",
         example: "\"costly search\"",
         at: |r| &mut r.name,
     },
