@@ -12,8 +12,8 @@ pub struct Snapshot {
     pub totals: Totals,
     /// What rises and falls.
     pub gauges: Vec<(Gauge, u64)>,
-    /// Facts about the server, names and values: version, engine, workers.
-    pub info: Vec<(&'static str, String)>,
+    /// Facts about the server.
+    pub info: Info,
     /// What was counted for each site; see [`SiteNames::rows`](crate::SiteNames::rows).
     pub sites: Vec<(String, SiteTotals)>,
     /// The ledger of each class, where there is a policy; see
@@ -23,6 +23,27 @@ pub struct Snapshot {
     pub limits: Vec<(String, ClassLimits)>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
+}
+
+/// Facts about a server: the labels of `forebay_info`.
+#[derive(Clone, Debug, Default)]
+pub struct Info {
+    /// The version of the program.
+    pub version: String,
+    /// The commit it was built from.
+    pub revision: String,
+    /// Its engine, or those of its listeners.
+    pub engine: String,
+    /// How many workers that has.
+    pub workers: String,
+}
+
+impl Info {
+    /// Names and values.
+    fn facts(&self) -> [(&'static str, &str); 4] {
+        let Info { version, revision, engine, workers } = self;
+        [("version", version), ("revision", revision), ("engine", engine), ("workers", workers)]
+    }
 }
 
 /// The status classes, as labels.
@@ -59,12 +80,9 @@ fn samples(snapshot: &Snapshot) -> Vec<Sample> {
 /// quantiles.
 pub fn prometheus(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(16 * 1024);
-    if !snapshot.info.is_empty() {
-        let one = |(name, value): &(&str, String)| format!("{name}=\"{}\"", escape(value));
-        let labels: Vec<String> = snapshot.info.iter().map(one).collect();
-        announce(&mut text, "forebay_info", "Facts about this server, as labels.", "gauge");
-        line(&mut text, "forebay_info", &labels.join(","), "1");
-    }
+    let labels = snapshot.info.facts().map(|(name, value)| format!("{name}=\"{}\"", escape(value)));
+    announce(&mut text, "forebay_info", "Facts about this server, as labels.", "gauge");
+    line(&mut text, "forebay_info", &labels.join(","), "1");
     let mut previous = "";
     for Sample { metric, labels, help, value } in samples(snapshot) {
         if metric != previous {
@@ -263,7 +281,7 @@ fn seconds(ns: u64) -> String {
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
     text.push('{');
-    for (name, value) in &snapshot.info {
+    for (name, value) in snapshot.info.facts() {
         let _ = write!(text, "\"{name}\":\"{}\",", escape(value));
     }
     let samples = samples(snapshot);
@@ -413,7 +431,12 @@ mod tests {
             classes: class_names.rows(&totals),
             totals,
             gauges: gauges.collect(),
-            info: vec![("version", "0.1.0".to_owned()), ("engine", ODD.to_owned())],
+            info: Info {
+                version: "0.1.0".to_owned(),
+                revision: "abcdef012345".to_owned(),
+                engine: ODD.to_owned(),
+                workers: "4".to_owned(),
+            },
             limits: vec![
                 ("gold".to_owned(), ClassLimits::default()),
                 (

@@ -242,13 +242,13 @@ mod tests {
     use super::*;
     use forebay_conn::reply::Out;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
-    use forebay_metrics::Gauge;
+    use forebay_metrics::{Gauge, Info};
 
     fn ask(request: &str) -> String {
         let address = "127.0.0.1:9090".parse().unwrap();
         let source: Source = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
-            info: vec![("version", "0.1.0".to_owned())],
+            info: Info { version: "0.1.0".to_owned(), ..Info::default() },
             ..Snapshot::default()
         });
         let mut admin = Admin::new(source, address);

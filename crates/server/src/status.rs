@@ -4,7 +4,7 @@ use crate::agent;
 use crate::config::choice::Word;
 use crate::engines::Common;
 use crate::plan::Plan;
-use forebay_metrics::{Gauge, Snapshot};
+use forebay_metrics::{Gauge, Info, Snapshot};
 use forebay_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -107,13 +107,13 @@ impl Status {
             },
             totals,
             gauges,
-            info: vec![
-                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            info: Info {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
                 // whoever builds says so: a build script would look at the repository each time
-                ("revision", option_env!("FOREBAY_REVISION").unwrap_or("unknown").to_owned()),
-                ("engine", engines.clone()),
-                ("workers", workers.clone()),
-            ],
+                revision: option_env!("FOREBAY_REVISION").unwrap_or("unknown").to_owned(),
+                engine: engines.clone(),
+                workers: workers.clone(),
+            },
         }
     }
 }
