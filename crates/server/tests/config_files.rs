@@ -74,6 +74,32 @@ fn everything_that_is_missing_is_told_with_its_place() {
 }
 
 #[test]
+fn accounts_that_this_machine_does_not_have_are_remarked() {
+    let folder = Folder::new("accounts");
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let of = |place: &str, kind: &str, name: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: {kind}: there is no {kind} {name:?} on this machine; without it \
+             the server does not start"
+        )
+    };
+    let expected = [of("2:8", "user", "no-such-user"), of("3:9", "group", "no-such-group")];
+    assert_eq!(remarks("user = \"no-such-user\"\ngroup = \"no-such-group\""), expected);
+    let no_group = "DIR/forebay.toml:2:8: user: no user of this machine has this number; without \
+                    group beside it the server does not start";
+    assert_eq!(remarks("user = \"3999999999\""), [no_group]);
+    let nothing: [&str; 0] = [];
+    for good in [
+        "user = \"root\"",
+        "user = \"root\"\ngroup = \"root\"",
+        "user = \"3999999999\"\ngroup = \"3999999998\"",
+        "group = \"no-such-group\"",
+    ] {
+        assert_eq!(remarks(good), nothing, "{good}");
+    }
+}
+
+#[test]
 fn rules_for_hosts_that_no_site_has_are_remarked() {
     let folder = Folder::new("hosts");
     let rules = "[[rule]]\nsite = [\"shop.example\", \"shpo.example\"]\naction = \"reset\"\n\

@@ -202,6 +202,15 @@ pub enum Wrong {
         /// What is probably meant.
         decoded: Option<String>,
     },
+    /// An account that this machine does not have.
+    NoAccount {
+        /// A user or a group.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A user who is a number without a name, and no group.
+    NoGroup,
     /// Something in a file of users.
     Users {
         /// Its path.
@@ -326,6 +335,15 @@ impl fmt::Display for Wrong {
                 )?;
                 decoded.iter().try_for_each(|text| write!(f, ", write {text:?}"))
             }
+            Wrong::NoAccount { kind, name } => write!(
+                f,
+                "there is no {kind} {name:?} on this machine; without it the server does not start"
+            ),
+            Wrong::NoGroup => write!(
+                f,
+                "no user of this machine has this number; without group beside it the server does \
+                 not start"
+            ),
             Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }

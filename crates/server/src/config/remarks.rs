@@ -1,5 +1,6 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
 
+use super::Account;
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
@@ -8,6 +9,7 @@ use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{Host, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::file::{self, Kind};
+use forebay_sys::privileges;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsFd;
@@ -19,15 +21,40 @@ const MOST_LINES: usize = 20;
 type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
-    /// What will have no effect, or not the one that is probably meant. Reads files of users, and
-    /// opens error pages.
+    /// What will have no effect, or not the one that is probably meant. Looks up accounts, reads files
+    /// of users, and opens error pages.
     pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
         let mut remarks = Vec::new();
+        self.remark_accounts(&mut remarks);
         self.remark_hosts(text, &mut remarks);
         self.remark_paths(text, &mut remarks);
         self.remark_error_pages(&mut remarks);
         self.remark_users(&mut remarks);
         remarks
+    }
+
+    /// A user or group that is not known here. The server may run on another machine.
+    fn remark_accounts(&self, remarks: &mut Remarks) {
+        let mut remark = |key, wrong| remarks.push((At::default().child(key), wrong));
+        let unknown = |kind, name: &str| Wrong::NoAccount { kind, name: name.to_owned() };
+        let is_number = |name: &str| name.parse::<u32>().is_ok();
+        let (user, group) = (&self.process.user, &self.process.group);
+        if let Some(name) = user.as_ref().map(Account::as_str)
+            && let Ok(None) = privileges::user(name)
+        {
+            match is_number(name) {
+                false => remark("user", unknown("user", name)),
+                true if group.is_none() => remark("user", Wrong::NoGroup),
+                true => {}
+            }
+        }
+        // without a user nobody asks for the group
+        if let Some(name) = group.as_ref().filter(|_| user.is_some()).map(Account::as_str)
+            && !is_number(name)
+            && let Ok(None) = privileges::group(name)
+        {
+            remark("group", unknown("group", name));
+        }
     }
 
     /// Rules for hosts that no site has. A site without hosts has them all.
