@@ -7,7 +7,7 @@ use super::read::{Path, Reader};
 use super::units::Percent;
 use super::value::quote;
 use super::{Action, Class, Over, Refuse, Rule};
-use forebay_policy::At;
+use forebay_policy::{At, Fault};
 use std::collections::HashMap;
 
 /// What is wrong, each with where it stands.
@@ -125,9 +125,7 @@ fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
     let keys = ["class", "action", "connections", "requests", "in_flight"];
     let tries = keys.iter().any(|key| text.means(&path.child(key)));
     if !tries && !rule.stop && !rule.has_effect() {
-        let example =
-            "class = \"gold\", or action, connections, requests, in_flight, stop".to_owned();
-        wrong.push((path.child("class"), Wrong::Missing { example }));
+        wrong.push((path.clone(), Wrong::Policy(Fault::SaysNothing)));
     }
 }
 

@@ -42,7 +42,7 @@ pub enum Wrong {
         /// Where.
         home: String,
     },
-    /// A value where a section belongs, or the wrong kind of value.
+    /// The wrong kind of value.
     Form {
         /// What belongs there.
         expected: &'static str,
@@ -50,6 +50,13 @@ pub enum Wrong {
         found: String,
         /// What was probably meant, as it would be written in the file.
         near: Option<String>,
+    },
+    /// A value where a section belongs.
+    NoSection {
+        /// What is there.
+        found: String,
+        /// The section that is probably meant, as it would be written in the file.
+        example: String,
     },
     /// Too small or too large.
     Range {
@@ -249,6 +256,10 @@ impl fmt::Display for Wrong {
                 write!(f, "expected {expected}, found {found}")?;
                 near.iter().try_for_each(|near| write!(f, ", did you mean {near}?"))
             }
+            Wrong::NoSection { found, example } => write!(
+                f,
+                "expected a section with settings of its own such as {example}, found {found}"
+            ),
             Wrong::Range { found, least, most } => {
                 write!(f, "{found} is out of range, from {least} to {most} is allowed")
             }

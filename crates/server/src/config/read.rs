@@ -5,7 +5,7 @@
 
 use super::draft::{self, Draft};
 use super::problem::{Problem, Wrong};
-use super::table::{Items, Preset, Section, Setting, in_range};
+use super::table::{Items, Preset, Section, Setting, in_range, split};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
 use super::{Class, Rule, Site};
 use std::collections::{HashMap, HashSet};
@@ -324,9 +324,8 @@ impl<'t> Reader<'t> {
             self.table(section, &name, &path, inner);
         } else {
             self.meant.insert(path.exact.clone());
-            let found = describe(item);
-            let expected = "a section with settings of its own";
-            self.note(&path.shown, at, Wrong::Form { expected, found, near: None });
+            let (found, example) = (describe(item), section_of::<T>(&name, item));
+            self.note(&path.shown, at, Wrong::NoSection { found, example });
         }
         true
     }
@@ -426,6 +425,26 @@ impl<'t> Reader<'t> {
             }
         }
     }
+}
+
+/// A subsection that says what a value alone was to say, if its first setting can be that.
+fn section_of<T: Section>(subsection: &str, item: &Item) -> String {
+    let Some(first) = T::SETTINGS.iter().find(|setting| setting.subsection() == subsection) else {
+        return String::new();
+    };
+    let mut section = T::blank();
+    let text = match ((first.at)(&mut section).form(), item.as_value()) {
+        (Form::Number | Form::NumberOrAuto, Some(Toml::Integer(number))) => {
+            Some(number.value().to_string())
+        }
+        (Form::Text | Form::TextOrList, Some(Toml::String(text))) => Some(text.value().clone()),
+        _ => None,
+    };
+    let value = match text.is_some_and(|text| first.set(&mut section, &text).is_ok()) {
+        true => (first.at)(&mut section).show(),
+        false => first.example.to_owned(),
+    };
+    format!("{{ {} = {value} }}", split(first.key).1)
 }
 
 /// The value is not of the TOML type the setting has.

@@ -8,6 +8,7 @@ use crate::config::problem::nearest;
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
 use crate::config::{Class, Config, Rule, Wrong, at_odds};
+use forebay_policy::Fault;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
 
@@ -36,6 +37,18 @@ pub enum SetError {
         found: String,
         /// The setting that is probably meant.
         near: Option<&'static str>,
+    },
+    /// A value for what has settings of its own.
+    Several {
+        /// What was to be set.
+        target: String,
+        /// An assignment that is probably meant.
+        near: String,
+    },
+    /// A rule of which nothing is left.
+    SaysNothing {
+        /// Its name.
+        name: String,
     },
     /// The value is wrong, whatever stands beside it.
     Value {
@@ -74,6 +87,14 @@ impl fmt::Display for SetError {
                 write!(f, "the {list} {name:?} has no setting {found:?}")?;
                 did_you_mean(f, *near)
             }
+            SetError::Several { target, near } => {
+                write!(f, "{target} has settings of its own: set {near}, or {target}={NONE}")
+            }
+            SetError::SaysNothing { name } => write!(
+                f,
+                "the rule {name:?} would say nothing: to keep it, set {:?} too",
+                format!("{name}.action=allow")
+            ),
             SetError::Value { key, wrong } => write!(f, "{key}: {wrong}"),
             SetError::Together { of, key, wrong } => {
                 if let Some((list, name)) = of {
@@ -209,8 +230,7 @@ fn assign<T: Section>(
         return remove(section, key).map_err(wrong);
     }
     let setting = T::SETTINGS.iter().find(|setting| setting.key == key);
-    let example = format!("{target}={NONE}, or one of its keys");
-    let setting = setting.ok_or_else(|| wrong(Wrong::Missing { example }))?;
+    let setting = setting.ok_or_else(|| several::<T>(key, target, value))?;
     let place = (setting.at)(section);
     let before = place.is_set().then(|| place.show());
     match place.form() {
@@ -218,6 +238,17 @@ fn assign<T: Section>(
         _ => setting.set(section, value).map_err(wrong)?,
     }
     Ok((before, (setting.at)(section).show()))
+}
+
+/// The value is probably meant for the first setting of the subsection `key`.
+fn several<T: Section>(key: &str, target: &str, value: &str) -> SetError {
+    let first = T::SETTINGS.iter().find(|setting| setting.subsection() == key);
+    let near = first.map_or_else(String::new, |first| {
+        let fits = first.set(&mut T::blank(), value).is_ok();
+        let value = if fits { value } else { first.example.trim_matches('"') };
+        format!("{target}.{}={value}", split(first.key).1)
+    });
+    SetError::Several { target: target.to_owned(), near }
 }
 
 /// Removes a setting, or all that are in a subsection.
@@ -285,6 +316,12 @@ fn check(config: &Config) -> Result<(), SetError> {
         Some(("rule", config.rules.get(index)?.name(index)))
     };
     let of = class().or_else(rule);
+    let of = match (&wrong, of) {
+        (Wrong::Policy(Fault::SaysNothing), Some((_, name))) => {
+            return Err(SetError::SaysNothing { name });
+        }
+        (_, of) => of,
+    };
     let key = match &of {
         Some((list, _)) => at.shown[list.len()..].trim_start_matches('.').to_owned(),
         None => at.shown,
@@ -447,12 +484,23 @@ costly search.stop = true, was false
             ),
             (
                 &["costly.requests=5/s"],
-                "costly.requests: missing, set it, for example costly.requests=none, or one of its keys",
+                "costly.requests has settings of its own: set costly.requests.rate=5/s, or \
+                 costly.requests=none",
+            ),
+            (
+                &["costly.in_flight=8"],
+                "costly.in_flight has settings of its own: set costly.in_flight.most=8, or \
+                 costly.in_flight=none",
+            ),
+            (
+                &["costly.in_flight=eight"],
+                "costly.in_flight has settings of its own: set costly.in_flight.most=20, or \
+                 costly.in_flight=none",
             ),
             (
                 &["costly search.requests=none"],
-                "rule \"costly search\": class: missing, set it, for example class = \"gold\", or action, connections, \
-                 requests, in_flight, stop",
+                "the rule \"costly search\" would say nothing: to keep it, set \
+                 \"costly search.action=allow\" too",
             ),
             (&["gold.name=silver"], "the class \"gold\" has no setting \"name\""),
             (
