@@ -118,6 +118,48 @@ fn rules_for_hosts_that_no_site_has_are_remarked() {
 }
 
 #[test]
+fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
+    let folder = Folder::new("order");
+    let remarks = |first: &str, then: &str| {
+        folder.remarks(&format!("root = \"site\"\n[[rule]]\n{first}\n[[rule]]\n{then}\n"))
+    };
+    let each = "requests = { rate = \"5/s\", per = \"client\" }";
+    let costly = "path = \"/costly\"\nrequests = { rate = \"1/s\" }";
+    let expected = |by: &str, line: usize| {
+        format!(
+            "DIR/forebay.toml:{line}:1: rule: decides nothing: the rule {by:?} before it fits \
+             everything, see 2:1; the first match per setting counts, put the special rule first"
+        )
+    };
+    assert_eq!(remarks(each, costly), [expected("rule 1", 4)]);
+    assert_eq!(remarks(&format!("name = \"each\"\n{each}"), costly), [expected("each", 5)]);
+    let both = format!("{each}\naction = \"allow\"");
+    assert_eq!(remarks(&both, costly), [expected("rule 1", 5)]);
+    let classes = remarks("class = \"default\"", "client = \"::1\"\nclass = \"default\"");
+    assert_eq!(classes, [expected("rule 1", 4)]);
+    // after a rule that stops there is nothing
+    let stops = format!("{each}\nstop = true");
+    let rejects = "path = \"/costly\"\naction = \"reject\"";
+    assert_eq!(remarks(&stops, rejects), [expected("rule 1", 5)]);
+    let nothing: [&str; 0] = [];
+    for (first, then) in [
+        (costly, each),
+        (each, rejects),
+        (each, &format!("{costly}\nin_flight = {{ most = 5 }}")),
+        (each, &format!("{costly}\nstop = true")),
+        // a class by what is in a request goes before one by addresses alone
+        ("class = \"default\"", "path = \"/costly\"\nclass = \"default\""),
+        (&format!("client = \"10.0.0.0/8\"\n{each}"), costly),
+        (&format!("local = \"*:80\"\n{each}"), costly),
+        (&format!("method = \"GET\"\n{each}"), costly),
+        (&format!("when = \"overload\"\n{each}"), costly),
+        (&format!("{stops}\nwhen = \"overload\""), costly),
+    ] {
+        assert_eq!(remarks(first, then), nothing, "{first}\n{then}");
+    }
+}
+
+#[test]
 fn patterns_that_are_encoded_are_remarked() {
     let folder = Folder::new("encoded");
     let remarks = folder.remarks(

@@ -218,6 +218,13 @@ pub enum Wrong {
     },
     /// A user who is a number without a name, and no group.
     NoGroup,
+    /// A rule that never decides anything.
+    Outdone {
+        /// The name of the rule before it that does.
+        by: String,
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
     /// Something in a file of users.
     Users {
         /// Its path.
@@ -355,6 +362,11 @@ impl fmt::Display for Wrong {
                 "no user of this machine has this number; without group beside it the server does \
                  not start"
             ),
+            Wrong::Outdone { by, place } => {
+                write!(f, "decides nothing: the rule {by:?} before it fits everything")?;
+                at(f, *place)?;
+                write!(f, "; the first match per setting counts, put the special rule first")
+            }
             Wrong::Users { path, reason } => write!(f, "the file {path:?}: {reason}"),
         }
     }

@@ -1,9 +1,9 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
 
-use super::Account;
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
+use super::{Account, Rule};
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{Host, Pattern};
@@ -27,6 +27,7 @@ impl Draft {
         let mut remarks = Vec::new();
         self.remark_accounts(&mut remarks);
         self.remark_hosts(text, &mut remarks);
+        self.remark_order(text, &mut remarks);
         self.remark_paths(text, &mut remarks);
         self.remark_error_pages(&mut remarks);
         self.remark_users(&mut remarks);
@@ -72,6 +73,19 @@ impl Draft {
                     let wrong = Wrong::Unserved { near: near.map(str::to_owned), found };
                     remarks.push((item(text, &at.child("site"), index), wrong));
                 }
+            }
+        }
+    }
+
+    /// Rules behind one that fits everything and decides all that they would.
+    fn remark_order(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let mut general: Vec<(usize, At, &Rule)> = Vec::new();
+        for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
+            if let Some((first, place, by)) = general.iter().find(|(.., by)| by.outdoes(rule)) {
+                let place = text.place(&place.exact);
+                remarks.push((at, Wrong::Outdone { by: by.name(*first), place }));
+            } else if rule.fits_always() {
+                general.push((index, at, rule));
             }
         }
     }

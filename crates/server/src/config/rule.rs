@@ -58,11 +58,36 @@ impl Rule {
 
     /// Whether anything becomes of what it is about.
     pub(super) fn has_effect(&self) -> bool {
-        self.class.is_some()
-            || self.action.0.is_some()
-            || self.connections.rate.is_some()
-            || self.requests.rate.is_some()
-            || self.in_flight.most.0.is_some()
+        self.decides().contains(&true)
+    }
+
+    /// Whether there is nothing that it does not fit.
+    pub(super) fn fits_always(&self) -> bool {
+        self.when == When::Always
+            && self.client.0.is_empty()
+            && self.local.0.is_empty()
+            && self.request_condition().is_none()
+    }
+
+    /// Whether `later` decides nothing if it stands behind this rule, which [fits
+    /// always](Rule::fits_always).
+    pub(super) fn outdoes(&self, later: &Rule) -> bool {
+        // a class by what is in a request goes before one by addresses alone, wherever they stand
+        let keeps_class = later.class.is_some() && later.request_condition().is_some();
+        let mut settings = self.decides().into_iter().zip(later.decides());
+        let decides_as_much = settings.all(|(first, then)| first || !then);
+        self.stop || (decides_as_much && !keeps_class && !later.stop)
+    }
+
+    /// Which of class, action and limits it decides.
+    fn decides(&self) -> [bool; 5] {
+        [
+            self.class.is_some(),
+            self.action.0.is_some(),
+            self.connections.rate.is_some(),
+            self.requests.rate.is_some(),
+            self.in_flight.most.0.is_some(),
+        ]
     }
 
     /// A condition that only a request can meet.
