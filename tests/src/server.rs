@@ -2,6 +2,7 @@
 
 use crate::{ENGINES, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -388,10 +389,16 @@ fn folder() -> PathBuf {
 
 /// An address nobody else uses. Listeners share ports (`SO_REUSEPORT`), so two servers that picked
 /// the same one would silently split their connections: each process takes a loopback address of
-/// its own.
+/// its own, and no port of it twice.
 pub fn free_addr() -> SocketAddr {
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let [_, a, b, c] = process::id().to_be_bytes();
     let ip = Ipv4Addr::new(127, a | 64, b, c.max(1));
-    let probe = TcpListener::bind((IpAddr::V4(ip), 0)).unwrap();
-    probe.local_addr().unwrap()
+    loop {
+        let probe = TcpListener::bind((IpAddr::V4(ip), 0)).unwrap();
+        let addr = probe.local_addr().unwrap();
+        if TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(addr.port()) {
+            return addr;
+        }
+    }
 }
