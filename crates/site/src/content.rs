@@ -143,8 +143,8 @@ impl Content {
         &self.settings
     }
 
-    /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on, because other
-    /// content has taken its place. Whoever still holds it is answered from the file system.
+    /// Lets go of all that is cached and watched and of empty pipes, and keeps nothing from now on,
+    /// because other content has taken its place. Whoever still holds it is answered from the file system.
     pub fn retire(&self) {
         let mut struck = Struck::default();
         {
