@@ -1,6 +1,6 @@
 //! The order of service: how many ranks there are, and what each is sure to get.
 
-use forebay_conn::Rank;
+use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::Ranked;
 use forebay_metrics::ClassSlot;
 use std::hash::{BuildHasher, RandomState};
@@ -26,6 +26,15 @@ impl Default for Ranks {
     fn default() -> Ranks {
         Ranks { shares: Arc::new([0.0]), slots: Arc::new([ClassSlot(0)]), reserve: 1, niceness: 10 }
     }
+}
+
+/// Which request of which connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKey {
+    /// The connection, by the token it has in its engine.
+    pub connection: u64,
+    /// The request.
+    pub request: RequestId,
 }
 
 /// Whose a piece of work is.

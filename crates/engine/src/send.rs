@@ -1,11 +1,13 @@
 //! How an answer leaves: bytes from memory in one call, files by `sendfile`, what was read into a pipe
 //! by `splice`, and never a file that has changed since its head was written.
 
+use crate::stream::{SEAL_BYTES, Stream};
+use forebay_conn::handler::body::Read;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::pipe;
 use forebay_sys::socket::{self, Sent};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ const CALL_BYTES: u64 = 8 * 1024;
 /// Sends as much of `out` as the client takes, at most about `budget` bytes.
 #[inline]
 pub fn send<H: Handler>(
-    socket: BorrowedFd<'_>,
+    stream: &mut Stream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
@@ -58,8 +60,14 @@ pub fn send<H: Handler>(
     watch: &mut impl Stopwatch,
 ) -> (Progress, Tally) {
     let mut tally = Tally::default();
+    if !stream.is_plain() || stream.has_unsent() {
+        let progress = send_sealed(stream, out, handler, budget, &mut tally);
+        watch.lap(Activity::Send);
+        metrics.add(Counter::SentBytes, tally.bytes);
+        return (progress, tally);
+    }
     let progress = loop {
-        match send_once(socket, out, handler, &mut tally, watch) {
+        match send_once(stream.as_fd(), out, handler, &mut tally, watch) {
             None if out.is_empty() => break Progress::Done,
             None if tally.cost_bytes >= budget => break Progress::Budget,
             None => {}
@@ -147,4 +155,50 @@ fn send_once<H: Handler>(
         out.clear();
     }
     (count < wanted).then_some(Progress::Blocked)
+}
+
+/// As [`send`], through a transport that seals what it carries: bodies are read into memory, a record's
+/// worth at a time. What is sealed counts as sent of the body; what the client took counts in all.
+#[cold]
+fn send_sealed<H: Handler>(
+    stream: &mut Stream<H>,
+    out: &mut Out<H::Body>,
+    handler: &mut H,
+    budget: u64,
+    tally: &mut Tally,
+) -> Progress {
+    let mut room = [0; SEAL_BYTES];
+    loop {
+        let (sent, count) = stream.flush();
+        tally.bytes += count as u64;
+        tally.cost_bytes += (count as u64).max(CALL_BYTES);
+        match sent {
+            Sent::Bytes(_) => {}
+            Sent::Blocked => return Progress::Blocked,
+            Sent::Broken => return Progress::Broken,
+        }
+        if tally.cost_bytes >= budget.max(CALL_BYTES + 1) && !out.is_empty() {
+            return Progress::Budget;
+        }
+        let head = &out.bytes[out.sent..];
+        if !head.is_empty() {
+            let count = head.len().min(SEAL_BYTES);
+            stream.seal(&head[..count]);
+            out.sent += count;
+            continue;
+        }
+        let Some(body) = &mut out.body else {
+            out.clear();
+            return Progress::Done;
+        };
+        match handler.read(body, &mut room) {
+            Read::Bytes(count) => {
+                stream.seal(&room[..count]);
+                tally.body_bytes += count as u64;
+            }
+            Read::Cold => return Progress::Cold,
+            Read::Changed => return Progress::Changed,
+            Read::End => out.body = None,
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
+//! | [`owned`] | How is a head kept that cannot be answered at once, or sent to another process? |
 //! | [`framing`] | How many bytes of body follow, and where do they end? |
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
@@ -40,6 +41,7 @@ pub mod condition;
 pub mod date;
 pub mod framing;
 pub mod head;
+pub mod owned;
 pub mod path;
 pub mod range;
 pub mod status;

@@ -60,7 +60,7 @@ const STACK_BYTES: usize = 128 * 1024;
 const KEPT_STACKS: usize = 64;
 
 /// One loop, ready to run.
-pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
+pub struct FiberLoop<H: Handler, C = Helpers<<H as Parts>::Job>> {
     shared: Shared<H, C>,
     doors: Doors,
     index: usize,

@@ -13,7 +13,7 @@ mod pool;
 pub use claim::Claim;
 
 use crate::control::Control;
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, RequestKey, Standing};
 use forebay_conn::{Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
@@ -37,7 +37,7 @@ pub trait Results<D>: Send + Sync {
 /// Where a loop finds the results of its jobs.
 #[derive(Debug)]
 pub struct Mailbox<D> {
-    results: Mutex<Vec<(u64, Option<D>)>>,
+    results: Mutex<Vec<(RequestKey, Option<D>)>>,
     /// There is room again.
     taken: Condvar,
     patience: Duration,
@@ -57,9 +57,9 @@ impl<D> Mailbox<D> {
         })
     }
 
-    /// Takes everything that has arrived: the token given with the job, and its result or `None`
+    /// Takes everything that has arrived: the request the job was for, and its result or `None`
     /// if it panicked.
-    pub fn take(&self) -> Vec<(u64, Option<D>)> {
+    pub fn take(&self) -> Vec<(RequestKey, Option<D>)> {
         let results =
             std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
         if results.len() >= MOST_RESULTS {
@@ -76,7 +76,7 @@ impl<D: Send> Results<D> for Mailbox<D> {
         let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
         let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
         let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        results.push((ask.token, result));
+        results.push((ask.request, result));
         if results.len() == 1 {
             self.control.bell(self.loop_index).ring();
         }
@@ -151,8 +151,8 @@ pub struct Ask {
     pub phase: Phase,
     /// Whose it is.
     pub standing: Standing,
-    /// Goes with its result.
-    pub token: u64,
+    /// The request it is for: goes with its result.
+    pub request: RequestKey,
 }
 
 /// Threads that do the jobs of loops.
@@ -202,6 +202,12 @@ mod tests {
         }
     }
 
+    /// What has come, by the connection it is for.
+    fn taken(mailbox: &Mailbox<u64>) -> Vec<(u64, Option<u64>)> {
+        let results = mailbox.take().into_iter();
+        results.map(|(request, result)| (request.connection, result)).collect()
+    }
+
     fn helpers(threads: usize) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
         ranked_helpers(threads, &Ranks::default())
     }
@@ -230,7 +236,8 @@ mod tests {
         mailbox: &Arc<Mailbox<u64>>,
     ) -> Claim<Call> {
         let standing = Standing { rank, client: token };
-        let ask = Ask { phase: Phase::Process, standing, token };
+        let request = RequestKey { connection: token, ..RequestKey::default() };
+        let ask = Ask { phase: Phase::Process, standing, request };
         let (call, results) = (Claim::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
         assert!(helpers.submit(call.clone(), ask, results));
         call
@@ -310,7 +317,7 @@ mod tests {
         assert_eq!(starts.iter().collect::<Vec<_>>(), [3, 1], "and no other holds a sender");
         let mut results = Vec::new();
         while results.len() < 3 {
-            results.append(&mut mailbox.take());
+            results.append(&mut taken(&mailbox));
         }
         assert_eq!(results, [(10, Some(1)), (30, Some(3)), (10, Some(1))]);
     }
@@ -331,7 +338,7 @@ mod tests {
         assert_eq!(starts.iter().take(ahead).count(), ahead);
         let mut all = Vec::new();
         while all.len() < jobs {
-            let mut results = mailbox.take();
+            let mut results = taken(&mailbox);
             assert!(results.len() <= MOST_RESULTS, "{}", results.len());
             all.append(&mut results);
         }
@@ -355,7 +362,7 @@ mod tests {
         assert_eq!(starts.iter().take(3).count(), 3);
         let mut results = Vec::new();
         while results.len() < 3 {
-            results.append(&mut mailbox.take());
+            results.append(&mut taken(&mailbox));
         }
         results.sort();
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
