@@ -69,7 +69,7 @@ pub trait Protocol<H: Handler>: Default {
     /// The sockets that its requests wait for besides the client's, each for what. When one of them is
     /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
     /// that would block, or until there is no room; no second event tells of what was left.
-    fn sockets(&self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'_>, Wants)) {}
+    fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {}
 
     /// Whether there are such sockets. Asked after each turn.
     #[inline]

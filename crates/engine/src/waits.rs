@@ -39,9 +39,9 @@ impl<J: Job> Waits<J> {
         self.iter().any(|(known, waiting)| *known == id && matches!(waiting, Waiting::Job(_)))
     }
 
-    /// Whether one of them waits for a job.
-    pub(crate) fn has_jobs(&self) -> bool {
-        self.iter().any(|(_, waiting)| matches!(waiting, Waiting::Job(_)))
+    /// Whether one of them waits for its turn.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.iter().any(|(_, waiting)| matches!(waiting, Waiting::Turn(_)))
     }
 
     /// This request waits from now on, for nothing else.
@@ -97,7 +97,7 @@ mod tests {
         assert!(matches!(waits.remove(ids[1]), Some(Waiting::Turn(None))));
         assert!(waits.remove(ids[1]).is_none());
         assert_eq!(ids.map(|id| waits.contains(id)), [true, false, true]);
-        assert!(!waits.has_job(ids[0]) && !waits.has_jobs());
+        assert!(!waits.has_job(ids[0]) && waits.has_turns());
         assert_eq!(waits.take_all().count(), 2);
         assert_eq!(waits.take_all().count(), 0);
     }

@@ -11,6 +11,8 @@ pub enum Interest {
     Read,
     /// Room to write.
     Write,
+    /// Either.
+    Both,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
@@ -35,16 +37,33 @@ pub fn wait<const N: usize>(
     descriptors: [(BorrowedFd<'_>, Interest); N],
     timeout_ms: u64,
 ) -> io::Result<[Readiness; N]> {
-    let mut set = descriptors.map(|(fd, interest)| {
-        let flags = match interest {
-            Interest::Read => PollFlags::IN | PollFlags::RDHUP,
-            Interest::Write => PollFlags::OUT,
-            Interest::End => PollFlags::empty(),
-        };
-        PollFd::from_borrowed_fd(fd, flags)
-    });
+    let mut set = descriptors.map(watched);
     poll_all(&mut set, timeout_ms)?;
     Ok(set.each_ref().map(readiness))
+}
+
+/// As [`wait`], for any number of descriptors.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_any(
+    descriptors: &[(BorrowedFd<'_>, Interest)],
+    timeout_ms: u64,
+) -> io::Result<Vec<Readiness>> {
+    let mut set: Vec<_> = descriptors.iter().copied().map(watched).collect();
+    poll_all(&mut set, timeout_ms)?;
+    Ok(set.iter().map(readiness).collect())
+}
+
+fn watched((fd, interest): (BorrowedFd<'_>, Interest)) -> PollFd<'_> {
+    let read = PollFlags::IN | PollFlags::RDHUP;
+    let flags = match interest {
+        Interest::Read => read,
+        Interest::Write => PollFlags::OUT,
+        Interest::Both => read | PollFlags::OUT,
+        Interest::End => PollFlags::empty(),
+    };
+    PollFd::from_borrowed_fd(fd, flags)
 }
 
 /// As [`wait`], for reading from any number of descriptors.

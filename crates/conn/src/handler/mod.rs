@@ -29,11 +29,11 @@ use crate::transport::Transport;
 pub trait Parts: Sized {
     /// The part of an answer that is not copied into [`Out`](crate::Out): a large cached body, a
     /// file. The engine asks for it [`piece`](Bodies::piece) by piece.
-    type Body;
+    type Body: Send;
     /// Work that may block or takes CPU time.
     type Job: Job;
     /// A log line that waits for its number of bytes.
-    type Line;
+    type Line: Send;
     /// What a request owns from the moment it was judged until it is over; see
     /// [`Admission::settle`].
     type Ticket: Send + Default;
@@ -45,7 +45,7 @@ pub trait Parts: Sized {
 /// returned as a [`Job`] and comes back as its result.
 pub trait Handler: Admission + Process + Bodies + Journal + Hooks {
     /// What is spoken on its connections.
-    type Protocol: Protocol<Self>;
+    type Protocol: Protocol<Self> + Send;
     /// What lies between the bytes of its sockets and those of the protocol.
     type Transport: Transport<Self::Job>;
 
