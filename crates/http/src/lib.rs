@@ -8,7 +8,8 @@
 //! | module | question it answers |
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
-//! | [`framing`] | How many bytes of body follow, and where do they end? |
+//! | [`framing`] | How many bytes of body follow? |
+//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
@@ -35,11 +36,13 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod body;
 pub mod coding;
 pub mod condition;
 pub mod date;
 pub mod framing;
 pub mod head;
+mod octet;
 pub mod path;
 pub mod range;
 pub mod status;
