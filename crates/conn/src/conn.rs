@@ -7,7 +7,8 @@ use crate::input::Input;
 use crate::proxy;
 use crate::reply::Reply;
 use crate::step::{Await, Closing, Context, Step};
-use forebay_http::framing::{Framing, Skipper};
+use forebay_http::body::{Decoder, Trailers};
+use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Lines, Method, Parsed};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use std::net::IpAddr;
@@ -56,7 +57,7 @@ enum State {
     /// A head, or nothing yet.
     Head,
     /// The parked request's body is being discarded.
-    Body(Skipper),
+    Body(Decoder),
     /// The parked request may not be answered yet.
     Early,
     /// The parked request is whole and may be answered: it is to line up.
@@ -253,18 +254,19 @@ impl<H: Handler> Conn<H> {
             let unread = input.len() > head.len;
             return self.proceed(answer, bytes, unread);
         }
-        match Skipper::new(head.framing, cx.limits.body_bytes) {
+        let limits = cx.limits;
+        match Decoder::new(head.framing, limits.body_bytes, Trailers::Discard, &limits.head) {
             Err(error) => {
                 let is_head = head.method == Method::Head;
                 self.refuse(cx, is_head, Some(head), error.status(), error.reason());
             }
-            Ok(skipper) => {
+            Ok(decoder) => {
                 if head.expects_continue && input.len() == head.len {
                     cx.out.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                     cx.metrics.add(Counter::Status1xx, 1);
                 }
                 self.park(bytes);
-                self.state = State::Body(skipper);
+                self.state = State::Body(decoder);
             }
         }
     }
@@ -275,10 +277,10 @@ impl<H: Handler> Conn<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
-        let State::Body(skipper) = &mut self.state else { return None };
-        match skipper.skip(input.bytes()) {
+        let State::Body(decoder) = &mut self.state else { return None };
+        match decoder.skip(input.bytes()) {
             Ok(skipped) => {
-                let done = skipper.is_done();
+                let done = decoder.is_done();
                 input.consume(skipped);
                 if !done {
                     return Some(Step::Receive);
