@@ -11,7 +11,8 @@ use crate::protocol::{Awaited, Protocol};
 use crate::reply::Reply;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::{Await, Closing, Context, Event, Step};
-use forebay_http::framing::{Framing, Skipper};
+use forebay_http::body::{BodyError, Decoder, Trailers};
+use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Lines, Method, Parsed};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use std::net::IpAddr;
@@ -61,7 +62,7 @@ enum Stage<J> {
     /// answers. Until then nothing of the body is received.
     Deciding(Option<J>),
     /// For its body, which is discarded.
-    Body(Skipper),
+    Body(Decoder),
     /// For the moment from which it may be answered, in so many milliseconds.
     Early(u32),
     /// For nothing but the server from here on: it is to be enqueued.
@@ -159,7 +160,15 @@ impl<H: Handler> Http1<H> {
             Err(error) => {
                 let is_head = is_head(input.bytes());
                 let stages = whole(cx, begun_ns);
-                self.refuse(cx, is_head, None, Owned::Nothing, stages, error.status(), error.reason());
+                self.refuse(
+                    cx,
+                    is_head,
+                    None,
+                    Owned::Nothing,
+                    stages,
+                    error.status(),
+                    error.reason(),
+                );
                 0
             }
         };
@@ -199,10 +208,10 @@ impl<H: Handler> Http1<H> {
             return match cx.handler.decide(&request, &mut ticket, None) {
                 Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
                 Decision::HandOver => keep(self, ticket, Stage::HandOver),
-                Decision::Here => match Skipper::new(head.framing, cx.limits.body_bytes) {
-                    Ok(skipper) => {
+                Decision::Here => match discarding(cx, head.framing) {
+                    Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
-                        keep(self, ticket, Stage::Body(skipper));
+                        keep(self, ticket, Stage::Body(decoder));
                     }
                     Err(error) => {
                         let (status, reason) = (error.status(), error.reason());
@@ -236,10 +245,10 @@ impl<H: Handler> Http1<H> {
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
         let State::Kept(kept) = &mut self.state else { return None };
-        let Stage::Body(skipper) = &mut kept.stage else { return None };
-        match skipper.skip(input.bytes()) {
+        let Stage::Body(decoder) = &mut kept.stage else { return None };
+        match decoder.skip(input.bytes()) {
             Ok(skipped) => {
-                let is_done = skipper.is_done();
+                let is_done = decoder.is_done();
                 input.consume(skipped);
                 if !is_done {
                     return Some(Step::Receive);
@@ -315,10 +324,10 @@ impl<H: Handler> Http1<H> {
         kept.stage = match decision {
             Decision::Job(job) => Stage::Deciding(Some(job)),
             Decision::HandOver => Stage::HandOver,
-            Decision::Here => match Skipper::new(framing, cx.limits.body_bytes) {
-                Ok(skipper) => {
+            Decision::Here => match discarding(cx, framing) {
+                Ok(decoder) => {
                     ask_for_body(cx, &kept.head.view(), !input.is_empty());
-                    Stage::Body(skipper)
+                    Stage::Body(decoder)
                 }
                 Err(error) => return self.refuse_kept(cx, error.status(), error.reason()),
             },
@@ -632,7 +641,11 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         let State::Kept(kept) = &self.state else { return false };
         matches!(
             kept.stage,
-            Stage::Early(_) | Stage::Whole | Stage::Ready | Stage::Deciding(Some(_)) | Stage::Job(Some(_))
+            Stage::Early(_)
+                | Stage::Whole
+                | Stage::Ready
+                | Stage::Deciding(Some(_))
+                | Stage::Job(Some(_))
         )
     }
 
@@ -663,6 +676,14 @@ impl<H: Handler> Protocol<H> for Http1<H> {
 fn whole<H: Handler, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> Stages {
     let complete_ns = cx.handler.tick();
     Stages { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
+}
+
+/// What finds the end of a body that is discarded.
+fn discarding<H: Handler, S>(
+    cx: &Context<'_, H, S>,
+    framing: Framing,
+) -> Result<Decoder, BodyError> {
+    Decoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
 }
 
 /// The body is wanted: a client that waits for that is told so, unless it has begun already.

@@ -41,7 +41,10 @@ mod tests {
 
     const HEADER: &[u8] = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n";
 
-    fn give(preface: &mut Preface, bytes: &[u8]) -> (Result<Option<Option<SocketAddr>>, ProxyError>, Vec<u8>) {
+    fn give(
+        preface: &mut Preface,
+        bytes: &[u8],
+    ) -> (Result<Option<Option<SocketAddr>>, ProxyError>, Vec<u8>) {
         let mut input = Input::with_capacity(1024);
         input.fill(bytes);
         let result = preface.receive(&mut input);

@@ -12,7 +12,7 @@ use forebay_metrics::Local;
 /// Bounds on what one connection may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Size of a request head.
+    /// Size of a request head, and of the trailer section of a chunked body.
     pub head: head::Limits,
     /// Bytes of a request body that are read and discarded, framing included.
     pub body_bytes: u64,

@@ -1,9 +1,9 @@
 //! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
 
 use crate::admission::{Admission, Full, Place};
+use crate::served::Served;
 use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
-use crate::served::Served;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};

@@ -272,9 +272,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
                 Ok(Some(Event::Called(id)))
             }
             Todo::Job(job) => match self.do_job(served, id, job) {
-                JobEnd::Done(done) => {
-                    Ok(served.job_done(id).then_some(Event::Done(id, done)))
-                }
+                JobEnd::Done(done) => Ok(served.job_done(id).then_some(Event::Done(id, done))),
                 JobEnd::Panicked => {
                     self.worker.count(Counter::Panics);
                     Ok(served.job_done(id).then_some(Event::Failed(id)))

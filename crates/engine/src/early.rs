@@ -54,6 +54,9 @@ mod tests {
         assert_eq!(next(9), (None, 1));
         assert_eq!([next(20).0, next(20).0, next(20).0], [Some(1), Some(2), None]);
         assert_eq!((early.sleep_ms(20, 500), early.sleep_ms(40, 500)), (10, 0));
-        assert_eq!((early.next(31).map(|key| key.connection), early.sleep_ms(31, 500)), (Some(3), 500));
+        assert_eq!(
+            (early.next(31).map(|key| key.connection), early.sleep_ms(31, 500)),
+            (Some(3), 500)
+        );
     }
 }

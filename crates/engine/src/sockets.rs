@@ -50,7 +50,8 @@ impl Sockets {
             }
             self.generation = self.generation.wrapping_add(1);
             let entry = self.owners.vacant_entry();
-            let token = SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | entry.key() as u64;
+            let token =
+                SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | entry.key() as u64;
             if epoll.add_connection(socket, token).is_ok() {
                 wanted.push((id, entry.key()));
                 entry.insert((token, RequestKey { connection, request: id.request }));

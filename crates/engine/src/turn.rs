@@ -173,7 +173,8 @@ impl<H: Handler> Worker<H> {
         };
         if let Some(pending) = served.pending.take() {
             // a job for what is being sent has warmed its file, and that is all its result
-            cx.event = cx.event.filter(|event| !matches!(event, Event::Done(RequestId::SENDING, _)));
+            cx.event =
+                cx.event.filter(|event| !matches!(event, Event::Done(RequestId::SENDING, _)));
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
@@ -370,11 +371,7 @@ impl<H: Handler> Worker<H> {
 
     /// A proxy has stated its client, or none. Says how the connection is closed if that client is
     /// not let in.
-    fn state(
-        &mut self,
-        served: &mut Served<H>,
-        address: Option<SocketAddr>,
-    ) -> Option<Closing> {
+    fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
         served.peer.stated = address;
         let closing = accept::meet(served, self);
         // a proxy that states nobody speaks for itself

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
 //! | [`owned`] | How is a head kept that cannot be answered at once, or sent to another process? |
-//! | [`framing`] | How many bytes of body follow, and where do they end? |
+//! | [`framing`] | How many bytes of body follow? |
+//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
@@ -19,7 +20,7 @@
 //! | [`status`] | Status codes and their reasons |
 //!
 //! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
-//! HTTP/2 belongs to the general lane.
+//! HTTP/2 is another crate.
 //!
 //! ```
 //! use forebay_http::head::{Head, Limits, Lines, Method, Parsed};
@@ -36,11 +37,14 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod body;
 pub mod coding;
 pub mod condition;
 pub mod date;
 pub mod framing;
 pub mod head;
+
+mod octet;
 pub mod owned;
 pub mod path;
 pub mod range;

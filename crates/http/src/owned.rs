@@ -195,9 +195,8 @@ impl OwnedHead {
         if count > read.left() {
             return Err(Damaged);
         }
-        let fields: Result<Box<[_]>, _> = (0..count)
-            .map(|_| Ok(FieldSpan { name: read.span()?, value: read.span()? }))
-            .collect();
+        let fields: Result<Box<[_]>, _> =
+            (0..count).map(|_| Ok(FieldSpan { name: read.span()?, value: read.span()? })).collect();
         let fields = fields?;
         let (names_len, bytes_len) = (read.size()?, read.size()?);
         let names = std::str::from_utf8(read.take(names_len)?).map_err(|_| Damaged)?;
@@ -221,7 +220,8 @@ impl OwnedHead {
             expects_continue: said & 2 != 0,
             present,
         };
-        let head = OwnedHead { bytes: kept.into(), names: names.into(), fields, places, flags, len };
+        let head =
+            OwnedHead { bytes: kept.into(), names: names.into(), fields, places, flags, len };
         Ok((head, read.at))
     }
 }

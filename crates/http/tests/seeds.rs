@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+#[path = "../../../fuzz/checks/body.rs"]
+mod body;
 #[path = "../../../fuzz/checks/condition.rs"]
 mod condition;
 #[path = "../../../fuzz/checks/head.rs"]
@@ -28,6 +30,11 @@ fn run(target: &str, check: fn(&[u8])) {
 #[test]
 fn head_seeds() {
     run("head", head::check);
+}
+
+#[test]
+fn body_seeds() {
+    run("body", body::check);
 }
 
 #[test]

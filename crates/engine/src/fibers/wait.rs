@@ -242,8 +242,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
                 Err(back) => served = back,
             }
         }
-        let needs =
-            Needs { readable: served.wants_input(), writable: served.pending.is_some() };
+        let needs = Needs { readable: served.wants_input(), writable: served.pending.is_some() };
         self.park(needs);
         if self.take_news(&mut served).broken {
             return Next::Gone(served);
