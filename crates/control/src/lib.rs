@@ -16,6 +16,7 @@
 //! | [`gather`] | when a loop that mostly refuses looks for news less often |
 //! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
+//! | [`versioned`] | a value that is replaced as a whole while others use it: what a reload swaps |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
 //!
@@ -42,3 +43,4 @@ pub mod ranked;
 pub mod regression;
 pub mod simulation;
 pub mod utilisation;
+pub mod versioned;

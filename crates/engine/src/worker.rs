@@ -15,6 +15,7 @@ use forebay_conn::{
 };
 use forebay_control::allocation::Phase;
 use forebay_control::ranked;
+use forebay_control::versioned::Reader;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::clock;
@@ -139,8 +140,7 @@ pub struct Worker<H: Handler> {
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: Settings,
-    live: Arc<Live>,
-    generation: u64,
+    live: Reader<Settings>,
     /// The thread's counters.
     pub metrics: Arc<Local>,
     /// Every answer is its connection's last.
@@ -171,9 +171,7 @@ impl<H: Handler> Worker<H> {
     /// A worker with buffers of its own.
     pub fn new(handler: H, live: Arc<Live>, metrics: Arc<Local>) -> Worker<H> {
         let now = read_clocks();
-        // before the settings: newer ones are then seen at the next look
-        let generation = live.generation();
-        let settings = live.get();
+        let (live, settings) = live.reader();
         Worker {
             handler,
             metrics,
@@ -186,7 +184,6 @@ impl<H: Handler> Worker<H> {
             out: Out::default(),
             settings,
             live,
-            generation,
         }
     }
 
@@ -199,8 +196,8 @@ impl<H: Handler> Worker<H> {
     /// Reads the clocks, for everything until the next call, and takes over new settings.
     #[inline]
     pub fn read_clocks(&mut self) {
-        if self.live.generation() != self.generation {
-            self.take_settings();
+        if let Some(settings) = self.live.newer() {
+            self.take_settings(settings);
         }
         let now = read_clocks();
         if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
@@ -210,9 +207,8 @@ impl<H: Handler> Worker<H> {
     }
 
     #[cold]
-    fn take_settings(&mut self) {
-        self.generation = self.live.generation();
-        self.settings = self.live.get();
+    fn take_settings(&mut self, settings: Settings) {
+        self.settings = settings;
         // the largest head must fit, and nothing is kept in the buffer between turns
         let wanted = input_bytes(&self.settings);
         if wanted > self.input.capacity() {

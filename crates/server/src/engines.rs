@@ -382,7 +382,7 @@ impl Group {
     /// Timeouts and bounds from now on.
     pub fn set(&mut self, settings: Settings) {
         self.plan.settings = settings.clone();
-        self.settings.set(settings);
+        self.settings.replace(settings);
     }
 
     /// One of its threads has told how it ended. Says whether it was the last.

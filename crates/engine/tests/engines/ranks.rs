@@ -167,7 +167,7 @@ fn the_lowest_rank_has_its_share_while_others_want_all() {
         // a pipeline is many requests
         let mut settings = server.settings.get();
         settings.turn_requests = 1;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         // of rank 0, so that the last has nothing to pay for it
         let mut open = hold_all(&server, engine, "/hang0");
         let held = open.len();
