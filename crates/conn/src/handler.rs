@@ -1,9 +1,10 @@
 //! What an engine is given: the handler that knows the answers, and what it may say.
 
 use crate::reply::Reply;
+use forebay_http::client::ClientKey;
 use forebay_http::head::Head;
 use forebay_metrics::{Local, Stopwatch};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -300,15 +301,9 @@ impl Peer {
         self.stated.unwrap_or(self.remote)
     }
 
-    /// The client as Forebay counts clients: an IPv4 address or an IPv6 /64.
-    pub fn client(&self) -> IpAddr {
-        match self.address().ip().to_canonical() {
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, ..] = ip.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-            v4 => v4,
-        }
+    /// The client, as clients are counted.
+    pub fn client(&self) -> ClientKey {
+        ClientKey::of(self.address().ip())
     }
 }
 

@@ -66,7 +66,6 @@ use floor::Floors;
 use lane::Lane;
 use nodes::Nodes;
 use std::fmt;
-use std::net::IpAddr;
 
 pub use lane::BUCKETS;
 
@@ -152,14 +151,6 @@ impl fmt::Display for RankedError {
 
 impl std::error::Error for RankedError {}
 
-/// A client as [`Ranked::push`] wants it: an IPv4 address or an IPv6 /64.
-pub fn client_key(ip: IpAddr) -> u64 {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)),
-        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
-    }
-}
-
 /// Whether there can be an order with these shares.
 fn check(shares: &[f64]) -> Result<(), RankedError> {
     if shares.is_empty() || shares.len() > MOST_RANKS {
@@ -218,7 +209,7 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Adds an entry. A `rank` beyond the last counts as the last; `client` as by [`client_key`];
+    /// Adds an entry. A `rank` beyond the last counts as the last; `client` is a number of its own;
     /// `weight` entries of a client are popped in a row when its turn comes (0 counts as 1; among the
     /// entries that wait, the weight given last holds).
     ///

@@ -60,7 +60,7 @@ impl Default for Ranks {
 pub struct Standing {
     /// Served in this order.
     pub rank: u8,
-    /// The client, as [`client_key`](forebay_control::ranked::client_key) writes it.
+    /// The client, as [`ClientKey::as_u64`](forebay_http::client::ClientKey::as_u64) tells it.
     pub client: u64,
 }
 

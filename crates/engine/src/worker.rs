@@ -14,8 +14,8 @@ use forebay_conn::{
     Await, Closing, Conn, Context, Handler, Input, Job, Now, Out, Peer, Rank, Refusal, Reply, Step,
 };
 use forebay_control::allocation::Phase;
-use forebay_control::ranked;
 use forebay_control::versioned::Reader;
+use forebay_http::client::ClientKey;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::clock;
@@ -111,7 +111,7 @@ impl<H: Handler> Served<H> {
     #[inline]
     pub fn standing(&self, ranks: &Ranks) -> Standing {
         let client = self.conn.client().unwrap_or_else(|| self.peer.address().ip());
-        let client = ranked::client_key(client);
+        let client = ClientKey::of(client).as_u64();
         Standing { rank: ranks.clamp(self.conn.rank()), client }
     }
 

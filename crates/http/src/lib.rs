@@ -14,6 +14,7 @@
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
 //!
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod client;
 pub mod coding;
 pub mod condition;
 pub mod date;
