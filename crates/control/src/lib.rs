@@ -3,7 +3,8 @@
 //!
 //! A server measures itself once per period; what it measured goes in, a decision comes out, with
 //! the inputs it was made from. An engine performs the decisions (wakes and parks threads), and the
-//! metrics show them. Only [`ranked`] lies on a request's journey: where work waits, it waits there.
+//! metrics show them. [`ranked`] lies on a request's journey: where work waits, it waits there;
+//! [`versioned`] beside it: whoever works looks there for what a reload has changed.
 //!
 //! | module | what it holds |
 //! |---|---|

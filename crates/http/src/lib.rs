@@ -3,7 +3,8 @@
 //! Everything a server must decide about a message from its bytes alone lives here: the head of a
 //! request and how its body is framed, conditions, ranges, content codings, the path a target
 //! names, and the heads of answers. It stands between the bytes an engine received and the request
-//! path (`forebay-conn`), which asks it what they mean.
+//! path (`forebay-conn`), which asks it what they mean. Which addresses are one [`client`] is said
+//! here too, for all who count or order by client.
 //!
 //! | module | question it answers |
 //! |---|---|
