@@ -1,7 +1,7 @@
 //! One connection: what is remembered between two events, and what is to be done next.
 
 use crate::handler::{
-    Admitted, Handler, Outcome, Rank, Refusal, Request, Settled, Stages, Verdict,
+    Admitted, Handler, Outcome, Piece, Rank, Refusal, Request, Settled, Stages, Verdict,
 };
 use crate::input::Input;
 use crate::proxy;
@@ -16,6 +16,9 @@ use std::net::IpAddr;
 /// of a pipeline is looked at.
 const BATCH_BYTES: usize = 48 * 1024;
 
+/// How often a request is answered whose file changes each time before its answer is begun.
+const MOST_ATTEMPTS: u8 = 3;
+
 /// One connection as a state machine.
 ///
 /// An idle one owns no heap memory.
@@ -25,8 +28,10 @@ pub struct Conn<H: Handler> {
     held: Vec<u8>,
     /// How much of the head at the front of the input is known not to hold its end.
     searched: usize,
-    /// The head of a request that cannot be answered yet.
+    /// The head of a request that cannot be answered yet, or whose answer may still be withdrawn.
     parked: Vec<u8>,
+    /// How many answers to it were withdrawn.
+    withdrawn: u8,
     job: Option<H::Job>,
     /// The log line of the last answer written, until that is sent.
     line: Option<H::Line>,
@@ -88,6 +93,7 @@ impl<H: Handler> Default for Conn<H> {
             held: Vec::new(),
             searched: 0,
             parked: Vec::new(),
+            withdrawn: 0,
             job: None,
             line: None,
             ticket: None,
@@ -228,6 +234,7 @@ impl<H: Handler> Conn<H> {
         let bytes = &input.bytes()[..head.len];
         let request = Request { head, peer: cx.peer };
         self.received(cx);
+        self.withdrawn = 0;
         // the request before this one is over
         self.sent(cx.handler);
         match cx.handler.verdict(&request) {
@@ -251,7 +258,7 @@ impl<H: Handler> Conn<H> {
             }
             let answer = self.answer(cx, head);
             let unread = input.len() > head.len;
-            return self.proceed(answer, bytes, unread);
+            return self.proceed(cx, answer, bytes, unread);
         }
         match Skipper::new(head.framing, cx.limits.body_bytes) {
             Err(error) => {
@@ -341,7 +348,7 @@ impl<H: Handler> Conn<H> {
         let unread = !input.is_empty();
         self.with_parked(cx, |conn, cx, head, bytes| {
             let answer = conn.answer(cx, head);
-            conn.proceed(answer, bytes, unread);
+            conn.proceed(cx, answer, bytes, unread);
         });
         None
     }
@@ -413,7 +420,18 @@ impl<H: Handler> Conn<H> {
 
     /// Moves to the state an answer leads to. `head` is the request's head, `unread` whether more
     /// input has come after it.
-    fn proceed(&mut self, answer: Answer<H::Job>, head: &[u8], unread: bool) {
+    fn proceed<S>(
+        &mut self,
+        cx: &Context<'_, H, S>,
+        answer: Answer<H::Job>,
+        head: &[u8],
+        unread: bool,
+    ) {
+        // a file may turn out to have changed before any of the answer was sent
+        let body = cx.out.body.as_ref();
+        if body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. }))) {
+            self.park(head);
+        }
         self.state = match answer {
             Answer::Next => State::Head,
             Answer::Last if unread => State::Last(Closing::Linger),
@@ -516,6 +534,37 @@ impl<H: Handler> Conn<H> {
     #[inline]
     pub fn sent(&mut self, handler: &mut H) {
         self.end(handler, Settled::Answered);
+        if !self.parked.is_empty() && matches!(self.state, State::Head | State::Last(_)) {
+            self.parked = Vec::new();
+        }
+    }
+
+    /// The file of the last answer in [`Out`](crate::Out) has changed, and nothing of that answer was
+    /// sent: it is taken out again, and its request is answered anew; if that has happened often
+    /// already, with a 503. The answer that is withdrawn has no log line, but stays counted by its
+    /// status. Returns `false` if the answer cannot be withdrawn, and nothing is changed.
+    #[cold]
+    pub fn withdraw<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> bool {
+        if self.parked.is_empty()
+            || !matches!(self.state, State::Head | State::Last(_))
+            || self.answered.is_none()
+            || cx.out.earlier().is_none()
+        {
+            return false;
+        }
+        cx.out.withdraw();
+        self.line = None;
+        self.ticket = self.answered.take();
+        self.served -= 1;
+        self.withdrawn += 1;
+        self.state = State::Parked;
+        if self.withdrawn >= MOST_ATTEMPTS {
+            self.with_parked(cx, |conn, cx, head, _| {
+                let is_head = head.method == Method::Head;
+                conn.refuse(cx, is_head, Some(head), 503, "the file changes again and again");
+            });
+        }
+        true
     }
 
     /// The connection ends, whatever is under way.

@@ -88,7 +88,8 @@ pub trait Handler {
     fn advance(&self, body: &mut Self::Body, count: u64);
 
     /// Whether the file behind the current piece is still the one the head was written for. Asked
-    /// before each piece of a file and before its last byte.
+    /// before the head, each piece of a file and its last byte. If not before the head, the request is
+    /// processed again.
     fn is_intact(&self, body: &Self::Body) -> bool;
 
     /// The body outlives this turn: from now on it may not depend on the handler's own state.
