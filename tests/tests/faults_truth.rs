@@ -151,7 +151,7 @@ fn storm(mut change: impl FnMut(u64)) -> u64 {
 
 /// The most requests of a connection: fewer than come by default, so that readers come to the last one
 /// however fast the machine is.
-const FEW_REQUESTS: &str = "limits.requests_per_connection = 100";
+const FEW_REQUESTS: &str = "limits.requests_per_connection = 500";
 
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
 fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
