@@ -36,8 +36,7 @@ fn an_idle_connection_costs_little(engine: &str) {
     let Some(()) = has(enough, "an_idle_connection_costs_little") else { return };
     let folder = Folder::new();
     folder.write("index.html", "a");
-    let settings = "timeouts.idle = \"1h\"\nlimits.connections = 15000\n\
-                    limits.connections_per_client = 15000";
+    let settings = "timeouts.idle = \"1h\"\nlimits.connections = 15000";
     let mut options = Options::new(folder.path()).engine(engine).config(settings);
     if threads {
         options.workers = IDLE_THREADS + 100;
@@ -60,7 +59,7 @@ fn an_idle_connection_costs_little(engine: &str) {
     let mut crowd = Crowd { members: Vec::new() };
     // what ten thousand requests at the same time need is another question
     while crowd.members.len() < idle {
-        let mut more = Crowd::connect(served.addr(), 100, 100).unwrap();
+        let mut more = Crowd::connect(served.addr(), 100, 1).unwrap();
         ask_all(&mut more);
         crowd.members.append(&mut more.members);
     }
