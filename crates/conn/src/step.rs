@@ -45,6 +45,9 @@ pub enum Step<J> {
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
     Yield,
+    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`] has
+    /// been sent, and once; then advance.
+    End,
     /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).
     HandOver,
     /// Close the connection.

@@ -47,7 +47,7 @@ impl Timer {
                 served.begin_window();
             }
         }
-        if served.conn.goes_on() {
+        if served.goes_on() {
             self.set_more(served, worker);
         }
         is_new
