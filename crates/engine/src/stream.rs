@@ -101,7 +101,11 @@ impl<H: Handler> Stream<H> {
     }
 
     /// Before the protocol begins: gives the transport what is in `raw`, and takes its next step.
-    pub(crate) fn open(&mut self, raw: &[u8], done: Option<<H::Job as Job>::Done>) -> Opening<H::Job> {
+    pub(crate) fn open(
+        &mut self,
+        raw: &[u8],
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Opening<H::Job> {
         if self.transport.is_plain() {
             return Opening::Open;
         }

@@ -404,11 +404,7 @@ impl<H: Handler> Worker<H> {
 
     /// A proxy has stated its client, or none. Says how the connection is closed if that client is
     /// not let in.
-    fn state(
-        &mut self,
-        served: &mut Served<H>,
-        address: Option<SocketAddr>,
-    ) -> Option<Closing> {
+    fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
         served.peer.stated = address;
         let closing = accept::meet(served, self);
         // a proxy that states nobody speaks for itself

@@ -211,12 +211,14 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     fn watch(&mut self, key: usize) -> bool {
         let connection = &mut self.connections[key];
         if !connection.watched {
-            let added = self.epoll.add_connection(connection.served.stream.as_fd(), connection.token);
+            let added =
+                self.epoll.add_connection(connection.served.stream.as_fd(), connection.token);
             connection.watched = added.is_ok();
         }
         if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
             let Connection { served, token, sockets, .. } = connection;
-            return connection.watched && self.sockets.watch::<H>(sockets, &served.conn, *token, &self.epoll);
+            return connection.watched
+                && self.sockets.watch::<H>(sockets, &served.conn, *token, &self.epoll);
         }
         connection.watched
     }

@@ -9,6 +9,7 @@ mod harness;
 mod limits;
 mod loops;
 mod orders;
+#[cfg(any())] // PORT
 mod pipeline;
 mod proxies;
 mod ranks;
