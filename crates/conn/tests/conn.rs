@@ -315,7 +315,9 @@ fn turns_of(
                     conn.sent(cx.handler);
                     return (sent, End::Closed(closing));
                 }
-                Step::NotBefore(..) | Step::Wait | Step::End => panic!("nothing leads here"),
+                Step::NotBefore(..) | Step::Wait | Step::End | Step::Forget(_) => {
+                    panic!("nothing leads here")
+                }
             }
             conn.suspend(input);
             continue 'turns;
@@ -723,7 +725,7 @@ fn ordeal(
             Step::Enqueue(id) => event = Some(Event::Called(id)),
             Step::NotBefore(id, _) => event = Some(Event::Due(id)),
             Step::Yield => {}
-            Step::Wait | Step::End => panic!("nothing leads here"),
+            Step::Wait | Step::End | Step::Forget(_) => panic!("nothing leads here"),
             Step::HandOver => return Some(conn.take_handed(input).1.0),
             Step::Close(_) => break,
         }

@@ -238,9 +238,7 @@ impl<H: Handler> Worker<H> {
                     }
                 }
                 // the client must take something first
-                Step::Send | Step::End | Step::HandOver | Step::Close(_) if is_blocked => {
-                    break Fate::Waits;
-                }
+                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => break Fate::Waits,
                 Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (progress, tally) = send::send(
@@ -279,6 +277,11 @@ impl<H: Handler> Worker<H> {
                 Step::Job(id, job) => break Fate::Job(id, job),
                 Step::Enqueue(id) => break Fate::Enqueue(id),
                 Step::NotBefore(id, wait_ms) => break Fate::NotBefore(id, wait_ms),
+                Step::Forget(id) => {
+                    if served.forget(id) {
+                        cx.metrics.add(Counter::GivenUp, 1);
+                    }
+                }
                 Step::Wait => break Fate::Waits,
                 Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,

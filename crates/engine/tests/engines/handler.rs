@@ -60,7 +60,7 @@ struct Held {
 }
 
 impl Gate {
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.came += 1;
         self.changed.notify_all();
