@@ -208,15 +208,6 @@ impl<H: Handler> Served<H> {
         waited
     }
 
-    /// This request is given up. Says whether a job was not begun for it. Its place in a ready queue is
-    /// passed over when its turn comes.
-    pub(crate) fn forget(&mut self, id: RequestId) -> bool {
-        if !self.waits.has_job(id) {
-            return false;
-        }
-        matches!(self.waits.remove(id), Some(Waiting::Job(claim)) if claim.take().is_some())
-    }
-
     /// Its requests are not waited for any more: a job that has not begun never will. Says whether a
     /// request was waiting for a job that had not begun, or for its turn.
     pub fn take_back(&mut self) -> bool {

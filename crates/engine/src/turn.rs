@@ -278,7 +278,7 @@ impl<H: Handler> Worker<H> {
                 Step::Enqueue(id) => break Fate::Enqueue(id),
                 Step::NotBefore(id, wait_ms) => break Fate::NotBefore(id, wait_ms),
                 Step::Forget(id) => {
-                    if served.forget(id) {
+                    if served.waits.forget(id) {
                         cx.metrics.add(Counter::GivenUp, 1);
                     }
                 }
