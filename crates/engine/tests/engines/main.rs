@@ -14,3 +14,4 @@ mod pipeline;
 mod proxies;
 mod ranks;
 mod requests;
+mod toy;
