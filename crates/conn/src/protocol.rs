@@ -30,13 +30,16 @@ pub trait Protocol<H: Handler>: Default {
     /// Keeps what is left in the loop's input. Called at the end of a turn.
     fn suspend(&mut self, input: &mut Input);
 
-    /// The client will send no more. What it asked for before is still answered.
+    /// The client will send no more. What it asked for before is still answered. From now on
+    /// [`Step::Receive`] is not returned.
     fn end_input(&mut self);
 
     /// Whether received bytes would be looked at now.
     fn wants_input(&self) -> bool;
 
-    /// Whether there is more to be done while a request waits for a job, its turn or its moment.
+    /// Whether there is more to be done while a request waits for a job, its turn or its moment, and
+    /// while the client takes nothing. Then it is advanced with something in [`Out`](crate::Out), may add
+    /// to its bytes unless there is a body, and returns [`Step::Send`] when there are enough of them.
     fn goes_on(&self) -> bool {
         false
     }

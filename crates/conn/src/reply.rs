@@ -112,9 +112,19 @@ impl<'o, B> Reply<'o, B> {
     }
 
     /// What is written answers this request.
-    pub(crate) fn answers(&mut self, head: &Head<'_>) {
+    pub fn answers(&mut self, head: &Head<'_>) {
         self.http10 = head.version == Version::Http10;
         self.head_only = head.method == Method::Head;
+    }
+
+    /// The status of the head that was written; 0 before.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Bytes of the body, copied and left behind.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
     }
 
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,

@@ -41,10 +41,15 @@ pub enum Step<J> {
     /// This request may not be answered before so many milliseconds have passed; then advance with
     /// [`Event::Due`].
     NotBefore(RequestId, u32),
+    /// This request is given up: a job that was not begun for it never is. Then advance.
+    Forget(RequestId),
     /// Nothing until there is an event.
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
     Yield,
+    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`] has
+    /// been sent, and once; then advance.
+    End,
     /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).
     HandOver,
     /// Close the connection.

@@ -118,13 +118,33 @@ impl<H: Handler> Served<H> {
     pub fn awaits(&self) -> Awaited {
         let mut awaited = self.conn.awaits();
         if self.pending.is_some() {
-            let is_cold = self.waits.has_job(RequestId::SENDING);
-            awaited.what = if is_cold { Await::Job } else { Await::Send };
+            match self.waits.has_job(RequestId::SENDING) {
+                true => awaited = Awaited { what: Await::Job, id: RequestId::SENDING },
+                false => awaited.what = Await::Send,
+            }
         } else if self.opening.is_some() {
             let is_in_job = self.waits.has_job(RequestId::OPENING);
-            awaited.what = if is_in_job { Await::Job } else { Await::Head };
+            let what = if is_in_job { Await::Job } else { Await::Head };
+            awaited = Awaited { what, id: RequestId::OPENING };
         }
         awaited
+    }
+
+    /// Whether there is more to be done while a request, or the client, is waited for.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.conn.goes_on() && self.opening.is_none() && !self.waits.has_job(RequestId::SENDING)
+    }
+
+    /// Keeps an event until the protocol can look at it, in the order of their coming. That a socket is
+    /// ready is kept once.
+    pub(crate) fn keep_event(&mut self, event: EventOf<H>) {
+        if let Event::Socket(id) = event
+            && self.inbox.iter().any(|kept| matches!(kept, Event::Socket(other) if *other == id))
+        {
+            return;
+        }
+        self.inbox.push_back(event);
     }
 
     /// Whether it goes on when something is received.
@@ -140,7 +160,8 @@ impl<H: Handler> Served<H> {
     #[inline]
     pub(crate) fn can_go_on(&self, writable: bool) -> bool {
         match self.pending {
-            Some(_) => writable && !self.waits.has_job(RequestId::SENDING),
+            Some(_) if self.waits.has_job(RequestId::SENDING) => false,
+            Some(_) => writable || (self.goes_on() && self.readable && self.wants_input()),
             None => self.readable && self.wants_input(),
         }
     }

@@ -17,6 +17,8 @@ pub struct Stream<H: Handler> {
     transport: H::Transport,
     /// Sealed, and not yet taken by the client.
     unsent: Option<Box<Unsent>>,
+    /// Our direction has been ended, or is when that is sent.
+    has_ended: bool,
 }
 
 /// Room for received bytes that are still sealed. A thread owns one, which is empty until a connection
@@ -40,7 +42,7 @@ struct Unsent {
 impl<H: Handler> Stream<H> {
     /// A connection that was just accepted.
     pub fn new(socket: OwnedFd, transport: H::Transport) -> Stream<H> {
-        Stream { socket, transport, unsent: None }
+        Stream { socket, transport, unsent: None, has_ended: false }
     }
 
     /// Whether the bytes of the socket are those of the protocol.
@@ -133,12 +135,27 @@ impl<H: Handler> Stream<H> {
         }
     }
 
-    /// Seals the end of our direction.
+    /// Seals the end of our direction. What is left to do is done by [`flush`](Stream::flush).
     pub(crate) fn end(&mut self) {
-        if !self.transport.is_plain() {
+        if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
             let unsent = self.unsent.get_or_insert_default();
             self.transport.end(&mut unsent.bytes);
         }
+    }
+
+    /// Ends our direction and nothing else, when what is sealed has been sent.
+    pub(crate) fn end_output(&mut self) {
+        self.end();
+        self.has_ended = true;
+        if self.unsent.is_none() {
+            socket::shut_down_writing(self.socket.as_fd());
+        }
+    }
+
+    /// Whether our direction has been ended. Then the kernel says that the connection is gone in both
+    /// directions as soon as the client ends its own, whatever is left to receive.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Sends what is sealed, as far as the client takes it. Says how many bytes it took.
@@ -148,6 +165,9 @@ impl<H: Handler> Stream<H> {
             let bytes = &unsent.bytes[unsent.sent..];
             if bytes.is_empty() {
                 self.unsent = None;
+                if self.has_ended {
+                    socket::shut_down_writing(self.socket.as_fd());
+                }
                 break;
             }
             match socket::send(self.socket.as_fd(), bytes, false) {

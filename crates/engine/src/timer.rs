@@ -41,13 +41,15 @@ impl Timer {
         let awaited = served.awaits();
         let is_new = self.first.awaited != Some(awaited);
         if is_new {
-            let at_ms = at_ms(served, worker, awaited);
+            // it may be one of those that came after the first
+            let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
+            let at_ms = known.map_or_else(|| at_ms(served, worker, awaited), |known| known.at_ms);
             self.first = Deadline { awaited: Some(awaited), at_ms };
             if awaited.what == Await::Send {
                 served.begin_window();
             }
         }
-        if served.conn.goes_on() {
+        if served.goes_on() {
             self.set_more(served, worker);
         }
         is_new

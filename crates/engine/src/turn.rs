@@ -145,6 +145,20 @@ impl<H: Handler> Worker<H> {
         {
             return fate;
         }
+        match event {
+            // a job for what is being sent has warmed its file, and that is all its result
+            Some(Event::Done(RequestId::SENDING, _)) => event = None,
+            Some(Event::Failed(RequestId::SENDING)) => {
+                self.input.clear();
+                return Fate::Closes(Closing::Reset);
+            }
+            _ => {}
+        }
+        if !served.inbox.is_empty()
+            && let Some(event) = event.take()
+        {
+            served.keep_event(event);
+        }
         let mut watch = Watch::new(&self.metrics, sampled);
         let input = &mut self.input;
         let mut cx = Context {
@@ -172,14 +186,16 @@ impl<H: Handler> Worker<H> {
             watch: &mut watch,
         };
         if let Some(pending) = served.pending.take() {
-            // a job for what is being sent has warmed its file, and that is all its result
-            cx.event =
-                cx.event.filter(|event| !matches!(event, Event::Done(RequestId::SENDING, _)));
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
+        let mut is_blocked = false;
         let fate = loop {
-            let step = if !cx.out.is_empty() || served.stream.has_unsent() {
+            let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
+                // what is being sent waits for a disk
+                if served.waits.has_job(RequestId::SENDING) {
+                    break Fate::Waits;
+                }
                 Step::Send
             } else {
                 if cx.event.is_none() && !served.inbox.is_empty() {
@@ -221,6 +237,8 @@ impl<H: Handler> Worker<H> {
                         Received::Broken => break Fate::Closes(Closing::Reset),
                     }
                 }
+                // the client must take something first
+                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => break Fate::Waits,
                 Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (progress, tally) = send::send(
@@ -236,6 +254,9 @@ impl<H: Handler> Worker<H> {
                     served.conn.body_sent(tally.body_bytes);
                     match progress {
                         Progress::Done => served.conn.sent(cx.handler),
+                        Progress::Blocked if only.is_none() && served.conn.goes_on() => {
+                            is_blocked = true;
+                        }
                         Progress::Blocked => break Fate::Waits,
                         Progress::Budget => break Fate::Yields,
                         Progress::Broken => break Fate::Closes(Closing::Reset),
@@ -257,9 +278,15 @@ impl<H: Handler> Worker<H> {
                 Step::Job(id, job) => break Fate::Job(id, job),
                 Step::Enqueue(id) => break Fate::Enqueue(id),
                 Step::NotBefore(id, wait_ms) => break Fate::NotBefore(id, wait_ms),
+                Step::Forget(id) => {
+                    if served.waits.forget(id) {
+                        cx.metrics.add(Counter::GivenUp, 1);
+                    }
+                }
                 Step::Wait => break Fate::Waits,
                 Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
+                Step::End => served.stream.end_output(),
                 Step::HandOver => break Fate::HandOver,
                 // More may have arrived while the answer was on its way.
                 Step::Close(Closing::Now) if served.lags && !served.ended => {
@@ -269,6 +296,7 @@ impl<H: Handler> Worker<H> {
             }
         };
         if let Some(event) = cx.event.take() {
+            // it was the first of them
             served.inbox.push_front(event);
         } else if served.inbox.is_empty() && served.inbox.capacity() > 0 {
             served.inbox = Default::default();
@@ -279,6 +307,13 @@ impl<H: Handler> Worker<H> {
             }
             served.pending = Some(Box::new(cx.out.take_rest()));
             served.lags = true;
+        }
+        if let Fate::Closes(Closing::Now | Closing::Linger) = fate
+            && !served.stream.is_plain()
+            && served.pending.is_none()
+        {
+            served.stream.end();
+            let _ = served.stream.flush();
         }
         if !matches!(fate, Fate::HandOver) {
             served.conn.suspend(input);
@@ -292,6 +327,7 @@ impl<H: Handler> Worker<H> {
     fn open(&mut self, served: &mut Served<H>, event: Option<EventOf<H>>) -> Option<Fate<H::Job>> {
         let mut done: Option<DoneOf<H>> = match event {
             Some(Event::Done(RequestId::OPENING, done)) => Some(done),
+            Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
             _ => None,
         };
         loop {
@@ -393,8 +429,7 @@ impl<H: Handler> Worker<H> {
         if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
             claim.take();
         }
-        let is_sending = awaited.what == Await::Send || served.waits.has_job(RequestId::SENDING);
-        if is_sending {
+        if awaited.what == Await::Send || awaited.id == RequestId::SENDING {
             return Some(Closing::Reset);
         }
         if served.opening.is_some() {

@@ -62,6 +62,15 @@ impl<J: Job> Waits<J> {
         Some(self.more.swap_remove(at).1)
     }
 
+    /// This request is given up. Says whether a job was not begun for it. Its place in a ready queue is
+    /// passed over when its turn comes.
+    pub(crate) fn forget(&mut self, id: RequestId) -> bool {
+        if !self.has_job(id) {
+            return false;
+        }
+        matches!(self.remove(id), Some(Waiting::Job(claim)) if claim.take().is_some())
+    }
+
     /// None waits any longer.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiting<J>> + use<J> {
         let Waits { first, more } = std::mem::take(self);

@@ -183,19 +183,19 @@ impl<H: Handler> Worker<H> {
 
     /// Sends what is in `out` as far as the client takes it at once.
     pub(crate) fn send_last_words(&mut self, stream: &mut Stream<H>) {
-        if self.out.is_empty() && !stream.has_unsent() {
-            return;
-        }
-        let sent = if stream.is_plain() {
-            socket::send(stream.as_fd(), &self.out.bytes, false)
-        } else {
+        let count = if !stream.is_plain() {
             stream.seal(&self.out.bytes);
             stream.end();
-            stream.flush().0
+            stream.flush().1
+        } else if self.out.is_empty() {
+            0
+        } else {
+            match socket::send(stream.as_fd(), &self.out.bytes, false) {
+                Sent::Bytes(count) => count,
+                Sent::Blocked | Sent::Broken => 0,
+            }
         };
-        if let Sent::Bytes(count) = sent {
-            self.metrics.add(Counter::SentBytes, count as u64);
-        }
+        self.metrics.add(Counter::SentBytes, count as u64);
         self.out.clear();
     }
 

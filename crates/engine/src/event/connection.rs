@@ -72,7 +72,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         served.readable |= ready.readable;
         served.ended |= ready.ended;
-        if ready.broken {
+        served.readable |= ready.broken;
+        if ready.broken && !served.stream.has_ended() {
             return self.close(ready.token, Closing::Now);
         }
         match connection.state {
@@ -166,7 +167,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 Fate::Closes(closing) => return self.end(token, closing),
             }
             let served = &mut self.connections[key].served;
-            if !served.conn.goes_on() {
+            if !served.goes_on() {
                 break;
             }
             fate = match self.waiting.is_ordered() {

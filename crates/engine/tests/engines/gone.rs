@@ -1,6 +1,6 @@
 //! Clients who leave while their requests wait: nobody works for them.
 
-use crate::harness::{NEVER_FUSED, Running, Setup, calm, get, on_each, start_with};
+use crate::harness::{NEVER_FUSED, Running, Setup, calm, get, on, on_each, start_with};
 use crate::ranks::{LOOPS, THREADS, all, ask, at_a_time, hold_all, start, wait_until_there};
 use forebay_metrics::Counter;
 use forebay_sys::socket::reset_on_close;
@@ -60,7 +60,7 @@ fn nobody_computes_for_a_client_who_has_left() {
 
 #[test]
 fn nobody_reads_files_for_a_client_who_has_left() {
-    for engine in LOOPS.into_iter().chain([NEVER_FUSED]) {
+    for engine in on(LOOPS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0; 3], 0);
         // as many as there are threads for such jobs, in each of these engines
         let held: Vec<_> = (0..2).map(|_| ask(&server, 1, &["/wait"])).collect();
@@ -85,7 +85,7 @@ fn nobody_reads_files_for_a_client_who_has_left() {
 
 #[test]
 fn a_thread_answers_nobody_who_has_left() {
-    for engine in THREADS {
+    for engine in on(THREADS) {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/hang");
         leave_while_waiting(&server, "/hang");

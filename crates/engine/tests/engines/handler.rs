@@ -5,13 +5,13 @@ use forebay_http::head::Name;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// A connection that was handed over, with what had been received.
-pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
+pub(crate) type Away = Arc<Mutex<Option<HandedOver<()>>>>;
 
 /// Bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
@@ -19,7 +19,7 @@ pub(crate) const BIG: usize = 40 << 20;
 /// Bytes of the file that `/moved…` and `/warmed…` are answered with.
 pub(crate) const FILE: usize = 200_000;
 
-/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
 /// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
 /// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
@@ -89,7 +89,7 @@ struct Held {
 }
 
 impl Gate {
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.came += 1;
         self.changed.notify_all();
@@ -153,19 +153,26 @@ impl Job for Work {
     }
 }
 
-impl Handler for Paths {
+impl Parts for Paths {
     type Body = Body;
     type Job = Work;
     type Line = u16;
     type Ticket = ();
+}
 
+impl Handler for Paths {
+    type Protocol = Http1<Paths>;
+    type Transport = Plain;
+}
+
+impl Admission for Paths {
     fn trusts(&mut self, _: &Peer) -> bool {
         self.trusts
     }
 
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         match peer.address().ip().to_string().as_str() {
-            "192.0.2.66" => Verdict::Refuse(Refusal::status(403)),
+            "192.0.2.66" => Verdict::Refuse(Refusal::status(403), ()),
             _ => {
                 let rank = Rank(self.books.newcomers.load(Relaxed));
                 Verdict::Admit(Admitted::at_once(rank, ()))
@@ -179,10 +186,28 @@ impl Handler for Paths {
         let client = stated.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         let admit = |rank, wait_ms| Verdict::Admit(Admitted { rank, client, wait_ms, ticket: () });
         match request.head.path {
-            b"/refuse" => Verdict::Refuse(Refusal::status(429)),
+            b"/refuse" => Verdict::Refuse(Refusal::status(429), ()),
             b"/reset" => Verdict::Reset,
             b"/later" => admit(Rank::LAST, 150),
             path => admit(Rank(path.len() as u8 % 3), 0),
+        }
+    }
+}
+
+impl Process for Paths {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        (): &mut (),
+        done: Option<String>,
+    ) -> Decision<Work> {
+        match (request.head.path, done) {
+            (b"/away", _) | (b"/workaway", Some(_)) => Decision::HandOver,
+            (b"/workaway", None) => {
+                let path = "/workaway".to_owned();
+                Decision::Job(Work { path, gate: Arc::clone(&self.gate), warms: None })
+            }
+            _ => Decision::Here,
         }
     }
 
@@ -238,7 +263,9 @@ impl Handler for Paths {
     fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, Body>) {
         reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
     }
+}
 
+impl Bodies for Paths {
     fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         static ZEROS: [u8; 100_000] = [b'0'; 100_000];
         match *body {
@@ -263,8 +290,6 @@ impl Handler for Paths {
         }
     }
 
-    fn hold(&mut self, _: &mut Body) {}
-
     fn warm_bytes(&self, body: &Body) -> u64 {
         match body {
             Body::File { sent, is_warm, .. } if is_warm.load(Relaxed) => (FILE - sent) as u64,
@@ -272,32 +297,29 @@ impl Handler for Paths {
         }
     }
 
-    fn warm(&mut self, body: &Body) -> Work {
-        let Body::File { is_warm, .. } = body else { panic!("what is not a file is warm") };
+    fn warm(&mut self, body: &Body) -> Option<Work> {
+        let Body::File { is_warm, .. } = body else { return None };
         let (path, gate) = (String::new(), Arc::clone(&self.gate));
-        Work { path, gate, warms: Some(Arc::clone(is_warm)) }
+        Some(Work { path, gate, warms: Some(Arc::clone(is_warm)) })
     }
+}
 
-    fn line(
-        &mut self,
-        _: &Peer,
-        _: Option<&Request<'_>>,
-        _: Option<&Self::Ticket>,
-        status: u16,
-        _: Stages,
-    ) -> Option<u16> {
-        Some(status)
+impl Journal for Paths {
+    fn line(&mut self, answered: &Answered<'_, ()>) -> Option<u16> {
+        Some(answered.status)
     }
 
     fn log(&mut self, status: u16, body_bytes: u64) {
         let _ = self.lines.send((status, body_bytes));
     }
+}
 
+impl Hooks for Paths {
     fn turn(&mut self, now: Now) {
         self.now_ms = now.monotonic_ms;
     }
 
-    fn hand_over(&mut self, socket: OwnedFd, received: Vec<u8>, _: &Peer) {
-        *self.away.lock().unwrap() = Some((socket, received));
+    fn hand_over(&mut self, handed: HandedOver<()>) {
+        *self.away.lock().unwrap() = Some(handed);
     }
 }

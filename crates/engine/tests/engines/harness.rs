@@ -1,6 +1,7 @@
 //! An engine on a thread of its own, told what the test wants, and its clients.
 
-use crate::handler::{Away, Books, Gate, Paths, Work};
+use crate::handler::{Away, Books, Gate, Paths};
+use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Law};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -12,10 +13,12 @@ use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
-use forebay_metrics::{ClassSlot, Counter, Gauge, Local};
+use forebay_metrics::Gauge;
+use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -27,6 +30,20 @@ pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 
 /// The same with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
+
+/// All engines and modes. To switch one on whose module is there again: this list, and what is marked
+/// PORT below and in `main.rs` and `loops.rs`.
+pub(crate) const ENGINES: &[&str] =
+    &["threads", "pool", "event", "fibers", "pipeline", NEVER_FUSED];
+
+/// Those whose modules are there.
+#[cfg(not(any()))] // PORT
+pub(crate) const ENGINES: &[&str] = &["event"];
+
+/// Those of `engines` that are switched on.
+pub(crate) fn on<'e>(engines: impl IntoIterator<Item = &'e str>) -> impl Iterator<Item = &'e str> {
+    engines.into_iter().filter(|engine| ENGINES.contains(engine))
+}
 
 /// After the name of an engine: it has classes, and requests are answered in an order.
 pub(crate) const BY_RANK: &str = ", by rank";
@@ -49,7 +66,7 @@ fn three_ranks() -> Ranks {
 }
 
 /// Two helper threads, and what ranks need besides.
-pub(crate) fn helpers(ranks: &Ranks) -> Helpers<Work> {
+pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
     let threads = Threads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
     Helpers::new(metrics, threads, ranks, 0)
@@ -92,13 +109,9 @@ impl Default for Setup {
 }
 
 /// A running engine.
-pub(crate) struct Running {
+pub(crate) struct Core {
     pub(crate) address: SocketAddr,
     pub(crate) control: Arc<Control>,
-    pub(crate) away: Away,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) lines: Receiver<(u16, u64)>,
-    pub(crate) books: Arc<Books>,
     pub(crate) settings: Arc<Live>,
     pub(crate) ranks: Ranks,
     /// The listening socket stays open when the engine has left it.
@@ -108,6 +121,23 @@ pub(crate) struct Running {
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     board: Arc<Board>,
+}
+
+/// A running engine whose handler answers by path.
+pub(crate) struct Running {
+    pub(crate) core: Core,
+    pub(crate) away: Away,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) lines: Receiver<(u16, u64)>,
+    pub(crate) books: Arc<Books>,
+}
+
+impl Deref for Running {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 /// A listener on a free port of this machine.
@@ -127,6 +157,31 @@ pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running
 
 /// Starts an engine.
 pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
+    let (sender, lines) = channel();
+    let (away, gate) = (Away::default(), Arc::<Gate>::default());
+    let books = Arc::<Books>::default();
+    let trusts = setup.trusts;
+    let core = {
+        let (away, gate, books) = (Arc::clone(&away), Arc::clone(&gate), Arc::clone(&books));
+        start_core(engine, setup, move || {
+            let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
+            Paths { away, lines, trusts, gate, now_ms: 0, books: Arc::clone(&books) }
+        })
+    };
+    Running { core, away, gate, lines, books }
+}
+
+/// Starts an engine with handlers made by `make`.
+pub(crate) fn start_core<H: Handler + Send + 'static>(
+    engine: &str,
+    setup: Setup,
+    make: impl Fn() -> H + Send + Sync + 'static,
+) -> Core
+where
+    H::Body: Send,
+    H::Line: Send,
+    H::Protocol: Send,
+{
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
@@ -136,18 +191,12 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
     let locals = Arc::<Mutex<Vec<_>>>::default();
     let admission = Admission::new(setup.most, setup.per_client);
-    let (sender, lines) = channel();
-    let (away, gate) = (Away::default(), Arc::<Gate>::default());
-    let books = Arc::<Books>::default();
     let make = {
-        let (locals, away, gate) = (Arc::clone(&locals), Arc::clone(&away), Arc::clone(&gate));
-        let books = Arc::clone(&books);
+        let locals = Arc::clone(&locals);
         move || {
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
-            let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
-            let books = Arc::clone(&books);
-            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0, books }, local)
+            (make(), local)
         }
     };
     let board = Arc::<Board>::default();
@@ -164,13 +213,9 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Running {
+    Core {
         address,
         control,
-        away,
-        gate,
-        lines,
-        books,
         settings,
         ranks,
         keeper,
@@ -181,10 +226,14 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     }
 }
 
+/// Makes a handler, and counters for its thread.
+type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
+
 /// What every engine is made of, in one way or another.
-struct Parts {
+#[allow(dead_code, reason = "PORT")]
+struct Parts<H> {
     listeners: Vec<Listener>,
-    make: blocking::Make<Paths>,
+    make: Make<H>,
     settings: Arc<Live>,
     admission: Arc<Admission>,
     control: Arc<Control>,
@@ -194,7 +243,12 @@ struct Parts {
     fixed: bool,
 }
 
-impl Parts {
+impl<H: Handler + Send + 'static> Parts<H>
+where
+    H::Body: Send,
+    H::Line: Send,
+    H::Protocol: Send,
+{
     fn start(self, engine: &str) -> JoinHandle<Ended> {
         let spawn = std::thread::spawn::<Box<dyn FnOnce() -> Ended + Send>, _>;
         match engine {
@@ -223,7 +277,7 @@ impl Parts {
         }
     }
 
-    fn of_loop(self) -> event::Parts<Paths, Helpers<Work>> {
+    fn of_loop(self) -> event::Parts<H, Helpers<H::Job>> {
         let (handler, metrics) = (self.make)();
         event::Parts {
             listeners: self.listeners,
@@ -238,7 +292,7 @@ impl Parts {
         }
     }
 
-    fn of_threads(self, threads: usize) -> blocking::Parts<Paths> {
+    fn of_threads(self, threads: usize) -> blocking::Parts<H> {
         blocking::Parts {
             listeners: self.listeners,
             make: self.make,
@@ -251,7 +305,7 @@ impl Parts {
         }
     }
 
-    fn of_pipeline(self, engine: &str) -> pipeline::Parts<Paths> {
+    fn of_pipeline(self, engine: &str) -> pipeline::Parts<H> {
         pipeline::Parts {
             entrances: vec![self.listeners],
             make: self.make,
@@ -278,7 +332,7 @@ impl Parts {
 
 /// Runs a test on every engine.
 pub(crate) fn on_each(test: impl Fn(&str)) {
-    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
+    for engine in ENGINES {
         for ordered in ["", BY_RANK] {
             let engine = format!("{engine}{ordered}");
             eprintln!("engine {engine}");
@@ -288,6 +342,13 @@ pub(crate) fn on_each(test: impl Fn(&str)) {
 }
 
 impl Running {
+    /// Drains it, and looks at its books.
+    pub(crate) fn stop(self) -> Ended {
+        self.core.stop()
+    }
+}
+
+impl Core {
     /// A new connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
@@ -304,6 +365,11 @@ impl Running {
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         answer
+    }
+
+    /// How many connections have a place.
+    pub(crate) fn open(&self) -> usize {
+        self.admission.open()
     }
 
     /// What a counter says.

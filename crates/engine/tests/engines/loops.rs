@@ -1,7 +1,7 @@
 //! Loops among one another, and what they show of themselves.
 
 use crate::handler::{Away, Gate, Paths};
-use crate::harness::{NEVER_FUSED, Setup, get, helpers, listener, on_each, start_with};
+use crate::harness::{NEVER_FUSED, Setup, get, helpers, listener, on, on_each, start_with};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Order};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 #[test]
 fn loops_that_share_a_socket_share_those_who_come() {
-    for engine in ["event", "fibers"] {
+    for engine in on(["event", "fibers"]) {
         let Listener { socket, local: address, .. } = listener();
         let control = Arc::new(Control::new(2).unwrap());
         let (lines, _read) = channel();
@@ -43,12 +43,15 @@ fn loops_that_share_a_socket_share_those_who_come() {
                 index,
                 metrics: Arc::clone(&metrics),
             };
-            let thread = if engine == "event" {
-                let event_loop = EventLoop::new(parts).unwrap();
-                std::thread::spawn(move || event_loop.run().unwrap())
-            } else {
-                let fiber_loop = FiberLoop::new(parts).unwrap();
-                std::thread::spawn(move || fiber_loop.run().unwrap())
+            let thread = match engine {
+                "fibers" => {
+                    let fiber_loop = FiberLoop::new(parts).unwrap();
+                    std::thread::spawn(move || fiber_loop.run().unwrap())
+                }
+                _ => {
+                    let event_loop = EventLoop::new(parts).unwrap();
+                    std::thread::spawn(move || event_loop.run().unwrap())
+                }
             };
             (metrics, thread)
         };

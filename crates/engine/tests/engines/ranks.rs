@@ -3,10 +3,11 @@
 //! Which request is which is told by the length of its path, which also says its rank: see
 //! [`Paths`](crate::handler::Paths).
 
-use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, calm, get, listener, start_with};
+use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, calm, get, listener, on, start_with};
 use forebay_engine::accept::Listener;
 use forebay_engine::ranks::{Ranks, Settings};
-use forebay_metrics::{ClassSlot, Counter, Gauge};
+use forebay_metrics::Gauge;
+use forebay_metrics::{ClassSlot, Counter};
 use forebay_sys::process::usable_cores;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +23,7 @@ pub(crate) const THREADS: [&str; 2] = ["threads", "pool"];
 
 /// All, with one thread of process where those are apart.
 pub(crate) fn all() -> impl Iterator<Item = &'static str> {
-    LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED])
+    on(LOOPS.into_iter().chain(THREADS).chain([NEVER_FUSED]))
 }
 
 /// How many requests an engine answers at a time, and how many jobs that compute it does.
@@ -218,7 +219,7 @@ fn shares_change_while_requests_wait_for_them() {
 
 #[test]
 fn a_reserve_is_there_while_low_ranks_hold_the_rest() {
-    for engine in THREADS.into_iter().chain([NEVER_FUSED]) {
+    for engine in on(THREADS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0, 0.2, 0.2], 1);
         let held = hold_all(&server, engine, "/hang");
         for path in ["/x1", "/abc"] {
@@ -233,7 +234,7 @@ fn a_reserve_is_there_while_low_ranks_hold_the_rest() {
 
 #[test]
 fn what_only_waits_keeps_nobody_from_answering() {
-    for engine in THREADS {
+    for engine in on(THREADS) {
         let server = start(engine, [0.0, 0.2, 0.2], 0);
         let many = 2 * at_a_time(engine);
         // jobs that block, and clients that take nothing
@@ -290,7 +291,7 @@ fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
 
 #[test]
 fn the_lowest_idle_connection_makes_room() {
-    for engine in ["event", "fibers", "pipeline", NEVER_FUSED] {
+    for engine in on(["event", "fibers", "pipeline", NEVER_FUSED]) {
         let setup = Setup { most: 3, per_client: 3, ..Setup::default() };
         let server = start_with(&format!("{engine}{BY_RANK}"), setup);
         let is_cut = |mut stream: TcpStream| assert_eq!(stream.read(&mut [0; 9]).unwrap(), 0);
@@ -326,7 +327,7 @@ fn the_lowest_idle_connection_makes_room() {
 
 #[test]
 fn what_computes_after_a_wait_needs_a_permit_too() {
-    for engine in THREADS {
+    for engine in on(THREADS) {
         let server = start(engine, [0.0; 3], 0);
         let (many, most) = (2 * at_a_time(engine), at_a_time(engine));
         // in the turn in which the result of a job that blocks is there

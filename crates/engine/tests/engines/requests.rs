@@ -93,18 +93,60 @@ fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
         let server = start(engine, |_| {});
         let mut stream = server.connect();
         stream.write_all((get("/a") + &get("/away") + "more").as_bytes()).unwrap();
-        let (socket, received) = loop {
+        let handed = loop {
             if let Some(away) = server.away.lock().unwrap().take() {
                 break away;
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        assert_eq!(received, (get("/away") + "more").as_bytes());
-        TcpStream::from(socket).write_all(b" from elsewhere").unwrap();
+        assert_eq!(handed.received, (get("/away") + "more").as_bytes());
+        assert_eq!(server.open(), 1, "its place is given back when it has ended");
+        TcpStream::from(handed.socket).write_all(b" from elsewhere").unwrap();
+        drop(handed.place);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("/a from elsewhere"));
         server.stop();
+    });
+}
+
+/// What was not received of the body is still in the socket.
+#[test]
+fn a_request_with_a_body_is_handed_over_with_all_of_it() {
+    on_each(|engine| {
+        for path in ["/away", "/workaway"] {
+            let server = start(engine, |_| {});
+            server.gate.open();
+            let mut stream = server.connect();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 300000\r\n\r\n"
+            );
+            let body = "b".repeat(300_000);
+            let whole = head + &body;
+            let writer = {
+                let (mut stream, whole) = (stream.try_clone().unwrap(), whole.clone());
+                std::thread::spawn(move || stream.write_all(whole.as_bytes()).unwrap())
+            };
+            let handed = loop {
+                if let Some(away) = server.away.lock().unwrap().take() {
+                    break away;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            let mut received = handed.received;
+            let mut socket = TcpStream::from(handed.socket);
+            socket.set_nonblocking(false).unwrap();
+            let held = received.len();
+            received.resize(whole.len(), 0);
+            socket.read_exact(&mut received[held..]).unwrap();
+            assert!(received == whole.as_bytes(), "{engine}: not what was sent");
+            writer.join().unwrap();
+            drop((socket, handed.place));
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "", "{engine}: neither 100 nor an answer");
+            server.stop();
+        }
     });
 }
 
