@@ -51,7 +51,7 @@ mod idle;
 pub mod lanes;
 mod line;
 mod permits;
-// pub mod pipeline;
+pub mod pipeline;
 pub mod pool;
 pub mod ranks;
 pub mod send;

@@ -107,12 +107,23 @@ impl Timer {
     /// by the entry that is there. Says when it will be presented, if that is new.
     #[inline]
     pub(crate) fn schedule(&mut self, wheel: &mut Wheel, token: u64) -> Option<u64> {
-        let at_ms = self.at_ms();
-        if at_ms == u64::MAX || (self.shown_ms != 0 && self.shown_ms <= at_ms + 2 * SLOT_MS) {
+        if self.is_scheduled() {
             return None;
         }
-        self.shown_ms = wheel.insert(at_ms, token);
+        self.shown_ms = wheel.insert(self.at_ms(), token);
         Some(self.shown_ms)
+    }
+
+    /// Whether the wheel presents the connection in time already, or never has to.
+    #[inline]
+    pub(crate) fn is_scheduled(&self) -> bool {
+        let at_ms = self.at_ms();
+        at_ms == u64::MAX || (self.shown_ms != 0 && self.shown_ms <= at_ms + 2 * SLOT_MS)
+    }
+
+    /// What the connection waits for next is new, even if it is of the same kind.
+    pub(crate) fn renew(&mut self) {
+        self.first = Deadline::default();
     }
 
     /// The wheel presents the connection. Says whether this is its entry, and not one from before a

@@ -85,7 +85,8 @@ impl<J: Job> Waits<J> {
         })
     }
 
-    fn iter(&self) -> impl Iterator<Item = &(RequestId, Waiting<J>)> {
+    /// Each of them, with what it waits for.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RequestId, Waiting<J>)> {
         self.first.iter().chain(&self.more)
     }
 }
