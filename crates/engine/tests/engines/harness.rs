@@ -31,14 +31,9 @@ pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 /// The same with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
 
-/// All engines and modes. To switch one on whose module is there again: this list, and what is marked
-/// PORT below and in `main.rs` and `loops.rs`.
+/// All engines and modes.
 pub(crate) const ENGINES: &[&str] =
     &["threads", "pool", "event", "fibers", "pipeline", NEVER_FUSED];
-
-/// Those whose modules are there.
-#[cfg(not(any()))] // PORT
-pub(crate) const ENGINES: &[&str] = &["event"];
 
 /// Those of `engines` that are switched on.
 pub(crate) fn on<'e>(engines: impl IntoIterator<Item = &'e str>) -> impl Iterator<Item = &'e str> {
@@ -213,24 +208,13 @@ where
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Core {
-        address,
-        control,
-        settings,
-        ranks,
-        keeper,
-        locals,
-        admission,
-        thread,
-        board,
-    }
+    Core { address, control, settings, ranks, keeper, locals, admission, thread, board }
 }
 
 /// Makes a handler, and counters for its thread.
 type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
 
 /// What every engine is made of, in one way or another.
-#[allow(dead_code, reason = "PORT")]
 struct Parts<H> {
     listeners: Vec<Listener>,
     make: Make<H>,

@@ -121,12 +121,8 @@ fn a_deadline_ends_its_request_only() {
             client.ask(3, "/up/silent");
             let mut late = vec![client.answer(&mut others), client.answer(&mut others)];
             late.sort_by_key(|answer| answer.id);
-            let expired = |id, status| Answer {
-                id,
-                status,
-                body: Vec::new(),
-                reset: Some(EXPIRED),
-            };
+            let expired =
+                |id, status| Answer { id, status, body: Vec::new(), reset: Some(EXPIRED) };
             assert_eq!(late, [expired(1, 0), expired(3, 200)], "{engine}");
             assert_eq!(server.get(Counter::TimeoutJob), 2);
             server.kit.wait_settled(Settled::Expired, 2);
