@@ -266,7 +266,7 @@ impl Toy {
         done: Option<Done>,
     ) {
         let kept = &mut self.requests[at];
-        let mut page = Out { bytes: Vec::new(), sent: 0, body: None };
+        let mut page = Out::default();
         let (handler, date, stages) = (&mut *cx.handler, cx.date, kept.exchange.stages);
         let (peer, line) = (cx.peer, &mut kept.line);
         let (outcome, status) = kept.exchange.with(cx.peer, cx.path, |request, grant, stage| {
@@ -380,7 +380,7 @@ impl Toy {
     /// Policy does not let it be answered.
     fn refuse<M: Mode, S>(&mut self, cx: &mut Cx<'_, M, S>, at: usize, refusal: Refusal) {
         let kept = &mut self.requests[at];
-        let mut page = Out { bytes: Vec::new(), sent: 0, body: None };
+        let mut page = Out::default();
         let (peer, stages) = (cx.peer, kept.exchange.stages);
         let mut reply = Reply::new(&mut page, cx.date, true);
         cx.handler.turn_away(refusal, &mut reply);
@@ -692,8 +692,8 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         self.requests.iter().filter_map(Kept::awaits).skip(1).for_each(tell);
     }
 
-    fn sockets(&self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'_>, Wants)) {
-        let mut tell = |kept: &Kept, up: &Upstream| {
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+        let mut tell = |kept: &Kept, up: &'s Upstream| {
             let id = SocketId { request: kept.id(), number: 0 };
             tell(id, up.socket.as_fd(), up.wants());
         };

@@ -7,7 +7,8 @@ use crate::harness::{BY_RANK, ENGINES, NEVER_FUSED, calm};
 use crate::ranks::LOOPS;
 use forebay_conn::Settled;
 use forebay_engine::control::Order;
-use forebay_metrics::Counter;
+use forebay_engine::ranks::{Ranks, Settings};
+use forebay_metrics::{ClassSlot, Counter};
 
 /// The answers to so many requests, in the order in which they were over.
 fn answers(client: &mut Client, count: usize) -> Vec<(u32, String)> {
@@ -243,11 +244,11 @@ fn the_first_rank_overtakes_within_a_connection_and_between_two() {
             let server = start(&ordered, veiled, |setup| {
                 setup.fixed = true;
                 // strictly in order: a share of a rank would let it go before
-                setup.ranks = Some(forebay_engine::ranks::Ranks {
+                setup.ranks = Some(Ranks::new(&Settings {
                     shares: [0.0; 3].into(),
-                    slots: [0, 1, 2].map(forebay_metrics::ClassSlot).into(),
-                    ..Default::default()
-                });
+                    slots: [0, 1, 2].map(ClassSlot).into(),
+                    ..Settings::default()
+                }));
             });
             let mut clients = [server.client(veiled), server.client(veiled)];
             for client in &mut clients {
