@@ -66,11 +66,13 @@ impl DiskFile {
     }
 
     /// Reads bytes at the start of `range`, as many as there is room for, up to the end of their part;
-    /// 0 at the end of the file. Does not wait for the disk.
+    /// 0 at the end of the file. Does not wait for the disk, unless a part has left memory again right
+    /// after it was read.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where nobody can
-    /// ask what is in memory, that is after the part's end was read, not after each piece of it.
+    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the kernel
+    /// does not tell what is in memory, a job reads the part again after its end was read here, not
+    /// after each piece of it.
     pub(crate) fn read_warm(&self, range: Range, room: &mut [u8]) -> io::Result<usize> {
         let Some(part) = self.part(range.start) else { return Ok(0) };
         let (place, read) = (self.place(part), mark(part));
@@ -81,15 +83,20 @@ impl DiskFile {
         let len = range.len.min(part.end() - range.start);
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
         let room = &mut room[..len];
+        let is_unknown = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported)
+        };
         let (result, next) = match pages::read_resident_at(self.file.as_fd(), room, range.start) {
-            Ok(count) => (Ok(count), read),
-            Err(error) if error.kind() != io::ErrorKind::Unsupported => (Err(error), 0),
-            Err(_) if known == read => (Err(io::ErrorKind::WouldBlock.into()), 0),
-            Err(_) => {
+            // it was there a moment ago; a job for each try might go on for ever
+            Err(error) if is_unknown(&error) && known != read => {
                 let result = file::read_at(self.file.as_fd(), room, range.start);
                 let end = result.as_ref().map_or(0, |count| range.start + *count as u64);
-                (result, if end < part.end() { known } else { read })
+                let is_kept = error.kind() == io::ErrorKind::Unsupported && end < part.end();
+                (result, if is_kept { known } else { read })
             }
+            Err(error) if is_unknown(&error) => (Err(io::ErrorKind::WouldBlock.into()), 0),
+            Err(error) => (Err(error), 0),
+            Ok(count) => (Ok(count), read),
         };
         if next != known {
             // Err says only that another part has taken the place
