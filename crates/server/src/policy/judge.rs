@@ -301,7 +301,7 @@ action = "reset"
         }
 
         fn ledger(&self) -> ClassTotals {
-            Totals::of([&*self.metrics]).class(ClassSlot(0)).clone()
+            *Totals::of([&*self.metrics]).class(ClassSlot(0))
         }
 
         fn refused_for(&self, reason: Reason) -> u64 {
