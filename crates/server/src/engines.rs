@@ -7,7 +7,8 @@
 
 use crate::agent::{self, Steering};
 use crate::config::Engine;
-use crate::handler::{Errand, FastLane};
+use crate::handler::FastLane;
+use crate::job::Job;
 use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
@@ -126,7 +127,7 @@ pub struct Common {
     /// Where the counters are kept.
     pub register: Arc<Register>,
     /// Threads for jobs.
-    pub helpers: Helpers<Errand>,
+    pub helpers: Helpers<Job>,
     /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
@@ -241,7 +242,7 @@ impl Common {
         listeners: Vec<Socket>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
-    ) -> event::Parts<FastLane, Helpers<Errand>> {
+    ) -> event::Parts<FastLane, Helpers<Job>> {
         let metrics = self.register.worker();
         event::Parts {
             listeners,
@@ -265,7 +266,7 @@ impl Common {
     ) -> blocking::Parts<FastLane> {
         let common = self.clone();
         // threads ask for a permit before they look at a request
-        let entrance = if self.ranks.is_ordered() { Entrance::Line } else { Entrance::Job };
+        let entrance = if self.ranks.is_ordered() { Entrance::Queue } else { Entrance::Job };
         let make = move || {
             let metrics = common.register.worker();
             (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
@@ -292,7 +293,7 @@ impl Common {
         let common = self.clone();
         let (paths, entrance) = match plan.pipeline.fuse {
             Fuse::Auto => (PATHS_OF_A_LOOP, Entrance::Job),
-            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Line),
+            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Queue),
         };
         let make = move || {
             let metrics = common.register.worker();
@@ -413,8 +414,7 @@ pub fn prepare_apart<H>(
 where
     H: Handler + Send + 'static,
     H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
+    H::Protocol: Send,
 {
     let event_loop = EventLoop::new(event::Parts {
         handler,
