@@ -249,7 +249,9 @@ impl<M: Mode> Bodies for ToyHandler<M> {
     fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         match body {
             Body::Memory(0, _) => None,
-            Body::Memory(left, _) => Some(Piece::Memory(&MEMORY[..MEMORY.len().min(*left as usize)])),
+            Body::Memory(left, _) => {
+                Some(Piece::Memory(&MEMORY[..MEMORY.len().min(*left as usize)]))
+            }
             Body::File(at, _) if *at == FILE as u64 => None,
             Body::File(at, _) => {
                 let len = FILE as u64 - at;

@@ -1,9 +1,7 @@
 //! The protocol: messages of many requests, interleaved; some go to an upstream, and a connection may
 //! become a tunnel to one.
 
-use super::client::{
-    ANSWER, ASK, CHUNK, DATA, DONE, END, HEADER, RESET, UPGRADE, header, message,
-};
+use super::client::{ANSWER, ASK, CHUNK, DATA, DONE, END, HEADER, RESET, UPGRADE, header, message};
 use super::handler::{Body, Done, Mode, Ticket, ToyHandler, Work};
 use super::kit::Kit;
 use forebay_conn::handler::body::Read as BodyRead;
@@ -251,8 +249,8 @@ impl Toy {
                 Stage::Early | Stage::Ready | Stage::Job(None) | Stage::Warming(_, None) => {}
             }
             let is_gone = self.requests.len() < count;
-            let has_job = !is_gone
-                && matches!(self.requests[at].exchange.stage, Stage::Warming(_, Some(_)));
+            let has_job =
+                !is_gone && matches!(self.requests[at].exchange.stage, Stage::Warming(_, Some(_)));
             if !is_gone && !has_job {
                 at += 1;
             }

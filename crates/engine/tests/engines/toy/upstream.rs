@@ -40,7 +40,7 @@ pub(super) fn counted(path: &str) -> u64 {
 // the connection may end whenever it likes
 fn answer(path: &str, mut socket: UnixStream) {
     let mut room = vec![0; 64 * 1024];
-    let mut count = |socket: &mut UnixStream, room: &mut [u8]| {
+    let count = |socket: &mut UnixStream, room: &mut [u8]| {
         let mut all = 0;
         while let Ok(count @ 1..) = socket.read(room) {
             all += count as u64;

@@ -7,7 +7,14 @@ use crate::harness::{BY_RANK, ENGINES, NEVER_FUSED, calm};
 use crate::ranks::LOOPS;
 use forebay_conn::Settled;
 use forebay_engine::control::Order;
-use forebay_metrics::Counter;
+use forebay_engine::ranks::Ranks;
+use forebay_metrics::{ClassSlot, Counter};
+
+/// Three in strict order: a share of a rank would let it go before.
+fn ranks(reserve: usize) -> Ranks {
+    let slots = [0, 1, 2].map(ClassSlot).into();
+    Ranks { shares: [0.0; 3].into(), slots, reserve, ..Ranks::default() }
+}
 
 /// The answers to so many requests, in the order in which they were over.
 fn answers(client: &mut Client, count: usize) -> Vec<(u32, String)> {
@@ -121,12 +128,8 @@ fn a_deadline_ends_its_request_only() {
             client.ask(3, "/up/silent");
             let mut late = vec![client.answer(&mut others), client.answer(&mut others)];
             late.sort_by_key(|answer| answer.id);
-            let expired = |id, status| Answer {
-                id,
-                status,
-                body: Vec::new(),
-                reset: Some(EXPIRED),
-            };
+            let expired =
+                |id, status| Answer { id, status, body: Vec::new(), reset: Some(EXPIRED) };
             assert_eq!(late, [expired(1, 0), expired(3, 200)], "{engine}");
             assert_eq!(server.get(Counter::TimeoutJob), 2);
             server.kit.wait_settled(Settled::Expired, 2);
@@ -154,16 +157,26 @@ fn nobody_works_for_a_client_that_has_left_or_a_request_that_it_gave_up() {
         if !has_helpers(engine) {
             return;
         }
-        let server = start(engine, veiled, |_| {});
+        let server = start(engine, veiled, |setup| {
+            setup.ranks = engine.ends_with(BY_RANK).then(|| ranks(0));
+        });
+        let [mut holder, mut leaver, mut giver] = [(); 3].map(|()| {
+            // a handshake computes, too
+            let mut client = server.client(veiled);
+            client.ask(1000, "/x");
+            client.answer(&mut Vec::new());
+            client
+        });
         // one thread computes, and does this
-        let mut holder = server.client(veiled);
         holder.ask(1, "/work/held");
         server.kit.wait_came(1);
-        let mut leaver = server.client_that_asks(veiled, 8, "/work/left");
-        let mut giver = server.client_that_asks(veiled, 8, "/work/given-up");
-        // all of both have been seen
-        while server.kit.issued() < 17 {
-            std::thread::yield_now();
+        for id in 0..8 {
+            leaver.ask(id, "/work/left");
+            giver.ask(id, "/work/given-up");
+        }
+        // all have been seen
+        while server.kit.issued() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         for id in 0..8 {
             giver.say(id, RESET, &[]);
@@ -246,12 +259,7 @@ fn the_first_rank_overtakes_within_a_connection_and_between_two() {
             let ordered = format!("{engine}{BY_RANK}");
             let server = start(&ordered, veiled, |setup| {
                 setup.fixed = true;
-                // strictly in order: a share of a rank would let it go before
-                setup.ranks = Some(forebay_engine::ranks::Ranks {
-                    shares: [0.0; 3].into(),
-                    slots: [0, 1, 2].map(forebay_metrics::ClassSlot).into(),
-                    ..Default::default()
-                });
+                setup.ranks = Some(ranks(1));
             });
             let mut clients = [server.client(veiled), server.client(veiled)];
             for client in &mut clients {
