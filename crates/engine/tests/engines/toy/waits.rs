@@ -92,7 +92,8 @@ fn what_goes_wrong_ends_one_request() {
     on_each(|engine, veiled| {
         let server = start(engine, veiled, |_| {});
         let mut client = server.client(veiled);
-        let paths = ["/jobpanic", "/refuse", "/reset", "/away", "/x", "/early", "no path"];
+        let paths =
+            ["/jobpanic", "/refuse", "/reset", "/away", "/x", "/early", "no path", "/badfile"];
         for (id, path) in (1..).zip(paths) {
             client.ask(id, path);
         }
@@ -100,9 +101,10 @@ fn what_goes_wrong_ends_one_request() {
         answers.sort();
         let reset = |why: u8| format!("reset {why}");
         let texts = [reset(FAILED), String::new(), reset(POLICY), reset(UNFIT)];
-        let texts = texts.into_iter().chain(["/x".to_owned(), "/early".to_owned(), reset(UNFIT)]);
+        let rest = ["/x".to_owned(), "/early".to_owned(), reset(UNFIT), reset(FAILED)];
+        let texts = texts.into_iter().chain(rest);
         assert_eq!(answers, (1..).zip(texts).collect::<Vec<_>>());
-        assert_eq!(server.get(Counter::Panics), 1);
+        assert_eq!(server.get(Counter::Panics), 2);
         // the connection goes on
         client.ask(1, "/again");
         assert_eq!(client.answer(&mut Vec::new()).text(), (1, "/again".to_owned()));
