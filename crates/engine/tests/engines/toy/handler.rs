@@ -3,7 +3,7 @@
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
 //! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
 //! later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes from memory, `/file` from a
-//! file that is never in memory; anything else is its own answer. At the end `.gold` is the first rank and
+//! file that is never in memory, `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the first rank and
 //! `.bulk` the last.
 
 use super::kit::Kit;
@@ -91,10 +91,14 @@ impl Job for Work {
                 Done::Path(format!("done {path}"))
             }
             Work::Warm(file) => {
+                assert!(!file.is_bad, "a job that panics");
                 file.warm.fetch_add(WARM, Relaxed);
                 Done::Warm
             }
-            Work::Hello(nonce) => Done::Hello(checksum(nonce)),
+            Work::Hello(nonce) => {
+                assert_ne!(nonce, 0, "a job that panics");
+                Done::Hello(checksum(nonce))
+            }
         }
     }
 
@@ -126,6 +130,8 @@ pub(super) fn file_byte(at: usize) -> u8 {
 pub(super) struct Cold {
     /// How much is in memory.
     warm: AtomicU64,
+    /// It cannot be brought there.
+    is_bad: bool,
 }
 
 fn file() -> &'static File {
@@ -226,8 +232,9 @@ impl<M: Mode> Process for ToyHandler<M> {
                 let count: u64 = count.parse().unwrap();
                 Some((Body::Memory(count, false), count))
             }
-            None if path == "/file" => {
-                Some((Body::File(0, Arc::new(Cold { warm: AtomicU64::new(0) })), FILE as u64))
+            None if path == "/file" || path == "/badfile" => {
+                let cold = Cold { warm: AtomicU64::new(0), is_bad: path == "/badfile" };
+                Some((Body::File(0, Arc::new(cold)), FILE as u64))
             }
             None => None,
         };

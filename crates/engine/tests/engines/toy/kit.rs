@@ -175,14 +175,3 @@ pub(super) fn start(engine: &str, veiled: bool, change: impl FnOnce(&mut Setup))
 pub(super) fn has_helpers(engine: &str) -> bool {
     !["threads", "pool"].iter().any(|name| engine.starts_with(name))
 }
-
-impl Server {
-    /// A client that has asked for this so many times, by numbers from 0 on.
-    pub(super) fn client_that_asks(&self, veiled: bool, count: u32, path: &str) -> Client {
-        let mut client = self.client(veiled);
-        for id in 0..count {
-            client.ask(id, path);
-        }
-        client
-    }
-}

@@ -425,7 +425,7 @@ impl Toy {
         let end = HEADER + len;
         match kind {
             ASK | UPGRADE if cx.budget == 0 => return Some(Step::Yield),
-            ASK if self.requests.len() >= MOST => {
+            ASK | UPGRADE if self.requests.len() >= MOST || cx.out.bytes.len() >= OUT_BYTES => {
                 self.is_stuck = true;
                 return Some(Step::Wait);
             }
@@ -580,7 +580,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
             if let Some(step) = self.go_on(cx, is_fresh) {
                 return step;
             }
-            if cx.out.bytes.len() - cx.out.sent >= OUT_BYTES {
+            if is_fresh && cx.out.bytes.len() >= OUT_BYTES {
                 return Step::Send;
             }
             let step = match self.closing {

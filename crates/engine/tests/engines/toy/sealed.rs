@@ -71,6 +71,28 @@ fn answers_are_the_same_as_through_a_plain_transport() {
     });
 }
 
+/// It is not tried again and again.
+#[test]
+fn a_job_that_fails_ends_the_connection_that_cannot_go_on_without_it() {
+    on_each(|engine| {
+        for veiled in [false, true] {
+            let server = start(engine, veiled, |_| {});
+            let (answer, has_ended) = exchange(&server, veiled, &get("/badfile"));
+            assert!(answer.len() < FILE && !has_ended, "{engine}");
+            assert_eq!(server.get(Counter::Panics), 1);
+            server.stop();
+        }
+        let server = start(engine, true, |_| {});
+        let mut hello = Vec::new();
+        veil::seal(veil::HELLO, &[0; 8], &mut hello);
+        let mut socket = server.connect();
+        socket.write_all(&hello).unwrap();
+        assert_eq!(socket.read(&mut [0; 9]).unwrap_or(0), 0);
+        assert_eq!(server.get(Counter::Panics), 1);
+        server.stop();
+    });
+}
+
 #[test]
 fn a_sealed_connection_is_not_handed_over() {
     on_each(|engine| {

@@ -53,10 +53,6 @@ impl Opener {
         self.0.drain(..HEADER + len);
         Ok(Some((kind, payload)))
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 #[derive(Default)]

@@ -10,6 +10,12 @@ use forebay_engine::control::Order;
 use forebay_engine::ranks::{Ranks, Settings};
 use forebay_metrics::{ClassSlot, Counter};
 
+/// Three in strict order: a share of a rank would let it go before.
+fn ranks(reserve: usize) -> Ranks {
+    let slots = [0, 1, 2].map(ClassSlot).into();
+    Ranks::new(&Settings { shares: [0.0; 3].into(), slots, reserve, ..Settings::default() })
+}
+
 /// The answers to so many requests, in the order in which they were over.
 fn answers(client: &mut Client, count: usize) -> Vec<(u32, String)> {
     let mut others = Vec::new();
@@ -86,7 +92,8 @@ fn what_goes_wrong_ends_one_request() {
     on_each(|engine, veiled| {
         let server = start(engine, veiled, |_| {});
         let mut client = server.client(veiled);
-        let paths = ["/jobpanic", "/refuse", "/reset", "/away", "/x", "/early", "no path"];
+        let paths =
+            ["/jobpanic", "/refuse", "/reset", "/away", "/x", "/early", "no path", "/badfile"];
         for (id, path) in (1..).zip(paths) {
             client.ask(id, path);
         }
@@ -94,9 +101,10 @@ fn what_goes_wrong_ends_one_request() {
         answers.sort();
         let reset = |why: u8| format!("reset {why}");
         let texts = [reset(FAILED), String::new(), reset(POLICY), reset(UNFIT)];
-        let texts = texts.into_iter().chain(["/x".to_owned(), "/early".to_owned(), reset(UNFIT)]);
+        let rest = ["/x".to_owned(), "/early".to_owned(), reset(UNFIT), reset(FAILED)];
+        let texts = texts.into_iter().chain(rest);
         assert_eq!(answers, (1..).zip(texts).collect::<Vec<_>>());
-        assert_eq!(server.get(Counter::Panics), 1);
+        assert_eq!(server.get(Counter::Panics), 2);
         // the connection goes on
         client.ask(1, "/again");
         assert_eq!(client.answer(&mut Vec::new()).text(), (1, "/again".to_owned()));
@@ -151,16 +159,26 @@ fn nobody_works_for_a_client_that_has_left_or_a_request_that_it_gave_up() {
         if !has_helpers(engine) {
             return;
         }
-        let server = start(engine, veiled, |_| {});
+        let server = start(engine, veiled, |setup| {
+            setup.ranks = engine.ends_with(BY_RANK).then(|| ranks(0));
+        });
+        let [mut holder, mut leaver, mut giver] = [(); 3].map(|()| {
+            // a handshake computes, too
+            let mut client = server.client(veiled);
+            client.ask(1000, "/x");
+            client.answer(&mut Vec::new());
+            client
+        });
         // one thread computes, and does this
-        let mut holder = server.client(veiled);
         holder.ask(1, "/work/held");
         server.kit.wait_came(1);
-        let mut leaver = server.client_that_asks(veiled, 8, "/work/left");
-        let mut giver = server.client_that_asks(veiled, 8, "/work/given-up");
-        // all of both have been seen
-        while server.kit.issued() < 17 {
-            std::thread::yield_now();
+        for id in 0..8 {
+            leaver.ask(id, "/work/left");
+            giver.ask(id, "/work/given-up");
+        }
+        // all have been seen
+        while server.kit.issued() < 20 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         for id in 0..8 {
             giver.say(id, RESET, &[]);
@@ -243,12 +261,7 @@ fn the_first_rank_overtakes_within_a_connection_and_between_two() {
             let ordered = format!("{engine}{BY_RANK}");
             let server = start(&ordered, veiled, |setup| {
                 setup.fixed = true;
-                // strictly in order: a share of a rank would let it go before
-                setup.ranks = Some(Ranks::new(&Settings {
-                    shares: [0.0; 3].into(),
-                    slots: [0, 1, 2].map(ClassSlot).into(),
-                    ..Settings::default()
-                }));
+                setup.ranks = Some(ranks(1));
             });
             let mut clients = [server.client(veiled), server.client(veiled)];
             for client in &mut clients {
