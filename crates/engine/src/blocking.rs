@@ -118,8 +118,9 @@ impl<'c, H: Handler> Blocking<'c, H> {
         // without memory for poll there is none for the answer
         let broken = Readiness { broken: true, ..Readiness::default() };
         let client = (served.stream.as_fd(), interest);
+        let is_over = served.is_over();
         let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
-        if !served.conn.has_sockets() {
+        if !served.conn.has_sockets() && !is_over {
             let ready = match known {
                 Order::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
                 _ => poll::wait([client, bell], timeout_ms).map(|[client, _]| client),
@@ -127,14 +128,19 @@ impl<'c, H: Handler> Blocking<'c, H> {
             return (ready.unwrap_or(broken), None);
         }
         let mut requests = Vec::new();
-        let mut set = vec![client, bell];
+        let mut set = vec![bell];
         served.conn.sockets(&mut |id, socket, wants| {
             requests.push(id.request);
             set.push((socket, interest_of(wants)));
         });
+        if !is_over {
+            set.push(client);
+        }
         let Ok(ready) = poll::wait_any(&set, timeout_ms) else { return (broken, None) };
-        let first = ready[2..].iter().position(|socket| socket.ready);
-        (ready[0], first.and_then(|at| requests.get(at).copied()))
+        let sockets = &ready[1..=requests.len()];
+        let first = sockets.iter().position(|socket| socket.ready);
+        let client = ready.get(requests.len() + 1).copied().unwrap_or_default();
+        (client, first.and_then(|at| requests.get(at).copied()))
     }
 
     /// Until this thread has a permit for this request, the time is over, or there is an order to stop.
@@ -229,16 +235,23 @@ impl<'c, H: Handler> Blocking<'c, H> {
         timeout_ms: u64,
         known: Order,
     ) -> Result<Option<RequestId>, Gone> {
+        let reads = served.wants_input() && !served.readable;
         let interest = match served.pending {
+            Some(_) if served.goes_on() && reads => Interest::Both,
             Some(_) => Interest::Write,
             None if served.wants_input() => Interest::Read,
             None => Interest::End,
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);
-        self.writable = readiness.ready && interest == Interest::Write;
-        served.readable |= readiness.ready && interest == Interest::Read;
+        self.writable = readiness.writable && served.pending.is_some();
+        served.readable |= readiness.readable && matches!(interest, Interest::Read | Interest::Both);
         served.ended |= readiness.ended;
-        if readiness.broken { Err(Gone) } else { Ok(request) }
+        match readiness.broken {
+            true if served.stream.has_ended() => served.readable = true,
+            true => return Err(Gone),
+            false => {}
+        }
+        Ok(request)
     }
 
     /// Milliseconds until the first deadline of the connection.
@@ -378,11 +391,11 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
             return Next::Event(served, Event::Due(id));
         }
         if !self.todo.is_empty() {
-            if served.conn.goes_on() {
+            if served.goes_on() {
                 match self.look(&mut served, 0, known) {
                     Err(Gone) => return Next::Gone(served),
                     Ok(Some(request)) => return Next::Event(served, Event::Socket(request)),
-                    Ok(None) if served.can_go_on(true) && served.pending.is_none() => {
+                    Ok(None) if served.can_go_on(self.writable) => {
                         return Next::Ready(served);
                     }
                     Ok(None) => {}

@@ -166,6 +166,11 @@ impl<H: Handler> Served<H> {
         }
     }
 
+    /// Whether both directions have ended, and all that came was received: its socket tells nothing more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended && self.stream.has_ended() && !self.wants_input()
+    }
+
     /// Whether nothing is under way: it waits for the next request.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::Over;
 use crate::turn::Fate;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Protocol, RequestId};
+use forebay_conn::{Closing, Event, Handler, RequestId};
 use forebay_metrics::Counter;
 use forebay_sys::socket;
 use std::ops::DerefMut;
@@ -139,7 +139,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         if !matches!(fate, Fate::Job(..)) {
             wait.answered();
         }
-        let goes_on = !matches!(fate, Fate::Waits) && served.conn.goes_on();
+        let is_asked = !matches!(fate, Fate::Waits);
         match fate {
             Fate::Waits => {}
             Fate::Yields | Fate::Next(_) => {
@@ -173,7 +173,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Closes(closing) => break closing,
         }
-        if goes_on {
+        if is_asked && served.goes_on() {
             continue;
         }
         wait.set_timer(&mut served);

@@ -20,8 +20,12 @@ pub enum Interest {
 /// What has happened on a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// What was waited for is there.
+    /// Anything is there of what was waited for.
     pub ready: bool,
+    /// There is something to read, or the end of the stream.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
     /// The peer has shut down writing.
     pub ended: bool,
     /// The connection is gone in both directions, or failed.
@@ -92,6 +96,8 @@ fn readiness(fd: &PollFd<'_>) -> Readiness {
     let flags = fd.revents();
     Readiness {
         ready: !flags.is_empty(),
+        readable: flags.intersects(PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP),
+        writable: flags.contains(PollFlags::OUT),
         ended: flags.contains(PollFlags::RDHUP),
         broken: flags.intersects(PollFlags::HUP | PollFlags::ERR),
     }

@@ -104,6 +104,7 @@ where
     /// The kernel reports a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: Ready) {
+        let mut is_gone = false;
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
             let Some(key) = key(&connections, ready.token) else { return };
@@ -112,7 +113,9 @@ where
                 Place::AtRest(served) => {
                     served.readable |= ready.readable;
                     served.ended |= ready.ended;
-                    if !(ready.broken || served.can_go_on(ready.writable)) {
+                    served.readable |= ready.broken;
+                    is_gone = ready.broken && !served.stream.has_ended();
+                    if !(is_gone || served.can_go_on(ready.writable)) {
                         return;
                     }
                     None
@@ -136,7 +139,7 @@ where
         };
         match waiting {
             Some(id) => self.scheduler.unpark(id),
-            None if ready.broken => self.close(ready.token, Closing::Now),
+            None if is_gone => self.close(ready.token, Closing::Now),
             None => self.serve(ready.token),
         }
     }

@@ -73,12 +73,12 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
 
     /// Tells the connection what the kernel has reported of it.
     #[inline]
-    fn take_news(&self, served: &mut Served<H>) -> News {
+    fn take_news(&self, served: &mut Served<H>) -> Result<News, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
         let news = news.unwrap_or_default();
-        served.readable |= news.readable;
+        served.readable |= news.readable | news.broken;
         served.ended |= news.ended;
-        news
+        if news.broken && !served.stream.has_ended() { Err(Gone) } else { Ok(news) }
     }
 
     /// What has happened to a request and is not over already.
@@ -224,7 +224,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     fn next(&mut self, served: Box<Served<H>>, _: Order) -> Next<H> {
         let mut served = served;
         let is_first = self.watch(&served).is_ok();
-        if !is_first || self.take_news(&mut served).broken {
+        if !is_first || self.take_news(&mut served) == Err(Gone) {
             return Next::Gone(served);
         }
         match self.take_event(served) {
@@ -232,7 +232,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
             Ok((back, None)) => served = back,
             Err(gone) => return Next::Gone(gone),
         }
-        if self.must_stop() || (served.pending.is_none() && served.can_go_on(false)) {
+        if self.must_stop() || served.can_go_on(false) {
             return Next::Ready(served);
         }
         // one that is in the middle of something keeps its fiber while there are few
@@ -242,9 +242,11 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
                 Err(back) => served = back,
             }
         }
-        let needs = Needs { readable: served.wants_input(), writable: served.pending.is_some() };
+        let writable = served.pending.is_some();
+        let readable = served.wants_input() && (!writable || served.goes_on());
+        let needs = Needs { readable, writable };
         self.park(needs);
-        if self.take_news(&mut served).broken {
+        if self.take_news(&mut served) == Err(Gone) {
             return Next::Gone(served);
         }
         match self.take_event(served) {
@@ -258,7 +260,8 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         // what comes meanwhile must not be missed; without a watch the next wait will fail
         let _ = self.watch(served);
         forebay_fiber::yield_now();
-        self.take_news(served);
+        // that it is gone is seen in the next wait
+        let _ = self.take_news(served);
     }
 
     fn leave_queue(&mut self, served: &Served<H>) {
@@ -282,15 +285,15 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
     fn linger(&mut self, served: &mut Served<H>, _: u64) -> Result<(), Gone> {
         self.watch(served)?;
-        let before = self.take_news(served);
-        if before.broken || self.must_stop() {
+        let before = self.take_news(served)?;
+        if self.must_stop() {
             return Err(Gone);
         }
         if before.readable {
             return Ok(());
         }
         self.park(Needs { readable: true, writable: false });
-        if self.take_news(served).broken { Err(Gone) } else { Ok(()) }
+        self.take_news(served).map(|_| ())
     }
 
     fn end_linger(&mut self) {
