@@ -25,6 +25,9 @@ const CROWD: usize = 200;
 
 /// More connections than there can be.
 const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
+/// A connection that is idle is kept as long as without load: otherwise it soon makes room for those who
+/// wait in the queue, and over time any number of clients are served.
+const KEPT: &str = "keep_alive.law = \"constant\"";
 const ERRORS: &str = "forebay_accept_errors_total";
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -70,7 +73,7 @@ fn summary(crowd: &Crowd) -> String {
 fn exhausted_descriptors_are_survived(engine: &str) {
     for settings in ["", CARELESS] {
         let folder = site();
-        let served = narrow(engine, &folder, settings);
+        let served = narrow(engine, &folder, &format!("{KEPT}\n{settings}"));
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
         let at_rest = open_descriptors(served.pid());
         let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();

@@ -67,6 +67,30 @@ static ALONE: Mutex<()> = Mutex::new(());
 struct Seen {
     whole: AtomicU64,
     cut: AtomicU64,
+    /// The file had changed each time the server looked at it, before anything was sent.
+    refused: AtomicU64,
+}
+
+/// A client that comes again when its connection has ended.
+struct Reader {
+    addr: SocketAddr,
+    client: Client,
+}
+
+impl Reader {
+    fn new(addr: SocketAddr) -> Reader {
+        Reader { addr, client: Client::connect(addr) }
+    }
+
+    /// One answer. After the one that says so, and after one that was cut short, no more can come on
+    /// the same connection.
+    fn get(&mut self, path: &str) -> Result<Answer, Cut> {
+        let result = self.client.get(path);
+        if !result.as_ref().is_ok_and(|answer| !answer.is_last()) {
+            self.client = Client::connect(self.addr);
+        }
+        result
+    }
 }
 
 /// Eight clients ask for both files in turn until `writer` returns. Each answer, whole or cut
@@ -80,19 +104,17 @@ fn under_load<B>(
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (seen, done) = (Seen::default(), AtomicBool::new(false));
     let read = |reader: usize| {
-        let mut client = Client::connect(addr);
+        let mut client = Reader::new(addr);
         for turn in reader.. {
             let number = turn % FILES.len();
             let at_first = before(number);
             let result = client.get(FILES[number].path);
             check(number, at_first, result.as_ref());
             match result {
+                Ok(answer) if answer.status == 503 => _ = seen.refused.fetch_add(1, SeqCst),
                 Ok(_) => _ = seen.whole.fetch_add(1, SeqCst),
                 Err(Cut::Silence(head)) => panic!("no more bytes, and no end, after {head:?}"),
-                Err(_) => {
-                    seen.cut.fetch_add(1, SeqCst);
-                    client = Client::connect(addr);
-                }
+                Err(_) => _ = seen.cut.fetch_add(1, SeqCst),
             }
             if done.load(SeqCst) {
                 break;
@@ -127,12 +149,16 @@ fn storm(mut change: impl FnMut(u64)) -> u64 {
     version
 }
 
+/// The most requests of a connection: fewer than come by default, so that readers come to the last one
+/// however fast the machine is.
+const FEW_REQUESTS: &str = "limits.requests_per_connection = 500";
+
 /// A server over `folder` in which version 1 of both files lies, written by `write`.
 fn serve(engine: &str, folder: &Folder, write: impl Fn(&Path, Kind, u64)) -> Served {
     for kind in FILES {
         write(&kind.file(folder), kind, 1);
     }
-    Served::alone(engine, folder.path(), "")
+    Served::alone(engine, folder.path(), FEW_REQUESTS)
 }
 
 fn only_version(answer: &Answer) -> u64 {
@@ -144,7 +170,7 @@ fn only_version(answer: &Answer) -> u64 {
 
 /// Whether in the end, when nothing changes any more, `version` of both files is served.
 fn settles_at(served: &Served, version: u64) -> bool {
-    let mut client = served.client();
+    let mut client = Reader::new(served.addr());
     soon(PATIENCE, || {
         FILES.iter().all(|kind| client.get(kind.path).is_ok_and(|it| it.body == kind.at(version)))
     })
@@ -224,7 +250,7 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
     let served = serve(engine, &folder, write);
     let (newest, begun) = (FILES.map(|_| AtomicU64::new(1)), AtomicU64::new(1));
     let check = |number: usize, floor: u64, result: Result<&Answer, &Cut>| {
-        let Ok(answer) = result else { return };
+        let Some(answer) = result.ok().filter(|answer| answer.status != 503) else { return };
         assert_eq!(answer.body.len(), FILES[number].blocks * BLOCK_BYTES, "{}", answer.head);
         let found = versions(&answer.body).unwrap_or_else(|what| panic!("{what}: {}", answer.head));
         let latest = begun.load(SeqCst);
@@ -252,7 +278,7 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
             }
         });
     });
-    let mut client = served.client();
+    let mut client = Reader::new(served.addr());
     let is_last = |answer: Answer| versions(&answer.body) == Ok(vec![last]);
     assert!(soon(PATIENCE, || FILES.iter().all(|kind| client.get(kind.path).is_ok_and(is_last))));
 }
@@ -277,6 +303,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
     let begun = AtomicU64::new(1);
     let check = |number: usize, (), result: Result<&Answer, &Cut>| {
         let (head, body) = match result {
+            Ok(answer) if answer.status == 503 => return,
             Ok(answer) => (&answer.head, &answer.body),
             Err(Cut::Body { head, received, .. }) => (head, received),
             Err(_) => return,
@@ -315,7 +342,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
             });
         },
     );
-    let mut client = served.client();
+    let mut client = Reader::new(served.addr());
     let is_last = |kind: &Kind, answer: Answer| answer.body == versioned(1, blocks(*kind, last));
     assert!(soon(PATIENCE, || {
         FILES.iter().all(|kind| client.get(kind.path).is_ok_and(|answer| is_last(kind, answer)))
@@ -351,7 +378,7 @@ fn removed_and_created_files_are_noticed(engine: &str) {
         |_| phase.load(SeqCst),
         check,
         || {
-            let mut client = served.client();
+            let mut client = Reader::new(served.addr());
             let mut until = |is_it: &dyn Fn(&Answer, Kind) -> bool| {
                 let mut both =
                     || FILES.iter().all(|&kind| is_it(&client.get(kind.path).unwrap(), kind));
@@ -390,7 +417,7 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
         fs::rename(folder.join("next"), folder.join("current")).unwrap();
     };
     release(1);
-    let served = Served::alone(engine, &folder.join("current"), "");
+    let served = Served::alone(engine, &folder.join("current"), FEW_REQUESTS);
     let newest = FILES.map(|_| AtomicU64::new(1));
     let check = |number: usize, floor, result: Result<&Answer, &Cut>| {
         let answer = result.unwrap_or_else(|cut| panic!("not whole: {}", cut.brief()));
@@ -400,7 +427,7 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
     };
     let before = |number: usize| newest[number].load(SeqCst);
     under_load(served.addr(), before, check, || {
-        let mut client = served.client();
+        let mut client = Reader::new(served.addr());
         let (mut late, mut slowest) = (0, Duration::ZERO);
         let last = storm(|version| {
             release(version);

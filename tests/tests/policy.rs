@@ -2,8 +2,12 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_tests::faults::process::threads;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::binary;
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
@@ -172,7 +176,7 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
                 .contains("rule \"costly search\"\n  site        shop.example\n  path        /*\n")
         );
         assert!(shown.contains("  action      reject 403\n"), "{shown}");
-        // the order of service too, although workers of another order have to begin
+        // the order of service too
         said(&["set", "-c", file, "gold.priority=2", "costly search.action=allow"]);
         assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
         assert_eq!(status(&mut BufReader::new(server.connect()), "/", ""), 200, "{engine}");
@@ -183,6 +187,89 @@ fn what_is_set_holds_at_once_and_until_the_next_reload() {
         let shown = said(&["show", "-c", file]);
         assert!(shown.contains("  path        /search*\n"), "{shown}");
         assert!(!shown.contains("\n  action"), "{shown}");
+    }
+}
+
+/// Its threads, but for those that take commands and prepare what they ask for, which come and go.
+fn lasting_threads(served: &Served) -> BTreeMap<u32, String> {
+    let mut threads = threads(served.pid());
+    threads.retain(|_, name| !["control", "reload"].contains(&name.as_str()));
+    threads
+}
+
+/// After a change of classes, and one request on `kept` that needs a job, the server has the threads it
+/// had before.
+fn assert_same_threads(served: &Served, kept: &mut BufReader<TcpStream>, change: impl Fn()) {
+    // A pool takes a moment to begin its threads.
+    let (mut known, mut now) = (BTreeMap::new(), lasting_threads(served));
+    while known != now {
+        std::thread::sleep(Duration::from_millis(100));
+        (known, now) = (now, lasting_threads(served));
+    }
+    for number in 0.. {
+        let began = Instant::now();
+        assert_eq!(status(kept, &format!("/missing-before-{number}"), ""), 404);
+        let before = lasting_threads(served);
+        change();
+        assert_eq!(status(kept, &format!("/missing-after-{number}"), ""), 404);
+        // A helper thread ends after 10 s without work: a machine that is so slow tries again.
+        if began.elapsed() < Duration::from_secs(9) {
+            return assert_eq!(lasting_threads(served), before);
+        }
+    }
+}
+
+#[test]
+fn a_changed_class_keeps_threads_connections_and_tables_of_paths() {
+    for engine in ENGINES.iter().copied().chain(["pipeline:never"]) {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+        let options = Options::new(root).engine(engine);
+        let served = Served::with(options.clone().config(POLICY));
+        let file = served.file();
+        let file = file.to_str().unwrap();
+        let mut kept = BufReader::new(served.connect());
+        // a miss, a hit for all, and from then on one of this loop's or thread's own
+        assert_eq!([(); 3].map(|()| status(&mut kept, "/", "")), [200; 3], "{engine}");
+        let shared = || served.metric("forebay_cache_shared_hits_total");
+        let before = shared();
+        assert!(before > 0, "{engine}");
+        assert_same_threads(&served, &mut kept, || {
+            let assignments =
+                ["bulk.share=25%", "gold.delay=7ms", "partner network.connections.rate=200/s"];
+            said(&[&["set", "-c", file][..], &assignments].concat());
+        });
+        let shown = said(&["show", "-c", file]);
+        assert!(shown.contains("25%") && shown.contains("7 ms"), "{engine}: {shown}");
+        assert!(shown.contains("200/s"), "{engine}: {shown}");
+        assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
+        // threads lay their tables down when they wait; loops keep theirs
+        if ["event", "fibers", "pipeline"].contains(&engine) {
+            assert_eq!(shared(), before, "{engine}");
+        }
+
+        // another name is another ledger, in the same threads
+        let admin = format!("admin.listen = \"{}\"", served.admin());
+        let configure = |policy: &str| {
+            served.configure(&options.clone().config(&admin).config(policy));
+            let (code, said) = served.reload();
+            assert_eq!(code, Some(0), "{engine}: {said}");
+        };
+        let renamed = POLICY.replace("\"bulk\"", "\"economy\"");
+        assert_same_threads(&served, &mut kept, || configure(&renamed));
+        assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
+        let series = "forebay_class_worker_seconds_total{class=\"economy\"} ";
+        let has_worked = || {
+            let metrics = served.metrics();
+            let worked = metrics.lines().find_map(|line| line.strip_prefix(series));
+            worked.is_some_and(|seconds| seconds.parse::<f64>().unwrap() > 0.0)
+        };
+        // a thread of process says so a moment after the client has its answer
+        assert!(soon(PATIENCE, has_worked), "{engine}: {}", served.metrics());
+
+        // one more class needs other workers, and the connection stays with the old ones
+        configure(&format!("{renamed}[[class]]\nname = \"least\"\npriority = 2\n"));
+        assert_eq!(status(&mut kept, "/", ""), 200, "{engine}");
+        assert_eq!(status(&mut BufReader::new(served.connect()), "/", ""), 200, "{engine}");
     }
 }
 

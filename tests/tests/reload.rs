@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,8 +27,11 @@ const CLIENTS: usize = 64;
 struct Roots(PathBuf);
 
 impl Roots {
-    fn new(name: &str, versions: u64) -> Roots {
-        let base = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
+    fn new(versions: u64) -> Roots {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-reload-{}-{number}", std::process::id());
+        let base = std::env::temp_dir().join(name);
         for version in 0..versions {
             let root = base.join(version.to_string());
             fs::create_dir_all(&root).unwrap();
@@ -146,7 +149,7 @@ fn reload(server: &Server) {
 
 fn two_hundred_reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
     const RELOADS: u64 = 200;
-    let roots = Roots::new(&format!("reloads-{engine}"), RELOADS + 1);
+    let roots = Roots::new(RELOADS + 1);
     let options = |version| {
         let options = Options::new(roots.root(version)).engine(engine);
         options.config("limits.requests_per_connection = 0")
@@ -168,7 +171,7 @@ fn two_hundred_reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
 #[test]
 fn listeners_engines_and_worker_counts_change_under_load() {
     const RELOADS: u64 = 60;
-    let roots = Roots::new("changes", RELOADS + 1);
+    let roots = Roots::new(RELOADS + 1);
     let second = forebay_tests::server::free_addr();
     let mut server = Server::start(&Options::new(roots.root(0)).config("log.format = \"json\""));
     let first = server.addr();
@@ -203,7 +206,7 @@ fn listeners_engines_and_worker_counts_change_under_load() {
 }
 
 fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
-    let roots = Roots::new(&format!("mistake-{engine}"), 2);
+    let roots = Roots::new(2);
     let options =
         |version| Options::new(roots.root(version)).engine(engine).config("server_header = true");
     let server = Server::start(&options(0));
@@ -231,7 +234,7 @@ fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
 }
 
 fn limits_and_timeouts_change_for_connections_that_are_open(engine: &str) {
-    let roots = Roots::new(&format!("limits-{engine}"), 1);
+    let roots = Roots::new(1);
     let options = Options::new(roots.root(0)).engine(engine);
     let server = Server::start(&options.clone().config("limits.target_bytes = \"8KiB\""));
     let mut kept = connect(server.addr()).unwrap();
@@ -246,7 +249,7 @@ fn limits_and_timeouts_change_for_connections_that_are_open(engine: &str) {
 }
 
 fn the_admin_listener_moves_and_what_needs_a_restart_says_so(engine: &str) {
-    let roots = Roots::new(&format!("admin-{engine}"), 1);
+    let roots = Roots::new(1);
     let options = Options::new(roots.root(0)).engine(engine);
     let other = if engine == "pool" { "event" } else { "pool" };
     let (first, second) = (local(), local());

@@ -4,8 +4,10 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const BAD: &str = "root = \".\"\nworkers = 0\n[timeouts]\nhaed = \"10s\"\n";
 const GOOD: &str = "root = \".\"\n[log]\naccess = \"off\"\n";
@@ -23,16 +25,38 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A configuration file with `content`, named after the test that uses it.
-fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// A configuration file in a folder of its own, which is removed with it when dropped.
+struct Written(PathBuf);
+
+impl Deref for Written {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = self.0.parent().map(fs::remove_dir_all);
+    }
+}
+
+/// A configuration file with `content`.
+fn file(content: impl AsRef<[u8]>) -> Written {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("commands-{}-{number}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("forebay.toml");
     fs::write(&path, content).unwrap();
-    path
+    Written(path)
 }
 
 #[test]
 fn check_of_a_good_file_is_0_and_says_so_on_stderr() {
-    let path = file("good.toml", GOOD);
+    let path = file(GOOD);
     let output = forebay(&["check", "-c", path.to_str().unwrap()]);
     assert_eq!(code(&output), 0);
     assert_eq!(text(&output.stdout), "");
@@ -41,8 +65,7 @@ fn check_of_a_good_file_is_0_and_says_so_on_stderr() {
 
 #[test]
 fn check_warns_of_what_is_good_but_hardly_meant() {
-    let path =
-        file("warned.toml", format!("{GOOD}\n[[rule]]\npath = \"/a%20b\"\naction = \"reset\"\n"));
+    let path = file(format!("{GOOD}\n[[rule]]\npath = \"/a%20b\"\naction = \"reset\"\n"));
     let output = forebay(&["check", "-c", path.to_str().unwrap()]);
     assert_eq!(code(&output), 0);
     let said = text(&output.stderr);
@@ -54,7 +77,7 @@ fn check_warns_of_what_is_good_but_hardly_meant() {
 
 #[test]
 fn check_print_gives_the_resolved_settings_as_toml() {
-    let path = file("print.toml", GOOD);
+    let path = file(GOOD);
     let output = forebay(&["check", "--print", "-c", path.to_str().unwrap()]);
     assert_eq!(code(&output), 0);
     let printed = text(&output.stdout);
@@ -62,14 +85,14 @@ fn check_print_gives_the_resolved_settings_as_toml() {
         printed.contains("\n# Default: 10s; from 100ms to 1h.\nhead = \"10s\"\n\n# "),
         "{printed}"
     );
-    let again = file("print-again.toml", printed);
+    let again = file(printed);
     let output = forebay(&["check", "--print", "-c", again.to_str().unwrap()]);
     assert_eq!(text(&output.stdout), printed);
 }
 
 #[test]
 fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
-    let path = file("bad.toml", BAD);
+    let path = file(BAD);
     let name = path.to_str().unwrap();
     let expected = format!(
         "{name}:2:11: workers: 0 is out of range, from 1 to 65536 is allowed\n\
@@ -85,8 +108,8 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_78() {
-    let not_utf8 = file("not-utf8.toml", b"root = \"\xe4\"\n");
-    let too_long = file("too-long.toml", "#".repeat(4 * 1024 * 1024 + 1));
+    let not_utf8 = file(b"root = \"\xe4\"\n");
+    let too_long = file("#".repeat(4 * 1024 * 1024 + 1));
     let directory = env!("CARGO_TARGET_TMPDIR");
     for (path, message) in [
         ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
@@ -104,7 +127,7 @@ fn a_file_that_cannot_be_read_is_78() {
 
 #[test]
 fn a_root_that_is_not_there_is_78_and_has_a_place() {
-    let path = file("no-root.toml", "workers = 1\nroot = \"nowhere\"\n");
+    let path = file("workers = 1\nroot = \"nowhere\"\n");
     let output = forebay(&["check", "-c", path.to_str().unwrap()]);
     assert_eq!(code(&output), 78);
     let nowhere = path.with_file_name("nowhere");

@@ -4,7 +4,8 @@
 //! must wait is kept as an [`Exchange`], with all it owns; what it waits for is its [`Stage`].
 
 use crate::handler::{
-    Admitted, Answered, Decision, Handler, Job, Outcome, Rank, Refusal, Settled, Stages, Verdict,
+    Admitted, Answered, Decision, Handler, Job, Outcome, Parts, Piece, Rank, Refusal, Settled,
+    Stages, Verdict,
 };
 use crate::input::Input;
 use crate::protocol::{Awaited, Protocol};
@@ -20,6 +21,9 @@ use std::net::IpAddr;
 /// Once this many bytes of answers are waiting in [`Out`](crate::Out), they are sent before the next request
 /// of a pipeline is looked at.
 const BATCH_BYTES: usize = 48 * 1024;
+
+/// How often a request is answered whose file changes each time before its answer is begun.
+const MOST_ATTEMPTS: u8 = 3;
 
 /// One connection as a state machine.
 ///
@@ -42,10 +46,13 @@ enum State<H: Handler> {
     /// A head is received, or nothing yet.
     Head(Partial),
     /// A request waits.
-    Kept(Box<Exchange<H::Ticket, Stage<H::Job>>>),
+    Kept(Kept<H>),
     /// The last answer is written.
     Last(Closing),
 }
+
+/// A request that is kept.
+type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<<H as Parts>::Job>>>;
 
 /// The beginning of a head.
 #[derive(Clone, Copy, Default)]
@@ -80,6 +87,8 @@ struct Sending<H: Handler> {
     line: Option<H::Line>,
     ticket: Option<H::Ticket>,
     body_sent_bytes: u64,
+    /// Its request, if its file may turn out to have changed before anything of the answer was sent.
+    request: Option<Kept<H>>,
 }
 
 /// How an attempt to answer one request ended.
@@ -113,7 +122,7 @@ impl<H: Handler> Default for Http1<H> {
         Http1 {
             state: State::default(),
             held: Vec::new(),
-            sending: Sending { line: None, ticket: None, body_sent_bytes: 0 },
+            sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
             rank: Rank::FIRST,
             client: None,
             served: 0,
@@ -230,6 +239,14 @@ impl<H: Handler> Http1<H> {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
         }
         let answer = self.answer(cx, &request, &mut ticket, None, stages);
+        if let Answer::Next | Answer::Last = answer
+            && may_be_outdated(cx)
+        {
+            let grant = Grant { rank, client, wait_ms, ticket: H::Ticket::default() };
+            let id = RequestId(self.served);
+            let kept = Exchange::keep(id, &request, input.bytes(), grant, stages, Stage::Ready);
+            self.sending.request = Some(Box::new(kept));
+        }
         match answer {
             Answer::Next => self.state = State::default(),
             Answer::Last => self.state = last(input.len() > head.len),
@@ -353,8 +370,16 @@ impl<H: Handler> Http1<H> {
             self.answer(cx, request, &mut grant.ticket, done, stages)
         });
         kept.stage = match answer {
-            Answer::Next => return,
-            Answer::Last => return self.state = last(!input.is_empty()),
+            Answer::Next | Answer::Last => {
+                if let Answer::Last = answer {
+                    self.state = last(!input.is_empty());
+                }
+                if may_be_outdated(cx) {
+                    kept.stage = Stage::Ready;
+                    self.sending.request = Some(kept);
+                }
+                return;
+            }
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::HandOver => Stage::HandOver,
         };
@@ -566,6 +591,32 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     #[inline]
     fn sent(&mut self, handler: &mut H) {
         self.end(handler, Settled::Answered);
+        self.sending.request = None;
+    }
+
+    #[cold]
+    fn withdraw<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> bool {
+        if cx.out.earlier().is_none() || self.sending.ticket.is_none() {
+            return false;
+        }
+        let Some(mut kept) = self.sending.request.take() else { return false };
+        cx.out.withdraw();
+        self.sending.line = None;
+        kept.grant.ticket = self.sending.ticket.take().unwrap_or_default();
+        kept.withdrawn += 1;
+        self.served -= 1;
+        let is_given_up = kept.withdrawn >= MOST_ATTEMPTS;
+        if is_given_up {
+            let (stages, head_only) = (kept.stages, kept.head.method() == Method::Head);
+            kept.with(cx.peer, cx.path, |request, grant, _| {
+                let owned = Owned::Ticket(std::mem::take(&mut grant.ticket));
+                let reason = "the file changes again and again";
+                self.refuse(cx, head_only, Some(request), owned, stages, 503, reason);
+            });
+        } else {
+            self.state = State::Kept(kept);
+        }
+        true
     }
 
     fn abandon(&mut self, handler: &mut H) {
@@ -692,6 +743,12 @@ fn ask_for_body<H: Handler, S>(cx: &mut Context<'_, H, S>, head: &Head<'_>, has_
         cx.out.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         cx.metrics.add(Counter::Status1xx, 1);
     }
+}
+
+/// Whether the last answer is a file, which may turn out to have changed before the answer is begun.
+fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
+    let body = cx.out.body.as_ref();
+    body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })))
 }
 
 /// The state after a last answer.

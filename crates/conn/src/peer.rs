@@ -1,6 +1,7 @@
 //! Both ends of a connection.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use forebay_http::client::ClientKey;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +37,8 @@ impl Peer {
         self.stated.unwrap_or(self.remote)
     }
 
-    /// The client as Forebay counts clients: an IPv4 address or an IPv6 /64.
-    pub fn client(&self) -> IpAddr {
-        match self.address().ip().to_canonical() {
-            IpAddr::V6(ip) => {
-                let [a, b, c, d, ..] = ip.segments();
-                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-            }
-            v4 => v4,
-        }
+    /// The client, as clients are counted.
+    pub fn client(&self) -> ClientKey {
+        ClientKey::of(self.address().ip())
     }
 }

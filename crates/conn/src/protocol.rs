@@ -47,6 +47,14 @@ pub trait Protocol<H: Handler>: Default {
     /// All of [`Out`](crate::Out) has been sent: what was answered is over.
     fn sent(&mut self, handler: &mut H);
 
+    /// The file of the last answer in [`Out`](crate::Out) has changed, and nothing of that answer was
+    /// sent: it is taken out again, and its request is answered anew; if that has happened often
+    /// already, with a 503. The answer that is withdrawn has no log line, but stays counted by its
+    /// status. Returns `false` if the answer cannot be withdrawn, and nothing is changed.
+    fn withdraw<S: Stopwatch>(&mut self, _cx: &mut Context<'_, H, S>) -> bool {
+        false
+    }
+
     /// The connection ends, whatever is under way.
     fn abandon(&mut self, handler: &mut H);
 

@@ -71,6 +71,8 @@ pub struct Exchange<T, S> {
     pub grant: Grant<T>,
     /// When it came.
     pub stages: Stages,
+    /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
+    pub withdrawn: u8,
     /// What it waits for, in the words of its protocol.
     pub stage: S,
 }
@@ -86,7 +88,7 @@ impl<T, S> Exchange<T, S> {
         stage: S,
     ) -> Exchange<T, S> {
         let head = OwnedHead::new(request.head, received);
-        Exchange { id, head, normal: request.path.made(), grant, stages, stage }
+        Exchange { id, head, normal: request.path.made(), grant, stages, withdrawn: 0, stage }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.

@@ -5,11 +5,10 @@
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
 //! connection is answered as soon as it is ready, and there is no line.
 
-use crate::ranks::{Ranks, RequestKey, Standing};
+use crate::ranks::{Ranks, RequestKey, Shares, Standing};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_metrics::{ClassSlot, ClassTurn, Local};
 use forebay_sys::clock;
-use std::sync::Arc;
 
 /// Requests answered before a loop looks for what has come.
 pub(crate) const BATCH: usize = 32;
@@ -18,7 +17,8 @@ pub(crate) const BATCH: usize = 32;
 pub(crate) struct Line {
     /// Requests, and when each was there.
     queue: Ranked<(RequestKey, u64)>,
-    slots: Arc<[ClassSlot]>,
+    shares: Shares,
+    ranks: Ranks,
 }
 
 /// One who is answered now.
@@ -32,8 +32,17 @@ pub(crate) struct Called {
 impl Line {
     /// A line in this order; `None` if there is none.
     pub(crate) fn new(ranks: &Ranks) -> Option<Line> {
-        let line = || Line { queue: ranks.queue(), slots: Arc::clone(&ranks.slots) };
+        let line = || {
+            let (queue, shares) = ranks.queue();
+            Line { queue, shares, ranks: ranks.clone() }
+        };
         ranks.is_ordered().then(line)
+    }
+
+    /// Takes over shares that have changed: once per turn of the loop.
+    #[inline]
+    pub(crate) fn keep_up(&mut self) {
+        self.shares.keep_up(&mut self.queue);
     }
 
     /// Whether nobody waits.
@@ -73,19 +82,21 @@ impl Line {
     }
 
     fn slot(&self, turn: Turn) -> ClassSlot {
-        self.slots.get(usize::from(turn.rank())).copied().unwrap_or_default()
+        self.ranks.slot(turn.rank())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
     use forebay_metrics::{ClassEvent, Place, Reason, Totals};
+    use std::sync::Arc;
 
     #[test]
     fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
         let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
-        let ranks = Ranks { shares, slots, ..Ranks::default() };
+        let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
         let mut line = Line::new(&ranks).unwrap();
         let metrics = Local::default();
         for event in [ClassEvent::Refused(Place::Request, Reason::Agent), ClassEvent::Answered] {

@@ -14,7 +14,7 @@ use crate::waits::{Waiting, Waits};
 use forebay_conn::{
     Await, Awaited, Event, Handler, Job, Out, Parts, Peer, Preface, Protocol, RequestId,
 };
-use forebay_control::ranked;
+use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, Interest};
 use forebay_sys::socket;
 use std::collections::VecDeque;
@@ -156,7 +156,7 @@ impl<H: Handler> Served<H> {
     pub fn standing(&self, ranks: &Ranks, id: RequestId) -> Standing {
         let (rank, client) = self.conn.standing(id);
         let client = client.unwrap_or_else(|| self.peer.address().ip());
-        Standing { rank: ranks.clamp(rank), client: ranked::client_key(client) }
+        Standing { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
     }
 
     /// Whose the connection is while it has no request.

@@ -239,7 +239,8 @@ impl<H: Handler> Worker<H> {
                         Progress::Blocked => break Fate::Waits,
                         Progress::Budget => break Fate::Yields,
                         Progress::Broken => break Fate::Closes(Closing::Reset),
-                        Progress::Changed => {
+                        Progress::Outdated if served.conn.withdraw(&mut cx) => {}
+                        Progress::Outdated | Progress::Changed => {
                             cx.metrics.add(Counter::Changed, 1);
                             // nothing is left to send, and it was not the client that left
                             cx.out.clear();

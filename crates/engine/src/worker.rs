@@ -8,6 +8,7 @@ use crate::watch::Watch;
 use forebay_conn::{
     Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Refusal, Reply, Settled,
 };
+use forebay_control::versioned::Reader;
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
@@ -22,8 +23,7 @@ pub struct Worker<H: Handler> {
     pub handler: H,
     /// Timeouts and bounds.
     pub settings: Settings,
-    live: Arc<Live>,
-    generation: u64,
+    live: Reader<Settings>,
     /// The thread's counters.
     pub metrics: Arc<Local>,
     /// Every answer is its connection's last.
@@ -57,9 +57,7 @@ impl<H: Handler> Worker<H> {
     /// A worker with buffers of its own.
     pub fn new(handler: H, live: Arc<Live>, metrics: Arc<Local>) -> Worker<H> {
         let now = read_clocks();
-        // before the settings: newer ones are then seen at the next look
-        let generation = live.generation();
-        let settings = live.get();
+        let (live, settings) = live.reader();
         Worker {
             handler,
             metrics,
@@ -74,7 +72,6 @@ impl<H: Handler> Worker<H> {
             wire: Wire::default(),
             settings,
             live,
-            generation,
         }
     }
 
@@ -87,8 +84,8 @@ impl<H: Handler> Worker<H> {
     /// Reads the clocks, for everything until the next call, and takes over new settings.
     #[inline]
     pub fn read_clocks(&mut self) {
-        if self.live.generation() != self.generation {
-            self.take_settings();
+        if let Some(settings) = self.live.newer() {
+            self.take_settings(settings);
         }
         let now = read_clocks();
         if now.unix_ms / 1000 != self.now.unix_ms / 1000 {
@@ -98,9 +95,8 @@ impl<H: Handler> Worker<H> {
     }
 
     #[cold]
-    fn take_settings(&mut self) {
-        self.generation = self.live.generation();
-        self.settings = self.live.get();
+    fn take_settings(&mut self, settings: Settings) {
+        self.settings = settings;
         // the largest head must fit, and nothing is kept in the buffer between turns
         let wanted = input_bytes(&self.settings);
         if wanted > self.input.capacity() {

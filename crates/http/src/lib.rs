@@ -3,7 +3,8 @@
 //! Everything a server must decide about a message from its bytes alone lives here: the head of a
 //! request and how its body is framed, conditions, ranges, content codings, the path a target
 //! names, and the heads of answers. It stands between the bytes an engine received and the request
-//! path (`forebay-conn`), which asks it what they mean.
+//! path (`forebay-conn`), which asks it what they mean. Which addresses are one [`client`] is said
+//! here too, for all who count or order by client.
 //!
 //! | module | question it answers |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
 //!
@@ -38,6 +40,7 @@
 
 pub mod accept;
 pub mod body;
+pub mod client;
 pub mod coding;
 pub mod condition;
 pub mod date;

@@ -1,9 +1,9 @@
 //! Groups of workers: the engine of a plan on its listeners, from start to end.
 //!
 //! Each loop or thread gets a handler and counters of its own; the counters are kept in a register
-//! for whoever reports them. A group is never changed: a reload that wants another engine, other
-//! listeners or another number of workers starts a new group on the same sockets and lets the old
-//! one retire.
+//! for whoever reports them. Settings of engines, shares and ledgers of classes reach a group while it
+//! runs. The rest of it is never changed: a reload that wants another engine, other listeners, another
+//! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
 use crate::agent::{self, Steering};
 use crate::config::Engine;
@@ -127,7 +127,7 @@ pub struct Common {
     pub register: Arc<Register>,
     /// Threads for jobs.
     pub helpers: Helpers<Errand>,
-    /// The order of service.
+    /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub boards: Arc<Boards>,
@@ -315,9 +315,9 @@ impl Common {
 
     /// Helper threads for the order of service and the numbers that `plan` says.
     pub fn take_helpers(&mut self, plan: &Plan, sample: u32) {
-        let locals = self.register.helpers(plan.helpers.most(&plan.ranks));
-        self.helpers = Helpers::new(locals, plan.helpers, &plan.ranks, sample);
-        self.ranks = plan.ranks.clone();
+        self.ranks = Ranks::new(&plan.ranks);
+        let locals = self.register.helpers(plan.helpers.most(&self.ranks));
+        self.helpers = Helpers::new(locals, plan.helpers, &self.ranks, sample);
     }
 
     /// Has the agent asked, if the policy in force wants that.
@@ -334,7 +334,7 @@ impl Common {
     }
 
     fn handler(&self, metrics: Arc<Local>, paths: usize, entrance: Entrance) -> FastLane {
-        FastLane::new(Arc::clone(&self.live), metrics, paths, entrance, worker::read_clocks())
+        FastLane::new(&self.live, metrics, paths, entrance, worker::read_clocks())
     }
 }
 
@@ -382,7 +382,7 @@ impl Group {
     /// Timeouts and bounds from now on.
     pub fn set(&mut self, settings: Settings) {
         self.plan.settings = settings.clone();
-        self.settings.set(settings);
+        self.settings.replace(settings);
     }
 
     /// One of its threads has told how it ended. Says whether it was the last.

@@ -1,13 +1,14 @@
 //! The handler of the fast lane: static content, and the access log of what was answered.
 
 use crate::client::{TrustedProxies, client_of};
-use crate::live::Live;
+use crate::live::{Arrangement, Live};
 use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Pass, Ticket};
 use forebay_conn::{
     Admitted, Handler, Job, Kind, Now, Outcome, Peer, Piece, Rank, Refusal, Reply, Request,
     Settled, Stages, Verdict,
 };
+use forebay_control::versioned::Reader;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_site::Site;
 use forebay_sys::clock;
@@ -17,9 +18,8 @@ use std::time::Duration;
 
 /// What one loop or thread serves.
 pub struct FastLane {
-    live: Arc<Live>,
-    /// Which arrangement `site` and `logger` belong to.
-    generation: u64,
+    /// The arrangement in force; the fields below are made from it.
+    live: Reader<Arc<Arrangement>>,
     site: Site,
     logger: Logger,
     trusted: Arc<TrustedProxies>,
@@ -36,31 +36,29 @@ pub struct FastLane {
 impl FastLane {
     /// Serves the arrangement in force. The loop's own table has room for about `paths` paths.
     pub fn new(
-        live: Arc<Live>,
+        live: &Arc<Live>,
         metrics: Arc<Local>,
         paths: usize,
         entrance: Entrance,
         now: Now,
     ) -> FastLane {
-        // before the arrangement: a newer one is then seen at the next look
-        let generation = live.generation();
-        let arrangement = live.current();
+        let (live, arrangement) = live.reader();
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
         let judge = Judge::new(&arrangement.policy, &metrics, entrance);
-        FastLane { live, generation, site, logger, trusted, judge, entrance, metrics, paths, now }
+        FastLane { live, site, logger, trusted, judge, entrance, metrics, paths, now }
     }
 
-    /// Takes over the arrangement in force. Nothing that is still being sent depends on the one
-    /// before: bodies that outlive a turn are [held](Handler::hold).
+    /// Takes over another arrangement. Nothing that is still being sent depends on the one before:
+    /// bodies that outlive a turn are [held](Handler::hold). Where the content stays, so does what this
+    /// loop or thread knows of it: paths and credentials.
     #[cold]
-    fn take_over(&mut self) {
-        // before the arrangement: a newer one is then seen at the next look
-        self.generation = self.live.generation();
-        let arrangement = self.live.current();
-        let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
-        self.site = Site::new(content, metrics, self.now, self.paths);
+    fn take_over(&mut self, arrangement: &Arrangement) {
+        if !self.site.serves(&arrangement.content) {
+            let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
+            self.site = Site::new(content, metrics, self.now, self.paths);
+        }
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
         self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
@@ -88,8 +86,8 @@ impl FastLane {
 
     #[inline]
     fn keep_up(&mut self) {
-        if self.live.generation() != self.generation {
-            self.take_over();
+        if let Some(arrangement) = self.live.newer() {
+            self.take_over(&arrangement);
         }
     }
 }

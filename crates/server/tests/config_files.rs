@@ -5,14 +5,17 @@
 use forebay_server::config::{Config, check, load};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A fresh directory with `site` in it, gone when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new(test: &str) -> Folder {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-        let _ = fs::remove_dir_all(&path);
+    fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("config-files-{}-{number}", std::process::id());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(path.join("site")).unwrap();
         Folder(path)
     }
@@ -45,7 +48,7 @@ impl Drop for Folder {
 
 #[test]
 fn what_is_there_is_good() {
-    let folder = Folder::new("there");
+    let folder = Folder::new();
     fs::write(folder.0.join("users"), "").unwrap();
     let text = "root = \"site\"\nlog.access = \"access.log\"\n[[auth]]\nfile = \"users\"\n";
     let config = folder.load(text).unwrap();
@@ -55,7 +58,7 @@ fn what_is_there_is_good() {
 
 #[test]
 fn everything_that_is_missing_is_told_with_its_place() {
-    let folder = Folder::new("missing");
+    let folder = Folder::new();
     fs::write(folder.0.join("file"), "").unwrap();
     let problems = folder.load(
         "[[site]]\nhosts = [\"a.example\"]\nroot = \"nowhere\"\nlog.access = \"logs/a.log\"\n\
@@ -75,7 +78,7 @@ fn everything_that_is_missing_is_told_with_its_place() {
 
 #[test]
 fn accounts_that_this_machine_does_not_have_are_remarked() {
-    let folder = Folder::new("accounts");
+    let folder = Folder::new();
     let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
     let of = |place: &str, kind: &str, name: &str| {
         format!(
@@ -101,7 +104,7 @@ fn accounts_that_this_machine_does_not_have_are_remarked() {
 
 #[test]
 fn rules_for_hosts_that_no_site_has_are_remarked() {
-    let folder = Folder::new("hosts");
+    let folder = Folder::new();
     let rules = "[[rule]]\nsite = [\"shop.example\", \"shpo.example\"]\naction = \"reset\"\n\
                  [[rule]]\nsite = \"www.test\"\naction = \"reset\"\n";
     let site = "[[site]]\nhosts = [\"shop.example\", \"*.example.org\"]\nroot = \"site\"\n";
@@ -119,7 +122,7 @@ fn rules_for_hosts_that_no_site_has_are_remarked() {
 
 #[test]
 fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     let remarks = |first: &str, then: &str| {
         folder.remarks(&format!("root = \"site\"\n[[rule]]\n{first}\n[[rule]]\n{then}\n"))
     };
@@ -161,7 +164,7 @@ fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
 
 #[test]
 fn patterns_that_are_encoded_are_remarked() {
-    let folder = Folder::new("encoded");
+    let folder = Folder::new();
     let remarks = folder.remarks(
         "root = \"site\"\n[[rule]]\npath = [\"/a b\", \"/a%20b\"]\naction = \"reset\"\n\
          [[access]]\npath = \"/private%2Ffiles/*\"\nallow = [\"10.0.0.0/8\"]\n\
@@ -178,7 +181,7 @@ fn patterns_that_are_encoded_are_remarked() {
 
 #[test]
 fn error_pages_and_files_of_users_are_opened() {
-    let folder = Folder::new("opened");
+    let folder = Folder::new();
     fs::write(folder.0.join("site/404.html"), "").unwrap();
     fs::create_dir(folder.0.join("site/500.html")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.0.join("site/410.html")).unwrap();
@@ -214,7 +217,7 @@ fn error_pages_and_files_of_users_are_opened() {
 
 #[test]
 fn what_several_sites_inherit_is_told_once() {
-    let folder = Folder::new("inherited");
+    let folder = Folder::new();
     let problems = folder.load(
         "root = \"nowhere\"\n[[auth]]\nfile = \"users\"\n\
          [[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n",
@@ -230,7 +233,7 @@ fn what_several_sites_inherit_is_told_once() {
 
 #[test]
 fn files_are_looked_for_only_when_all_else_is_good() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     let problems = folder.load("root = \"nowhere\"\nworkers = 0\n").unwrap_err();
     let expected = "DIR/forebay.toml:2:11: workers: 0 is out of range, from 1 to 65536 is allowed";
     assert_eq!(problems, [expected]);

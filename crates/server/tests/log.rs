@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine; nothing here is a measurement.
@@ -83,9 +84,11 @@ fn count(path: impl AsRef<Path>) -> usize {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("log-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -110,7 +113,7 @@ fn pipe() -> (PipeReader, std::io::PipeWriter, PathBuf) {
 
 #[test]
 fn all_lines_arrive_in_order_and_the_file_is_private() {
-    let scratch = Scratch::new("log-order");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let logs = open(&path);
     write(&mut logger(&logs), 5000);
@@ -122,7 +125,7 @@ fn all_lines_arrive_in_order_and_the_file_is_private() {
 
 #[test]
 fn a_line_is_handed_over_once_it_is_old() {
-    let scratch = Scratch::new("log-age");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let logs = open(&path);
     let mut logger = logger(&logs);
@@ -141,7 +144,7 @@ fn a_line_is_handed_over_once_it_is_old() {
 
 #[test]
 fn several_lines_may_be_open_and_end_in_any_order() {
-    let scratch = Scratch::new("log-open-lines");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let logs = open(&path);
     let mut logger = logger(&logs);
@@ -156,7 +159,7 @@ fn several_lines_may_be_open_and_end_in_any_order() {
 
 #[test]
 fn each_site_has_its_lines_and_its_counters_and_sites_may_share_a_file() {
-    let scratch = Scratch::new("log-sites");
+    let scratch = Scratch::new();
     let [shared, json, rest] = ["shared", "json", "rest"].map(|name| scratch.join(name));
     let sites = [
         site("shop", &shared, LogFormat::Combined),
@@ -197,7 +200,7 @@ fn each_site_has_its_lines_and_its_counters_and_sites_may_share_a_file() {
 
 #[test]
 fn lines_begun_before_a_reload_end_where_they_began() {
-    let scratch = Scratch::new("log-reload");
+    let scratch = Scratch::new();
     let [kept, left, new] = ["kept", "left", "new"].map(|name| scratch.join(name));
     let before = [site("a", &kept, LogFormat::Combined), site("b", &left, LogFormat::Combined)];
     let before = Logs::open(&common(&kept), &before, None).unwrap();
@@ -240,7 +243,7 @@ fn lines_begun_before_a_reload_end_where_they_began() {
 
 #[test]
 fn a_reload_that_fails_leaves_the_logs_as_they_were() {
-    let scratch = Scratch::new("log-reload-fails");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let logs = open(&path);
     let nowhere = site("shop", &scratch.join("none/access.log"), LogFormat::Json);
@@ -254,7 +257,7 @@ fn a_reload_that_fails_leaves_the_logs_as_they_were() {
 
 #[test]
 fn a_full_disk_costs_lines_of_its_log_and_nothing_else() {
-    let scratch = Scratch::new("log-full");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let full = site("full", Path::new("/dev/full"), LogFormat::Combined);
     let logs = Logs::open(&common(&path), &[full], None).unwrap();
@@ -279,7 +282,7 @@ fn a_full_disk_costs_lines_of_its_log_and_nothing_else() {
 
 #[test]
 fn a_pipe_that_nobody_reads_costs_lines_of_its_own_and_none_is_torn() {
-    let scratch = Scratch::new("log-pipe");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let (mut reader, writer, stuck) = pipe();
     let stuck = site("stuck", &stuck, LogFormat::Combined);
@@ -348,7 +351,7 @@ fn a_closed_pipe_is_no_reason_to_die() {
 
 #[test]
 fn after_a_rotation_lines_go_to_the_new_files() {
-    let scratch = Scratch::new("log-rotation");
+    let scratch = Scratch::new();
     fs::create_dir(scratch.join("logs")).unwrap();
     let [one, two] = ["logs/one", "logs/two"].map(|name| scratch.join(name));
     let logs = Logs::open(&common(&one), &[site("two", &two, LogFormat::Combined)], None).unwrap();
@@ -373,7 +376,7 @@ fn after_a_rotation_lines_go_to_the_new_files() {
 
 #[test]
 fn a_file_that_cannot_be_opened_again_is_kept() {
-    let scratch = Scratch::new("log-reopen-fails");
+    let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let logs = open(&path);
     let mut logger = logger(&logs);

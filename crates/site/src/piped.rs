@@ -157,10 +157,13 @@ impl Drop for Filled {
 mod tests {
     use super::*;
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn file(bytes: usize) -> OwnedFd {
-        let path =
-            std::env::temp_dir().join(format!("forebay-piped-{}-{bytes}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-piped-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::write(&path, vec![7; bytes]).unwrap();
         let file = std::fs::File::open(&path).unwrap().into();
         std::fs::remove_file(path).unwrap();

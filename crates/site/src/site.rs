@@ -65,6 +65,11 @@ impl Site {
         }
     }
 
+    /// Whether this is the content it answers from.
+    pub fn serves(&self, content: &Arc<Content>) -> bool {
+        Arc::ptr_eq(&self.content, content)
+    }
+
     /// Which site a request is for, as its place in [`Settings::sites`](crate::Settings::sites);
     /// `None` if no site has its host.
     #[inline]
@@ -288,6 +293,7 @@ impl Site {
             return self.load(key, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
+        self.metrics.add(Counter::CacheShared, 1);
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
         // who asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);

@@ -229,7 +229,8 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_not_resident() {
         // not in /tmp, which may live in memory
-        let path = std::env::current_exe().unwrap().with_file_name("forget");
+        let name = format!("forget-{}", std::process::id());
+        let path = std::env::current_exe().unwrap().with_file_name(name);
         fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
         let file = fs::File::open(&path).unwrap();
         match is_resident(file.as_fd(), 0, 1 << 20) {

@@ -1,5 +1,6 @@
 //! What the kernel tells about the server's process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -25,6 +26,21 @@ pub fn processor_time(pid: u32) -> Duration {
     let ticks: u64 =
         after_name.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The ids and names of its threads.
+///
+/// # Panics
+/// If the process is gone.
+pub fn threads(pid: u32) -> BTreeMap<u32, String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a living process");
+    let named = |task: std::io::Result<fs::DirEntry>| {
+        let task = task.ok()?;
+        // one that has just ended has no name
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
+    };
+    tasks.filter_map(named).collect()
 }
 
 /// How many descriptors the process has open.

@@ -33,7 +33,8 @@ pub trait Bodies: Parts {
     }
 
     /// Whether the file behind the current piece is still the one the head was written for. Asked
-    /// before each piece of a file and before its last byte.
+    /// before the head, each piece of a file and its last byte. If not before the head, the request is
+    /// processed again.
     fn is_intact(&self, _body: &Self::Body) -> bool {
         true
     }

@@ -62,6 +62,9 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         if !self.waiting.has_work() {
             return;
         }
+        if let Some(line) = &mut self.waiting.line {
+            line.keep_up();
+        }
         let mut now_ns = clock::monotonic_ns();
         for _ in 0..BATCH {
             let Some(line) = &mut self.waiting.line else { return };

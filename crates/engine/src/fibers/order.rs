@@ -30,6 +30,9 @@ where
         if !self.shared.has_line() {
             return;
         }
+        if let Some(line) = &mut *self.shared.line.borrow_mut() {
+            line.keep_up();
+        }
         self.shared.calls.set(BATCH);
         while self.shared.calls.get() > 0 && self.shared.has_line() {
             let shared = Rc::clone(&self.shared);

@@ -176,6 +176,7 @@ impl<J: Job> Crew<J> for Helpers<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
     use forebay_metrics::Stopwatch;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -244,8 +245,35 @@ mod tests {
     }
 
     #[test]
+    fn helpers_that_are_there_follow_shares_that_change() {
+        let with = |share: f64| Settings {
+            shares: Arc::new([0.0, share]),
+            reserve: 0,
+            ..Settings::default()
+        };
+        let ranks = Ranks::new(&with(0.0));
+        let (helpers, mailbox) = ranked_helpers(1, &ranks);
+        let (started, starts) = channel();
+        for (round, (share, first)) in [(0.9, 2), (0.0, 1)].into_iter().enumerate() {
+            let (open, gate) = channel();
+            let held = 10 * (round as u64 + 1);
+            for (rank, lane, gate) in [(0, held, Some(gate)), (0, 1, None), (1, 2, None)] {
+                let call = Call { lane, gate, started: started.clone() };
+                give_as(rank, &helpers, call, lane, &mailbox);
+                if lane == held {
+                    assert_eq!(starts.recv().unwrap(), held);
+                }
+            }
+            ranks.set(&with(share));
+            open.send(()).unwrap();
+            assert_eq!([starts.recv().unwrap(), starts.recv().unwrap()], [first, 3 - first]);
+        }
+    }
+
+    #[test]
     fn a_high_rank_is_first_and_has_a_thread_that_low_ranks_never_take() {
-        let ranks = Ranks { shares: Arc::new([0.0, 0.0]), ..Ranks::default() };
+        let ranks = Settings { shares: Arc::new([0.0, 0.0]), ..Settings::default() };
+        let ranks = Ranks::new(&ranks);
         let (helpers, mailbox) = ranked_helpers(1, &ranks);
         let (started, starts) = channel();
         let (open, gate) = channel();

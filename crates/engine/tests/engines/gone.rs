@@ -159,7 +159,7 @@ fn a_job_that_is_late_is_not_begun() {
         let held = hold_all(&server, engine, "/work");
         let mut settings = server.settings.get();
         settings.timeouts.job_ms = 300;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         let mut late = ask(&server, 2, &["/work"]);
         let mut answer = String::new();
         late.read_to_string(&mut answer).unwrap();

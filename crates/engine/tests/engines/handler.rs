@@ -4,10 +4,11 @@ use forebay_conn::*;
 use forebay_http::head::Name;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// A connection that was handed over, with what had been received.
 pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
@@ -15,9 +16,14 @@ pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
 /// Bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
 
+/// Bytes of the file that `/moved…` and `/warmed…` are answered with.
+pub(crate) const FILE: usize = 200_000;
+
 /// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
-/// anything else its own name. The rank is the length of the path modulo 3.
+/// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
+/// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
+/// name. The rank is the length of the path modulo 3.
 pub(crate) struct Paths {
     /// Where connections go that are handed over.
     pub(crate) away: Away,
@@ -42,6 +48,28 @@ pub(crate) struct Books {
     pub(crate) answered: Mutex<Vec<usize>>,
     /// The rank of new connections.
     pub(crate) newcomers: AtomicU8,
+    /// How often the file was answered with.
+    files: AtomicUsize,
+}
+
+/// What is sent after a head.
+pub(crate) enum Body {
+    /// So much of `/big` was sent.
+    Big(usize),
+    /// So much of the file was sent; whether it has changed, and whether it is in memory.
+    File { sent: usize, has_changed: bool, is_warm: Arc<AtomicBool> },
+}
+
+/// The file that some paths are answered with.
+fn file() -> &'static File {
+    static FILE_OF_ZEROS: OnceLock<File> = OnceLock::new();
+    FILE_OF_ZEROS.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("forebay-engines-{}", std::process::id()));
+        std::fs::write(&path, vec![b'0'; FILE]).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    })
 }
 
 /// Holds whoever comes until it is opened.
@@ -97,6 +125,7 @@ impl Gate {
 pub(crate) struct Work {
     path: String,
     gate: Arc<Gate>,
+    warms: Option<Arc<AtomicBool>>,
 }
 
 impl Job for Work {
@@ -104,6 +133,9 @@ impl Job for Work {
 
     fn run(self, _: &Local, _: &mut dyn Stopwatch) -> String {
         assert_ne!(self.path, "/jobpanic", "a job that panics");
+        if let Some(is_warm) = &self.warms {
+            is_warm.store(true, Relaxed);
+        }
         if self.path.starts_with("/wait") || self.path.starts_with("/work") {
             self.gate.pass();
         }
@@ -122,7 +154,7 @@ impl Job for Work {
 }
 
 impl Handler for Paths {
-    type Body = usize;
+    type Body = Body;
     type Job = Work;
     type Line = u16;
     type Ticket = ();
@@ -159,14 +191,14 @@ impl Handler for Paths {
         request: &Request<'_>,
         (): &mut (),
         done: Option<String>,
-        reply: &mut Reply<'_, usize>,
+        reply: &mut Reply<'_, Body>,
     ) -> Outcome<Work> {
         let path = String::from_utf8_lossy(request.head.path).into_owned();
         let body = match (path.as_str(), done) {
             ("/away", _) => return Outcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
             (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
-                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate) });
+                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate), warms: None });
             }
             (path, None) if path.starts_with("/hang") => {
                 self.gate.pass();
@@ -182,7 +214,16 @@ impl Handler for Paths {
             (_, Some(done)) => done,
             ("/big", None) => {
                 reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
-                reply.stream(0, BIG as u64);
+                reply.stream(Body::Big(0), BIG as u64);
+                return Outcome::Replied;
+            }
+            (path, None) if path.starts_with("/moved") || path.starts_with("/warmed") => {
+                let changes = path.bytes().last().map_or(0, |digit| usize::from(digit - b'0'));
+                let has_changed = self.books.files.fetch_add(1, Relaxed) < changes;
+                let is_warm = Arc::new(AtomicBool::new(path.starts_with("/moved")));
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE}\r\n");
+                reply.head(200, head.as_bytes());
+                reply.stream(Body::File { sent: 0, has_changed, is_warm }, FILE as u64);
                 return Outcome::Replied;
             }
             _ => path,
@@ -194,32 +235,47 @@ impl Handler for Paths {
         Outcome::Replied
     }
 
-    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, usize>) {
+    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, Body>) {
         reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
     }
 
-    fn piece<'b>(&'b self, sent: &'b usize) -> Option<Piece<'b>> {
+    fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         static ZEROS: [u8; 100_000] = [b'0'; 100_000];
-        let left = BIG - sent;
-        (left > 0).then(|| Piece::Memory(&ZEROS[..left.min(ZEROS.len())]))
+        match *body {
+            Body::Big(BIG) | Body::File { sent: FILE, .. } => None,
+            Body::Big(sent) => Some(Piece::Memory(&ZEROS[..(BIG - sent).min(ZEROS.len())])),
+            Body::File { sent, .. } => {
+                let (offset, len) = (sent as u64, (FILE - sent) as u64);
+                Some(Piece::File { file: file().as_fd(), offset, len, is_last: true })
+            }
+        }
     }
 
-    fn advance(&self, sent: &mut usize, count: u64) {
+    fn advance(&self, body: &mut Body, count: u64) {
+        let (Body::Big(sent) | Body::File { sent, .. }) = body;
         *sent += count as usize;
     }
 
-    fn is_intact(&self, _: &usize) -> bool {
-        true
+    fn is_intact(&self, body: &Body) -> bool {
+        match body {
+            Body::Big(_) => true,
+            Body::File { has_changed, is_warm, .. } => !(*has_changed && is_warm.load(Relaxed)),
+        }
     }
 
-    fn hold(&mut self, _: &mut usize) {}
+    fn hold(&mut self, _: &mut Body) {}
 
-    fn warm_bytes(&self, _: &usize) -> u64 {
-        0
+    fn warm_bytes(&self, body: &Body) -> u64 {
+        match body {
+            Body::File { sent, is_warm, .. } if is_warm.load(Relaxed) => (FILE - sent) as u64,
+            _ => 0,
+        }
     }
 
-    fn warm(&mut self, _: &usize) -> Work {
-        unreachable!("nothing here is a file")
+    fn warm(&mut self, body: &Body) -> Work {
+        let Body::File { is_warm, .. } = body else { panic!("what is not a file is warm") };
+        let (path, gate) = (String::new(), Arc::clone(&self.gate));
+        Work { path, gate, warms: Some(Arc::clone(is_warm)) }
     }
 
     fn line(

@@ -9,7 +9,7 @@ use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
-use forebay_engine::ranks::Ranks;
+use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::{ClassSlot, Counter, Gauge, Local};
@@ -41,11 +41,11 @@ fn apart(engine: &str) -> (&str, Ranks) {
 
 /// A first rank, and two that are sure of a share.
 fn three_ranks() -> Ranks {
-    Ranks {
+    Ranks::new(&ranks::Settings {
         shares: Arc::new([0.0, 0.2, 0.05]),
         slots: Arc::new([0, 1, 2].map(ClassSlot)),
-        ..Ranks::default()
-    }
+        ..ranks::Settings::default()
+    })
 }
 
 /// Two helper threads, and what ranks need besides.
@@ -100,6 +100,7 @@ pub(crate) struct Running {
     pub(crate) lines: Receiver<(u16, u64)>,
     pub(crate) books: Arc<Books>,
     pub(crate) settings: Arc<Live>,
+    pub(crate) ranks: Ranks,
     /// The listening socket stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
     locals: Arc<Mutex<Vec<Arc<Local>>>>,
@@ -150,6 +151,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         }
     };
     let board = Arc::<Board>::default();
+    let ranks = setup.ranks.unwrap_or(ranks);
     let parts = Parts {
         listeners: vec![listener],
         make: Box::new(make),
@@ -157,7 +159,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         admission: Arc::clone(&admission),
         control: Arc::clone(&control),
         board: Arc::clone(&board),
-        ranks: setup.ranks.unwrap_or(ranks),
+        ranks: ranks.clone(),
         pool: setup.pool,
         fixed: setup.fixed,
     };
@@ -170,6 +172,7 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         lines,
         books,
         settings,
+        ranks,
         keeper,
         locals,
         admission,

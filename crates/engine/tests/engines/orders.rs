@@ -81,7 +81,7 @@ fn new_settings_hold_from_the_next_request() {
         client.read_exact(&mut [0; 15]).unwrap();
         let mut settings = server.settings.get();
         settings.limits.requests = 1;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         client.write_all(get("/y").as_bytes()).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();

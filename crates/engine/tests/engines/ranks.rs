@@ -5,7 +5,7 @@
 
 use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, calm, get, listener, start_with};
 use forebay_engine::accept::Listener;
-use forebay_engine::ranks::Ranks;
+use forebay_engine::ranks::{Ranks, Settings};
 use forebay_metrics::{ClassSlot, Counter, Gauge};
 use forebay_sys::process::usable_cores;
 use std::io::{Read, Write};
@@ -33,7 +33,8 @@ pub(crate) fn at_a_time(engine: &str) -> usize {
 /// An engine with three ranks with these shares; clients state who they are.
 pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
-    let ranks = Ranks { shares: Arc::new(shares), slots, reserve, ..Ranks::default() };
+    let shares = Arc::new(shares);
+    let ranks = Ranks::new(&Settings { shares, slots, reserve, ..Settings::default() });
     let mut setup = Setup { ranks: Some(ranks), trusts: true, fixed: true, ..Setup::default() };
     setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
     start_with(&format!("{engine}{BY_RANK}"), setup)
@@ -167,7 +168,7 @@ fn the_lowest_rank_has_its_share_while_others_want_all() {
         // a pipeline is many requests
         let mut settings = server.settings.get();
         settings.turn_requests = 1;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         // of rank 0, so that the last has nothing to pay for it
         let mut open = hold_all(&server, engine, "/hang0");
         let held = open.len();
@@ -184,6 +185,34 @@ fn the_lowest_rank_has_its_share_while_others_want_all() {
         assert!((35..=150).contains(&low), "{engine}: {low} of 300");
         drop(open);
         server.stop();
+    }
+}
+
+#[test]
+fn shares_change_while_requests_wait_for_them() {
+    const STRICT: [f64; 3] = [0.0; 3];
+    const WITH_FLOOR: [f64; 3] = [0.0, 0.0, 0.25];
+    let order = |engine: &str, before: [f64; 3], after: [f64; 3]| {
+        let server = start(engine, before, 0);
+        let mut open = hold_all(&server, engine, "/hang0");
+        // three of rank 0, then one of rank 2
+        for (client, path) in [(2, "/aa"), (3, "/aa"), (4, "/aa"), (5, "/a")] {
+            open.push(ask(&server, client, &[path]));
+        }
+        wait_until_near(&server, engine, open.len());
+        let (shares, slots) = (Arc::new(after), Arc::new([0, 1, 2].map(ClassSlot)));
+        server.ranks.set(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+        server.gate.let_one_pass();
+        let order = answered(&server, 5);
+        server.gate.open();
+        drop(open);
+        server.stop();
+        order
+    };
+    for engine in all() {
+        // what its service takes is not known, so a rank that has a share is due at once
+        assert_eq!(order(engine, STRICT, WITH_FLOOR), [6, 2, 3, 3, 3], "{engine}");
+        assert_eq!(order(engine, WITH_FLOOR, STRICT), [6, 3, 3, 3, 2], "{engine}");
     }
 }
 

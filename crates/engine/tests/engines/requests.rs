@@ -1,6 +1,6 @@
 //! What a handler may do with requests, and what is sent.
 
-use crate::handler::BIG;
+use crate::handler::{BIG, FILE};
 use crate::harness::{get, on_each, start};
 use forebay_metrics::Counter;
 use forebay_sys::clock;
@@ -30,6 +30,43 @@ fn a_long_pipeline_yields_and_is_answered_whole() {
         assert_eq!(answer.matches("HTTP/1.1 200").count(), 500);
         assert!(answer.ends_with("/499"));
         server.stop();
+    });
+}
+
+/// Also where answers before it in the pipeline have not left either, and where the change comes to
+/// light only when the file has been brought into memory.
+#[test]
+fn a_file_that_has_changed_before_its_answer_is_begun_is_looked_at_again() {
+    on_each(|engine| {
+        for path in ["/moved1", "/moved2", "/warmed0", "/warmed1", "/warmed2"] {
+            let server = start(engine, |_| {});
+            let answer = server.exchange(&["/a", "/b", path, "/c", "/d"].map(get).concat());
+            let bodies: Vec<&str> =
+                answer.split("\r\n\r\n").skip(1).map(|s| s.split("HTTP").next().unwrap()).collect();
+            let is_whole = bodies.get(2).is_some_and(|file| *file == "0".repeat(FILE));
+            assert!(is_whole, "{engine}, {path}: {} bytes", answer.len());
+            assert_eq!([bodies[0], bodies[1], bodies[3], bodies[4]], ["/a", "/b", "/c", "/d"]);
+            let lines: Vec<_> = (0..3).map(|_| server.lines.recv().unwrap()).collect();
+            assert_eq!(lines.iter().filter(|line| **line == (200, FILE as u64)).count(), 1);
+            assert_eq!(server.get(Counter::Changed), 0, "{engine}, {path}");
+            server.stop();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_changes_again_and_again_before_its_answer_is_begun_is_refused() {
+    on_each(|engine| {
+        for path in ["/moved9", "/warmed9"] {
+            let server = start(engine, |_| {});
+            let answer = server.exchange(&["/a", path, "/never"].map(get).concat());
+            let (first, last) = answer.split_once("/a").unwrap();
+            assert!(first.starts_with("HTTP/1.1 200 OK"), "{engine}, {path}: {answer}");
+            assert!(last.starts_with("HTTP/1.1 503 No"), "{engine}, {path}: {answer}");
+            assert!(last.contains("Connection: close\r\n") && last.ends_with("\r\n\r\n"));
+            assert_eq!(server.get(Counter::Changed), 0, "{engine}, {path}");
+            server.stop();
+        }
     });
 }
 
