@@ -2,7 +2,7 @@
 //! must draw neither a complaint nor a warning.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use forebay_tests::{ENGINES, Options, Server};
+use forebay_tests::{ENGINES, Options, Server, is_full_matrix};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,9 @@ fn the_example_site_is_clean_and_a_bad_answer_is_not() {
     let site = tests.join("../examples/site");
     let made = Command::new(tests.join("../scripts/make-example")).status().unwrap();
     assert!(made.success(), "scripts/make-example: {made}");
-    for engine in ENGINES {
+    // what an engine changes in an answer, the conformance cases find
+    let engines = if is_full_matrix() { &ENGINES[..] } else { &ENGINES[..1] };
+    for engine in engines {
         let server = Server::start(&Options::new(&site).engine(engine));
         for path in PATHS {
             let output = lint(&python, &format!("http://{}{path}", server.addr()));

@@ -2,11 +2,9 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-mod target;
-
+use crate::target::{always, group, run_for};
 use forebay_load::Report;
 use forebay_load::report::expect::Expectation;
-use target::{always, group, run_for};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

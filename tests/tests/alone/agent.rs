@@ -105,7 +105,7 @@ fn is_idle(served: &Served) -> bool {
 #[test]
 fn what_is_too_much_is_refused_and_the_rest_is_served() {
     let folder = site();
-    for engine in ENGINES.into_iter().chain(["pipeline:never"]) {
+    for engine in ENGINES {
         let lines = format!("agent = \"on\"\n{POLICY}");
         let served = Served::with(options(&folder, engine, &lines));
         let mut gold = served.client().patience(PATIENCE);
@@ -147,7 +147,7 @@ fn what_waits_for_its_client_is_no_unfinished_work() {
     let folder = site();
     let queue = "requests = { rate = \"1/m\", burst = 1, over = \"queue\", deadline = \"60s\" }";
     let rule = format!("[[rule]]\nname = \"turns\"\npath = \"/turn\"\n{queue}\n");
-    for engine in ENGINES.into_iter().chain(["pipeline:never"]) {
+    for engine in ENGINES {
         let lines = format!("agent = \"on\"\n{POLICY}\n{rule}");
         let served = Served::with(options(&folder, engine, &lines));
         assert_eq!(served.client().get("/turn").unwrap().status, 404, "{engine}");

@@ -2,13 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-mod target;
-
+use crate::target::{always, group, requests, run_for, say, serve};
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 use std::thread;
 use std::time::Duration;
-use target::{always, group, requests, run_for, say, serve};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 

@@ -2,20 +2,18 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-mod target;
-
+use crate::target::{always, group, recording, requests, run_for, say, serve};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-use target::{always, group, recording, requests, run_for, say, serve};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
 /// A server that counts connections and what each carried.
-fn counting(answer: &'static str) -> (target::Server, Arc<Mutex<Vec<u32>>>) {
+fn counting(answer: &'static str) -> (crate::target::Server, Arc<Mutex<Vec<u32>>>) {
     let counts = Arc::new(Mutex::new(Vec::new()));
     let sums = counts.clone();
     let server = serve(move |stream| {
@@ -137,7 +135,7 @@ fn sources_are_used_in_turn() {
 /// How many connections and how many requests came from each address.
 type BySource = BTreeMap<IpAddr, (u32, u32)>;
 
-fn counting_sources() -> (target::Server, Arc<Mutex<BySource>>) {
+fn counting_sources() -> (crate::target::Server, Arc<Mutex<BySource>>) {
     let peers = Arc::new(Mutex::new(BTreeMap::new()));
     let notes = peers.clone();
     let server = serve(move |stream| {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-#[path = "../../../fuzz/checks/proxy.rs"]
+#[path = "../../../../fuzz/checks/proxy.rs"]
 mod proxy;
 
 #[test]

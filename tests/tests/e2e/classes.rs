@@ -54,10 +54,6 @@ path = "/work*"
 in_flight = { most = 1 }
 "#;
 
-fn engines() -> impl Iterator<Item = &'static str> {
-    ENGINES.iter().copied().chain(["pipeline:never"])
-}
-
 fn serve(folder: &Folder, engine: &str) -> Served {
     serve_with(folder, engine, "")
 }
@@ -83,7 +79,7 @@ fn refused(served: &Served, reason: &str) -> u64 {
 
 #[test]
 fn a_limit_refuses_and_says_when_to_come_again_and_the_connection_goes_on() {
-    for engine in engines() {
+    for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
         let mut client = served.client();
@@ -103,7 +99,7 @@ fn a_limit_refuses_and_says_when_to_come_again_and_the_connection_goes_on() {
 
 #[test]
 fn a_reset_is_a_reset_whatever_the_path_looks_like() {
-    for engine in engines() {
+    for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
         for path in ["/noaccess", "/a/%6eoaccess", "/a//./noaccess.html"] {
@@ -118,7 +114,7 @@ fn a_reset_is_a_reset_whatever_the_path_looks_like() {
 
 #[test]
 fn requests_wait_for_their_turn_as_long_as_the_deadline_allows() {
-    for engine in engines() {
+    for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
         served.client().get("/").unwrap();
@@ -138,7 +134,7 @@ fn requests_wait_for_their_turn_as_long_as_the_deadline_allows() {
 
 #[test]
 fn a_count_comes_back_however_a_request_ends() {
-    for engine in engines() {
+    for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
         let mut one = served.client();
@@ -162,7 +158,7 @@ fn a_count_comes_back_however_a_request_ends() {
 /// The generator's own counts, and the server's. More work comes than can be done in the time it has.
 #[test]
 fn the_ledger_adds_up_with_what_clients_have_counted() {
-    for engine in engines() {
+    for engine in ENGINES {
         let folder = Folder::new();
         let served = serve_with(&folder, engine, "timeouts.job = \"200ms\"");
         let url = format!("http://{}/", served.addr());

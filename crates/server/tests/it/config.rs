@@ -1,7 +1,7 @@
 //! The configuration, case by case: each file in `config/` holds an input, a line of dashes, and
 //! the settings that then differ from their defaults or the exact lines of what is wrong.
 //!
-//! `UPDATE_CASES=1 cargo test -p forebay-server --test config` writes what came out into the files;
+//! `UPDATE_CASES=1 cargo test -p forebay-server --test it config::` writes what came out into the files;
 //! read the difference before it is committed.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]

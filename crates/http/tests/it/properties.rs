@@ -1,23 +1,13 @@
 //! What holds for every input. The checks are those of the fuzz targets; here they get inputs made
 //! of the words that matter, so that most of them get past the first byte.
 
+use crate::{body, condition, head, range, target_path};
 use forebay_http::body::{Decoder, Encoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Limits, Lines, Parsed, Version};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-
-#[path = "../../../fuzz/checks/body.rs"]
-mod body;
-#[path = "../../../fuzz/checks/condition.rs"]
-mod condition;
-#[path = "../../../fuzz/checks/head.rs"]
-mod head;
-#[path = "../../../fuzz/checks/range.rs"]
-mod range;
-#[path = "../../../fuzz/checks/target_path.rs"]
-mod target_path;
 
 /// Some of `words`, one after the other.
 fn text(words: &'static [&'static str], most: usize) -> impl Strategy<Value = Vec<u8>> {

@@ -1,18 +1,8 @@
 //! Every input kept in `fuzz/seeds` goes through the checks of its fuzz target, with the stable
 //! compiler and without a fuzzer. An input that broke something once stays there for ever.
 
+use crate::{body, condition, head, range, target_path};
 use std::path::Path;
-
-#[path = "../../../fuzz/checks/body.rs"]
-mod body;
-#[path = "../../../fuzz/checks/condition.rs"]
-mod condition;
-#[path = "../../../fuzz/checks/head.rs"]
-mod head;
-#[path = "../../../fuzz/checks/range.rs"]
-mod range;
-#[path = "../../../fuzz/checks/target_path.rs"]
-mod target_path;
 
 /// Prints each file's name, so that a failure says which one it was.
 fn run(target: &str, check: fn(&[u8])) {

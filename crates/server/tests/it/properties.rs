@@ -4,14 +4,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use crate::checks;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use std::path::Path;
 use std::sync::LazyLock;
-
-#[path = "../../../fuzz/checks/config.rs"]
-mod config;
 
 /// The inputs of all cases.
 static INPUTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -38,13 +36,13 @@ fn files(directory: &str) -> Vec<Vec<u8>> {
 fn every_kept_input_passes() {
     let seeds = files("../../fuzz/seeds/config");
     assert!(!seeds.is_empty());
-    seeds.iter().for_each(|seed| config::check(seed));
+    seeds.iter().for_each(|seed| checks::check(seed));
 }
 
 proptest! {
     #[test]
     fn lines_in_any_order(lines in vec(select(LINES.clone()), 0..12)) {
-        config::check(&lines.concat());
+        checks::check(&lines.concat());
     }
 
     #[test]
@@ -56,11 +54,11 @@ proptest! {
         text[at] = byte;
         let from = from.index(text.len());
         text.drain(from..(from + len).min(text.len()));
-        config::check(&text);
+        checks::check(&text);
     }
 
     #[test]
     fn any_text(text: String) {
-        config::check(text.as_bytes());
+        checks::check(text.as_bytes());
     }
 }

@@ -6,9 +6,11 @@
 //! (with a thread for each reader it has the same, because the mark on a dead entry is shared).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::ALONE;
 use forebay_tests::faults::client::{Answer, Client, Cut, field};
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
 use forebay_tests::faults::{Served, soon};
+use forebay_tests::is_full_matrix;
 use forebay_tests::wire::PATIENCE;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -31,8 +33,9 @@ forebay_tests::on_each_engine! {
 
 /// Clients that read while the file changes.
 const READERS: usize = 8;
-/// How long each kind of change goes on.
-const STORM: Duration = Duration::from_millis(2500);
+/// How long each kind of change goes on, and how long where there is time for the full matrix.
+const STORM: Duration = Duration::from_millis(700);
+const LONG_STORM: Duration = Duration::from_millis(2500);
 /// Between two changes.
 const PAUSE: Duration = Duration::from_millis(12);
 
@@ -58,9 +61,6 @@ impl Kind {
         folder.join(&self.path[1..])
     }
 }
-
-/// Each kind of change has the machine for itself.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// What the readers saw together.
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ fn under_load<B>(
 
 /// Calls `change` with the versions 2, 3, … while the storm lasts; returns the last one.
 fn storm(mut change: impl FnMut(u64)) -> u64 {
-    let end = Instant::now() + STORM;
+    let end = Instant::now() + if is_full_matrix() { LONG_STORM } else { STORM };
     let mut version = 1;
     while Instant::now() < end {
         version += 1;

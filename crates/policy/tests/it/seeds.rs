@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-#[path = "../../../fuzz/checks/policy.rs"]
+#[path = "../../../../fuzz/checks/policy.rs"]
 mod policy;
 
 #[test]

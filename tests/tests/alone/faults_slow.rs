@@ -1,18 +1,19 @@
 //! Slow clients (issue "Staying up"): every wait for a client has an end, and thousands that are
 //! slow do not make the others wait.
 //!
-//! `FOREBAY_MEASURE=1 cargo test --release -p forebay-tests --test faults_slow -- --nocapture`
+//! `FOREBAY_MEASURE=1 cargo test --release -p forebay-tests --test alone faults_slow:: -- --nocapture`
 //! measures longer, and fails if the goal for a normal client's p99 is missed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use crate::ALONE;
 use forebay_tests::faults::client::{Client, Cut};
 use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ENGINES, Options, has_thread_each};
+use forebay_tests::{ENGINES, Options, has_thread_each, is_full_matrix};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,9 +29,6 @@ forebay_tests::on_each_engine! {
 const SLOW: usize = 5_000;
 /// The same where each of them holds a thread.
 const SLOW_THREADS: usize = 1_000;
-
-/// These tests measure or wait, so they run one after another.
-static ALONE: Mutex<()> = Mutex::new(());
 
 fn site() -> Folder {
     let folder = Folder::new();
@@ -86,7 +84,11 @@ fn slow_heads_do_not_stop_a_normal_client(engine: &str) {
     let enough = allow_descriptors(slow as u64 + 100);
     let Some(()) = has(enough, "slow_heads_do_not_stop_a_normal_client") else { return };
     let is_measured = std::env::var("FOREBAY_MEASURE").is_ok();
-    let count = if is_measured { 20_000 } else { 2_500 };
+    let count = match (is_measured, is_full_matrix()) {
+        (true, _) => 20_000,
+        (_, true) => 2_500,
+        _ => 500,
+    };
     let folder = site();
     let settings = "timeouts.head = \"1h\"\nlimits.requests_per_connection = 0";
     let mut options = Options::new(folder.path()).engine(engine).config(settings);
@@ -145,7 +147,6 @@ fn slow_heads_hold_all_threads_until_their_time_is_over() {
 /// Every wait for a client ends by default, a byte now and then does not prolong it, and it is
 /// counted by what was awaited.
 fn every_wait_for_a_client_has_an_end(engine: &str) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const EACH: usize = 40;
     let cases = [
         ("head", "", ""),
@@ -194,7 +195,6 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
 
 /// A kept connection that is used is not idle, and an early timer does not survive its wait.
 fn a_connection_that_is_used_is_not_idle(engine: &str) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = site();
     let settings = "timeouts.idle = \"2s\"\ntimeouts.head = \"2s\"";
     let served = Served::start(engine, folder.path(), settings);
@@ -212,7 +212,6 @@ const SEND: &str = "forebay_timeouts_total{kind=\"send\"}";
 
 /// Clients that ask for much and take nothing are cut by the minimum send rate.
 fn clients_that_take_nothing_are_cut(engine: &str) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const GREEDY: usize = 40;
     let folder = site();
     let large = folder.write("large.bin", "");
@@ -291,7 +290,6 @@ impl Slow {
 /// A machine that is busy may keep the client from taking anything for a second. Then the server is
 /// right to cut it, and it is tried again: a cut counts if the client did take enough.
 fn clients_above_the_minimum_rate_are_not_cut(engine: &str) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = site();
     let large = folder.write("large.bin", "");
     std::fs::File::options().write(true).open(large).unwrap().set_len(LARGE).unwrap();
