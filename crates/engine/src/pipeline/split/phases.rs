@@ -151,8 +151,8 @@ impl<H: Handler> Shared<H> {
         let Some(connection) = slot.connection() else { return };
         connection.was_taken(phase);
         match connection.state {
-            // it goes on when the next bytes are in memory
-            State::Serving if connection.is_warming() => {}
+            // it goes on when the job is done
+            State::Serving if connection.is_held() => {}
             State::Serving => self.go_on(slot, phase, None, worker, stint),
             State::Lingering(left) if phase == Phase::Receive => {
                 self.drop_input(slot, left, worker);

@@ -95,19 +95,20 @@ impl<H: Handler> Connection<H> {
 
     /// Whether it has another turn while a request waits.
     pub(super) fn goes_on(&self) -> bool {
-        let served = &self.served;
-        served.conn.goes_on() && served.opening.is_none() && !self.is_warming()
+        self.served.conn.goes_on() && self.served.opening.is_none() && !self.is_held()
     }
 
-    /// Whether a job brings what is being sent into memory.
-    pub(super) fn is_warming(&self) -> bool {
-        self.served.waits.has_job(RequestId::SENDING)
+    /// Whether it has no turn before a job is done: one that brings what is being sent into memory, or
+    /// one of the beginning.
+    pub(super) fn is_held(&self) -> bool {
+        let waits = &self.served.waits;
+        waits.has_job(RequestId::SENDING) || waits.has_job(RequestId::OPENING)
     }
 
     /// Whether the client is to take something.
     pub(super) fn has_to_send(&self) -> bool {
         let served = &self.served;
-        (served.pending.is_some() || served.stream.has_unsent()) && !self.is_warming()
+        (served.pending.is_some() || served.stream.has_unsent()) && !self.is_held()
     }
 
     /// Whether this request waits for its turn to be answered.
