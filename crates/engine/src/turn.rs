@@ -189,7 +189,9 @@ impl<H: Handler> Worker<H> {
             cx.out.put_back(*pending);
         }
         let mut budget = self.settings.turn_bytes;
-        let mut is_blocked = false;
+        // the other phases go on with what can be done besides, and leave sending to that of send
+        let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
+        let mut is_blocked = is_elsewhere(Phase::Send) && served.goes_on() && has_rest;
         let fate = loop {
             let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
                 // what is being sent waits for a disk
@@ -254,7 +256,7 @@ impl<H: Handler> Worker<H> {
                     served.conn.body_sent(tally.body_bytes);
                     match progress {
                         Progress::Done => served.conn.sent(cx.handler),
-                        Progress::Blocked if only.is_none() && served.conn.goes_on() => {
+                        Progress::Blocked if served.conn.goes_on() => {
                             is_blocked = true;
                         }
                         Progress::Blocked => break Fate::Waits,

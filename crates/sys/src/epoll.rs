@@ -15,15 +15,19 @@ pub enum Once {
     Read,
     /// Room to write.
     Write,
+    /// Either.
+    Both,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
 
 impl Once {
     fn flags(self) -> epoll::EventFlags {
+        let read = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let what = match self {
-            Once::Read => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
+            Once::Read => read,
             Once::Write => epoll::EventFlags::OUT,
+            Once::Both => read | epoll::EventFlags::OUT,
             Once::End => epoll::EventFlags::empty(),
         };
         what | epoll::EventFlags::ONESHOT

@@ -53,7 +53,7 @@ impl<H: Handler> Shared<H> {
     pub(super) fn leave(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
         if connection.state == State::Serving {
             // what is on its way from list to list has no other time than that of its request
-            if !connection.is_listed() || connection.served.conn.goes_on() {
+            if !connection.is_listed() || connection.served.goes_on() {
                 connection.timer.set(&mut connection.served, worker);
                 self.schedule(connection);
             }
@@ -181,11 +181,8 @@ impl<H: Handler> Shared<H> {
         if connection.state != State::Serving {
             return true;
         }
-        let served = &mut connection.served;
-        if !served.inbox.iter().any(|kept| matches!(kept, Event::Socket(known) if *known == id)) {
-            served.inbox.push_back(Event::Socket(id));
-        }
-        if served.pending.is_none() {
+        connection.served.keep_event(Event::Socket(id));
+        if !connection.is_held() {
             self.list(slot, Phase::Process);
         }
         true

@@ -182,7 +182,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Something has happened to a request: the connection goes on, once it has nothing to send.
+    /// Something has happened to a request: the connection goes on, unless a job is done for it first.
     fn tell(
         &self,
         mut slot: Locked<'_, H>,
@@ -192,9 +192,9 @@ impl<H: Handler> Shared<H> {
         stint: &mut Stint,
     ) {
         let Some(connection) = slot.connection() else { return };
-        match connection.served.pending {
-            Some(_) => connection.served.inbox.push_back(event),
-            None => self.go_on(slot, phase, Some(event), worker, stint),
+        match connection.is_held() {
+            true => connection.served.keep_event(event),
+            false => self.go_on(slot, phase, Some(event), worker, stint),
         }
     }
 
@@ -214,16 +214,18 @@ impl<H: Handler> Shared<H> {
             After::Ends(closing) => return self.end(slot, closing, worker),
             After::Stays => {}
         }
-        let turn = next.turn.filter(|phase| connection.enlist(*phase));
+        let has_room = connection.has_to_send() && !connection.is_full;
+        let sends = has_room.then_some(Phase::Send);
+        let turns = [next.turn, sends].map(|turn| turn.filter(|phase| connection.enlist(*phase)));
         if !self.leave(connection, worker) {
             return self.end(slot, Closing::Reset, worker);
         }
-        let turn = turn.map(|phase| (phase, connection.token, self.standing_at_rest(connection)));
+        let (token, standing) = (connection.token, self.standing_at_rest(connection));
         drop(slot);
         if let Some((key, standing)) = next.answer {
             self.lists.push_answer(key, standing);
         }
-        if let Some((phase, token, standing)) = turn {
+        for phase in turns.into_iter().flatten() {
             self.lists.push_turn(phase, token, standing);
         }
         if !next.jobs.is_empty() {
@@ -246,13 +248,12 @@ impl<H: Handler> Shared<H> {
                 return After::Stops;
             }
             worker.draining = order >= Order::Drain;
-            match worker.phase(phase, &mut connection.served, event.take()) {
-                Fate::Waits if !connection.has_to_send() => return After::Stays,
-                Fate::Waits if phase != Phase::Send => {
-                    next.turn = Some(Phase::Send);
-                    return After::Stays;
-                }
-                Fate::Waits if connection.is_single() => {
+            let fate = worker.phase(phase, &mut connection.served, event.take());
+            if phase == Phase::Send {
+                connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
+            }
+            match fate {
+                Fate::Waits if connection.is_full && connection.is_single() => {
                     if let Some(closing) = self.wait_for_client(connection, worker, order) {
                         return After::Ends(closing);
                     }
@@ -279,7 +280,7 @@ impl<H: Handler> Shared<H> {
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
             }
-            if !connection.goes_on() {
+            if !connection.served.goes_on() {
                 return After::Stays;
             }
         }

@@ -9,7 +9,7 @@ use crate::waits::Waiting;
 use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
-use forebay_sys::epoll::Once;
+use forebay_sys::epoll::{Once, Ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -28,6 +28,8 @@ pub(super) struct Connection<H: Handler> {
     pub(super) is_known: bool,
     /// What the epoll reports of it next, if anything.
     pub(super) armed: Option<Once>,
+    /// The client took nothing when it was sent something last.
+    pub(super) is_full: bool,
     pub(super) timer: Timer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
@@ -53,6 +55,7 @@ impl<H: Handler> Connection<H> {
             listed: [false; PHASES],
             is_known: false,
             armed: None,
+            is_full: false,
             timer: Timer::default(),
             resting: None,
             sockets: Watched::default(),
@@ -93,11 +96,6 @@ impl<H: Handler> Connection<H> {
         !self.served.conn.goes_on() && !self.served.conn.has_sockets()
     }
 
-    /// Whether it has another turn while a request waits.
-    pub(super) fn goes_on(&self) -> bool {
-        self.served.conn.goes_on() && self.served.opening.is_none() && !self.is_held()
-    }
-
     /// Whether it has no turn before a job is done: one that brings what is being sent into memory, or
     /// one of the beginning.
     pub(super) fn is_held(&self) -> bool {
@@ -109,6 +107,23 @@ impl<H: Handler> Connection<H> {
     pub(super) fn has_to_send(&self) -> bool {
         let served = &self.served;
         (served.pending.is_some() || served.stream.has_unsent()) && !self.is_held()
+    }
+
+    /// The kernel reports it: where it goes on by that, if it does.
+    pub(super) fn goes_on_in(&mut self, ready: Ready) -> Option<Phase> {
+        self.armed = None;
+        self.served.readable |= ready.readable || ready.broken;
+        self.served.ended |= ready.ended || ready.broken;
+        self.is_full &= !ready.writable && !ready.broken;
+        if let State::Lingering(_) = self.state {
+            return Some(Phase::Receive);
+        }
+        if self.has_to_send() && !self.is_full {
+            return Some(Phase::Send);
+        }
+        let may =
+            if self.has_to_send() { self.served.goes_on() } else { self.served.pending.is_none() };
+        (may && self.served.readable && self.served.wants_input()).then_some(Phase::Receive)
     }
 
     /// Whether this request waits for its turn to be answered.
@@ -133,11 +148,18 @@ impl<H: Handler> Connection<H> {
         if let State::Lingering(_) = self.state {
             return Some(Once::Read);
         }
+        let served = &self.served;
         if self.has_to_send() {
-            return Some(Once::Write);
+            // what has come and was left is looked at again when there is room
+            let reads = served.goes_on() && served.wants_input() && !served.readable;
+            return Some(if reads { Once::Both } else { Once::Write });
         }
-        if self.served.pending.is_none() && self.served.wants_input() {
+        if served.pending.is_none() && served.wants_input() {
             return Some(Once::Read);
+        }
+        if served.stream.has_ended() && served.ended {
+            // the kernel would report that and nothing else, again and again
+            return None;
         }
         // the threads of the pipeline look themselves whether its client has left, before each job
         let is_away = |waiting: &_| match waiting {

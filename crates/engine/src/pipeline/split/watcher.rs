@@ -1,7 +1,6 @@
 //! The watcher: waits for listeners, idle connections and other sockets, keeps the time, takes orders.
 
 use super::Shared;
-use super::slab::State;
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, PAUSE_MS};
 use crate::control::Order;
 use crate::doors::{BELL, FIRST_LISTENER, SOCKETS};
@@ -141,25 +140,17 @@ impl<H: Handler> Watcher<H> {
     fn ready(&mut self, ready: Ready) {
         let Some(mut slot) = self.shared.slab.lock(ready.token) else { return };
         let Some(connection) = slot.connection() else { return };
-        connection.armed = None;
-        connection.served.readable |= ready.readable;
-        connection.served.ended |= ready.ended;
+        let phase = connection.goes_on_in(ready);
         if connection.is_listed() {
             // a thread comes to it
             return;
         }
-        if ready.broken {
+        if ready.broken && !connection.served.stream.has_ended() {
             return self.shared.close(slot, Closing::Now, &mut self.worker);
         }
-        match connection.state {
-            State::Lingering(_) => self.shared.list(slot, Phase::Receive),
-            State::Serving if connection.has_to_send() && ready.writable => {
-                self.shared.list(slot, Phase::Send);
-            }
-            State::Serving if !connection.has_to_send() && connection.served.can_go_on(false) => {
-                self.shared.list(slot, Phase::Receive);
-            }
-            State::Serving => {
+        match phase {
+            Some(phase) => self.shared.list(slot, phase),
+            None => {
                 if !self.shared.leave(connection, &self.worker) {
                     self.shared.close(slot, Closing::Reset, &mut self.worker);
                 }
