@@ -214,7 +214,7 @@ impl<H: Handler> Worker<H> {
                 Step::Receive | Step::Wait if !served.inbox.is_empty() => {}
                 Step::Receive if !served.readable => {
                     let idle = input.is_empty() && served.conn.awaits().what == Await::Idle;
-                    break if cx.draining && idle {
+                    break if cx.draining && idle && !is_blocked {
                         Fate::Closes(Closing::Now)
                     } else {
                         Fate::Waits
