@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// After [`Job`](Fate::Job), [`Enqueue`](Fate::Enqueue) and [`NotBefore`](Fate::NotBefore) a connection
 /// with other requests [goes on](Protocol::goes_on): it gets another turn at once.
 #[derive(Debug)]
-pub enum Fate<J> {
+pub(crate) enum Fate<J> {
     /// It waits for what [`Served::awaits`] says.
     Waits,
     /// It can go on, after its neighbours.
