@@ -407,6 +407,9 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
                 Ok(Some(event)) => Next::Event(served, event),
             };
         }
+        if served.can_go_on(false) {
+            return Next::Ready(served);
+        }
         let moment_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
         let until_ms = self.timer.at_ms().min(moment_ms);
         let timeout_ms = until_ms.saturating_sub(self.worker.now_ms());
