@@ -193,6 +193,7 @@ impl<H: Handler> Worker<H> {
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
         let mut is_blocked = is_elsewhere(Phase::Send) && served.goes_on() && has_rest;
         let fate = loop {
+            let was_empty = cx.out.is_empty();
             let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
                 // what is being sent waits for a disk
                 if served.waits.has_job(RequestId::SENDING) {
@@ -240,7 +241,12 @@ impl<H: Handler> Worker<H> {
                     }
                 }
                 // the client must take something first
-                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => break Fate::Waits,
+                // the client must take something first; what else has happened is looked at before
+                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => {
+                    if was_empty == cx.out.is_empty() && served.inbox.is_empty() {
+                        break Fate::Waits;
+                    }
+                }
                 Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (progress, tally) = send::send(

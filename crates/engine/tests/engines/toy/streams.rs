@@ -114,6 +114,10 @@ fn a_client_that_takes_nothing_is_still_heard() {
         });
         let mut client = server.client(veiled);
         let key = format!("{engine}{veiled}").replace([',', ' '], "-");
+        // while an answer is held that is as long as may be, no other is begun
+        let path = format!("/up/count/{key}");
+        client.ask(2, &path);
+        assert_eq!(client.next().unwrap().kind, ANSWER);
         client.ask(1, &format!("/up/flood/{key}"));
         // until the kernel holds all it can
         loop {
@@ -123,8 +127,6 @@ fn a_client_that_takes_nothing_is_still_heard() {
                 break;
             }
         }
-        let path = format!("/up/count/{key}");
-        client.ask(2, &path);
         for _ in 0..MANY / 16_384 {
             client.say(2, DATA, &[1; 16_384]);
         }

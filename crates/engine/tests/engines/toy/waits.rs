@@ -49,7 +49,7 @@ fn answers_come_in_the_order_in_which_they_are_ready() {
             server.kit.wait_came(2);
             server.kit.open_all();
             let answers = answers(&mut client, 3);
-            assert_eq!(answers.iter().filter(|(id, _)| *id != 5).next(), Some(&first));
+            assert_eq!(answers.iter().find(|(id, _)| *id != 5), Some(&first));
         }
         drop(client);
         server.stop();
@@ -73,7 +73,7 @@ fn a_slow_job_does_not_hold_other_requests() {
         let count = if has_helpers(engine) { 40 } else { 41 };
         let mut answers = answers(&mut client, count);
         answers.sort();
-        assert!(paths.map(|(id, path)| (id, path)).all(|(id, path)| {
+        assert!(paths.into_iter().all(|(id, path)| {
             let text = if path == "/x" { "/x" } else { "done /job" };
             answers.contains(&(id, text.to_owned()))
         }));
