@@ -244,7 +244,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);
         self.writable = readiness.writable && served.pending.is_some();
-        served.readable |= readiness.readable && matches!(interest, Interest::Read | Interest::Both);
+        served.readable |=
+            readiness.readable && matches!(interest, Interest::Read | Interest::Both);
         served.ended |= readiness.ended;
         match readiness.broken {
             true if served.stream.has_ended() => served.readable = true,

@@ -62,13 +62,14 @@ impl<J: Job> Waits<J> {
         Some(self.more.swap_remove(at).1)
     }
 
-    /// This request is given up. Says whether a job was not begun for it. Its place in a ready queue is
-    /// passed over when its turn comes.
+    /// This request is given up. Says whether nothing was begun for it that it waited for. Its place in a
+    /// ready queue is passed over when its turn comes.
     pub(crate) fn forget(&mut self, id: RequestId) -> bool {
-        if !self.has_job(id) {
-            return false;
+        match self.remove(id) {
+            None => false,
+            Some(Waiting::Job(claim)) => claim.take().is_some(),
+            Some(Waiting::Turn(_) | Waiting::Moment) => true,
         }
-        matches!(self.remove(id), Some(Waiting::Job(claim)) if claim.take().is_some())
     }
 
     /// None waits any longer.
