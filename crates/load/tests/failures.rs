@@ -9,7 +9,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpListener};
 use std::thread;
 use std::time::Duration;
-use target::{always, group, refusing, requests, run_for, run_until, say, serve};
+use target::{always, group, refusing, requests, run_until, say, serve};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -127,7 +127,9 @@ fn a_full_backlog() {
     // Nobody accepts: the kernel takes a few connections, then drops SYNs in silence.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let report = run_for(100, group(address, "connections=400,connect_timeout=1300ms"));
+    let plan = group(address, "connections=400,connect_timeout=1300ms");
+    let is_full = |report: &Report| report.groups[0].failures.contains_key("connect_timeout");
+    let report = run_until(100, &plan, is_full);
     let group = &report.groups[0];
     assert!(group.failures["connect_timeout"] > 0, "{:?}", group.failures);
     assert!(group.connections.syn_retried >= group.failures["connect_timeout"]);
