@@ -218,8 +218,8 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
         // and a reset may take that answer from it
         let most = offered + full.iter().sum::<u64>();
         assert!((offered..=most).contains(&answers), "{engine}: {offered} {answers} {full:?}");
-        for reason in ["requests", "expired"] {
-            assert!(refused(&served, reason) > 0, "{engine}: {reason}");
-        }
+        assert!(refused(&served, "requests") > 0, "{engine}");
+        // a request that finds no place cannot wait too long either
+        assert!(refused(&served, "expired") + most - offered > 0, "{engine}");
     }
 }

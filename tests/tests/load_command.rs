@@ -128,7 +128,7 @@ fn what_is_wrong_is_said_before_the_run() {
 fn refusals_are_a_result_and_no_error() {
     // no other process takes it meanwhile
     let free = free_addr();
-    let output = load(&[&format!("http://{free}/"), "-d", "200ms", "-c", "2"]);
+    let output = load(&[&format!("http://{free}/"), "-d", "2s", "-c", "2"]);
     assert_eq!(code(&output), 0);
     assert!(text(&output.stdout).contains("all failures: refused "));
 }
