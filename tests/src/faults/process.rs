@@ -9,10 +9,22 @@ use std::time::Duration;
 /// # Panics
 /// If the process is gone.
 pub fn resident_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmRSS:")
+}
+
+/// The most that [`resident_kib`] has ever been, in KiB (`VmHWM`).
+///
+/// # Panics
+/// If the process is gone.
+pub fn peak_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:")
+}
+
+fn status_kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.expect("VmRSS in /proc/PID/status")
+    number.expect("a line of /proc/PID/status")
 }
 
 /// User and system time the process has used.

@@ -62,6 +62,9 @@ impl Kind {
     }
 }
 
+/// Answers that came whole during this change.
+static WHOLE: AtomicU64 = AtomicU64::new(0);
+
 /// What the readers saw together.
 #[derive(Debug, Default)]
 struct Seen {
@@ -103,6 +106,7 @@ fn under_load<B>(
 ) -> Seen {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (seen, done) = (Seen::default(), AtomicBool::new(false));
+    WHOLE.store(0, SeqCst);
     let read = |reader: usize| {
         let mut client = Reader::new(addr);
         for turn in reader.. {
@@ -112,7 +116,10 @@ fn under_load<B>(
             check(number, at_first, result.as_ref());
             match result {
                 Ok(answer) if answer.status == 503 => _ = seen.refused.fetch_add(1, SeqCst),
-                Ok(_) => _ = seen.whole.fetch_add(1, SeqCst),
+                Ok(_) => {
+                    seen.whole.fetch_add(1, SeqCst);
+                    WHOLE.fetch_add(1, SeqCst);
+                }
                 Err(Cut::Silence(head)) => panic!("no more bytes, and no end, after {head:?}"),
                 Err(_) => _ = seen.cut.fetch_add(1, SeqCst),
             }
@@ -137,11 +144,17 @@ fn under_load<B>(
     seen
 }
 
-/// Calls `change` with the versions 2, 3, … while the storm lasts; returns the last one.
+/// Calls `change` with the versions 2, 3, … while the storm lasts, on a slow machine until each reader
+/// has had an answer; returns the last one.
 fn storm(mut change: impl FnMut(u64)) -> u64 {
-    let end = Instant::now() + if is_full_matrix() { LONG_STORM } else { STORM };
+    let most = if is_full_matrix() { LONG_STORM } else { STORM };
+    let begun = Instant::now();
+    let goes_on = || match begun.elapsed() {
+        time if time < most => true,
+        time => WHOLE.load(SeqCst) <= READERS as u64 && time < most + PATIENCE,
+    };
     let mut version = 1;
-    while Instant::now() < end {
+    while goes_on() {
         version += 1;
         change(version);
         thread::sleep(PAUSE);
@@ -437,7 +450,7 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
                 let is_new = |answer: Answer| only_version(&answer) == version;
                 if !client.get(kind.path).is_ok_and(is_new) {
                     let mut again = || client.get(kind.path).is_ok_and(is_new);
-                    assert!(soon(Duration::from_secs(2), &mut again), "release {version} not seen");
+                    assert!(soon(PATIENCE, &mut again), "release {version} not seen");
                     (late, slowest) = (late + 1, slowest.max(pointed.elapsed()));
                 }
             }

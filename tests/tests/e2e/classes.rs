@@ -9,7 +9,9 @@ use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options};
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::process::Command;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 const POLICY: &str = r#"
@@ -49,6 +51,10 @@ name = "in turn"
 path = "/turn*"
 requests = { rate = "20/s", burst = 1, over = "queue", deadline = "180ms" }
 [[rule]]
+name = "in turn, but not today"
+path = "/wait*"
+requests = { rate = "1/h", burst = 1, over = "queue", deadline = "60s" }
+[[rule]]
 name = "one at a time"
 path = "/work*"
 in_flight = { most = 1 }
@@ -61,7 +67,7 @@ fn serve(folder: &Folder, engine: &str) -> Served {
 /// With this line before all sections.
 fn serve_with(folder: &Folder, engine: &str, line: &str) -> Served {
     folder.write("site/index.html", "index");
-    for name in ["few", "each", "turn", "closed"] {
+    for name in ["few", "each", "turn", "wait", "closed"] {
         folder.write(&format!("site/{name}"), name);
     }
     Served::with(Options::new(folder.join("site")).engine(engine).config(line).config(POLICY))
@@ -125,10 +131,15 @@ fn requests_wait_for_their_turn_as_long_as_the_deadline_allows() {
         }
         let statuses: Vec<u16> = clients.iter_mut().map(|c| c.answer().unwrap().status).collect();
         let served_ones = statuses.iter().filter(|status| **status == 200).count();
-        // one at once, and one for each 50 ms until 180 ms; a slow machine asks more slowly
-        assert!((4..=7).contains(&served_ones), "{engine}: {statuses:?}");
+        // one at once, and one for each 50 ms until 180 ms; of a slow machine that asks late, more
+        assert!(served_ones >= 4, "{engine}: {statuses:?}");
         assert!(began.elapsed() >= Duration::from_millis(140), "{engine}");
         assert_eq!(refused(&served, "queue"), 8 - served_ones as u64, "{engine}");
+        // here the second turn would come in an hour, which is too late
+        let mut client = served.client();
+        let statuses = [(); 3].map(|()| client.get("/wait").unwrap().status);
+        assert_eq!(statuses, [200, 503, 503], "{engine}");
+        assert_eq!(refused(&served, "queue"), 8 - served_ones as u64 + 2, "{engine}");
     }
 }
 
@@ -137,17 +148,22 @@ fn a_count_comes_back_however_a_request_ends() {
     for engine in ENGINES {
         let folder = Folder::new();
         let served = serve(&folder, engine);
+        // it is in flight until its body has come
         let mut one = served.client();
-        assert!(one.ask("/work?cpu=300ms"));
+        let head = "GET /work HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+        one.stream().write_all(head.as_bytes()).unwrap();
         assert!(soon(PATIENCE, || class(&served, "in_flight", "bulk") == 1), "{engine}");
         assert_eq!(served.client().get("/work").unwrap().status, 503, "{engine}");
+        one.stream().write_all(b"hello").unwrap();
         assert_eq!(one.answer().unwrap().status, 200, "{engine}");
         // the server knows a moment after the client
         assert!(soon(PATIENCE, || class(&served, "in_flight", "bulk") == 0), "{engine}");
         // one who leaves without waiting
+        let asked = || class(&served, "requests_total", "bulk");
+        let before = asked();
         let mut gone = served.client();
         assert!(gone.ask("/work?cpu=200ms"));
-        assert!(soon(PATIENCE, || class(&served, "in_flight", "bulk") == 1), "{engine}");
+        assert!(soon(PATIENCE, || asked() > before), "{engine}");
         drop(gone);
         let is_free = || served.client().get("/work").unwrap().status == 200;
         assert!(soon(PATIENCE, is_free), "{engine}");
@@ -162,17 +178,21 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
         let folder = Folder::new();
         let served = serve_with(&folder, engine, "timeouts.job = \"200ms\"");
         let url = format!("http://{}/", served.addr());
+        // several times what all cores can do
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let long = format!("long:url=/long?cpu=300ms,rate={}/s", 12 * cores);
         let groups = [
             "gold:url=/,rate=300/s,header=Cookie: tier=gold",
             "limited:url=/few,rate=200/s",
             "work:url=/work?cpu=3ms,rate=100/s",
-            "long:url=/long?cpu=50ms,rate=80/s",
+            &*long,
         ];
         let mut load = Command::new(binary());
-        load.arg("load").arg(&url).args(["-d", "1s", "--json", "-"]);
+        load.arg("load").arg(&url).args(["-d", "1s", "--drain", "60s", "--json", "-"]);
         for group in groups {
             let (name, rest) = group.split_once(":url=").unwrap();
-            load.arg("-g").arg(format!("{name}:url={}{rest}", url.trim_end_matches('/')));
+            let url = url.trim_end_matches('/');
+            load.arg("-g").arg(format!("{name}:url={url}{rest},timeout=60s,connect_timeout=60s"));
         }
         let output = load.output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&output.stdout)
@@ -195,9 +215,11 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
         let full = ["limit", "client_limit"].map(|reason| {
             served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
         });
-        assert_eq!(offered + full.iter().sum::<u64>(), answers, "{engine}: {full:?}");
-        for reason in ["requests", "expired"] {
-            assert!(refused(&served, reason) > 0, "{engine}: {reason}");
-        }
+        // and a reset may take that answer from it
+        let most = offered + full.iter().sum::<u64>();
+        assert!((offered..=most).contains(&answers), "{engine}: {offered} {answers} {full:?}");
+        assert!(refused(&served, "requests") > 0, "{engine}");
+        // a request that finds no place cannot wait too long either
+        assert!(refused(&served, "expired") + most - offered > 0, "{engine}");
     }
 }

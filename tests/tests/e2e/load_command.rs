@@ -2,24 +2,29 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::server::binary;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::server::{binary, free_addr};
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Command, Output};
-use std::thread;
-use std::time::Duration;
 
 /// A site with one page of 100 bytes, being served.
-fn served() -> (Server, Folder) {
+fn served() -> (Served, Folder) {
     let root = Folder::new();
     fs::write(root.join("page.txt"), "x".repeat(100)).unwrap();
-    (Server::start(&Options::new(root.join(""))), root)
+    (Served::with(Options::new(root.join(""))), root)
 }
 
 /// Runs `forebay load` with these arguments.
 fn load(args: &[&str]) -> Output {
-    Command::new(binary()).arg("load").args(args).output().unwrap()
+    // answers on a machine that stands still come late
+    let mut command = Command::new(binary());
+    command.arg("load").args(args);
+    if args.iter().any(|arg| ["-d", "--plan"].contains(arg)) {
+        command.args(["--drain", "60s"]);
+    }
+    command.output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -68,7 +73,7 @@ fn groups_come_from_options_and_from_a_file() {
         "--group",
         "flood:connections=2,url=/nothing",
         "-d",
-        "300ms",
+        "2s",
     ]);
     let table = text(&output.stdout);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
@@ -121,8 +126,9 @@ fn what_is_wrong_is_said_before_the_run() {
 
 #[test]
 fn refusals_are_a_result_and_no_error() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let output = load(&[&format!("http://{free}/"), "-d", "200ms", "-c", "2"]);
+    // no other process takes it meanwhile
+    let free = free_addr();
+    let output = load(&[&format!("http://{free}/"), "-d", "2s", "-c", "2"]);
     assert_eq!(code(&output), 0);
     assert!(text(&output.stdout).contains("all failures: refused "));
 }
@@ -134,7 +140,8 @@ fn an_interrupt_ends_the_run_with_its_report() {
     let mut command = Command::new(binary());
     command.args(["load", &url, "-d", "60s"]).stdout(std::process::Stdio::piped());
     let child = command.spawn().unwrap();
-    thread::sleep(Duration::from_millis(700));
+    // its connections follow those of the start
+    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 0));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Long against the time anything here takes by itself, short against a test.
-const PAUSE: Duration = Duration::from_millis(50);
-const PAUSE_US: u64 = 45_000;
+/// How long a client takes its time, and how much of that must show: a server that is kept from its
+/// core notices late that the client has begun.
+const PAUSE: Duration = Duration::from_millis(400);
+const PAUSE_US: u64 = 20_000;
 
 /// More than all socket buffers hold.
 const LARGE: usize = 16 << 20;
@@ -246,16 +247,17 @@ fn json_lines_say_how_a_request_was_judged() {
     for engine in ENGINES {
         let folder = site();
         let access = folder.join("logs/access.log");
-        let settings = log_settings(&access, "json") + "\ntimeouts.job = \"100ms\"\n" + POLICY;
+        let settings = log_settings(&access, "json") + "\n" + POLICY;
         let options = Options::new(folder.join("site")).engine(engine);
-        let served = Served::with(options.config(&settings));
-        let told = |number: usize, request: &str, status: u16| {
-            assert_eq!(send(&served, request.as_bytes()), status, "{engine}: {request}");
+        let served = Served::with(options.clone().config(&settings));
+        let told_by = |served: &Served, number: usize, request: &str, status: u16| {
+            assert_eq!(send(served, request.as_bytes()), status, "{engine}: {request}");
             let seen = objects(&access, number).pop().unwrap();
             ["class", "rule", "refused", "refused_by"]
                 .map(|member| seen.get(member).map(|said| said.as_str().unwrap().to_owned()))
                 .map(Option::unwrap_or_default)
         };
+        let told = |number, request: &str, status| told_by(&served, number, request, status);
         let plain = told(1, "GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n", 200);
         assert_eq!(plain, ["bulk", "", "", ""], "{engine}");
         let gold = "GET /a.txt HTTP/1.1\r\nHost: a\r\nCookie: tier=gold\r\n\r\n";
@@ -264,7 +266,10 @@ fn json_lines_say_how_a_request_was_judged() {
         assert_eq!(closed, ["bulk", "", "action", "closed"], "{engine}");
         // where each connection has a thread, nobody looks at the clock meanwhile
         if engine == "event" {
-            let late = told(4, "GET /work?cpu=1s HTTP/1.1\r\nHost: a\r\n\r\n", 503);
+            let settings = format!("timeouts.job = \"100ms\"\n{settings}");
+            let hasty = Served::with(options.config(&settings));
+            let request = "GET /work?cpu=10s HTTP/1.1\r\nHost: a\r\n\r\n";
+            let late = told_by(&hasty, 4, request, 503);
             assert_eq!(late, ["bulk", "", "expired", ""], "{engine}");
         }
     }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_tests::server::engine_lines;
+use forebay_tests::server::{engine_lines, free_addr};
 use forebay_tests::{ENGINES, Options, Server, has_thread_each};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -99,15 +99,17 @@ impl Shared {
 
 /// Clients that keep one connection for the whole time.
 fn keep_alive(shared: &Arc<Shared>, addr: SocketAddr, count: usize) -> Vec<JoinHandle<()>> {
-    let client = |_| {
+    let client = |number| {
         let shared = Arc::clone(shared);
+        // the same in every run
+        let mut pauses = fastrand::Rng::with_seed(number as u64);
         std::thread::spawn(move || {
             let mut stream = connect(addr).unwrap();
             while !shared.stop.load(Ordering::Acquire) {
                 let least = shared.least.load(Ordering::Acquire);
                 shared.check(least, ask(&mut stream, ""));
                 // most connections are idle at most times
-                std::thread::sleep(Duration::from_millis(fastrand::u64(0..20)));
+                std::thread::sleep(Duration::from_millis(pauses.u64(0..20)));
             }
         })
     };
@@ -172,7 +174,7 @@ fn two_hundred_reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
 fn listeners_engines_and_worker_counts_change_under_load() {
     const RELOADS: u64 = 60;
     let roots = Roots::new(RELOADS + 1);
-    let second = forebay_tests::server::free_addr();
+    let second = free_addr();
     let mut server = Server::start(&Options::new(roots.root(0)).config("log.format = \"json\""));
     let first = server.addr();
     let configure = |version: u64| {
@@ -188,6 +190,7 @@ fn listeners_engines_and_worker_counts_change_under_load() {
         reload(&server);
     };
     configure(0);
+    let mut pauses = fastrand::Rng::with_seed(1);
     let shared = Arc::new(Shared::default());
     let mut clients = keep_alive(&shared, first, CLIENTS);
     clients.push(one_each(&shared, first, false));
@@ -195,7 +198,7 @@ fn listeners_engines_and_worker_counts_change_under_load() {
     for version in 1..=RELOADS {
         configure(version);
         shared.least.store(version, Ordering::Release);
-        std::thread::sleep(Duration::from_millis(fastrand::u64(0..60)));
+        std::thread::sleep(Duration::from_millis(pauses.u64(0..60)));
     }
     let answers = finish(&shared, clients);
     eprintln!("{RELOADS} reloads with changed listeners, engines and workers, {answers} answers");
@@ -252,7 +255,7 @@ fn the_admin_listener_moves_and_what_needs_a_restart_says_so(engine: &str) {
     let roots = Roots::new(1);
     let options = Options::new(roots.root(0)).engine(engine);
     let other = if engine == "pool" { "event" } else { "pool" };
-    let (first, second) = (local(), local());
+    let (first, second) = (free_addr(), free_addr());
     let server = Server::start(&options.clone().config(&format!("admin.listen = \"{first}\"")));
     let status = |addr: SocketAddr| {
         forebay_tests::wire::exchange(addr, b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")
@@ -276,10 +279,4 @@ fn the_admin_listener_moves_and_what_needs_a_restart_says_so(engine: &str) {
         assert!(said.contains(key), "{said}");
     }
     assert!(status(second).starts_with(b"HTTP/1.1 200 "));
-}
-
-/// A loopback address that the admin listener takes.
-fn local() -> SocketAddr {
-    let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    probe.local_addr().unwrap()
 }

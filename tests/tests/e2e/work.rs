@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::faults::client::{Answer, Client};
-use forebay_tests::faults::process::{processor_time, resident_kib};
+use forebay_tests::faults::process::{peak_kib, processor_time, resident_kib};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::wire::PATIENCE;
@@ -62,9 +62,10 @@ fn it_burns_as_much_cpu_time_as_it_says() {
     let used = processor_time(served.pid()) - before;
     let said = answer.field("Server-Timing").unwrap();
     let said_ms: f64 = said.strip_prefix("cpu;dur=").unwrap().parse().unwrap();
-    assert!((500.0..510.0).contains(&said_ms), "{said}");
-    // its clock counts in hundredths of a second
-    assert!((490..600).contains(&used.as_millis()), "{used:?}");
+    assert!(said_ms >= 500.0, "{said}");
+    // its clock counts in hundredths of a second, and other threads use some time too
+    let used_ms = used.as_secs_f64() * 1000.0;
+    assert!((said_ms - 20.0..said_ms + 400.0).contains(&used_ms), "{used:?}, {said}");
 }
 
 #[test]
@@ -72,13 +73,12 @@ fn it_touches_as_much_memory_as_it_says() {
     let folder = site();
     let served = serve(&folder, ENGINES[0], "");
     get(&served, "/work");
-    let before = resident_kib(served.pid());
-    let mut client = client(&served);
-    assert!(client.ask("/work?cpu=2s&mem=200MiB"));
-    let grown = || resident_kib(served.pid()).saturating_sub(before) >= 190 << 10;
-    assert!(soon(PATIENCE, grown), "{before} KiB before, {} now", resident_kib(served.pid()));
-    assert_eq!(client.answer().unwrap().status, 200);
-    assert!(soon(PATIENCE, || !grown()), "and gives it back");
+    let before = peak_kib(served.pid());
+    assert_eq!(get(&served, "/work?mem=200MiB").status, 200);
+    let peak = peak_kib(served.pid());
+    assert!(peak - before >= 190 << 10, "{before} KiB before, {peak} KiB at most");
+    let is_given_back = || resident_kib(served.pid()) < before + (190 << 10);
+    assert!(soon(PATIENCE, is_given_back), "and gives it back");
 }
 
 /// As many run at a time as there are cores, so that files find a helper thread; the loop answers

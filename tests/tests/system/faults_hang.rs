@@ -2,6 +2,7 @@
 //! file data never blocks a loop". The hanging disk is a FUSE file system below the root.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use forebay_tests::faults::client::Answer;
 use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
@@ -19,6 +20,9 @@ forebay_tests::on_each_engine! {
     a_request_that_waits_too_long_for_the_disk_is_given_up,
     a_fifo_is_neither_served_nor_waited_for,
 }
+
+/// What hangs here hangs until the test releases it.
+const PATIENT: &str = "timeouts.job = \"1h\"\ntimeouts.send_window = \"1h\"";
 
 /// Requests that wait for a file that hangs.
 const WAITING: usize = 40;
@@ -82,7 +86,7 @@ fn a_file_that_hangs_delays_nobody_else(engine: &str) {
     for (way, hung) in ways {
         let quick = HangingFile::new("quick.txt", 100, Hangs::Never);
         let Some((folder, mounted)) = site(way, vec![hung.clone(), quick]) else { return };
-        let served = Served::alone(engine, folder.path(), "");
+        let served = Served::alone(engine, folder.path(), PATIENT);
         let _at_end = mounted.release_at_end();
         assert_eq!(served.client().get("/hot.txt").expect("hot").body, b"hot");
         // Eight megabytes each are kept here until they are compared.
@@ -116,7 +120,8 @@ fn more_hanging_files_than_helpers_leave_the_hot_ones(engine: &str) {
     let file = |number| HangingFile::new(name(number), 1024, Hangs::ReadFrom(0));
     let files = (0..WAITING).map(file).collect();
     let Some((folder, mounted)) = site("more hanging files than helpers", files) else { return };
-    let served = Served::alone(engine, folder.path(), "helpers.threads = 4");
+    let settings = format!("helpers.threads = 4\n{PATIENT}");
+    let served = Served::alone(engine, folder.path(), &settings);
     let _at_end = mounted.release_at_end();
     let mut client = served.client();
     assert_eq!(client.get("/hot.txt").expect("hot").body, b"hot");
@@ -174,8 +179,9 @@ fn a_request_that_waits_too_long_for_the_disk_is_given_up(engine: &str) {
     assert!(soon(PATIENCE, || served.metric("forebay_connections") == 0), "connections are left");
     assert!(mounted.hanging() > 0, "nothing hung meanwhile");
     mounted.release();
-    let mut client = served.client();
-    let is_there = || client.get("/mnt/hung").is_ok_and(|answer| answer.body == hung.content());
+    // a request that is given up again may cost its connection
+    let is_whole = |answer: Answer| answer.body == hung.content();
+    let is_there = || served.client().get("/mnt/hung").is_ok_and(is_whole);
     assert!(soon(PATIENCE, is_there), "not served after its release");
 }
 
@@ -185,7 +191,7 @@ fn a_fifo_is_neither_served_nor_waited_for(engine: &str) {
     folder.write("hot.txt", "hot");
     mknodat(CWD, folder.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
     let served = Served::alone(engine, folder.path(), "helpers.threads = 1");
-    let mut client = served.client().patience(Duration::from_secs(5));
+    let mut client = served.client();
     for _ in 0..3 {
         let answer = client.get("/fifo").expect("an answer");
         assert!([403, 404].contains(&answer.status), "{}", answer.head);

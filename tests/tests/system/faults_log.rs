@@ -93,10 +93,11 @@ fn a_full_disk_costs_lines_until_there_is_room(engine: &str) {
     let is_resumed = soon(PATIENCE, || {
         send_batch(&served, "after");
         requests += BATCH;
+        // what waits is written first, or it could fill the disk again
+        assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
         fs::read_to_string(&access).unwrap().contains("/?after")
     });
     assert!(is_resumed, "nothing is logged after there is room");
-    assert_ledger(&served, requests, || fs::read_to_string(&access).unwrap());
     let torn = lines(&fs::read_to_string(&access).unwrap()).1;
     assert!(torn <= 1, "{torn} lines are torn, by one disk that was full");
 }

@@ -1,6 +1,6 @@
 //! Clients who leave while their requests wait: nobody works for them.
 
-use crate::harness::{NEVER_FUSED, Running, Setup, calm, get, on, on_each, start_with};
+use crate::harness::{NEVER_FUSED, PATIENCE, Running, Setup, get, on, on_each, start_with};
 use crate::ranks::{LOOPS, THREADS, all, ask, at_a_time, hold_all, start, wait_until_there};
 use forebay_metrics::Counter;
 use forebay_sys::socket::reset_on_close;
@@ -29,7 +29,7 @@ fn wait_until_given_up(server: &Running, count: usize) {
     let began = Instant::now();
     while server.get(Counter::GivenUp) < count as u64 {
         let given_up = server.get(Counter::GivenUp);
-        assert!(began.elapsed() < Duration::from_secs(20), "{given_up} of {count} given up");
+        assert!(began.elapsed() < PATIENCE, "{given_up} of {count} given up");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -69,7 +69,7 @@ fn nobody_reads_files_for_a_client_who_has_left() {
         leave_while_waiting(&server, "/wait");
         match engine {
             // it looks when their turn comes: the kernel is to know by then
-            NEVER_FUSED => calm(),
+            NEVER_FUSED => server.calm(),
             _ => wait_until_given_up(&server, MANY),
         }
         let live = ask(&server, 3, &["/wait"]);
@@ -102,7 +102,7 @@ fn who_leaves_before_the_moment_has_come_is_not_answered() {
     on_each(|engine| {
         let server = crate::harness::start(engine, |_| {});
         let mut client = server.connect();
-        client.write_all(get("/later").as_bytes()).unwrap();
+        client.write_all(get("/much-later").as_bytes()).unwrap();
         while server.books.admitted.load(Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -126,6 +126,7 @@ fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
     server.gate.wait_for(1);
     leave((0..MANY).map(|_| ask()).collect());
     let live = ask();
+    server.calm();
     server.gate.open();
     is_answered(held);
     is_answered(live);

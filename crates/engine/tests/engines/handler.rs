@@ -189,6 +189,7 @@ impl Admission for Paths {
             b"/refuse" => Verdict::Refuse(Refusal::status(429), ()),
             b"/reset" => Verdict::Reset,
             b"/later" => admit(Rank::LAST, 150),
+            b"/much-later" => admit(Rank::LAST, 3_600_000),
             path => admit(Rank(path.len() as u8 % 3), 0),
         }
     }

@@ -16,14 +16,20 @@ use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::Gauge;
 use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long a test waits for something that should happen at once; only used up when it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pipeline in which every boundary is a list.
 pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
@@ -116,6 +122,14 @@ pub(crate) struct Core {
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     board: Arc<Board>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// One engine at a time in this process, so that its threads are the only ones that run: see
+/// [`Running::calm`].
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A running engine whose handler answers by path.
@@ -177,6 +191,7 @@ where
     H::Line: Send,
     H::Protocol: Send,
 {
+    let alone = alone();
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
@@ -208,7 +223,18 @@ where
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Core { address, control, settings, ranks, keeper, locals, admission, thread, board }
+    Core {
+        address,
+        control,
+        settings,
+        ranks,
+        keeper,
+        locals,
+        admission,
+        thread,
+        board,
+        _alone: alone,
+    }
 }
 
 /// Makes a handler, and counters for its thread.
@@ -336,7 +362,7 @@ impl Core {
     /// A new connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -361,6 +387,23 @@ impl Core {
         self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
     }
 
+    /// Waits until a counter says so: a client may know of an event before it is counted.
+    #[track_caller]
+    pub(crate) fn expect(&self, counter: Counter, value: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get(counter) < value && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(self.get(counter), value, "{counter:?}");
+    }
+
+    /// Waits until whatever can go on has done so: all that clients have sent, or that they have left,
+    /// is known to the kernel at the server's end, and every thread of the server sleeps.
+    #[track_caller]
+    pub(crate) fn calm(&self) {
+        calm(self.address.port());
+    }
+
     /// What the controller shows.
     pub(crate) fn gauge(&self, wanted: Gauge) -> u64 {
         let gauges = self.board.gauges();
@@ -381,19 +424,71 @@ impl Core {
     }
 }
 
-/// So long that whoever can go on has done so: 300 ms in which this thread was never kept from its
-/// core, and no more than ten times as long.
-pub(crate) fn calm() {
-    let nap = Duration::from_millis(5);
-    let mut calm = 0;
-    for _ in 0..600 {
-        let begun = Instant::now();
-        std::thread::sleep(nap);
-        calm += u32::from(begun.elapsed() < 2 * nap);
-        if calm == 60 {
-            break;
+/// See [`Running::calm`]; `port` is the server's.
+///
+/// A thread that something has come for does not sleep before it has done what it can. It may have
+/// woken another one by then: so each thread has to sleep once in each of several rounds.
+#[track_caller]
+pub(crate) fn calm(port: u16) {
+    // more than any request has
+    const HANDS: u32 = 6;
+    let until = |is_so: &mut dyn FnMut() -> bool, what: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    until(&mut || is_delivered(port), "what was sent does not arrive");
+    for _ in 0..HANDS {
+        let mut slept = BTreeSet::new();
+        until(&mut || have_slept(&mut slept), "a thread of the server never sleeps");
+    }
+}
+
+/// Whether each other thread of this process has slept in this round: those that sleep now are added
+/// (proc_pid_stat(5)). A thread that waits for a core does not sleep.
+fn have_slept(slept: &mut BTreeSet<OsString>) -> bool {
+    let own = fs::read_link("/proc/thread-self").unwrap();
+    let mut have_all = true;
+    for thread in fs::read_dir("/proc/self/task").unwrap().map(Result::unwrap) {
+        let name = thread.file_name();
+        if own.ends_with(&name) || slept.contains(&name) {
+            continue;
+        }
+        match fs::read_to_string(thread.path().join("stat")) {
+            Ok(stat) if !stat.contains(") S ") => have_all = false,
+            // one that is no more does nothing either
+            _ => _ = slept.insert(name),
         }
     }
+    have_all
+}
+
+/// Whether all that the clients of the server at `port` have sent lies at its end, the word that they
+/// have left too (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no
+/// connection of the server lacks its client.
+fn is_delivered(port: u16) -> bool {
+    /// States of a connection: see `tcp_states.h`.
+    const ESTABLISHED: &str = "01";
+    const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows: Vec<Vec<&str>> =
+        table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let port = format!(":{port:04X}");
+    let (mut clients, mut served) = (BTreeSet::new(), Vec::new());
+    for row in &rows {
+        let (local, remote, state, queues) = (row[1], row[2], row[3], row[4]);
+        if remote.ends_with(&port) {
+            if UNDER_WAY.contains(&state) || !queues.starts_with("00000000:") {
+                return false;
+            }
+            clients.insert((local, remote));
+        } else if local.ends_with(&port) && state == ESTABLISHED {
+            served.push((remote, local));
+        }
+    }
+    served.iter().all(|pair| clients.contains(pair))
 }
 
 /// A request.

@@ -1,7 +1,7 @@
 //! What a handler may do with requests, and what is sent.
 
 use crate::handler::{BIG, FILE};
-use crate::harness::{get, on_each, start};
+use crate::harness::{Running, get, on_each, start};
 use forebay_metrics::Counter;
 use forebay_sys::clock;
 use std::io::{Read, Write};
@@ -81,7 +81,7 @@ fn a_panic_closes_one_connection_and_is_counted() {
         let mut first = [0; 15];
         bystander.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 200 OK");
-        assert_eq!(server.get(Counter::Panics), 2);
+        server.expect(Counter::Panics, 2);
         drop(bystander);
         server.stop();
     });
@@ -168,30 +168,40 @@ fn an_answer_waits_until_the_request_may_be_answered() {
     });
 }
 
-/// Half of them, since a busy machine is late for reasons of its own. By a timer of 128 ms two thirds
-/// would be late by 40 ms or more.
+/// By how much answers came after their moment, sorted, to clients that ask 13 ms after one another.
+fn late_ms(server: &Running) -> Vec<i64> {
+    let late_ms = |number: u64, mut client: TcpStream| {
+        std::thread::sleep(Duration::from_millis(number * 13));
+        let began = Instant::now();
+        client.write_all(get("/later").as_bytes()).unwrap();
+        client.read_exact(&mut [0; 15]).unwrap();
+        began.elapsed().as_millis() as i64 - 150
+    };
+    let mut late_ms: Vec<_> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12)
+            .map(|number| (number, server.connect()))
+            .map(|(number, client)| scope.spawn(move || late_ms(number, client)))
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    late_ms.sort_unstable();
+    late_ms
+}
+
+/// By a timer of 128 ms two thirds would be late by 40 ms or more, in every round. A busy machine is
+/// late for reasons of its own: then there is another round.
 #[test]
 fn whoever_came_early_is_answered_when_the_moment_has_come() {
     on_each(|engine| {
         let server = start(engine, |_| {});
-        let late_ms = |number: u64, mut client: TcpStream| {
-            std::thread::sleep(Duration::from_millis(number * 13));
-            let began = Instant::now();
-            client.write_all(get("/later").as_bytes()).unwrap();
-            client.read_exact(&mut [0; 15]).unwrap();
-            began.elapsed().as_millis() as i64 - 150
+        let is_in_time = || {
+            let late_ms = late_ms(&server);
+            // a turn's clock is in whole milliseconds, and read once
+            assert!(late_ms[0] > -10, "{engine}: early by {late_ms:?} ms");
+            println!("{engine}: late by {late_ms:?} ms");
+            late_ms[5] < 40
         };
-        let mut late_ms: Vec<_> = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..12)
-                .map(|number| (number, server.connect()))
-                .map(|(number, client)| scope.spawn(move || late_ms(number, client)))
-                .collect();
-            clients.into_iter().map(|client| client.join().unwrap()).collect()
-        });
-        late_ms.sort_unstable();
-        // a turn's clock is in whole milliseconds, and read once
-        assert!(late_ms[0] > -10, "{engine}: early by {late_ms:?} ms");
-        assert!(late_ms[5] < 40, "{engine}: late by {late_ms:?} ms");
+        assert!((0..100).any(|_| is_in_time()), "{engine}: always late");
         server.stop();
     });
 }

@@ -6,7 +6,6 @@ use super::handler::{FILE, file_byte};
 use super::kit::{Server, on_each, start};
 use super::protocol::FAILED;
 use super::upstream::{counted, flooded, gift_byte};
-use crate::harness::calm;
 use forebay_conn::Settled;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -122,7 +121,7 @@ fn a_client_that_takes_nothing_is_still_heard() {
         // until the kernel holds all it can
         loop {
             let before = flooded(&key);
-            calm();
+            server.calm();
             if before > 0 && flooded(&key) == before {
                 break;
             }

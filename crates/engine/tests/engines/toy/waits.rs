@@ -3,7 +3,7 @@
 use super::client::{ASK, Answer, Client, RESET, message};
 use super::kit::{has_helpers, on_each, start};
 use super::protocol::{DRAINING, EXPIRED, FAILED, POLICY, UNFIT};
-use crate::harness::{BY_RANK, ENGINES, NEVER_FUSED, calm};
+use crate::harness::{BY_RANK, ENGINES, NEVER_FUSED};
 use crate::ranks::LOOPS;
 use forebay_conn::Settled;
 use forebay_engine::control::Order;
@@ -279,7 +279,7 @@ fn the_first_rank_overtakes_within_a_connection_and_between_two() {
                 }
                 client.send(&bytes);
             }
-            calm();
+            server.calm();
             server.kit.open_all();
             for client in &mut clients {
                 answers(client, 4);

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on panics")]
 
 use forebay_load::{Draft, Group, Plan, Report, Target, run};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A listening server; dropping it ends it, open connections live on until their clients end.
 pub(crate) struct Server {
@@ -95,13 +95,50 @@ pub(crate) fn group(address: SocketAddr, settings: &str) -> Group {
 
 /// A short run of one group.
 pub(crate) fn run_for(ms: u64, group: Group) -> Report {
-    let plan = Plan {
-        duration: Duration::from_millis(ms),
-        drain: Duration::from_secs(2),
+    let plan = Plan { duration: Duration::from_millis(ms), ..plan(group) };
+    run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+/// Runs, each longer than the one before, until one has done enough: a short run is over before a
+/// machine that stands still has asked for anything. The last one is returned, done or not.
+pub(crate) fn run_until(ms: u64, group: &Group, is_enough: impl Fn(&Report) -> bool) -> Report {
+    let mut report = run_for(ms, group.clone());
+    for ms in [4 * ms, 16 * ms, 64 * ms] {
+        if is_enough(&report) {
+            break;
+        }
+        report = run_for(ms, group.clone());
+    }
+    report
+}
+
+fn plan(group: Group) -> Plan {
+    Plan {
+        // only used up where an answer does not come
+        drain: Duration::from_secs(30),
         // These tests share their cores with others.
         spin: Duration::ZERO,
         groups: vec![group],
         ..Plan::default()
-    };
-    run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    }
+}
+
+/// Waits until it is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// An address at which nobody listens, and the socket that keeps it: other tests take free ports too.
+pub(crate) fn refusing() -> (SocketAddr, TcpStream) {
+    // a connection's own end is taken, and no listener
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let address = client.local_addr().unwrap();
+    let (kept, _) = listener.accept().unwrap();
+    thread::spawn(move || drop((listener, (&kept).read(&mut [0]))));
+    (address, client)
 }
