@@ -168,7 +168,7 @@ fn answers_of_the_lowest(engine: &str) -> usize {
     // a pipeline is many requests
     let mut settings = server.settings.get();
     settings.turn_requests = 1;
-    server.settings.set(settings);
+    server.settings.replace(settings);
     // of rank 0, so that the last has nothing to pay for it
     let mut open = hold_all(&server, engine, "/hang0");
     let held = open.len();
