@@ -346,10 +346,7 @@ impl<H: Handler> Worker<H> {
                     Sent::Broken => return Some(Fate::Closes(Closing::Reset)),
                 }
             }
-            let Some(preface) = served.opening.as_mut().map(|beginning| &mut beginning.preface)
-            else {
-                return None;
-            };
+            let preface = &mut served.opening.as_mut()?.preface;
             let is_raw = preface.is_some();
             if let Some(header) = preface {
                 match header.receive(&mut self.input) {

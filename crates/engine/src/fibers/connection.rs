@@ -279,16 +279,9 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
         while let Some(token) = self.next() {
-            let Some(served) = self.take(token) else { continue };
+            let Some(mut served) = self.take(token) else { continue };
             let mut wait = Waiting::new(self, token);
-            let (served, event) = match wait.take_event(served) {
-                Ok(taken) => taken,
-                // its client has left
-                Err(served) => {
-                    straight::close(&mut wait, served, Closing::Now);
-                    continue;
-                }
-            };
+            let event = wait.take_event(&mut served);
             let ended = straight::serve(&mut wait, served, event, &self.control);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);

@@ -82,17 +82,11 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     }
 
     /// What has happened to a request and is not over already.
-    ///
-    /// # Errors
-    /// When that is that its turn has come, and its client has left.
-    pub(super) fn take_event(
-        &mut self,
-        mut served: Box<Served<H>>,
-    ) -> Result<(Box<Served<H>>, Option<EventOf<H>>), Box<Served<H>>> {
+    pub(super) fn take_event(&mut self, served: &mut Served<H>) -> Option<EventOf<H>> {
         loop {
             let event = self.shared.with(self.token, |connection| connection.next_event());
             let event = match event.flatten() {
-                None => return Ok((served, None)),
+                None => return None,
                 Some(Happened::Called(id, called)) => {
                     self.end_turn();
                     self.called = Some((id, called));
@@ -110,7 +104,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
                 self.shared.worker.borrow().count(Counter::Panics);
             }
             if is_awaited {
-                return Ok((served, Some(event)));
+                return Some(event);
             }
         }
     }
@@ -227,10 +221,8 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         if !is_first || self.take_news(&mut served) == Err(Gone) {
             return Next::Gone(served);
         }
-        match self.take_event(served) {
-            Ok((back, Some(event))) => return Next::Event(back, event),
-            Ok((back, None)) => served = back,
-            Err(gone) => return Next::Gone(gone),
+        if let Some(event) = self.take_event(&mut served) {
+            return Next::Event(served, event);
         }
         if self.must_stop() || served.can_go_on(false) {
             return Next::Ready(served);
@@ -249,10 +241,9 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         if self.take_news(&mut served) == Err(Gone) {
             return Next::Gone(served);
         }
-        match self.take_event(served) {
-            Ok((served, Some(event))) => Next::Event(served, event),
-            Ok((served, None)) => Next::Ready(served),
-            Err(served) => Next::Gone(served),
+        match self.take_event(&mut served) {
+            Some(event) => Next::Event(served, event),
+            None => Next::Ready(served),
         }
     }
 
