@@ -20,7 +20,7 @@ BIN    := $(TARGET)/release/forebay
 
 BENCHES := bench bench-engines bench-shift bench-keepalive bench-reload bench-overload
 
-.PHONY: help serve test check audit $(BENCHES) fuzz manual install build example clean
+.PHONY: help serve test test-all check audit $(BENCHES) fuzz manual install build example clean
 .DEFAULT_GOAL := help
 
 help: ## Say what can be made
@@ -33,20 +33,17 @@ serve: build example ## Build a release and serve SITE on LISTEN: http://127.0.0
 	@echo "Ctrl-C stops the server. Its first line says what to open in a browser."
 	@exec $(BIN) serve $(SITE) --listen $(LISTEN) $(ARGS)
 
-test: ## Everything: style, documentation, licences, unit and end-to-end tests
+test: ## Style, documentation, licences, unit and end-to-end tests
 	@scripts/install build test
-	scripts/make-example --check
-	$(MAKE) --no-print-directory check
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	cargo deny --locked check bans licenses sources
-	cargo build --release --locked --bin forebay
-	FOREBAY_BIN=$(BIN) cargo test --locked -p forebay-tests
+	@scripts/test test
+
+test-all: ## The same, in every way on every engine, with the release that users get
+	@scripts/install build test
+	@scripts/test all
 
 check: ## The fast part: formatting, lints, unit tests
 	@scripts/install build check
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --exclude forebay-tests --locked
+	@scripts/test check
 
 audit: ## Licences, sources and published advisories of all dependencies (needs the network)
 	@scripts/install build test

@@ -1,6 +1,6 @@
 //! End-to-end tests start the real `forebay` binary and speak real bytes over real sockets.
 //!
-//! This library is what the tests under `tests/tests/` share: [`Server`] starts the binary on an
+//! This library is what the programs under `tests/tests/` share: [`Server`] starts the binary on an
 //! address of its own, waits until it answers, and ends it by its process id.
 //!
 //! | module | what it holds |
@@ -67,6 +67,19 @@ macro_rules! engines {
 engines! { $ 6:
     event "event", fibers "fibers", threads "threads", pool "pool", pipeline "pipeline",
     pipeline_never "pipeline:never"
+}
+
+/// Whether everything is played in every way and storms are long: `FOREBAY_MATRIX=full`, as
+/// `make test-all` has it. Without it there is what `make test` has minutes for.
+///
+/// # Panics
+/// If the variable says anything else.
+pub fn is_full_matrix() -> bool {
+    match std::env::var("FOREBAY_MATRIX").as_deref() {
+        Ok("full") => true,
+        Ok("") | Err(_) => false,
+        Ok(other) => panic!("FOREBAY_MATRIX is {other:?}; the only value is \"full\""),
+    }
 }
 
 /// Whether a connection keeps a thread of this engine from begin to end, be it idle, slow or in a

@@ -393,7 +393,8 @@ fn folder() -> PathBuf {
 pub fn free_addr() -> SocketAddr {
     static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let [_, a, b, c] = process::id().to_be_bytes();
-    let ip = Ipv4Addr::new(127, a | 64, b, c.max(1));
+    // process ids have 22 bits
+    let ip = Ipv4Addr::new(127, a | 64, b, c);
     loop {
         let probe = TcpListener::bind((IpAddr::V4(ip), 0)).unwrap();
         let addr = probe.local_addr().unwrap();

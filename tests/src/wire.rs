@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// How long a test waits for something that should happen at once. Long, because a loaded machine
 /// is slow; it is only used up when a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Plays every case file below `conformance/` on every engine. `conformance/README.md` says how
-//! cases are written and how to play one of them, or another server.
+//! cases are written, in which ways they are played, and how to play one of them, or another server.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
-use forebay_tests::{ENGINES, Options, Server, fixture};
+use forebay_tests::{ENGINES, Options, Server, fixture, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +17,9 @@ use std::{env, fs, process};
 const NOBODY: u32 = 65_534;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // most of a case is waiting
+    arguments.test_threads.get_or_insert(8);
     let cases = cases();
     let peer = env::var("CONFORMANCE_ADDR").ok().map(|addr| addr.parse().unwrap());
     let (folder, is_ours) = match env::var_os("CONFORMANCE_FOLDER") {
@@ -75,8 +77,7 @@ fn trials(
 ) -> Vec<Trial> {
     let mut trials = Vec::new();
     for lane in lanes(peer.is_some()) {
-        let can_play = |case: &Case| case.may_be_cut || lane.manner == Manner::Whole;
-        for (name, case) in cases.iter().filter(|(_, case)| can_play(case)) {
+        for (name, case) in cases.iter().filter(|(_, case)| lane.plays(case)) {
             let (fleet, case) = (Arc::clone(fleet), Arc::clone(case));
             // a peer is configured by its own people
             let ignored = peer.is_some() && !case.config.is_empty();
@@ -91,14 +92,22 @@ fn trials(
     trials
 }
 
-/// What every case is played on: each engine, answering in every way it has and reading requests
-/// cut anywhere, because an answer depends on neither.
+/// What cases are played on: an engine that answers in one of its ways, and requests that come whole
+/// or cut anywhere. An answer depends on none of it.
 #[derive(Clone, Copy)]
 struct Lane {
     engine: &'static str,
     way: &'static str,
     config: &'static str,
     manner: Manner,
+    /// Another lane of the engine plays the cases that may be cut.
+    only_uncut: bool,
+}
+
+impl Lane {
+    fn plays(&self, case: &Case) -> bool {
+        if case.may_be_cut { !self.only_uncut } else { self.manner == Manner::Whole }
+    }
 }
 
 /// Ways to play: their names, and the configuration that makes the server answer differently.
@@ -109,12 +118,26 @@ const WAYS: [(&str, &str, Manner); 4] = [
     ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
 ];
 
+/// Engines that read files their own way, and are played without a cache even when time is short.
+const UNCACHED: [&str; 2] = ["pool", "pipeline:never"];
+
 fn lanes(is_peer: bool) -> Vec<Lane> {
-    let of = |engine| WAYS.map(|(way, config, manner)| Lane { engine, way, config, manner });
+    let of = |engine| {
+        WAYS.map(|(way, config, manner)| Lane { engine, way, config, manner, only_uncut: false })
+    };
     if is_peer {
         return of("peer")[..2].to_vec();
     }
-    ENGINES.into_iter().flat_map(of).collect()
+    let engines = ENGINES.into_iter().enumerate();
+    let chosen = |(number, engine)| match of(engine) {
+        all if number == 0 || is_full_matrix() => all.to_vec(),
+        [whole, in_pieces, uncached, _] => {
+            let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces];
+            lanes.extend(UNCACHED.contains(&engine).then_some(uncached));
+            lanes
+        }
+    };
+    engines.flat_map(chosen).collect()
 }
 
 /// The running servers: one for each engine and configuration, shared by the cases.

@@ -32,9 +32,14 @@ struct Options {
     /// Each server this often, in turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// The folder for roots and configurations
-    #[arg(long, default_value = "/tmp/forebay-reload-bench")]
+    /// The folder for roots and configurations, removed at the end [default: a new one]
+    #[arg(long, default_value_os_t = fresh(), hide_default_value = true)]
     dir: PathBuf,
+}
+
+/// A folder that no other run uses.
+fn fresh() -> PathBuf {
+    std::env::temp_dir().join(format!("forebay-reload-bench-{}", std::process::id()))
 }
 
 /// What happened to the clients.

@@ -1,38 +1,55 @@
 //! The request path, written once: one connection as a state machine.
 //!
-//! Events go in (bytes received, a job done, bytes sent, the stream ended), a small [`Step`] comes
-//! out (receive, send, process this job, hand over, close). An *engine* is whatever loop performs
-//! the steps; a *handler* knows what an answer is. Both are met here and nowhere else:
+//! Events go in (bytes received, a job done, a turn come, bytes sent, the stream ended), a small [`Step`]
+//! comes out (receive, send, do this job, hand over, close). An *engine* is whatever loop performs
+//! the steps; a *protocol* finds requests in the bytes and writes answers into them; a *handler* knows
+//! what an answer is. They are met here and nowhere else:
 //!
 //! ```text
-//!  engine ── bytes ──► Conn::advance ── Request ──► Handler::verdict, Handler::process
-//!         ◄── Step ──                ◄── Outcome ─ (answer written into Out)
+//!  engine ── bytes, Event ──► Protocol::advance ── Request ──► Handler: verdict, decide, process
+//!         ◄───── Step ──────                   ◄── Outcome ─── (answer written into Out)
 //! ```
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`conn`] | [`Conn`]: the four stages and what is remembered between two events |
-//! | [`step`] | what passes between it and the engine: bounds, a turn's tools, the next [`Step`] |
-//! | [`handler`] | the traits an engine is given: [`Handler`], [`Job`], what a [`Verdict`] may say |
+//! | [`protocol`] | [`Protocol`]: what an engine is told by what is spoken, and what it tells it |
+//! | [`http1`] | [`Http1`]: the four stages of one request after another |
+//! | [`request`] | a [`Request`] as the handler sees it, and an [`Exchange`], which is kept while it waits |
+//! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
+//! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`Plain`]) |
+//! | [`step`] | what passes between connection and engine: bounds, a turn's tools, the next [`Step`] |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
-//! | [`proxy`] | what a proxy states about its client before the first head |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
+//! | [`peer`] | both ends of a connection |
+//! | [`preface`], [`proxy`] | what a proxy states about its client before anything else |
 //!
 //! It deliberately has no socket, no clock and no thread: time and system calls are the engine's.
+//! Descriptors pass through it, borrowed or on their way to another process, and are not used here.
 #![forbid(unsafe_code)]
 
-pub mod conn;
 pub mod handler;
+pub mod http1;
 pub mod input;
+pub mod peer;
+pub mod preface;
+pub mod protocol;
 pub mod proxy;
 pub mod reply;
+pub mod request;
 pub mod step;
+pub mod transport;
 
-pub use conn::Conn;
 pub use handler::{
-    Admitted, Handler, Job, Kind, Now, Outcome, Peer, Piece, Rank, Refusal, Request, Settled,
+    Admission, Admitted, Answered, Bodies, Decision, HandedOver, Handler, Hooks, Job, Journal,
+    Kind, Listening, NoBody, NoJob, Now, Outcome, Parts, Piece, Process, Rank, Refusal, Settled,
     Stages, Verdict,
 };
+pub use http1::Http1;
 pub use input::Input;
+pub use peer::Peer;
+pub use preface::Preface;
+pub use protocol::{Awaited, Protocol, SocketId, Wants};
 pub use reply::{Out, Reply};
-pub use step::{Await, Closing, Context, Limits, Step};
+pub use request::{Exchange, Grant, Request, RequestId};
+pub use step::{Await, Closing, Context, Event, Limits, Step};
+pub use transport::{Opening, Plain, Transport};

@@ -14,11 +14,13 @@ pub struct Out<B> {
     pub sent: usize,
     /// What follows after them. While it is there nothing more is written.
     pub body: Option<B>,
+    /// Where in `bytes` the last answer begins; `None` once some of it may have been sent.
+    begins: Option<usize>,
 }
 
 impl<B> Default for Out<B> {
     fn default() -> Out<B> {
-        Out { bytes: Vec::with_capacity(64 * 1024), sent: 0, body: None }
+        Out { bytes: Vec::with_capacity(64 * 1024), sent: 0, body: None, begins: None }
     }
 }
 
@@ -35,18 +37,39 @@ impl<B> Out<B> {
         self.bytes.clear();
         self.sent = 0;
         self.body = None;
+        self.begins = None;
+    }
+
+    /// How many bytes of earlier answers wait before the last one; `None` if some of the last one
+    /// was sent.
+    #[inline]
+    pub fn earlier(&self) -> Option<usize> {
+        self.begins?.checked_sub(self.sent)
+    }
+
+    /// Takes the last answer out again, of which nothing was sent.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(earlier) = self.earlier() {
+            self.bytes.truncate(self.sent + earlier);
+            (self.body, self.begins) = (None, None);
+            if earlier == 0 {
+                self.clear();
+            }
+        }
     }
 
     /// Puts back what [`take_rest`](Out::take_rest) took.
     pub fn put_back(&mut self, rest: Out<B>) {
         self.clear();
         self.bytes.extend_from_slice(&rest.bytes[rest.sent..]);
+        self.begins = rest.earlier();
         self.body = rest.body;
     }
 
     /// Moves what is not sent yet to a place of its own and leaves nothing behind.
     pub fn take_rest(&mut self) -> Out<B> {
-        let rest = Out { bytes: self.bytes[self.sent..].to_vec(), sent: 0, body: self.body.take() };
+        let bytes = self.bytes[self.sent..].to_vec();
+        let rest = Out { bytes, sent: 0, begins: self.earlier(), body: self.body.take() };
         self.clear();
         rest
     }
@@ -74,6 +97,7 @@ pub struct Reply<'o, B> {
 impl<'o, B> Reply<'o, B> {
     /// A pen for one answer. `date` is now, as the Date field writes it.
     pub fn new(out: &'o mut Out<B>, date: &'o [u8; IMF_LEN], keep_alive: bool) -> Reply<'o, B> {
+        out.begins = Some(out.bytes.len());
         Reply {
             out,
             date,
@@ -88,9 +112,19 @@ impl<'o, B> Reply<'o, B> {
     }
 
     /// What is written answers this request.
-    pub(crate) fn answers(&mut self, head: &Head<'_>) {
+    pub fn answers(&mut self, head: &Head<'_>) {
         self.http10 = head.version == Version::Http10;
         self.head_only = head.method == Method::Head;
+    }
+
+    /// The status of the head that was written; 0 before.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Bytes of the body, copied and left behind.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes
     }
 
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,

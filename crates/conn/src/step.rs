@@ -1,16 +1,18 @@
 //! What passes between a connection and the engine: bounds and a turn's tools in, the next step out.
 
-use crate::handler::{Handler, Job, Peer, Rank};
+use crate::handler::{Handler, Job, Rank};
+use crate::peer::Peer;
 use crate::reply::Out;
+use crate::request::RequestId;
 use forebay_http::date::IMF_LEN;
 use forebay_http::head;
+use forebay_http::path::NormalPath;
 use forebay_metrics::Local;
-use std::net::SocketAddr;
 
 /// Bounds on what one connection may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Size of a request head.
+    /// Size of a request head, and of the trailer section of a chunked body.
     pub head: head::Limits,
     /// Bytes of a request body that are read and discarded, framing included.
     pub body_bytes: u64,
@@ -29,23 +31,44 @@ impl Default for Limits {
 pub enum Step<J> {
     /// Receive more bytes into the input, then advance.
     Receive,
-    /// Send all of [`Out`], then tell [`Conn::sent`](crate::Conn::sent) and advance.
+    /// Send all of [`Out`], then tell [`sent`](crate::Protocol::sent) and advance.
     Send,
-    /// Have this done, then advance with the result in [`Context::done`].
-    Process(J),
-    /// A request is to be answered, in a turn that [answers](Context::answers) its rank.
-    Answer,
-    /// A proxy has spoken for its client: put the address into the [`Peer`], if there is one, decide
-    /// about that client, and advance.
-    Stated(Option<SocketAddr>),
-    /// Nothing until the job is done.
+    /// Have this done for the request, then advance with [`Event::Done`].
+    Job(RequestId, J),
+    /// This request is ready: it is to be answered in a turn that [answers](Context::answers) its rank,
+    /// with [`Event::Called`].
+    Enqueue(RequestId),
+    /// This request may not be answered before so many milliseconds have passed; then advance with
+    /// [`Event::Due`].
+    NotBefore(RequestId, u32),
+    /// This request is given up: a job that was not begun for it never is. Then advance.
+    Forget(RequestId),
+    /// Nothing until there is an event.
     Wait,
     /// The turn's budget is used up; advance again after the neighbours had theirs.
     Yield,
-    /// Give socket and received bytes to [`Handler::hand_over`].
+    /// End our direction: nothing more is sent, but the client may go on. Only when all of [`Out`] has
+    /// been sent, and once; then advance.
+    End,
+    /// Give socket and received bytes to [`hand_over`](crate::Hooks::hand_over).
     HandOver,
     /// Close the connection.
     Close(Closing),
+}
+
+/// What has happened to a request.
+#[derive(Debug)]
+pub enum Event<D> {
+    /// Its job is done, with this result.
+    Done(RequestId, D),
+    /// Its job has panicked.
+    Failed(RequestId),
+    /// Its turn to be answered has come.
+    Called(RequestId),
+    /// The moment has come from which it may be answered.
+    Due(RequestId),
+    /// The socket it waits for can be read or written, or has failed: it is tried.
+    Socket(RequestId),
 }
 
 /// How a connection is closed.
@@ -60,12 +83,12 @@ pub enum Closing {
     Reset,
 }
 
-/// What the connection is waiting for, which decides the time it is given.
+/// What is waited for, which decides the time it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Await {
     /// The first byte of the next request.
     Idle,
-    /// The rest of a head; also the first byte on a new connection, and a PROXY header.
+    /// The rest of a head; also the first byte on a new connection, a PROXY header, a handshake.
     Head,
     /// The rest of a request body.
     Body,
@@ -85,6 +108,8 @@ pub struct Context<'c, H: Handler, S> {
     pub out: &'c mut Out<H::Body>,
     /// Both ends of the connection.
     pub peer: &'c Peer,
+    /// Room for the normal form of one request's path.
+    pub path: &'c NormalPath,
     /// Bounds in force.
     pub limits: &'c Limits,
     /// Now, as the Date field writes it.
@@ -96,11 +121,11 @@ pub struct Context<'c, H: Handler, S> {
     pub announce_s: u32,
     /// Requests that may still be answered in this turn.
     pub budget: u32,
-    /// Of these ranks only: this one and those before it. Others are put aside ([`Step::Answer`]);
+    /// Of these ranks only: this one and those before it. Others are put aside ([`Step::Enqueue`]);
     /// `None` puts all aside.
     pub answers: Option<Rank>,
-    /// The result of the job the connection waited for.
-    pub done: Option<<H::Job as Job>::Done>,
+    /// What has happened to a request; taken when it was looked at.
+    pub event: Option<Event<<H::Job as Job>::Done>>,
     /// The engine's counters.
     pub metrics: &'c Local,
     /// Times this turn, or does nothing.

@@ -3,7 +3,8 @@
 //!
 //! A server measures itself once per period; what it measured goes in, a decision comes out, with
 //! the inputs it was made from. An engine performs the decisions (wakes and parks threads), and the
-//! metrics show them. Only [`ranked`] lies on a request's journey: where work waits, it waits there.
+//! metrics show them. [`ranked`] lies on a request's journey: where work waits, it waits there;
+//! [`versioned`] beside it: whoever works looks there for what a reload has changed.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | [`gather`] | when a loop that mostly refuses looks for news less often |
 //! | [`level`] | how overloaded the server is, by degree, with hysteresis |
 //! | [`keep_alive`] | how long an idle connection is kept, by the load: duke's law |
+//! | [`versioned`] | a value that is replaced as a whole while others use it: what a reload swaps |
 //!
 //! It deliberately has no thread, no clock and no counter of its own: time is an argument.
 //!
@@ -42,3 +44,4 @@ pub mod ranked;
 pub mod regression;
 pub mod simulation;
 pub mod utilisation;
+pub mod versioned;

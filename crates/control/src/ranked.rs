@@ -25,6 +25,12 @@
 //! Among several that are due, the one with the lowest `F` goes first. (The tags are those of
 //! virtual-clock and fair queueing; charging after the fact is deficit round robin's idea.)
 //!
+//! [`Ranked::set_shares`] changes shares while work waits. What a rank is owed stays the same amount of
+//! its own worker time: what is left until it is due is stretched anew, `F − V` times `s/s'`. A rank that
+//! had no share begins to wait, if it waits; one that has none any more is never due. Entries stay where
+//! they are. Work that is under way is settled by the new share, which can be wrong by what was charged
+//! for it in advance, and no more.
+//!
 //! **The bound.** With `W` workers, `n` ranks that have a share, and no service longer than `L`, an entry
 //! that is the `j`-th to be served of its rank, counted from when it is pushed, is handed out within
 //!
@@ -60,7 +66,6 @@ use floor::Floors;
 use lane::Lane;
 use nodes::Nodes;
 use std::fmt;
-use std::net::IpAddr;
 
 pub use lane::BUCKETS;
 
@@ -111,7 +116,7 @@ impl Turn {
 /// Why there is no such order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RankedError {
-    /// No rank, or more than [`MOST_RANKS`].
+    /// No rank, more than [`MOST_RANKS`], or another number than there is.
     Ranks {
         /// How many.
         ranks: usize,
@@ -146,12 +151,20 @@ impl fmt::Display for RankedError {
 
 impl std::error::Error for RankedError {}
 
-/// A client as [`Ranked::push`] wants it: an IPv4 address or an IPv6 /64.
-pub fn client_key(ip: IpAddr) -> u64 {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)),
-        IpAddr::V6(ip) => (u128::from(ip) >> 64) as u64,
+/// Whether there can be an order with these shares.
+fn check(shares: &[f64]) -> Result<(), RankedError> {
+    if shares.is_empty() || shares.len() > MOST_RANKS {
+        return Err(RankedError::Ranks { ranks: shares.len() });
     }
+    if let Some(rank) = shares.iter().position(|share| !(0.0..=1.0).contains(share)) {
+        return Err(RankedError::Share { rank, share: shares[rank] });
+    }
+    let sum = shares.iter().sum();
+    // Three shares of a third add up to a little more than one.
+    if sum > 1.0 + 1e-9 {
+        return Err(RankedError::Sum { sum });
+    }
+    Ok(())
 }
 
 impl<T> Ranked<T> {
@@ -162,18 +175,22 @@ impl<T> Ranked<T> {
     /// # Errors
     /// If there is no such order.
     pub fn new(shares: &[f64], most: usize, seed: u64) -> Result<Ranked<T>, RankedError> {
-        if shares.is_empty() || shares.len() > MOST_RANKS {
+        check(shares)?;
+        Ok(Ranked::with(shares, most, seed))
+    }
+
+    /// Other shares from now on, one for each rank as [`new`](Ranked::new) wants them. Everything that
+    /// waits stays in its place; only which rank is due changes (see *Floors*).
+    ///
+    /// # Errors
+    /// If there is no such order, or it has another number of ranks; nothing has changed then.
+    pub fn set_shares(&mut self, shares: &[f64]) -> Result<(), RankedError> {
+        if shares.len() != self.lanes.len() {
             return Err(RankedError::Ranks { ranks: shares.len() });
         }
-        if let Some(rank) = shares.iter().position(|share| !(0.0..=1.0).contains(share)) {
-            return Err(RankedError::Share { rank, share: shares[rank] });
-        }
-        let sum = shares.iter().sum();
-        // Three shares of a third add up to a little more than one.
-        if sum > 1.0 + 1e-9 {
-            return Err(RankedError::Sum { sum });
-        }
-        Ok(Ranked::with(shares, most, seed))
+        check(shares)?;
+        self.floors.set_shares(shares, self.waiting);
+        Ok(())
     }
 
     /// A single rank: only the clients take turns.
@@ -192,7 +209,7 @@ impl<T> Ranked<T> {
         }
     }
 
-    /// Adds an entry. A `rank` beyond the last counts as the last; `client` as by [`client_key`];
+    /// Adds an entry. A `rank` beyond the last counts as the last; `client` is a number of its own;
     /// `weight` entries of a client are popped in a row when its turn comes (0 counts as 1; among the
     /// entries that wait, the weight given last holds).
     ///

@@ -1,10 +1,11 @@
 //! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
 
 use crate::admission::{Admission, Full, Place};
+use crate::served::Served;
 use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
-use crate::worker::{Served, Worker};
-use forebay_conn::{Closing, Conn, Handler, Peer, Verdict};
+use crate::worker::Worker;
+use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Verdict};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 use forebay_sys::process;
 use forebay_sys::socket::{self, Accepted};
@@ -31,12 +32,20 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// Other loops accept from the same socket: only one of them is to be woken per connection.
     pub shared: bool,
+    /// What the handler is told of those who come through it.
+    pub listening: Listening,
 }
 
 impl Listener {
     /// One that clients come to directly, and no other loop.
     pub fn new(socket: OwnedFd, local: SocketAddr) -> Listener {
-        Listener { socket, local, proxy_protocol: false, shared: false }
+        Listener {
+            socket,
+            local,
+            proxy_protocol: false,
+            shared: false,
+            listening: Listening::default(),
+        }
     }
 }
 
@@ -126,7 +135,7 @@ impl Entrance {
                 Arrival::Served(served)
             }
             Err(full) => {
-                let closing = say_full(&served, full, worker);
+                let closing = say_full(&mut served, full, worker);
                 Arrival::Refused(served, closing)
             }
         }
@@ -147,7 +156,8 @@ impl Entrance {
             Ok(Accepted::Connection(socket, remote)) => {
                 worker.count(Counter::Accepted);
                 let local = reached(&socket, listener, worker);
-                let served = Served::new(socket, Peer::new(remote, local));
+                let transport = worker.handler.transport(listener.listening);
+                let served = Served::new(socket, transport, Peer::new(remote, local));
                 return self.decide(served, listener.proxy_protocol, worker, may_crowd);
             }
             Ok(Accepted::None) => Arrival::Nobody,
@@ -198,12 +208,12 @@ impl Entrance {
                 is_crowded = true;
             }
             Err(full) => {
-                let closing = say_full(&served, full, worker);
+                let closing = say_full(&mut served, full, worker);
                 return Ok(Arrival::Refused(served, closing));
             }
         }
         if proxy_protocol {
-            served.conn = Conn::behind_proxy();
+            served.expect_proxy();
             return Ok(Arrival::Served(served));
         }
         match judge(&mut served, worker) {
@@ -224,13 +234,16 @@ impl Entrance {
             drop(reserve.take());
             let Some(listener) = self.listeners.get(index) else { break };
             let more = match socket::accept(listener.socket.as_fd()) {
-                Ok(Accepted::Connection(socket, _)) => {
+                Ok(Accepted::Connection(socket, remote)) => {
                     worker.count(Counter::Accepted);
                     worker.count(Counter::RefusedDescriptors);
                     worker.count(Counter::Closed);
-                    worker.refuse(socket.as_fd(), 503, "the server has no free descriptor");
+                    let transport = worker.handler.transport(listener.listening);
+                    let peer = Peer::new(remote, listener.local);
+                    let mut served = Served::new(socket, transport, peer);
+                    worker.refuse(&mut served, 503, "the server has no free descriptor");
                     // what came so far is read, so that the close does not destroy the answer
-                    worker.drop_input(socket.as_fd(), LINGER_BYTES);
+                    worker.drop_input(served.stream.as_fd(), LINGER_BYTES);
                     true
                 }
                 Ok(Accepted::Failed) => true,
@@ -290,8 +303,8 @@ fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<C
             served.conn.set_rank(admitted.rank);
             return None;
         }
-        Verdict::Refuse(refusal) => {
-            worker.turn_away(served.socket.as_fd(), refusal);
+        Verdict::Refuse(refusal, ()) => {
+            worker.turn_away(served, refusal);
             Closing::Linger
         }
         Verdict::Reset => Closing::Reset,
@@ -301,11 +314,11 @@ fn judge<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<C
 }
 
 /// Says no to a connection because a limit is reached.
-fn say_full<H: Handler>(served: &Served<H>, full: Full, worker: &mut Worker<H>) -> Closing {
+fn say_full<H: Handler>(served: &mut Served<H>, full: Full, worker: &mut Worker<H>) -> Closing {
     worker.count(match full {
         Full::Total => Counter::RefusedTotal,
         Full::Client => Counter::RefusedClient,
     });
-    worker.refuse(served.socket.as_fd(), 503, "too many connections");
+    worker.refuse(served, 503, "too many connections");
     Closing::Linger
 }

@@ -1,9 +1,9 @@
 //! How many connections there are, in all and per client, and whether one more is let in.
 
+use forebay_http::client::ClientKey;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections over all loops.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub struct Admission {
     most: AtomicUsize,
     most_per_client: AtomicUsize,
     open: AtomicUsize,
-    shards: [Mutex<HashMap<IpAddr, usize>>; SHARDS],
+    shards: [Mutex<HashMap<ClientKey, usize>>; SHARDS],
 }
 
 const SHARDS: usize = 16;
@@ -30,7 +30,7 @@ pub enum Full {
 pub struct Place {
     admission: Arc<Admission>,
     /// Whom it is counted for: nobody if it is a proxy's, or clients are not counted.
-    client: Option<IpAddr>,
+    client: Option<ClientKey>,
 }
 
 impl Admission {
@@ -64,7 +64,7 @@ impl Admission {
     ///
     /// # Errors
     /// Which limit is in the way; nothing was counted then.
-    pub fn enter(self: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
+    pub fn enter(self: &Arc<Self>, client: ClientKey) -> Result<Place, Full> {
         let mut place = self.enter_as_proxy()?;
         place.charge(client)?;
         Ok(place)
@@ -84,19 +84,17 @@ impl Admission {
     }
 
     /// Whether this client may have one more connection, but for the limit on all.
-    pub fn has_room_for(&self, client: IpAddr) -> bool {
+    pub fn has_room_for(&self, client: ClientKey) -> bool {
         let most_per_client = self.most_per_client.load(Relaxed);
         most_per_client >= self.most.load(Relaxed)
             || self.shard(client).get(&client).is_none_or(|count| *count < most_per_client)
     }
 
-    fn shard(&self, client: IpAddr) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
-        let byte = match client {
-            IpAddr::V4(ip) => ip.octets()[3],
-            IpAddr::V6(ip) => ip.octets()[7],
-        };
+    fn shard(&self, client: ClientKey) -> MutexGuard<'_, HashMap<ClientKey, usize>> {
         // a panic cannot leave a count half changed
-        self.shards[usize::from(byte) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[client.as_u64() as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +103,7 @@ impl Place {
     ///
     /// # Errors
     /// The limit on this client's connections; the place is nobody's then.
-    pub fn charge(&mut self, client: IpAddr) -> Result<(), Full> {
+    pub fn charge(&mut self, client: ClientKey) -> Result<(), Full> {
         self.discharge();
         let Admission { most, most_per_client, .. } = &*self.admission;
         let (most, most_per_client) = (most.load(Relaxed), most_per_client.load(Relaxed));
@@ -146,10 +144,14 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn client(ip: [u8; 4]) -> ClientKey {
+        ClientKey::of(ip.into())
+    }
+
     #[test]
     fn places_come_back_whatever_the_reason() {
         let admission = Admission::new(3, 2);
-        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let first = admission.enter(a).unwrap();
         let second = admission.enter(a).unwrap();
         assert_eq!(admission.enter(a).unwrap_err(), Full::Client);
@@ -164,10 +166,10 @@ mod tests {
     #[test]
     fn who_may_have_no_more_is_known_before_anybody_leaves_for_him() {
         let admission = Admission::new(2, 1);
-        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let _places = [a, b].map(|client| admission.enter(client).unwrap());
         assert!(!admission.has_room_for(a) && !admission.has_room_for(b));
-        assert!(admission.has_room_for(IpAddr::from([10, 0, 0, 3])));
+        assert!(admission.has_room_for(client([10, 0, 0, 3])));
         admission.limit(2, 2);
         assert!(admission.has_room_for(a));
     }
@@ -175,13 +177,13 @@ mod tests {
     #[test]
     fn a_proxy_is_counted_for_whom_it_speaks() {
         let admission = Admission::new(4, 1);
-        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let (a, b) = (client([10, 0, 0, 1]), client([10, 0, 0, 2]));
         let mut places: Vec<_> = (0..3).map(|_| admission.enter_as_proxy().unwrap()).collect();
         places[0].charge(a).unwrap();
         assert_eq!(places[1].charge(a).unwrap_err(), Full::Client);
         places[1].charge(b).unwrap();
         // one who speaks for another gives the first one's place back
-        places[0].charge(IpAddr::from([10, 0, 0, 3])).unwrap();
+        places[0].charge(client([10, 0, 0, 3])).unwrap();
         places[2].charge(a).unwrap();
         assert_eq!(admission.enter(a).unwrap_err(), Full::Client);
         assert_eq!(admission.open(), 3);

@@ -7,15 +7,19 @@ use crate::control::{Control, Ended, Order};
 use crate::helpers::Claim;
 use crate::permits::{Permit, Permits};
 use crate::ranks::Ranks;
+use crate::served::{DoneOf, EventOf, Served};
 use crate::settings::Live;
-use crate::straight::{self, Answers, Deadline, Gone, JobEnd, LinedUp, Wait, Worked};
+use crate::straight::{self, Answers, Gone, Next, Wait};
+use crate::timer::{Over, Timer};
+use crate::waits::Waiting;
 use crate::watch::Watch;
-use crate::worker::{Served, Worker};
-use forebay_conn::{Await, Closing, Handler, Job, Kind};
-use forebay_metrics::Local;
+use crate::worker::Worker;
+use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
+use forebay_metrics::{Counter, Local};
 use forebay_sys::poll::{self, Interest, Readiness};
 use forebay_sys::process;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,27 +35,68 @@ const LOOK_MS: u64 = 500;
 /// other files from being read.
 const JOB_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Blocks the thread: in poll on the socket and the bell, at the permits, or in the job itself.
-pub struct Blocking<'c, H: Handler> {
+/// Blocks the thread: in poll on the sockets and the bell, at the permits, or in the job itself.
+///
+/// What requests wait for is done by this thread, one after another, as they have asked for it; before
+/// each, what the client has sent meanwhile is looked at, if the protocol goes on with it.
+pub(crate) struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
     control: &'c Control,
     stock: &'c Stock<H>,
     beat: Option<usize>,
-    permit: Option<Permit>,
+    timer: Timer,
+    todo: VecDeque<(RequestId, Todo<H::Job>)>,
+    /// Requests that may not be answered yet, each with its moment.
+    early: Vec<(u64, RequestId)>,
+    /// There was room to write when poll was asked last.
+    writable: bool,
+    /// The thread may answer this request.
+    permit: Option<(RequestId, Permit)>,
     job_permit: Option<Permit>,
+}
+
+/// What a request waits for that this thread is to do.
+enum Todo<J> {
+    /// To get a permit to be answered.
+    Answer,
+    /// This job.
+    Job(Claim<J>),
+}
+
+/// How a job has ended.
+enum JobEnd<D> {
+    /// With this result.
+    Done(D),
+    /// It panicked.
+    Panicked,
+    /// It has not begun, and there is no time for it, or an order to stop.
+    Late,
+    /// The connection is gone, so it was not begun.
+    Gone,
 }
 
 impl<'c, H: Handler> Blocking<'c, H> {
     /// Works with `worker`, listens to the orders of `control` while it waits, shares permits and the
     /// bound on lingering with all others of `stock`, and shows in beat `beat` of the control's
     /// threads that it turns, if there is one.
-    pub fn new(
+    pub(crate) fn new(
         worker: &'c mut Worker<H>,
         control: &'c Control,
         stock: &'c Stock<H>,
         beat: Option<usize>,
     ) -> Blocking<'c, H> {
-        Blocking { worker, control, stock, beat, permit: None, job_permit: None }
+        Blocking {
+            worker,
+            control,
+            stock,
+            beat,
+            timer: Timer::default(),
+            todo: VecDeque::new(),
+            early: Vec::new(),
+            writable: false,
+            permit: None,
+            job_permit: None,
+        }
     }
 
     /// This thread may be away for long, and nothing is wrong with it.
@@ -61,29 +106,53 @@ impl<'c, H: Handler> Blocking<'c, H> {
         }
     }
 
+    /// Until the client's socket is ready, or another that a request waits for, or the time is over, or
+    /// there is an order stronger than `known`. Says which request's socket is ready.
     fn poll(
         &self,
-        socket: BorrowedFd<'_>,
+        served: &Served<H>,
         interest: Interest,
         timeout_ms: u64,
         known: Order,
-    ) -> Readiness {
-        let result = if known == Order::Stop {
-            poll::wait([(socket, interest)], timeout_ms).map(|[socket]| socket)
-        } else {
-            let bell = self.control.stronger_than(known).as_fd();
-            poll::wait([(socket, interest), (bell, Interest::Read)], timeout_ms)
-                .map(|[socket, _]| socket)
-        };
+    ) -> (Readiness, Option<RequestId>) {
         // without memory for poll there is none for the answer
-        result.unwrap_or(Readiness { broken: true, ..Readiness::default() })
+        let broken = Readiness { broken: true, ..Readiness::default() };
+        let client = (served.stream.as_fd(), interest);
+        let is_over = served.is_over();
+        let bell = (self.control.stronger_than(known).as_fd(), Interest::Read);
+        if !served.conn.has_sockets() && !is_over {
+            let ready = match known {
+                Order::Stop => poll::wait([client], timeout_ms).map(|[client]| client),
+                _ => poll::wait([client, bell], timeout_ms).map(|[client, _]| client),
+            };
+            return (ready.unwrap_or(broken), None);
+        }
+        let mut requests = Vec::new();
+        let mut set = vec![bell];
+        served.conn.sockets(&mut |id, socket, wants| {
+            requests.push(id.request);
+            set.push((socket, interest_of(wants)));
+        });
+        if !is_over {
+            set.push(client);
+        }
+        let Ok(ready) = poll::wait_any(&set, timeout_ms) else { return (broken, None) };
+        let sockets = &ready[1..=requests.len()];
+        let first = sockets.iter().position(|socket| socket.ready);
+        let client = ready.get(requests.len() + 1).copied().unwrap_or_default();
+        (client, first.and_then(|at| requests.get(at).copied()))
     }
 
-    /// Until this thread has a permit, the time is over, or there is an order to stop.
-    fn await_permit(&mut self, served: &Served<H>, timeout_ms: u64) -> Result<(), Gone> {
+    /// Until this thread has a permit for this request, the time is over, or there is an order to stop.
+    fn await_permit(
+        &mut self,
+        served: &Served<H>,
+        id: RequestId,
+        timeout_ms: u64,
+    ) -> Result<(), Gone> {
         let Some(permits) = &self.stock.permits else { return Ok(()) };
         self.rest();
-        let standing = served.standing(&self.stock.ranks);
+        let standing = served.standing(&self.stock.ranks, id);
         let mut asked = permits.ask(standing);
         let mut left_ms = timeout_ms;
         let mut step_ms = REST_MS;
@@ -96,7 +165,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
                     let slot = self.stock.ranks.slot(permit.rank());
                     self.worker.metrics.waited(slot, permit.waited_ns);
                     let is_gone = has_waited && served.is_gone();
-                    self.permit = Some(permit);
+                    self.permit = Some((id, permit));
                     return if is_gone { Err(Gone) } else { Ok(()) };
                 }
                 Err(_) if served.is_gone() => return Err(Gone),
@@ -112,9 +181,9 @@ impl<'c, H: Handler> Blocking<'c, H> {
     }
 
     /// Until one more job that blocks may begin, or has waited long enough.
-    fn await_job_permit(&mut self, served: &Served<H>) {
+    fn await_job_permit(&mut self, served: &Served<H>, id: RequestId) {
         let Some(permits) = &self.stock.job_permits else { return };
-        let asked = permits.ask(served.standing(&self.stock.ranks));
+        let asked = permits.ask(served.standing(&self.stock.ranks, id));
         if let Ok(permit) = asked.wait(JOB_PATIENCE) {
             let slot = self.stock.ranks.slot(permit.rank());
             self.worker.metrics.waited(slot, permit.waited_ns);
@@ -123,33 +192,112 @@ impl<'c, H: Handler> Blocking<'c, H> {
     }
 
     /// Does a job on this thread, once it may, if its client is still there.
-    fn do_job(&mut self, served: &Served<H>, job: &Claim<H::Job>) -> JobEnd<<H::Job as Job>::Done> {
+    fn do_job(
+        &mut self,
+        served: &Served<H>,
+        id: RequestId,
+        job: &Claim<H::Job>,
+    ) -> JobEnd<DoneOf<H>> {
         self.give_back_job();
         match job.kind() {
             Kind::Blocks => {
                 self.give_back();
                 self.rest();
-                self.await_job_permit(served);
+                self.await_job_permit(served, id);
             }
             Kind::Computes if self.answers() == Answers::None => {
-                let time_ms = self.worker.time_ms(served, Await::Job);
-                match self.await_permit(served, time_ms) {
+                match self.await_permit(served, id, self.time_left_ms()) {
                     Err(Gone) => return JobEnd::Gone,
-                    Ok(()) if self.permit.is_some() => {}
-                    Ok(()) if self.control.order() == Order::Stop => return JobEnd::Stopped,
-                    Ok(()) => return JobEnd::Late,
+                    Ok(()) if self.permit.is_none() => return JobEnd::Late,
+                    Ok(()) => {}
                 }
             }
             Kind::Computes => {}
         }
         self.rest();
-        let job = if served.is_gone() { None } else { job.take() };
-        let Some(job) = job else { return JobEnd::Gone };
+        if served.is_gone() {
+            return JobEnd::Gone;
+        }
+        // it is gone if the request is over
+        let Some(job) = job.take() else { return JobEnd::Late };
         let sampled = self.worker.is_sampled();
         let metrics = &self.worker.metrics;
         let mut watch = Watch::new(metrics, sampled);
         let done = catch_unwind(AssertUnwindSafe(|| job.run(metrics, &mut watch)));
         done.map_or(JobEnd::Panicked, JobEnd::Done)
+    }
+
+    /// Waits in poll for what the connection needs of its client and of its requests' other sockets. Says
+    /// which request's socket is ready; what has come from the client is noted.
+    fn look(
+        &mut self,
+        served: &mut Served<H>,
+        timeout_ms: u64,
+        known: Order,
+    ) -> Result<Option<RequestId>, Gone> {
+        let reads = served.wants_input() && !served.readable;
+        let interest = match served.pending {
+            Some(_) if served.goes_on() && reads => Interest::Both,
+            Some(_) => Interest::Write,
+            None if served.wants_input() => Interest::Read,
+            None => Interest::End,
+        };
+        let (readiness, request) = self.poll(served, interest, timeout_ms, known);
+        self.writable = readiness.writable && served.pending.is_some();
+        served.readable |=
+            readiness.readable && matches!(interest, Interest::Read | Interest::Both);
+        served.ended |= readiness.ended;
+        match readiness.broken {
+            true if served.stream.has_ended() => served.readable = true,
+            true => return Err(Gone),
+            false => {}
+        }
+        Ok(request)
+    }
+
+    /// Milliseconds until the first deadline of the connection.
+    fn time_left_ms(&self) -> u64 {
+        self.timer.at_ms().saturating_sub(self.worker.now_ms())
+    }
+
+    /// A request whose moment has come.
+    fn take_due(&mut self) -> Option<RequestId> {
+        let now_ms = self.worker.now_ms();
+        let at = self.early.iter().position(|(at_ms, _)| *at_ms <= now_ms)?;
+        Some(self.early.swap_remove(at).1)
+    }
+
+    /// Does what the next request waits for that this thread is to do. `Ok(None)` if that has led to
+    /// nothing the protocol must know.
+    fn do_next(&mut self, served: &mut Served<H>) -> Result<Option<EventOf<H>>, Gone> {
+        let Some((id, todo)) = self.todo.pop_front() else { return Ok(None) };
+        if !served.waits.contains(id) {
+            // it was over before its turn had come
+            return Ok(None);
+        }
+        match &todo {
+            Todo::Answer => {
+                self.await_permit(served, id, self.time_left_ms())?;
+                if self.permit.is_none() {
+                    self.todo.push_front((id, todo));
+                    return Ok(None);
+                }
+                served.waits.remove(id);
+                Ok(Some(Event::Called(id)))
+            }
+            Todo::Job(job) => match self.do_job(served, id, job) {
+                JobEnd::Done(done) => Ok(served.job_done(id).then_some(Event::Done(id, done))),
+                JobEnd::Panicked => {
+                    self.worker.count(Counter::Panics);
+                    Ok(served.job_done(id).then_some(Event::Failed(id)))
+                }
+                JobEnd::Late => {
+                    self.todo.push_front((id, todo));
+                    Ok(None)
+                }
+                JobEnd::Gone => Err(Gone),
+            },
+        }
     }
 
     /// Others may do jobs. Not before what this one has read was sent, as far as the client takes it at
@@ -164,7 +312,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
 
     /// Others may have the permit, if this thread has one.
     fn give_back(&mut self) {
-        if let Some(permit) = self.permit.take()
+        if let Some((_, permit)) = self.permit.take()
             && let Some(permits) = &self.stock.permits
         {
             let slot = self.stock.ranks.slot(permit.rank());
@@ -201,38 +349,11 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.worker.observe(|| self.stock.load());
     }
 
-    fn ready(
-        &mut self,
-        served: &mut Served<H>,
-        interest: Interest,
-        timeout_ms: u64,
-        known: Order,
-    ) -> Result<(), Gone> {
-        let socket = served.socket.as_fd();
-        let mut readiness = self.poll(socket, interest, timeout_ms.min(REST_MS), known);
-        if readiness == Readiness::default() && timeout_ms > REST_MS {
-            self.worker.handler.rest();
-            self.rest();
-            readiness = self.poll(socket, interest, timeout_ms - REST_MS, known);
-        }
-        served.readable |= readiness.ready && interest == Interest::Read;
-        served.ended |= readiness.ended;
-        if readiness.broken { Err(Gone) } else { Ok(()) }
-    }
-
     fn answers(&self) -> Answers {
         match self.permit {
-            Some(_) => Answers::Called,
+            Some((id, _)) => Answers::Called(id),
             None if self.stock.permits.is_some() => Answers::None,
             None => Answers::All,
-        }
-    }
-
-    fn line_up(&mut self, served: Box<Served<H>>, deadline: Deadline) -> LinedUp<H> {
-        let timeout_ms = deadline.at_ms.saturating_sub(self.worker.now_ms());
-        match self.await_permit(&served, timeout_ms) {
-            Ok(()) => Ok(Some(served)),
-            Err(Gone) => Err(served),
         }
     }
 
@@ -241,20 +362,104 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         self.give_back_job();
     }
 
-    fn job(&mut self, served: Box<Served<H>>, job: Claim<H::Job>, _: Deadline) -> Worked<H> {
-        let end = self.do_job(&served, &job);
-        Some((served, end))
+    fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
+        served.waits.add(id, Waiting::Turn(None));
+        self.todo.push_back((id, Todo::Answer));
+        Ok(())
+    }
+
+    fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
+        served.waits.add(id, Waiting::Moment);
+        self.early.push((self.worker.moment_ms(wait_ms), id));
+    }
+
+    fn submit(&mut self, _: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool {
+        self.todo.push_back((id, Todo::Job(job)));
+        true
+    }
+
+    fn set_timer(&mut self, served: &mut Served<H>) {
+        self.timer.set(served, self.worker);
+    }
+
+    fn over(&mut self, served: &mut Served<H>) -> Option<Over> {
+        self.timer.over(served, self.worker)
+    }
+
+    fn next(&mut self, mut served: Box<Served<H>>, known: Order) -> Next<H> {
+        if let Some(id) = self.take_due() {
+            served.waits.remove(id);
+            return Next::Event(served, Event::Due(id));
+        }
+        if !self.todo.is_empty() {
+            if served.goes_on() {
+                match self.look(&mut served, 0, known) {
+                    Err(Gone) => return Next::Gone(served),
+                    Ok(Some(request)) => return Next::Event(served, Event::Socket(request)),
+                    Ok(None) if served.can_go_on(self.writable) => {
+                        return Next::Ready(served);
+                    }
+                    Ok(None) => {}
+                }
+            }
+            return match self.do_next(&mut served) {
+                Err(Gone) => Next::Gone(served),
+                Ok(None) => Next::Ready(served),
+                Ok(Some(event)) => Next::Event(served, event),
+            };
+        }
+        if served.can_go_on(false) {
+            return Next::Ready(served);
+        }
+        let moment_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
+        let until_ms = self.timer.at_ms().min(moment_ms);
+        let timeout_ms = until_ms.saturating_sub(self.worker.now_ms());
+        let mut seen = self.look(&mut served, timeout_ms.min(REST_MS), known);
+        if seen == Ok(None) && !served.can_go_on(self.writable) && timeout_ms > REST_MS {
+            self.worker.handler.rest();
+            self.rest();
+            seen = self.look(&mut served, timeout_ms - REST_MS, known);
+        }
+        match seen {
+            Err(Gone) => Next::Gone(served),
+            Ok(Some(request)) => Next::Event(served, Event::Socket(request)),
+            Ok(None) => {
+                self.worker.read_clocks();
+                match self.take_due() {
+                    None => Next::Ready(served),
+                    Some(id) => {
+                        served.waits.remove(id);
+                        Next::Event(served, Event::Due(id))
+                    }
+                }
+            }
+        }
     }
 
     fn pass(&mut self, _: &mut Served<H>) {
         std::thread::yield_now();
     }
 
-    fn take_back(&mut self, served: Box<Served<H>>, _: Deadline) -> Option<Box<Served<H>>> {
-        Some(served)
+    fn leave_queue(&mut self, _: &Served<H>) {
+        self.todo.clear();
     }
 
     fn let_go(&mut self, _: &Served<H>) {}
+
+    fn linger(&mut self, served: &mut Served<H>, timeout_ms: u64) -> Result<(), Gone> {
+        let socket = (served.stream.as_fd(), Interest::Read);
+        let ready = |timeout_ms| {
+            let ready = poll::wait([socket], timeout_ms).map(|[socket]| socket);
+            ready.unwrap_or(Readiness { broken: true, ..Readiness::default() })
+        };
+        let mut readiness = ready(timeout_ms.min(REST_MS));
+        if readiness == Readiness::default() && timeout_ms > REST_MS {
+            self.worker.handler.rest();
+            self.rest();
+            readiness = ready(timeout_ms - REST_MS);
+        }
+        if readiness.broken { Err(Gone) } else { Ok(()) }
+    }
 
     fn begin_linger(&mut self) -> bool {
         let lingering = &self.stock.lingering;
@@ -267,6 +472,16 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 
     fn end_linger(&mut self) {
         self.stock.lingering.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What poll is asked for.
+fn interest_of(wants: Wants) -> Interest {
+    match (wants.read, wants.write) {
+        (true, true) => Interest::Both,
+        (true, false) => Interest::Read,
+        (false, true) => Interest::Write,
+        (false, false) => Interest::End,
     }
 }
 
@@ -344,8 +559,7 @@ impl<H: Handler> Stock<H> {
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number);
-        let ended =
-            straight::serve(&mut wait, Box::new(served), Deadline::default(), None, control);
+        let ended = straight::serve(&mut wait, Box::new(served), None, control);
         wait.worker().handler.rest();
         wait.rest();
         ended

@@ -2,7 +2,8 @@
 //! descriptors, and give way to other loops that accept from the same sockets.
 
 use crate::accept::{Arrival, BATCH, Entrance, Listener, PAUSE_MS};
-use crate::worker::{Served, Worker};
+use crate::served::Served;
+use crate::worker::Worker;
 use forebay_conn::Handler;
 use forebay_sys::epoll::Epoll;
 use std::io;
@@ -11,7 +12,10 @@ use std::io;
 pub(crate) const BELL: u64 = u64::MAX;
 pub(crate) const FIRST_LISTENER: u64 = u64::MAX - 1024;
 
-/// A connection's token: generation above, place below. Never as large as the listeners'.
+/// Tokens from here to the listeners' are those of other sockets.
+pub(crate) const SOCKETS: u64 = 1 << 63;
+
+/// A connection's token: generation above, place below. Never as large as the other sockets'.
 pub(crate) fn token(generation: u32, key: usize) -> u64 {
     u64::from(generation & 0x7fff_ffff) << 32 | (key as u64 & 0xffff_ffff)
 }

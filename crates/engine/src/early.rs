@@ -1,30 +1,31 @@
 //! Requests that came too early: when each may be answered.
 //!
-//! A deadline may be met late, and the [wheel](crate::timer) does so. Who waits for his turn is not to
-//! wait for the next slot of a wheel besides. So these moments are kept exactly.
+//! A deadline may be met late, and the [wheel](crate::timer) does so. A request that waits for its turn
+//! is not to wait for the next slot of a wheel besides. So these moments are kept exactly.
 
+use crate::ranks::RequestKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Tokens of connections whose request may not be answered yet, the first to be answered first.
+/// Requests that may not be answered yet, the first to be answered first.
 #[derive(Debug, Default)]
-pub(crate) struct Early(BinaryHeap<Reverse<(u64, u64)>>);
+pub(crate) struct Early(BinaryHeap<Reverse<(u64, RequestKey)>>);
 
 impl Early {
-    /// The request of this connection may be answered at `at_ms`.
-    pub(crate) fn wait_until(&mut self, at_ms: u64, token: u64) {
-        self.0.push(Reverse((at_ms, token)));
+    /// This request may be answered at `at_ms`.
+    pub(crate) fn wait_until(&mut self, at_ms: u64, key: RequestKey) {
+        self.0.push(Reverse((at_ms, key)));
     }
 
-    /// Takes out one whose moment has come. Its connection may be gone by now.
+    /// Takes out one whose moment has come. It may be gone by now.
     #[inline]
-    pub(crate) fn next(&mut self, now_ms: u64) -> Option<u64> {
-        let Reverse((at_ms, token)) = *self.0.peek()?;
+    pub(crate) fn next(&mut self, now_ms: u64) -> Option<RequestKey> {
+        let Reverse((at_ms, key)) = *self.0.peek()?;
         if at_ms > now_ms {
             return None;
         }
         self.0.pop();
-        Some(token)
+        Some(key)
     }
 
     /// Milliseconds until the next moment, at most `most_ms`.
@@ -44,11 +45,18 @@ mod tests {
         let mut early = Early::default();
         assert_eq!((early.next(u64::MAX), early.sleep_ms(0, 500)), (None, 500));
         for (at_ms, token) in [(30, 3), (10, 1), (20, 2), (1_000, 4)] {
-            early.wait_until(at_ms, token);
+            early.wait_until(at_ms, RequestKey { connection: token, ..RequestKey::default() });
         }
-        assert_eq!((early.next(9), early.sleep_ms(9, 500)), (None, 1));
-        assert_eq!([early.next(20), early.next(20), early.next(20)], [Some(1), Some(2), None]);
+        let mut next = |now_ms| {
+            let key = early.next(now_ms).map(|key| key.connection);
+            (key, early.sleep_ms(now_ms, 500))
+        };
+        assert_eq!(next(9), (None, 1));
+        assert_eq!([next(20).0, next(20).0, next(20).0], [Some(1), Some(2), None]);
         assert_eq!((early.sleep_ms(20, 500), early.sleep_ms(40, 500)), (10, 0));
-        assert_eq!((early.next(31), early.sleep_ms(31, 500)), (Some(3), 500));
+        assert_eq!(
+            (early.next(31).map(|key| key.connection), early.sleep_ms(31, 500)),
+            (Some(3), 500)
+        );
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Idle {
 
 impl Idle {
     pub(crate) fn new(ranks: &Ranks) -> Idle {
-        let tokens = ranks.is_ordered().then(|| ranks.without_shares().queue());
+        let tokens = ranks.is_ordered().then(|| ranks.strict_queue());
         Idle { ranks: ranks.clone(), tokens }
     }
 
@@ -70,10 +70,14 @@ pub(crate) fn has_news(socket: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
 
     #[test]
     fn the_lowest_makes_room_and_never_for_somebody_below() {
-        let mut idle = Idle::new(&Ranks { shares: [0.0, 0.2, 0.2].into(), ..Ranks::default() });
+        let mut idle = Idle::new(&Ranks::new(&Settings {
+            shares: [0.0, 0.2, 0.2].into(),
+            ..Settings::default()
+        }));
         let mut keys: Vec<_> = [(1, 10), (2, 20), (2, 21), (0, 1), (2, 22)]
             .map(|(rank, token)| idle.add(Standing { rank, client: token / 21 }, token))
             .into();

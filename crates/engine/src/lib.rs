@@ -13,7 +13,12 @@
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
 //! | [`fibers`] | one loop per core, a fiber per active connection in straight-line code |
 //! | [`pipeline`] | four phases with a list and threads each, fused while nothing waits |
-//! | [`worker`] | the steps of a connection's turn, the same for every engine |
+//! | `turn` | the steps of a connection's turn, the same for every engine |
+//! | [`worker`] | what a thread needs for them: handler, buffers, clock, counters |
+//! | [`served`] | a connection and what must be known of it to go on |
+//! | `stream` | its socket, and the transport between that and the protocol |
+//! | `sockets` | the other sockets that its requests wait for |
+//! | `waits` | what its requests wait for: jobs, turns, moments |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
 //! | `doors` | the listening sockets of a loop: rest, and turns with other loops |
@@ -22,7 +27,6 @@
 //! | [`lanes`] | jobs of one file one after another |
 //! | [`ranks`] | the order of service: how many ranks, and what each is sure to get |
 //! | `early` | requests that may not be answered yet, each with its moment |
-//! | `gone` | clients who leave while they wait |
 //! | `idle` | who makes room when all places are taken |
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
@@ -42,7 +46,6 @@ mod doors;
 mod early;
 pub mod event;
 pub mod fibers;
-mod gone;
 pub mod helpers;
 mod idle;
 pub mod lanes;
@@ -52,10 +55,15 @@ pub mod pipeline;
 pub mod pool;
 pub mod ranks;
 pub mod send;
+pub mod served;
 pub mod settings;
+mod sockets;
 pub mod straight;
+mod stream;
 pub mod threads;
 pub mod timer;
+mod turn;
+mod waits;
 pub mod watch;
 pub mod worker;
 

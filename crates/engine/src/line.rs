@@ -5,20 +5,20 @@
 //! order, a batch at a time; in between it looks for what has come meanwhile. With one rank a
 //! connection is answered as soon as it is ready, and there is no line.
 
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, RequestKey, Shares, Standing};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_metrics::{ClassSlot, ClassTurn, Local};
 use forebay_sys::clock;
-use std::sync::Arc;
 
 /// Requests answered before a loop looks for what has come.
 pub(crate) const BATCH: usize = 32;
 
 /// Those who wait to be answered.
 pub(crate) struct Line {
-    /// Tokens, and when each request was there.
-    queue: Ranked<(u64, u64)>,
-    slots: Arc<[ClassSlot]>,
+    /// Requests, and when each was there.
+    queue: Ranked<(RequestKey, u64)>,
+    shares: Shares,
+    ranks: Ranks,
 }
 
 /// One who is answered now.
@@ -32,8 +32,17 @@ pub(crate) struct Called {
 impl Line {
     /// A line in this order; `None` if there is none.
     pub(crate) fn new(ranks: &Ranks) -> Option<Line> {
-        let line = || Line { queue: ranks.queue(), slots: Arc::clone(&ranks.slots) };
+        let line = || {
+            let (queue, shares) = ranks.queue();
+            Line { queue, shares, ranks: ranks.clone() }
+        };
         ranks.is_ordered().then(line)
+    }
+
+    /// Takes over shares that have changed: once per turn of the loop.
+    #[inline]
+    pub(crate) fn keep_up(&mut self) {
+        self.shares.keep_up(&mut self.queue);
     }
 
     /// Whether nobody waits.
@@ -42,11 +51,11 @@ impl Line {
         self.queue.is_empty()
     }
 
-    /// A request of this connection is there. `None` if there is no room, which there always is for
-    /// one entry per connection.
-    pub(crate) fn join(&mut self, standing: Standing, token: u64) -> Option<Key> {
+    /// This request is there. `None` if there is no room, which there always is for as many as there
+    /// may be.
+    pub(crate) fn join(&mut self, standing: Standing, request: RequestKey) -> Option<Key> {
         let Standing { rank, client } = standing;
-        self.queue.push(rank, client, 1, (token, clock::monotonic_ns())).ok()
+        self.queue.push(rank, client, 1, (request, clock::monotonic_ns())).ok()
     }
 
     /// It waits no longer, if it still does.
@@ -55,11 +64,11 @@ impl Line {
     }
 
     /// Whose turn it is, and counts how long it has waited until `now_ns`.
-    pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(u64, Called)> {
-        let ((token, since_ns), turn) = self.queue.pop()?;
+    pub(crate) fn call(&mut self, now_ns: u64, metrics: &Local) -> Option<(RequestKey, Called)> {
+        let ((request, since_ns), turn) = self.queue.pop()?;
         let slot = self.slot(turn);
         metrics.waited(slot, now_ns.saturating_sub(since_ns));
-        Some((token, Called { turn, of_class: metrics.begin_turn(slot), began_ns: now_ns }))
+        Some((request, Called { turn, of_class: metrics.begin_turn(slot), began_ns: now_ns }))
     }
 
     /// It was answered, as far as that was possible. Returns the time. The order charges its class
@@ -73,25 +82,28 @@ impl Line {
     }
 
     fn slot(&self, turn: Turn) -> ClassSlot {
-        self.slots.get(usize::from(turn.rank())).copied().unwrap_or_default()
+        self.ranks.slot(turn.rank())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
     use forebay_metrics::{ClassEvent, Place, Reason, Totals};
+    use std::sync::Arc;
 
     #[test]
     fn a_refusal_is_charged_in_the_order_and_not_in_the_ledger() {
         let (shares, slots) = (Arc::new([0.0, 0.05]), Arc::new([ClassSlot(3), ClassSlot(4)]));
-        let ranks = Ranks { shares, slots, ..Ranks::default() };
+        let ranks = Ranks::new(&Settings { shares, slots, ..Settings::default() });
         let mut line = Line::new(&ranks).unwrap();
         let metrics = Local::default();
         for event in [ClassEvent::Refused(Place::Request, Reason::Agent), ClassEvent::Answered] {
-            line.join(Standing { rank: 1, client: 1 }, 7).unwrap();
-            let (token, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
-            assert_eq!(token, 7);
+            let request = RequestKey { connection: 7, ..RequestKey::default() };
+            line.join(Standing { rank: 1, client: 1 }, request).unwrap();
+            let (called_request, called) = line.call(clock::monotonic_ns(), &metrics).unwrap();
+            assert_eq!(called_request, request);
             let in_order = || line.queue.worked_ns().nth(1).unwrap();
             let before = in_order();
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -14,7 +14,7 @@
 //!
 //! With one rank there are no permits to answer: the kernel shares out the cores among all threads.
 
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, Shares, Standing};
 use forebay_control::ranked::{Key, Ranked, Turn};
 use forebay_sys::clock;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,6 +32,7 @@ pub(crate) struct Permits {
 #[derive(Debug)]
 struct State {
     waiting: Ranked<Arc<Waiter>>,
+    shares: Shares,
     /// Permits nobody has, by the last rank that may have them.
     free: Box<[usize]>,
 }
@@ -93,7 +94,8 @@ impl Permits {
         let last = ranks.count() - 1;
         let most = |level| if level == last { most.max(1) } else { ranks.reserve };
         let free = (0..=last).map(most).collect();
-        Permits { state: Mutex::new(State { waiting: ranks.queue(), free }), clock }
+        let (waiting, shares) = ranks.queue();
+        Permits { state: Mutex::new(State { waiting, shares, free }), clock }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,6 +134,8 @@ impl Permits {
 /// Gives out what can be had, and wakes those who got it.
 fn hand_out(mut state: MutexGuard<'_, State>) {
     let mut lucky = Vec::new();
+    let State { waiting, shares, .. } = &mut *state;
+    shares.keep_up(waiting);
     while let Some(rank) = state.waiting.next_rank() {
         // reserves are for when there is nothing else
         let levels = usize::from(rank)..state.free.len();
@@ -188,11 +192,13 @@ impl Drop for Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
 
     const AT_ONCE: Duration = Duration::ZERO;
 
     fn permits(shares: &[f64], reserve: usize) -> Permits {
-        let ranks = Ranks { shares: shares.into(), reserve, ..Ranks::default() };
+        let settings = Settings { shares: shares.into(), reserve, ..Settings::default() };
+        let ranks = Ranks::new(&settings);
         Permits::to_answer(&ranks, 2).unwrap()
     }
 

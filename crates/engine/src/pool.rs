@@ -17,7 +17,8 @@
 use crate::accept::{Arrival, Entrance, PAUSE_MS};
 use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::worker::{Served, Worker};
+use crate::served::Served;
+use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll;
 use std::io;
@@ -48,9 +49,6 @@ enum Task<H: Handler> {
 pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     let pool = Pool {
         stock: Stock::new(parts.make, parts.settings, parts.threads)

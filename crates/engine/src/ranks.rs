@@ -1,14 +1,16 @@
 //! The order of service: how many ranks there are, and what each is sure to get.
 
-use forebay_conn::Rank;
+use forebay_conn::{Rank, RequestId};
 use forebay_control::ranked::Ranked;
+use forebay_control::versioned::{Reader, Versioned};
 use forebay_metrics::ClassSlot;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// The ranks of an engine. It has them for as long as it lives.
+/// What an order of service is made of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ranks {
+pub struct Settings {
     /// What each rank gets of the worker time while it has work, whatever higher ranks want: 0 to 1,
     /// together at most 1. With a single rank nothing is ordered.
     pub shares: Arc<[f64]>,
@@ -21,11 +23,45 @@ pub struct Ranks {
     pub niceness: u8,
 }
 
+impl Default for Settings {
+    /// A single rank.
+    fn default() -> Settings {
+        Settings {
+            shares: Arc::new([0.0]),
+            slots: Arc::new([ClassSlot(0)]),
+            reserve: 1,
+            niceness: 10,
+        }
+    }
+}
+
+/// The ranks of an engine and its helper threads. Clones are the same ranks: what one is
+/// [told](Ranks::set) holds for all. Their number, the reserve and the niceness stay for as long as an
+/// engine lives, because threads are begun for them; shares and ledgers may change while it runs.
+#[derive(Clone, Debug)]
+pub struct Ranks {
+    shares: Arc<Versioned<Arc<[f64]>>>,
+    /// The number of the ledger of each rank; there are as many as ranks.
+    slots: Arc<[AtomicU8]>,
+    /// Helper threads of each kind that are kept for each rank but the last, and for those above it.
+    pub reserve: usize,
+    niceness: u8,
+}
+
 impl Default for Ranks {
     /// A single rank.
     fn default() -> Ranks {
-        Ranks { shares: Arc::new([0.0]), slots: Arc::new([ClassSlot(0)]), reserve: 1, niceness: 10 }
+        Ranks::new(&Settings::default())
     }
+}
+
+/// Which request of which connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKey {
+    /// The connection, by the token it has in its engine.
+    pub connection: u64,
+    /// The request.
+    pub request: RequestId,
 }
 
 /// Whose a piece of work is.
@@ -33,14 +69,47 @@ impl Default for Ranks {
 pub struct Standing {
     /// Served in this order.
     pub rank: u8,
-    /// The client, as [`client_key`](forebay_control::ranked::client_key) writes it.
+    /// The client, as [`ClientKey::as_u64`](forebay_http::client::ClientKey::as_u64) tells it.
     pub client: u64,
 }
 
 impl Ranks {
+    /// Ranks as `settings` say.
+    pub fn new(settings: &Settings) -> Ranks {
+        let Settings { shares, slots, reserve, niceness } = settings;
+        let slot = |rank: usize| slots.get(rank).copied().unwrap_or_default().0;
+        Ranks {
+            shares: Arc::new(Versioned::new(Arc::clone(shares))),
+            slots: (0..shares.len().max(1)).map(|rank| AtomicU8::new(slot(rank))).collect(),
+            reserve: *reserve,
+            niceness: *niceness,
+        }
+    }
+
+    /// Whether these ranks can become what `settings` say while engines run: only shares and ledgers
+    /// are others.
+    pub fn can_become(&self, settings: &Settings) -> bool {
+        let Settings { shares, slots: _, reserve, niceness } = settings;
+        (self.count(), self.reserve, self.niceness) == (shares.len().max(1), *reserve, *niceness)
+    }
+
+    /// Takes over shares and ledgers; queues take over shares before they next hand something out.
+    /// Does nothing where these ranks [cannot become](Ranks::can_become) that.
+    pub fn set(&self, settings: &Settings) {
+        if !self.can_become(settings) {
+            return;
+        }
+        for (slot, next) in self.slots.iter().zip(&*settings.slots) {
+            slot.store(next.0, Relaxed);
+        }
+        if self.shares.get() != settings.shares {
+            self.shares.replace(Arc::clone(&settings.shares));
+        }
+    }
+
     /// How many there are, at least 1.
     pub fn count(&self) -> usize {
-        self.shares.len().max(1)
+        self.slots.len()
     }
 
     /// Whether there is more than one.
@@ -53,9 +122,11 @@ impl Ranks {
         rank.0.min((self.count() - 1) as u8)
     }
 
-    /// The ledger of a rank.
+    /// The ledger of a rank, as of now.
+    #[inline]
     pub fn slot(&self, rank: u8) -> ClassSlot {
-        self.slots.get(usize::from(rank)).copied().unwrap_or_default()
+        let slot = self.slots.get(usize::from(rank));
+        slot.map_or_else(ClassSlot::default, |slot| ClassSlot(slot.load(Relaxed)))
     }
 
     /// Threads in the reserves of all ranks, of one kind.
@@ -71,18 +142,39 @@ impl Ranks {
         }
     }
 
-    /// The same in strict order.
-    pub fn without_shares(&self) -> Ranks {
-        Ranks { shares: self.shares.iter().map(|_| 0.0).collect(), ..self.clone() }
+    /// A queue in this order, for as much as comes, and what keeps its shares up to date.
+    pub(crate) fn queue<T>(&self) -> (Ranked<T>, Shares) {
+        let (reader, shares) = self.shares.reader();
+        (queue(&shares), Shares(reader))
     }
 
-    /// A queue in this order, for as much as comes.
-    pub fn queue<T>(&self) -> Ranked<T> {
-        let seed = RandomState::new().hash_one(0u8);
-        match Ranked::new(&self.shares, usize::MAX, seed) {
-            Ok(queue) => queue,
-            // shares that are none: strict order is what is left of them
-            Err(_) => Ranked::single(usize::MAX, seed),
+    /// A queue in strict order, whatever the shares are.
+    pub(crate) fn strict_queue<T>(&self) -> Ranked<T> {
+        queue(&vec![0.0; self.count()])
+    }
+}
+
+fn queue<T>(shares: &[f64]) -> Ranked<T> {
+    let seed = RandomState::new().hash_one(0u8);
+    match Ranked::new(shares, usize::MAX, seed) {
+        Ok(queue) => queue,
+        // shares that are none: strict order is what is left of them
+        Err(_) => Ranked::single(usize::MAX, seed),
+    }
+}
+
+/// The shares of one queue, which may have changed.
+#[derive(Debug)]
+pub(crate) struct Shares(Reader<Arc<[f64]>>);
+
+impl Shares {
+    /// Gives `queue` the shares in force. One atomic load if it has them; a loop looks once per turn,
+    /// threads that share a queue when they have its lock.
+    #[inline]
+    pub(crate) fn keep_up<T>(&mut self, queue: &mut Ranked<T>) {
+        if let Some(shares) = self.0.newer() {
+            // shares that are none leave the order as it is
+            let _ = queue.set_shares(&shares);
         }
     }
 }
@@ -90,6 +182,40 @@ impl Ranks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of<const N: usize>(shares: [f64; N]) -> Ranks {
+        let slots = (0..N as u8).map(ClassSlot).collect();
+        Ranks::new(&Settings { shares: Arc::new(shares), slots, ..Settings::default() })
+    }
+
+    #[test]
+    fn shares_and_ledgers_reach_queues_and_clones_that_are_there() {
+        let ranks = of([0.0, 0.0]);
+        let (mut queue, mut shares) = ranks.clone().queue();
+        let mut next = |ranks: &Ranks| {
+            while queue.pop().is_some() {}
+            queue.push(1, 1, 1, 1).unwrap();
+            queue.push(0, 1, 1, 0).unwrap();
+            shares.keep_up(&mut queue);
+            (queue.pop().unwrap().0, ranks.slot(1))
+        };
+        assert_eq!(next(&ranks), (0, ClassSlot(1)));
+        // what a service takes is not known yet, so a rank with a share is due at once
+        let settings = |shares: &[f64], slot: u8| Settings {
+            shares: shares.into(),
+            slots: Arc::new([ClassSlot(0), ClassSlot(slot)]),
+            ..Settings::default()
+        };
+        ranks.set(&settings(&[0.0, 0.5], 7));
+        assert_eq!(next(&ranks), (1, ClassSlot(7)));
+        ranks.set(&settings(&[0.0, 0.0], 7));
+        assert_eq!(next(&ranks), (0, ClassSlot(7)));
+        // other ranks are not these
+        ranks.set(&settings(&[0.0, 0.5, 0.1], 9));
+        ranks.set(&Settings { reserve: 9, ..settings(&[0.0, 0.5], 9) });
+        ranks.set(&Settings { niceness: 9, ..settings(&[0.0, 0.5], 9) });
+        assert_eq!(next(&ranks), (0, ClassSlot(7)));
+    }
 
     #[test]
     fn a_single_rank_keeps_no_reserve_and_gives_way_to_nobody() {
@@ -101,7 +227,7 @@ mod tests {
 
     #[test]
     fn lower_ranks_give_way_more() {
-        let ranks = Ranks { shares: Arc::new([0.0, 0.2, 0.05]), ..Ranks::default() };
+        let ranks = of([0.0, 0.2, 0.05]);
         assert_eq!([0, 1, 2].map(|rank| ranks.niceness_of(rank)), [0, 5, 10]);
         assert_eq!(ranks.reserve_in_all(), 2);
     }

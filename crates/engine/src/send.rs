@@ -1,11 +1,14 @@
 //! How an answer leaves: bytes from memory in one call, files by `sendfile`, what was read into a pipe
-//! by `splice`, and never a file that has changed since its head was written.
+//! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
+//! when its first bytes are in memory, and only if the file has not changed.
 
+use crate::stream::{SEAL_BYTES, Stream};
+use forebay_conn::handler::body::Read;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
 use forebay_sys::pipe;
 use forebay_sys::socket::{self, Sent};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// How far sending came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum Progress {
     Budget,
     /// The next bytes of the file are not in memory: [`Handler::warm`].
     Cold,
+    /// The file is not the one the head was written for, and nothing of the answer has left.
+    Outdated,
     /// The file is not the one the head was written for; the answer cannot be finished.
     Changed,
     /// The connection failed.
@@ -50,7 +55,7 @@ const CALL_BYTES: u64 = 8 * 1024;
 /// Sends as much of `out` as the client takes, at most about `budget` bytes.
 #[inline]
 pub fn send<H: Handler>(
-    socket: BorrowedFd<'_>,
+    stream: &mut Stream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
@@ -58,8 +63,15 @@ pub fn send<H: Handler>(
     watch: &mut impl Stopwatch,
 ) -> (Progress, Tally) {
     let mut tally = Tally::default();
+    if !stream.is_plain() || stream.has_unsent() {
+        let progress = send_sealed(stream, out, handler, budget, &mut tally);
+        watch.lap(Activity::Send);
+        metrics.add(Counter::SentBytes, tally.bytes);
+        return (progress, tally);
+    }
+    let mut warm = None;
     let progress = loop {
-        match send_once(socket, out, handler, &mut tally, watch) {
+        match send_once(stream.as_fd(), out, handler, &mut warm, &mut tally, watch) {
             None if out.is_empty() => break Progress::Done,
             None if tally.cost_bytes >= budget => break Progress::Budget,
             None => {}
@@ -70,12 +82,14 @@ pub fn send<H: Handler>(
     (progress, tally)
 }
 
-/// One system call's worth; `Some` if there is a reason to stop.
+/// One system call's worth; `Some` if there is a reason to stop. `warm` is how much of the file can be
+/// sent, if the call before has looked.
 #[inline]
 fn send_once<H: Handler>(
     socket: BorrowedFd<'_>,
     out: &mut Out<H::Body>,
     handler: &H,
+    warm: &mut Option<u64>,
     tally: &mut Tally,
     watch: &mut impl Stopwatch,
 ) -> Option<Progress> {
@@ -104,7 +118,7 @@ fn send_once<H: Handler>(
             };
             (sent, head.len() + body.len())
         }
-        Some((_, Some(Piece::File { .. } | Piece::Pipe { .. }))) if !head.is_empty() => {
+        Some((_, Some(Piece::Pipe { .. }))) if !head.is_empty() => {
             (socket::send(socket, head, true), head.len())
         }
         Some((_, Some(Piece::Pipe { pipe, len }))) => {
@@ -112,22 +126,37 @@ fn send_once<H: Handler>(
             (pipe::send(socket, pipe, count), 0)
         }
         Some((body, Some(Piece::File { file, offset, len, is_last }))) => {
-            if !handler.is_intact(body) {
-                return Some(Progress::Changed);
-            }
-            let chunk = handler.warm_bytes(body).min(len);
-            if chunk == 0 {
+            let chunk = match warm.take() {
+                Some(chunk) => chunk,
+                None if handler.is_intact(body) => handler.warm_bytes(body).min(len),
+                None if out.earlier().is_some() => return Some(Progress::Outdated),
+                None => return Some(Progress::Changed),
+            };
+            if !head.is_empty() {
+                match (chunk, out.earlier()) {
+                    // answers before this one do not wait for the disk
+                    (0, Some(earlier)) if earlier > 0 => {
+                        (socket::send(socket, &head[..earlier], false), earlier)
+                    }
+                    (0, Some(_)) => return Some(Progress::Cold),
+                    _ => {
+                        *warm = (chunk > 0).then_some(chunk);
+                        (socket::send(socket, head, true), head.len())
+                    }
+                }
+            } else if chunk == 0 {
                 return Some(Progress::Cold);
+            } else {
+                // the last byte waits for one more look at the file
+                let count = if is_last && chunk == len && len > 1 { len - 1 } else { chunk };
+                let sent = socket::send_file(socket, file, offset, count as usize);
+                watch.lap(Activity::Sendfile);
+                if sent == Sent::Bytes(0) {
+                    return Some(Progress::Changed);
+                }
+                // how much the client takes is known only when it takes nothing
+                (sent, 0)
             }
-            // the last byte waits for one more look at the file
-            let count = if is_last && chunk == len && len > 1 { len - 1 } else { chunk };
-            let sent = socket::send_file(socket, file, offset, count as usize);
-            watch.lap(Activity::Sendfile);
-            if sent == Sent::Bytes(0) {
-                return Some(Progress::Changed);
-            }
-            // how much the client takes is known only when it takes nothing
-            (sent, 0)
         }
     };
     watch.lap(Activity::Send);
@@ -147,4 +176,71 @@ fn send_once<H: Handler>(
         out.clear();
     }
     (count < wanted).then_some(Progress::Blocked)
+}
+
+/// As [`send`], through a transport that seals what it carries: bodies are read into memory, a record's
+/// worth at a time. What is sealed counts as sent of the body; what the client took counts in all.
+#[cold]
+fn send_sealed<H: Handler>(
+    stream: &mut Stream<H>,
+    out: &mut Out<H::Body>,
+    handler: &mut H,
+    budget: u64,
+    tally: &mut Tally,
+) -> Progress {
+    let mut room = [0; SEAL_BYTES];
+    loop {
+        let (sent, count) = stream.flush();
+        tally.bytes += count as u64;
+        tally.cost_bytes += (count as u64).max(CALL_BYTES);
+        match sent {
+            Sent::Bytes(_) => {}
+            Sent::Blocked => return Progress::Blocked,
+            Sent::Broken => return Progress::Broken,
+        }
+        if tally.cost_bytes >= budget.max(CALL_BYTES + 1) && !out.is_empty() {
+            return Progress::Budget;
+        }
+        let ready = match head_ready(out, handler) {
+            Ok(ready) => ready,
+            Err(progress) => return progress,
+        };
+        if ready > 0 {
+            let count = ready.min(SEAL_BYTES);
+            stream.seal(&out.bytes[out.sent..out.sent + count]);
+            out.sent += count;
+            continue;
+        }
+        let Some(body) = &mut out.body else {
+            out.clear();
+            return Progress::Done;
+        };
+        match handler.read(body, &mut room) {
+            Read::Bytes(count) => {
+                stream.seal(&room[..count]);
+                tally.body_bytes += count as u64;
+            }
+            Read::Cold => return Progress::Cold,
+            Read::Changed => return Progress::Changed,
+            Read::End => out.body = None,
+        }
+    }
+}
+
+/// How many bytes of heads may be sealed now. That of a file waits until the first bytes of the file are
+/// in memory, and for one look at it; answers before it do not.
+fn head_ready<H: Handler>(out: &Out<H::Body>, handler: &H) -> Result<usize, Progress> {
+    let all = out.bytes.len() - out.sent;
+    let Some(body) = &out.body else { return Ok(all) };
+    let (Some(Piece::File { .. }), Some(earlier)) = (handler.piece(body), out.earlier()) else {
+        return Ok(all);
+    };
+    if !handler.is_intact(body) {
+        return Err(Progress::Outdated);
+    }
+    match handler.warm_bytes(body) {
+        0 if earlier == 0 => Err(Progress::Cold),
+        0 => Ok(earlier),
+        _ => Ok(all),
+    }
 }

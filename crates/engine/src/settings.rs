@@ -2,8 +2,7 @@
 
 use forebay_conn::{Await, Limits};
 use forebay_control::keep_alive::KeepAlive;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use forebay_control::versioned::Versioned;
 
 /// What an engine is told when it is made.
 #[derive(Clone, Debug)]
@@ -42,37 +41,9 @@ impl Default for Settings {
     }
 }
 
-/// Settings that may be replaced while engines run. Each worker has a copy and looks now and then
+/// Settings that may be replaced while engines run. Each worker has a copy and looks once per turn
 /// whether there is a newer one.
-#[derive(Debug, Default)]
-pub struct Live {
-    generation: AtomicU64,
-    settings: Mutex<Settings>,
-}
-
-impl Live {
-    /// The first settings.
-    pub fn new(settings: Settings) -> Live {
-        Live { generation: AtomicU64::new(0), settings: Mutex::new(settings) }
-    }
-
-    /// Replaces them; workers take them over at their next look at the clock.
-    pub fn set(&self, settings: Settings) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
-        self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    /// Which settings are in force; another number after each [`set`](Live::set).
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// A copy of the settings in force.
-    pub fn get(&self) -> Settings {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
+pub type Live = Versioned<Settings>;
 
 /// How long is waited for what, in milliseconds.
 #[derive(Clone, Copy, Debug)]

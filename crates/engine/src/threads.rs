@@ -16,7 +16,8 @@
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
 use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
-use crate::worker::{Served, Worker};
+use crate::served::Served;
+use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_metrics::Counter;
 use forebay_sys::poll;
@@ -49,9 +50,6 @@ struct State {
 pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send + 'static,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     let mut entrance = Entrance::new(parts.listeners, parts.admission)?;
     let control = Arc::clone(&parts.control);
@@ -92,9 +90,6 @@ where
 impl<H> Crew<H>
 where
     H: Handler + Send + 'static,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     /// Accepts a batch; says whether more may be waiting.
     fn accept(

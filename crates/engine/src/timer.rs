@@ -1,7 +1,158 @@
-//! Deadlines of thousands of connections: a hashed wheel of lazy entries.
+//! Deadlines: those of one connection and its requests, and a hashed wheel of lazy entries for those of
+//! thousands of connections.
 //!
 //! A deadline that moves later costs nothing: the entry stays where it is, and when its slot comes
-//! round the owner looks at the real deadline and inserts it again.
+//! round the owner looks at the real deadline and inserts it again. A connection has one entry, however
+//! many of its requests wait.
+
+use crate::served::Served;
+use crate::settings::LINGER_MS;
+use crate::worker::Worker;
+use forebay_conn::{Await, Awaited, Handler, Protocol};
+
+/// What a connection and its requests wait for, each until when, and the connection's entry in a wheel.
+/// All times are in milliseconds of the monotonic clock.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    first: Deadline,
+    /// Those of further requests.
+    more: Vec<Deadline>,
+    /// When the wheel will present it; 0 for never.
+    shown_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deadline {
+    awaited: Option<Awaited>,
+    at_ms: u64,
+}
+
+impl Default for Deadline {
+    fn default() -> Deadline {
+        Deadline { awaited: None, at_ms: u64::MAX }
+    }
+}
+
+impl Timer {
+    /// Gives the connection time for what it waits for, and its requests for what they wait for, unless
+    /// they have been given that already. Says whether what the connection waits for is new.
+    #[inline]
+    pub(crate) fn set<H: Handler>(&mut self, served: &mut Served<H>, worker: &Worker<H>) -> bool {
+        let awaited = served.awaits();
+        let is_new = self.first.awaited != Some(awaited);
+        if is_new {
+            // it may be one of those that came after the first
+            let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
+            let at_ms = known.map_or_else(|| at_ms(served, worker, awaited), |known| known.at_ms);
+            self.first = Deadline { awaited: Some(awaited), at_ms };
+            if awaited.what == Await::Send {
+                served.begin_window();
+            }
+        }
+        if served.goes_on() {
+            self.set_more(served, worker);
+        }
+        is_new
+    }
+
+    #[cold]
+    fn set_more<H: Handler>(&mut self, served: &Served<H>, worker: &Worker<H>) {
+        let before = std::mem::take(&mut self.more);
+        served.conn.also_awaits(&mut |awaited| {
+            let known = before.iter().find(|deadline| deadline.awaited == Some(awaited));
+            let at_ms = known.map_or_else(|| at_ms(served, worker, awaited), |known| known.at_ms);
+            self.more.push(Deadline { awaited: Some(awaited), at_ms });
+        });
+    }
+
+    /// The connection lingers from now on, and waits for nothing else.
+    pub(crate) fn linger(&mut self, now_ms: u64) {
+        self.first = Deadline { awaited: None, at_ms: now_ms + LINGER_MS };
+        self.more.clear();
+    }
+
+    /// When the first of the deadlines is over.
+    #[inline]
+    pub(crate) fn at_ms(&self) -> u64 {
+        self.more.iter().map(|deadline| deadline.at_ms).fold(self.first.at_ms, u64::min)
+    }
+
+    /// What is over: nothing yet, or [`Over`]. A client that takes its answer fast enough is given time
+    /// for more of it.
+    pub(crate) fn over<H: Handler>(
+        &mut self,
+        served: &mut Served<H>,
+        worker: &Worker<H>,
+    ) -> Option<Over> {
+        let now_ms = worker.now_ms();
+        let timeouts = &worker.settings.timeouts;
+        for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
+            if deadline.at_ms > now_ms {
+                continue;
+            }
+            let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
+            if awaited.what == Await::Send
+                && served.taken_in_window() >= timeouts.bytes_per_window()
+            {
+                served.begin_window();
+                deadline.at_ms = now_ms + timeouts.send_window_ms;
+                continue;
+            }
+            return Some(Over::Wait(awaited));
+        }
+        None
+    }
+
+    /// Sees to it that the wheel presents the connection in time. A deadline that has moved later is met
+    /// by the entry that is there. Says when it will be presented, if that is new.
+    #[inline]
+    pub(crate) fn schedule(&mut self, wheel: &mut Wheel, token: u64) -> Option<u64> {
+        if self.is_scheduled() {
+            return None;
+        }
+        self.shown_ms = wheel.insert(self.at_ms(), token);
+        Some(self.shown_ms)
+    }
+
+    /// Whether the wheel presents the connection in time already, or never has to.
+    #[inline]
+    pub(crate) fn is_scheduled(&self) -> bool {
+        let at_ms = self.at_ms();
+        at_ms == u64::MAX || (self.shown_ms != 0 && self.shown_ms <= at_ms + 2 * SLOT_MS)
+    }
+
+    /// What the connection waits for next is new, even if it is of the same kind.
+    pub(crate) fn renew(&mut self) {
+        self.first = Deadline::default();
+    }
+
+    /// The wheel presents the connection. Says whether this is its entry, and not one from before a
+    /// deadline moved forward.
+    pub(crate) fn presented(&mut self, now_ms: u64) -> bool {
+        let is_it = self.shown_ms <= now_ms;
+        if is_it {
+            self.shown_ms = 0;
+        }
+        is_it
+    }
+}
+
+/// What is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The time for this.
+    Wait(Awaited),
+    /// Lingering.
+    Linger,
+}
+
+/// Until when this may be waited for. A moment comes by itself, exactly.
+fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
+    match awaited.what {
+        Await::Admission => u64::MAX,
+        what => worker.now_ms() + worker.time_ms(served, what),
+    }
+}
 
 /// Milliseconds per slot; deadlines are met this much late at most.
 pub const SLOT_MS: u64 = 128;

@@ -1,6 +1,7 @@
 //! The head of a request: request line and fields, checked and taken apart without copying.
 
 use crate::framing::{self, Framing};
+use crate::owned::FieldSpan;
 use std::mem::MaybeUninit;
 
 /// Most field lines a head may have, whatever the configuration says.
@@ -49,7 +50,7 @@ pub enum Method {
 }
 
 impl Method {
-    fn from_token(token: &str) -> Method {
+    pub(crate) fn from_token(token: &str) -> Method {
         match token {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
@@ -246,8 +247,41 @@ pub struct Head<'h> {
     pub expects_continue: bool,
     /// Bytes of the head, the empty line included.
     pub len: usize,
-    lines: &'h [httparse::Header<'h>],
-    present: u32,
+    pub(crate) lines: FieldLines<'h>,
+    /// Which of the fields of [`Name`] are there, one bit each.
+    pub(crate) present: u32,
+}
+
+/// The field lines of a head: where they were received, or where they are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FieldLines<'h> {
+    Received(&'h [httparse::Header<'h>]),
+    Owned { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
+}
+
+impl<'h> FieldLines<'h> {
+    #[inline]
+    fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
+        match self {
+            FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
+            FieldLines::Owned { names, bytes, fields } => {
+                fields.get(at).map(|field| field.of(names, bytes))
+            }
+        }
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        match self {
+            FieldLines::Received(lines) => lines.len(),
+            FieldLines::Owned { fields, .. } => fields.len(),
+        }
+    }
+
+    #[inline]
+    fn iter(self) -> impl DoubleEndedIterator<Item = (&'h str, &'h [u8])> + Clone + use<'h> {
+        (0..self.len()).filter_map(move |at| self.get(at))
+    }
 }
 
 impl<'h> Head<'h> {
@@ -295,7 +329,7 @@ impl<'h> Head<'h> {
             keep_alive: false,
             expects_continue: false,
             len,
-            lines: request.headers,
+            lines: FieldLines::Received(request.headers),
             present: 0,
         };
         head.read_fields()?;
@@ -318,22 +352,23 @@ impl<'h> Head<'h> {
 
     /// The values of all lines of the field, in order.
     pub fn values(&self, name: Name) -> impl DoubleEndedIterator<Item = &'h [u8]> + use<'h> {
-        let lines = if self.has(name) { self.lines } else { &[] };
+        let lines = if self.has(name) { self.lines } else { FieldLines::Received(&[]) };
         lines
             .iter()
-            .filter(move |line| line.name.eq_ignore_ascii_case(name.as_str()))
-            .map(|line| line.value)
+            .filter(move |(text, _)| text.eq_ignore_ascii_case(name.as_str()))
+            .map(|(_, value)| value)
     }
 
     /// All field lines in order: name as sent, value without surrounding white space.
     pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + Clone + use<'h> {
-        self.lines.iter().map(|line| (line.name, line.value))
+        self.lines.iter()
     }
 
     fn read_fields(&mut self) -> Result<(), Error> {
         let mut length = framing::Lengths::default();
         let mut connection = Connection::default();
-        for line in self.lines {
+        let FieldLines::Received(lines) = self.lines else { return Ok(()) };
+        for line in lines {
             let Some(name) = Name::known(line.name) else { continue };
             let again = self.has(name);
             self.present |= 1 << name as u32;

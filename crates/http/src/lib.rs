@@ -3,22 +3,26 @@
 //! Everything a server must decide about a message from its bytes alone lives here: the head of a
 //! request and how its body is framed, conditions, ranges, content codings, the path a target
 //! names, and the heads of answers. It stands between the bytes an engine received and the request
-//! path (`forebay-conn`), which asks it what they mean.
+//! path (`forebay-conn`), which asks it what they mean. Which addresses are one [`client`] is said
+//! here too, for all who count or order by client.
 //!
 //! | module | question it answers |
 //! |---|---|
 //! | [`head`] | What does this request head say, and how long is it? |
-//! | [`framing`] | How many bytes of body follow, and where do they end? |
+//! | [`owned`] | How is a head kept that cannot be answered at once, or sent to another process? |
+//! | [`framing`] | How many bytes of body follow? |
+//! | [`body`] | Which of the bytes that arrive are data, and where do they end? The same on the way out |
 //! | [`path`] | Which path below the root does the target name? |
 //! | [`condition`] | Do `If-Match`, `If-None-Match`, … allow the answer (RFC 9110 §13.2.2)? |
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
 //!
 //! It deliberately has no socket, no clock and no allocation on the way of an ordinary request.
-//! HTTP/2 belongs to the general lane.
+//! HTTP/2 is another crate.
 //!
 //! ```
 //! use forebay_http::head::{Head, Limits, Lines, Method, Parsed};
@@ -35,11 +39,16 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod body;
+pub mod client;
 pub mod coding;
 pub mod condition;
 pub mod date;
 pub mod framing;
 pub mod head;
+
+mod octet;
+pub mod owned;
 pub mod path;
 pub mod range;
 pub mod status;

@@ -1,5 +1,7 @@
 //! The path a target names, decoded and free of detours; and back into a `Location`.
 
+use std::cell::{Cell, Ref, RefCell};
+
 /// Why a path names nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
@@ -29,6 +31,48 @@ impl PathError {
             PathError::Escapes => "the path leads above the root",
             PathError::Forbidden => "the path has a byte that no served name has",
         }
+    }
+}
+
+/// The normal form of one path at a time: made when it is first asked for, and not again until it is
+/// [forgotten](NormalPath::forget). The room is used again.
+#[derive(Debug, Default)]
+pub struct NormalPath {
+    made: Cell<Option<Result<(), PathError>>>,
+    bytes: RefCell<Vec<u8>>,
+}
+
+impl NormalPath {
+    /// The normal form of `raw`: see [`normalise`].
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn of(&self, raw: &[u8]) -> Result<Ref<'_, [u8]>, PathError> {
+        let made = self.made.get().unwrap_or_else(|| {
+            let made = normalise(raw, &mut self.bytes.borrow_mut());
+            self.made.set(Some(made));
+            made
+        });
+        made.map(|()| Ref::map(self.bytes.borrow(), Vec::as_slice))
+    }
+
+    /// The normal form, if it was made and there is one.
+    pub fn made(&self) -> Option<Box<[u8]>> {
+        self.made.get().filter(Result::is_ok).map(|_| self.bytes.borrow().as_slice().into())
+    }
+
+    /// Another path is next.
+    #[inline]
+    pub fn forget(&self) {
+        self.made.set(None);
+    }
+
+    /// Another path is next, whose normal form is known.
+    pub fn remember(&self, normal: &[u8]) {
+        let mut bytes = self.bytes.borrow_mut();
+        bytes.clear();
+        bytes.extend_from_slice(normal);
+        self.made.set(Some(Ok(())));
     }
 }
 

@@ -52,6 +52,7 @@ schema! {
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
         Jobs = "forebay_jobs_total" "", "Jobs that may block, for helper threads or the connection's own, begun or given up.";
         CacheHits = "forebay_cache_hits_total" "", "Requests answered from the data cache.";
+        CacheShared = "forebay_cache_shared_hits_total" "", "Of the hits: those for which a loop or thread had to ask the cache that all share, because its own table of paths did not have the path.";
         CacheMisses = "forebay_cache_misses_total" "", "Requests that needed the file system.";
         AcceptErrors = "forebay_accept_errors_total" "", "Failed accepts, lack of descriptors included.";
     }

@@ -15,6 +15,7 @@
 //! long, and whose word nobody has taken since, it says what it said then.
 
 use crate::bucket::Terms;
+use forebay_http::client::ClientKey;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
@@ -91,14 +92,10 @@ impl Clients {
         }
     }
 
-    /// The key of a client: an IPv4 address or an IPv6 /64. `of` says for what.
+    /// The key of the client with this address. `of` says for what.
     #[inline]
     pub(crate) fn key(&self, of: u64, client: IpAddr) -> Key {
-        let client = match client.to_canonical() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits() as u64,
-            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
-        };
-        Key(self.secret.hash_one((of, client)))
+        Key(self.secret.hash_one((of, ClientKey::of(client).as_u64())))
     }
 
     /// An event of a client, as [`bucket::charge`](crate::bucket::charge) has it.

@@ -4,6 +4,7 @@
 
 use forebay_conn::{Peer, Request, Stages};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::path::NormalPath;
 use forebay_server::config::{self, Access, LogFormat};
 use forebay_server::log::{Entry, LogSettings, Logger, Logs};
 use std::sync::Arc;
@@ -50,7 +51,8 @@ fn main() {
         return;
     };
     let peer = Peer::new(([192, 0, 2, 17], 4711).into(), ([192, 0, 2, 1], 80).into());
-    let request = Request { head: &head, peer: &peer };
+    let path = NormalPath::default();
+    let request = Request::new(&head, &peer, &path);
     let began = std::time::Instant::now();
     for _ in 0..count {
         record(&mut logger, &request);

@@ -12,18 +12,18 @@
 
 use crate::engines::{self, Task};
 use crate::status::Status;
-use forebay_conn::handler::{
-    Admitted, Handler, Job, Outcome, Peer, Piece, Rank, Request, Stages, Verdict,
+use forebay_conn::handler::body::NoLine;
+use forebay_conn::{
+    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain,
+    Process, Reply, Request,
 };
-use forebay_conn::reply::Reply;
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
 use forebay_http::head::Method;
 use forebay_http::status;
-use forebay_metrics::{Local, Snapshot, Stopwatch, render};
+use forebay_metrics::{Snapshot, render};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -80,20 +80,6 @@ pub struct Admin {
     address: IpAddr,
 }
 
-/// Nothing: every answer is short enough to be copied, and none needs work that blocks.
-#[derive(Clone, Copy, Debug)]
-pub enum Never {}
-
-impl Job for Never {
-    type Done = Never;
-    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> Never {
-        match self {}
-    }
-    fn lane(&self) -> u64 {
-        match *self {}
-    }
-}
-
 /// One of the functions of [`render`].
 type Render = fn(&Snapshot) -> String;
 
@@ -139,7 +125,7 @@ impl Admin {
 }
 
 /// Writes a whole answer. `fields` are further lines of the head, each with its CR LF.
-fn answer(reply: &mut Reply<'_, Never>, head_only: bool, status: u16, fields: &str, body: &str) {
+fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &str, body: &str) {
     let mut head = Vec::with_capacity(256);
     // writing into a Vec does not fail
     let _ = write!(
@@ -155,23 +141,32 @@ fn answer(reply: &mut Reply<'_, Never>, head_only: bool, status: u16, fields: &s
     }
 }
 
-impl Handler for Admin {
-    type Body = Never;
-    type Job = Never;
-    type Line = Never;
+/// Every answer is short enough to be copied, and none needs work that blocks.
+impl Parts for Admin {
+    type Body = NoBody;
+    type Job = NoJob;
+    type Line = NoLine;
     type Ticket = ();
+}
 
-    fn verdict(&mut self, _: &Request<'_>) -> Verdict<()> {
-        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
-    }
+impl Handler for Admin {
+    type Protocol = Http1<Admin>;
+    type Transport = Plain;
+}
 
+impl Admission for Admin {}
+impl Bodies for Admin {}
+impl Journal for Admin {}
+impl Hooks for Admin {}
+
+impl Process for Admin {
     fn process(
         &mut self,
         request: &Request<'_>,
         (): &mut (),
-        _: Option<Never>,
-        reply: &mut Reply<'_, Never>,
-    ) -> Outcome<Never> {
+        _: Option<NoJob>,
+        reply: &mut Reply<'_, NoBody>,
+    ) -> Outcome<NoJob> {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
@@ -189,59 +184,18 @@ impl Handler for Admin {
         Outcome::Replied
     }
 
-    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Never>) {
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, NoBody>) {
         let fields = format!("Content-Type: {TEXT}\r\n");
         answer(reply, false, status, &fields, &format!("{reason}\n"));
     }
-
-    fn piece<'b>(&'b self, body: &'b Never) -> Option<Piece<'b>> {
-        match *body {}
-    }
-
-    fn advance(&self, body: &mut Never, _: u64) {
-        match *body {}
-    }
-
-    fn is_intact(&self, body: &Never) -> bool {
-        match *body {}
-    }
-
-    fn hold(&mut self, body: &mut Never) {
-        match *body {}
-    }
-
-    fn warm_bytes(&self, body: &Never) -> u64 {
-        match *body {}
-    }
-
-    fn warm(&mut self, body: &Never) -> Never {
-        *body
-    }
-
-    fn line(
-        &mut self,
-        _: &Peer,
-        _: Option<&Request<'_>>,
-        _: Option<&Self::Ticket>,
-        _: u16,
-        _: Stages,
-    ) -> Option<Never> {
-        None
-    }
-
-    fn log(&mut self, line: Never, _: u64) {
-        match line {}
-    }
-
-    /// Never asked: no outcome here is a hand-over. The socket is closed.
-    fn hand_over(&mut self, _: OwnedFd, _: Vec<u8>, _: &Peer) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_conn::reply::Out;
+    use forebay_conn::Out;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
 
     fn ask(request: &str) -> String {
@@ -259,8 +213,9 @@ mod tests {
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);
-        let outcome =
-            admin.process(&Request { head: &head, peer: &peer }, &mut (), None, &mut reply);
+        let path = NormalPath::default();
+        let request = Request::new(&head, &peer, &path);
+        let outcome = admin.process(&request, &mut (), None, &mut reply);
         assert!(matches!(outcome, Outcome::Replied));
         String::from_utf8(out.bytes.clone()).unwrap()
     }

@@ -132,7 +132,7 @@ impl Steering {
     /// Lack of threads.
     pub fn keep_up(self: &Arc<Self>, parts: &Parts) -> io::Result<()> {
         let mut state = self.lock();
-        if state.is_running || !parts.live.current().policy.wants_steering() {
+        if state.is_running || !parts.live.get().policy.wants_steering() {
             return Ok(());
         }
         let (steering, parts) = (Arc::clone(self), parts.clone());
@@ -149,8 +149,9 @@ impl Steering {
     /// Asks once. `false` if nobody wants that any more.
     fn tick(&self, parts: &Parts) -> bool {
         let mut state = self.lock();
+        // before the policy: a newer one is then taken over at the next tick
         let generation = parts.live.generation();
-        let policy = Arc::clone(&parts.live.current().policy);
+        let policy = Arc::clone(&parts.live.get().policy);
         if !policy.wants_steering() {
             // here, under the lock: whoever comes now to start a thread must know
             state.is_running = false;
@@ -232,7 +233,7 @@ impl Drop for Lifted<'_> {
             (state.is_running, state.agent) = (false, None);
         }
         if !state.is_running {
-            let policy = Arc::clone(&self.1.current().policy);
+            let policy = Arc::clone(&self.1.get().policy);
             let limits = vec![Limits::default(); policy.windows.len()];
             let nothing = Decision { limits, ..Decision::default() };
             put_in_force(&policy, &nothing, clock::monotonic_ns());

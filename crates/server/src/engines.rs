@@ -1,13 +1,14 @@
 //! Groups of workers: the engine of a plan on its listeners, from start to end.
 //!
 //! Each loop or thread gets a handler and counters of its own; the counters are kept in a register
-//! for whoever reports them. A group is never changed: a reload that wants another engine, other
-//! listeners or another number of workers starts a new group on the same sockets and lets the old
-//! one retire.
+//! for whoever reports them. Settings of engines, shares and ledgers of classes reach a group while it
+//! runs. The rest of it is never changed: a reload that wants another engine, other listeners, another
+//! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
 use crate::agent::{self, Steering};
 use crate::config::Engine;
-use crate::handler::{Errand, FastLane};
+use crate::handler::FastLane;
+use crate::job::Job;
 use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
@@ -126,8 +127,8 @@ pub struct Common {
     /// Where the counters are kept.
     pub register: Arc<Register>,
     /// Threads for jobs.
-    pub helpers: Helpers<Errand>,
-    /// The order of service.
+    pub helpers: Helpers<Job>,
+    /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub boards: Arc<Boards>,
@@ -241,7 +242,7 @@ impl Common {
         listeners: Vec<Socket>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
-    ) -> event::Parts<FastLane, Helpers<Errand>> {
+    ) -> event::Parts<FastLane, Helpers<Job>> {
         let metrics = self.register.worker();
         event::Parts {
             listeners,
@@ -265,7 +266,7 @@ impl Common {
     ) -> blocking::Parts<FastLane> {
         let common = self.clone();
         // threads ask for a permit before they look at a request
-        let entrance = if self.ranks.is_ordered() { Entrance::Line } else { Entrance::Job };
+        let entrance = if self.ranks.is_ordered() { Entrance::Queue } else { Entrance::Job };
         let make = move || {
             let metrics = common.register.worker();
             (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
@@ -292,7 +293,7 @@ impl Common {
         let common = self.clone();
         let (paths, entrance) = match plan.pipeline.fuse {
             Fuse::Auto => (PATHS_OF_A_LOOP, Entrance::Job),
-            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Line),
+            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Queue),
         };
         let make = move || {
             let metrics = common.register.worker();
@@ -315,9 +316,9 @@ impl Common {
 
     /// Helper threads for the order of service and the numbers that `plan` says.
     pub fn take_helpers(&mut self, plan: &Plan, sample: u32) {
-        let locals = self.register.helpers(plan.helpers.most(&plan.ranks));
-        self.helpers = Helpers::new(locals, plan.helpers, &plan.ranks, sample);
-        self.ranks = plan.ranks.clone();
+        self.ranks = Ranks::new(&plan.ranks);
+        let locals = self.register.helpers(plan.helpers.most(&self.ranks));
+        self.helpers = Helpers::new(locals, plan.helpers, &self.ranks, sample);
     }
 
     /// Has the agent asked, if the policy in force wants that.
@@ -334,7 +335,7 @@ impl Common {
     }
 
     fn handler(&self, metrics: Arc<Local>, paths: usize, entrance: Entrance) -> FastLane {
-        FastLane::new(Arc::clone(&self.live), metrics, paths, entrance, worker::read_clocks())
+        FastLane::new(&self.live, metrics, paths, entrance, worker::read_clocks())
     }
 }
 
@@ -382,7 +383,7 @@ impl Group {
     /// Timeouts and bounds from now on.
     pub fn set(&mut self, settings: Settings) {
         self.plan.settings = settings.clone();
-        self.settings.set(settings);
+        self.settings.replace(settings);
     }
 
     /// One of its threads has told how it ended. Says whether it was the last.
@@ -413,8 +414,7 @@ pub fn prepare_apart<H>(
 where
     H: Handler + Send + 'static,
     H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
+    H::Protocol: Send,
 {
     let event_loop = EventLoop::new(event::Parts {
         handler,

@@ -13,7 +13,7 @@
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
 //! | [`agent`] | the thread that adapts what the classes are let in |
-//! | [`handler`] | the fast lane's handler: content, then the log line |
+//! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
@@ -44,6 +44,7 @@ pub mod config;
 pub mod control_socket;
 pub mod engines;
 pub mod handler;
+pub mod job;
 pub mod listen;
 pub mod live;
 pub mod log;

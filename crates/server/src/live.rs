@@ -6,9 +6,9 @@
 use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
+use forebay_control::versioned::Versioned;
 use forebay_site::Content;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Everything a handler needs that a configuration decides.
 pub struct Arrangement {
@@ -23,34 +23,4 @@ pub struct Arrangement {
 }
 
 /// The arrangement in force.
-pub struct Live {
-    generation: AtomicU64,
-    current: Mutex<Arc<Arrangement>>,
-}
-
-impl Live {
-    /// The first arrangement; its generation is 1.
-    pub fn new(first: Arrangement) -> Live {
-        Live { generation: AtomicU64::new(1), current: Mutex::new(Arc::new(first)) }
-    }
-
-    /// How many arrangements there were. One load, made for each request.
-    #[inline]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// The arrangement in force.
-    pub fn current(&self) -> Arc<Arrangement> {
-        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Puts another in force. Returns the one before.
-    pub fn replace(&self, next: Arrangement) -> Arc<Arrangement> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *current, Arc::new(next));
-        // only now: who sees the new number finds the new arrangement
-        self.generation.fetch_add(1, Ordering::Release);
-        before
-    }
-}
+pub type Live = Versioned<Arc<Arrangement>>;

@@ -8,7 +8,7 @@ use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_engine::helpers::Threads;
 use forebay_engine::pipeline::{self, Fuse};
-use forebay_engine::ranks::Ranks;
+use forebay_engine::ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
@@ -88,7 +88,7 @@ pub struct Plan {
     /// Helper threads at most.
     pub helpers: Threads,
     /// The order of service.
-    pub ranks: Ranks,
+    pub ranks: ranks::Settings,
     /// How long a drain may take.
     pub drain: Duration,
 }
@@ -173,9 +173,9 @@ impl Plan {
 }
 
 /// The order of service.
-fn ranks(config: &Config, policy: &Policy) -> Ranks {
+fn ranks(config: &Config, policy: &Policy) -> ranks::Settings {
     let (helpers, classes) = (&config.helpers, policy.classes());
-    Ranks {
+    ranks::Settings {
         shares: classes.iter().map(|class| class.share).collect(),
         // until it is known which ledgers there are
         slots: Arc::new([]),

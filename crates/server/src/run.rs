@@ -140,7 +140,7 @@ impl Server {
         let mut failure = None;
         while !self.groups.is_empty() {
             match self.next_event() {
-                Some(Event::Signal(SIGUSR1)) => self.common.live.current().logs.reopen(),
+                Some(Event::Signal(SIGUSR1)) => self.common.live.get().logs.reopen(),
                 Some(Event::Signal(SIGHUP)) => self.ask_for(Wanted::File, None),
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
@@ -234,7 +234,7 @@ impl Server {
             other => {
                 let answer = match other.strip_prefix("policy ") {
                     Some(question) => {
-                        let in_force = &self.common.live.current().policy;
+                        let in_force = &self.common.live.get().policy;
                         let totals = &self.common.register.totals();
                         let steering = &self.common.steering;
                         let known = Known { config: &self.config, in_force, totals, steering };
@@ -274,7 +274,7 @@ impl Server {
     fn finish(self, reason: &str, ended: Ended) {
         self.admin.into_iter().for_each(RunningAdmin::stop);
         let began = Instant::now();
-        if !self.common.live.current().logs.close(LOG_CLOSE) {
+        if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;

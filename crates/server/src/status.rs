@@ -74,7 +74,7 @@ impl Status {
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
         let State { common, engines, workers, .. } = &*state;
-        let arrangement = common.live.current();
+        let arrangement = common.live.get();
         let content = arrangement.content.figures();
         let mut gauges = vec![
             (Gauge::Connections, common.admission.open() as u64),

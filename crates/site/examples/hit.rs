@@ -12,6 +12,7 @@
 
 use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
 use forebay_site::rules::{
     FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName, Template,
@@ -159,11 +160,12 @@ fn ask(
 fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 80));
     let peer = Peer::new(address, address);
+    let path = NormalPath::default();
     let mut done = None;
     loop {
         let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
         let mut reply = Reply::new(out, date, true);
-        let request = Request { head, peer: &peer };
+        let request = Request::new(head, &peer, &path);
         match site.process(&request, || peer.address().ip(), done.take(), &mut reply) {
             Outcome::Job(job) => done = Some(job.run(&Local::default(), &mut Off)),
             _ => return,

@@ -1,10 +1,14 @@
 //! The part of an answer that is not copied: which bytes of which variant are still to be sent.
 
+use crate::disk::DiskFile;
 use crate::entry::{Entry, Variant, What};
 use crate::front::{Front, Ticket};
 use crate::piped::Piped;
+use forebay_conn::handler::body::Read;
 use forebay_conn::{Piece, Reply};
 use forebay_http::range::Range;
+use forebay_sys::pipe;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -139,6 +143,44 @@ impl Body {
         self.skip_empty();
     }
 
+    /// The bytes that come next, as many as there is room for, taken off the body.
+    pub(crate) fn read(&mut self, front: &Front, room: &mut [u8]) -> Read {
+        let read = match self.piece(front) {
+            None => Read::End,
+            Some(Piece::Memory(bytes)) => {
+                let count = bytes.len().min(room.len());
+                room[..count].copy_from_slice(&bytes[..count]);
+                Read::Bytes(count)
+            }
+            Some(Piece::Pipe { pipe, .. }) => {
+                let room = fitted(room, self.part.range.len);
+                // all of it was in the pipe before the head was written
+                pipe::read(pipe, room)
+                    .ok()
+                    .filter(|count| *count > 0)
+                    .map_or(Read::Changed, Read::Bytes)
+            }
+            Some(Piece::File { .. }) => self.read_file(front, room),
+        };
+        if let Read::Bytes(count) = read {
+            self.advance(count as u64);
+        }
+        read
+    }
+
+    /// The file is looked at after each reading, not before: what was read is then known to be of the
+    /// file that the head was written for, and so is the last byte.
+    fn read_file(&self, front: &Front, room: &mut [u8]) -> Read {
+        let Some((variant, file)) = self.file(front) else { return Read::Changed };
+        match file.read_warm(self.part.range, room) {
+            Ok(0) => Read::Changed,
+            Ok(count) if variant.is_intact() => Read::Bytes(count),
+            Ok(_) => Read::Changed,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Read::Cold,
+            Err(_) => Read::Changed,
+        }
+    }
+
     /// Whether the file is still the one the head was written for. A text of its own has none, and
     /// what is in a pipe is not the file's any more.
     pub(crate) fn is_intact(&self, front: &Front) -> bool {
@@ -159,14 +201,31 @@ impl Body {
 
     /// How much of the file to be sent next can be sent without waiting for the disk.
     pub(crate) fn warm_bytes(&self, front: &Front) -> u64 {
-        let file = self.found(front).and_then(|variant| variant.file.as_ref());
-        file.map_or(0, |file| file.warm_bytes(self.part.range))
+        self.file(front).map_or(0, |(_, file)| file.warm_bytes(self.part.range))
     }
 
-    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the place to be sent next.
-    pub(crate) fn next_place(&self, front: &Front) -> (Option<Arc<Entry>>, usize, u64) {
-        (self.source.entry(front).cloned(), self.variant, self.part.range.start)
+    /// The file that the variant is sent from.
+    fn file<'b>(&'b self, front: &'b Front) -> Option<(&'b Variant, &'b DiskFile)> {
+        let variant = self.found(front)?;
+        Some((variant, variant.file.as_ref()?))
     }
+
+    /// What [`warm`](crate::Site::warm) needs: entry, variant, and the place to be sent next; `None` if
+    /// no file is sent.
+    pub(crate) fn next_place<'b>(
+        &'b self,
+        front: &'b Front,
+    ) -> Option<(&'b Arc<Entry>, usize, u64)> {
+        let is_file = self.part.text.is_none() && self.file(front).is_some();
+        let entry = self.source.entry(front).filter(|_| is_file)?;
+        Some((entry, self.variant, self.part.range.start))
+    }
+}
+
+/// The front of `room`, no longer than `len`.
+fn fitted(room: &mut [u8], len: u64) -> &mut [u8] {
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
+    &mut room[..len]
 }
 
 fn slice(bytes: &[u8], start: u64, len: u64) -> Option<&[u8]> {

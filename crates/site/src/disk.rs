@@ -7,6 +7,9 @@
 //!
 //! Some file systems (overlayfs) keep a file's pages where nobody can ask for them. Therefore a
 //! part that was read this moment is sent without asking, once.
+//!
+//! A transport that seals what it carries has parts copied a piece at a time. Then the kernel is asked
+//! for the bytes themselves, if they are there.
 
 use forebay_http::range::Range;
 use forebay_sys::{file, pages};
@@ -60,6 +63,46 @@ impl DiskFile {
         // Err says only that another part has taken the place
         let _ = place.compare_exchange(read, 0, Relaxed, Relaxed);
         0
+    }
+
+    /// Reads bytes at the start of `range`, as many as there is room for, up to the end of their part;
+    /// 0 at the end of the file. Does not wait for the disk, unless a part has left memory again right
+    /// after it was read.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if a job must bring the part into memory first. Where the kernel
+    /// does not tell what is in memory, a job reads the part again after its end was read here, not
+    /// after each piece of it.
+    pub(crate) fn read_warm(&self, range: Range, room: &mut [u8]) -> io::Result<usize> {
+        let Some(part) = self.part(range.start) else { return Ok(0) };
+        let (place, read) = (self.place(part), mark(part));
+        let known = place.load(Relaxed);
+        if known | 1 != read | 1 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len = range.len.min(part.end() - range.start);
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
+        let room = &mut room[..len];
+        let is_unknown = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported)
+        };
+        let (result, next) = match pages::read_resident_at(self.file.as_fd(), room, range.start) {
+            // it was there a moment ago; a job for each try might go on for ever
+            Err(error) if is_unknown(&error) && known != read => {
+                let result = file::read_at(self.file.as_fd(), room, range.start);
+                let end = result.as_ref().map_or(0, |count| range.start + *count as u64);
+                let is_kept = error.kind() == io::ErrorKind::Unsupported && end < part.end();
+                (result, if is_kept { known } else { read })
+            }
+            Err(error) if is_unknown(&error) => (Err(io::ErrorKind::WouldBlock.into()), 0),
+            Err(error) => (Err(error), 0),
+            Ok(count) => (Ok(count), read),
+        };
+        if next != known {
+            // Err says only that another part has taken the place
+            let _ = place.compare_exchange(known, next, Relaxed, Relaxed);
+        }
+        result
     }
 
     /// Brings the part at `offset` into memory, and begins with the next one.
@@ -138,6 +181,33 @@ mod tests {
         file.warm(end.start);
         assert_eq!(file.warm_bytes(end), 6);
         assert_eq!(file.warm_bytes(Range { start: size, len: 1 }), 0);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_warm_is_read() {
+        let size = PART_BYTES + 10;
+        let content: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
+        let path = std::env::temp_dir().join(format!("forebay-disk-read-{}", std::process::id()));
+        fs::write(&path, &content).unwrap();
+        let file = DiskFile::new(fs::File::open(&path).unwrap().into(), size);
+        let mut room = [0; 16 * 1024];
+        let mut read = |start: u64| {
+            let range = Range { start, len: size - start };
+            let count = file.read_warm(range, &mut room).map_err(|error| error.kind())?;
+            assert!(room[..count] == content[start as usize..][..count], "{start}");
+            Ok(count)
+        };
+        let cold = Err(io::ErrorKind::WouldBlock);
+        assert_eq!((read(0), read(PART_BYTES)), (cold, cold));
+        file.warm(0);
+        let pieces = PART_BYTES / (16 * 1024);
+        assert!((0..pieces).all(|piece| read(piece * 16 * 1024) == Ok(16 * 1024)));
+        assert_eq!(read(PART_BYTES), cold);
+        file.warm(PART_BYTES);
+        assert_eq!((read(PART_BYTES + 3), read(size)), (Ok(7), Ok(0)));
+        file.warm(0);
+        assert_eq!(read(PART_BYTES - 5), Ok(5), "a part is read to its end, not beyond");
         fs::remove_file(path).unwrap();
     }
 

@@ -293,7 +293,11 @@ impl Variant {
     /// if the body is in memory.
     pub(crate) fn is_intact(&self) -> bool {
         let Some(file) = &self.file else { return true };
-        file::stamp_known(file.as_fd()).is_ok_and(|now| is_unchanged(&self.stamp, &now))
+        let stamp = || file::stamp_known(file.as_fd());
+        let is_same = || stamp().is_ok_and(|now| is_unchanged(&self.stamp, &now));
+        // The kernel reads the number of names first and the time of change later, without a lock: a
+        // look in the middle of a removal may find the one of before it and the other of after it.
+        is_same() || is_same()
     }
 
     /// What its heads and its body in memory cost to keep, in bytes.

@@ -31,7 +31,7 @@ pub(crate) enum Work {
     /// Do what a query asks for, and answer with the entry.
     Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: Place },
     /// Read a part of a file that is about to be sent.
-    Warm { entry: Option<Arc<Entry>>, variant: usize, offset: u64 },
+    Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
 
 /// What a [`Job`] brings back to [`Site::process`](crate::Site::process).
@@ -97,7 +97,7 @@ impl forebay_conn::Job for Job {
                 Done::new(content, Outcome::Worked { entry, worked })
             }
             Work::Warm { entry, variant, offset } => {
-                entry.iter().for_each(|entry| warm(entry, variant, offset));
+                warm(&entry, variant, offset);
                 watch.lap(Activity::Load);
                 Done::new(NO_CONTENT, Outcome::Warm)
             }
@@ -116,7 +116,7 @@ impl forebay_conn::Job for Job {
             }
             Work::Verify { verification, .. } => verification.lane(),
             Work::Perform { place, .. } => hasher.hash_one(("work", place.number())),
-            Work::Warm { entry, .. } => hasher.hash_one(entry.as_ref().map(|entry| &entry.key)),
+            Work::Warm { entry, .. } => hasher.hash_one(&entry.key),
         }
     }
 

@@ -156,11 +156,18 @@ impl Drop for Filled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::{Body, Source};
+    use crate::front::Front;
+    use forebay_conn::handler::body::Read;
+    use forebay_http::range::Range;
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn file(bytes: usize) -> OwnedFd {
-        let path =
-            std::env::temp_dir().join(format!("forebay-piped-{}-{bytes}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-piped-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         std::fs::write(&path, vec![7; bytes]).unwrap();
         let file = std::fs::File::open(&path).unwrap().into();
         std::fs::remove_file(path).unwrap();
@@ -183,6 +190,26 @@ mod tests {
             read(&mut filled, taken);
             drop(filled);
             assert_eq!(pipes.0.state().spare.len(), usize::from(taken == 50_000));
+        }
+    }
+
+    #[test]
+    fn a_body_in_a_pipe_is_copied_to_its_end() {
+        let (pipes, file) = (Pipes::new(1), file(50_000));
+        let rooms = crate::room::Rooms::new(1 << 20);
+        for most in [1000, 50_000, 60_000] {
+            let filled = pipes.fill(file.as_fd(), 50_000).unwrap();
+            let piped = Piped { filled, _room: rooms.take(50_000).unwrap() };
+            let range = Range { start: 0, len: 50_000 };
+            let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
+            let (front, mut room, mut read) = (Front::new(4), vec![0; most], 0);
+            while let Read::Bytes(count) = body.read(&front, &mut room) {
+                assert!(count > 0 && room[..count].iter().all(|byte| *byte == 7));
+                read += count;
+            }
+            assert_eq!((read, body.read(&front, &mut room)), (50_000, Read::End));
+            drop(body);
+            assert_eq!(pipes.0.state().spare.len(), 1, "it is empty");
         }
     }
 

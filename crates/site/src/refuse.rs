@@ -8,18 +8,17 @@ use crate::load::Want;
 use crate::pages::Refusal;
 use crate::site::Site;
 use forebay_conn::{Outcome, Reply, Request};
-use forebay_http::head::{Head, Method};
-use forebay_http::path;
+use forebay_http::head::Method;
 use forebay_metrics::Counter;
 use std::sync::Arc;
 
 impl Site {
-    /// See [`Handler::refuse`](forebay_conn::Handler::refuse).
+    /// See [`Process::refuse`](forebay_conn::Process::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
         self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
-    /// See [`Handler::turn_away`](forebay_conn::Handler::turn_away).
+    /// See [`Process::turn_away`](forebay_conn::Process::turn_away).
     pub fn turn_away(&mut self, refusal: forebay_conn::Refusal, reply: &mut Reply<'_, Body>) {
         reply.retry_after_s = refusal.retry_after_s;
         self.content.pages.turn_away(refusal.status, reply);
@@ -58,7 +57,7 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let dress = self.dress_of(site, request.head);
+        let dress = self.dress_of(site, request);
         let vhost = self.vhost(site);
         vhost.pages.options(vhost.dress(&dress), reply);
     }
@@ -71,17 +70,17 @@ impl Site {
         refusal: Refusal,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let dress = self.dress_of(site, request.head);
+        let dress = self.dress_of(site, request);
         self.refuse_with(site, request, refusal, dress, reply)
     }
 
     /// The numbers of the header rules for the path of a request.
-    pub(crate) fn dress_of(&mut self, site: u32, head: &Head<'_>) -> Box<[u16]> {
-        let rules = &self.vhost(site).settings.headers;
-        if rules.is_empty() || path::normalise(head.path, &mut self.path).is_err() {
+    pub(crate) fn dress_of(&self, site: u32, request: &Request<'_>) -> Box<[u16]> {
+        let vhost = self.vhost(site);
+        if vhost.settings.headers.is_empty() {
             return Box::default();
         }
-        self.vhost(site).dress_of(&self.path)
+        request.path().map(|path| vhost.dress_of(&path)).unwrap_or_default()
     }
 
     /// Answers with an error: with the site's page for it, if there is one.

@@ -14,9 +14,10 @@ use crate::pages::Refusal;
 use crate::piped::Piped;
 use crate::vhost::VirtualHost;
 use crate::work::{Effort, Worked};
+use forebay_conn::handler::body::Read;
 use forebay_conn::{Now, Outcome, Piece, Reply, Request};
+use forebay_http::accept;
 use forebay_http::head::{Head, Method, Name};
-use forebay_http::{accept, path};
 use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ const SWEEP_MS: u64 = 1000;
 /// It is swept before the shared cache has let go of this share of what it may hold, too.
 const SWEEP_SHARE: u64 = 4;
 
-/// The process stage for static content. Its methods are those of
-/// [`Handler`](forebay_conn::Handler).
+/// The process stage for static content. Its methods are those of [`Process`](forebay_conn::Process),
+/// [`Bodies`](forebay_conn::Bodies) and [`Hooks`](forebay_conn::Hooks).
 pub struct Site {
     pub(crate) content: Arc<Content>,
     pub(crate) metrics: Arc<Local>,
@@ -37,8 +38,8 @@ pub struct Site {
     swept_ms: u64,
     /// What the shared cache will have evicted in all when the next sweep is due, in bytes.
     sweep_at_bytes: u64,
-    /// Room for the path while it is normalised, and for keys.
-    pub(crate) path: Vec<u8>,
+    /// Room for the path that an alias leads to.
+    path: Vec<u8>,
     /// Room for heads that are put together.
     pub(crate) room: Vec<u8>,
     pub(crate) boundaries: Boundaries,
@@ -65,6 +66,11 @@ impl Site {
         }
     }
 
+    /// Whether this is the content it answers from.
+    pub fn serves(&self, content: &Arc<Content>) -> bool {
+        Arc::ptr_eq(&self.content, content)
+    }
+
     /// Which site a request is for, as its place in [`Settings::sites`](crate::Settings::sites);
     /// `None` if no site has its host.
     #[inline]
@@ -72,7 +78,7 @@ impl Site {
         self.memo.site_of(&self.content.hosts, request.head.authority)
     }
 
-    /// See [`Handler::process`](forebay_conn::Handler::process). A `done` that comes from other
+    /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
     /// content is not looked at. `client` says who asks; only rules about clients go by it.
     #[inline]
     pub fn process(
@@ -256,19 +262,19 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         // what has no normal path is refused whoever asks
-        if path::normalise(request.head.path, &mut self.path).is_ok()
-            && let Some(guard) = self.vhost(site).guard_of(&self.path)
+        if let Ok(path) = request.path()
+            && let Some(guard) = self.vhost(site).guard_of(&path)
         {
             let Site { content, credentials, now_ms, .. } = self;
             if let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms) {
-                let dress = self.vhost(site).dress_of(&self.path);
+                let dress = self.vhost(site).dress_of(&path);
                 return self.stop(stop, dress, site, request, reply);
             }
         }
         self.search_on(site, request, reply)
     }
 
-    /// For a request that may be answered: normalises the path and asks the shared cache.
+    /// For a request that may be answered: asks the shared cache by the normal path.
     #[cold]
     fn search_on(
         &mut self,
@@ -276,18 +282,21 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        if let Err(error) = path::normalise(request.head.path, &mut self.path) {
-            let refusal = match error.status() {
-                404 => Refusal::of(404),
-                status => Refusal::new(status, error.reason()),
-            };
-            return self.refuse_with(site, request, refusal, Box::default(), reply);
-        }
-        let Some(entry) = self.cached(Asked { site, path: &self.path }) else {
-            let key = Key { site, path: self.path.as_slice().into() };
-            return self.load(key, request);
+        let path = match request.path() {
+            Ok(path) => path,
+            Err(error) => {
+                let refusal = match error.status() {
+                    404 => Refusal::of(404),
+                    status => Refusal::new(status, error.reason()),
+                };
+                return self.refuse_with(site, request, refusal, Box::default(), reply);
+            }
+        };
+        let Some(entry) = self.cached(Asked { site, path: &path }) else {
+            return self.load(Key { site, path: (*path).into() }, request);
         };
         self.metrics.add(Counter::CacheHits, 1);
+        self.metrics.add(Counter::CacheShared, 1);
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
         // who asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
@@ -346,7 +355,7 @@ impl Site {
         match guard::stop(decision, &realms, verified.realm()) {
             Ok(()) => self.search_on(site, request, reply),
             Err(stop) => {
-                let dress = self.dress_of(site, request.head);
+                let dress = self.dress_of(site, request);
                 self.stop(stop, dress, site, request, reply)
             }
         }
@@ -453,47 +462,52 @@ impl Site {
         &self.content.vhosts[site as usize]
     }
 
-    /// See [`Handler::piece`](forebay_conn::Handler::piece).
+    /// See [`Bodies::piece`](forebay_conn::Bodies::piece).
     #[inline]
     pub fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         body.piece(&self.front)
     }
 
-    /// See [`Handler::advance`](forebay_conn::Handler::advance).
+    /// See [`Bodies::advance`](forebay_conn::Bodies::advance).
     #[inline]
     pub fn advance(&self, body: &mut Body, count: u64) {
         body.advance(count);
     }
 
-    /// See [`Handler::is_intact`](forebay_conn::Handler::is_intact). A system call if the body is
+    /// See [`Bodies::read`](forebay_conn::Bodies::read). Two system calls if the body is a file.
+    pub fn read(&self, body: &mut Body, room: &mut [u8]) -> Read {
+        body.read(&self.front, room)
+    }
+
+    /// See [`Bodies::is_intact`](forebay_conn::Bodies::is_intact). A system call if the body is
     /// a file; always true for memory, which does not change.
     pub fn is_intact(&self, body: &Body) -> bool {
         body.is_intact(&self.front)
     }
 
-    /// See [`Handler::hold`](forebay_conn::Handler::hold).
+    /// See [`Bodies::hold`](forebay_conn::Bodies::hold).
     pub fn hold(&mut self, body: &mut Body) {
         body.hold(&self.front);
     }
 
-    /// See [`Handler::warm_bytes`](forebay_conn::Handler::warm_bytes).
+    /// See [`Bodies::warm_bytes`](forebay_conn::Bodies::warm_bytes).
     pub fn warm_bytes(&self, body: &Body) -> u64 {
         body.warm_bytes(&self.front)
     }
 
-    /// See [`Handler::warm`](forebay_conn::Handler::warm).
-    pub fn warm(&mut self, body: &Body) -> Job {
-        let (entry, variant, offset) = body.next_place(&self.front);
-        Job(Work::Warm { entry, variant, offset })
+    /// See [`Bodies::warm`](forebay_conn::Bodies::warm).
+    pub fn warm(&mut self, body: &Body) -> Option<Job> {
+        let (entry, variant, offset) = body.next_place(&self.front)?;
+        Some(Job(Work::Warm { entry: Arc::clone(entry), variant, offset }))
     }
 
-    /// See [`Handler::rest`](forebay_conn::Handler::rest). What is cached stays with the shared
+    /// See [`Hooks::rest`](forebay_conn::Hooks::rest). What is cached stays with the shared
     /// cache alone, which knows how much there may be.
     pub fn rest(&mut self) {
         self.front.clear();
     }
 
-    /// See [`Handler::turn`](forebay_conn::Handler::turn).
+    /// See [`Hooks::turn`](forebay_conn::Hooks::turn).
     #[inline]
     pub fn turn(&mut self, now: Now) {
         self.now_ms = now.monotonic_ms;

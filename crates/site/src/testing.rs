@@ -7,6 +7,7 @@ use crate::{Body, Content, Done, Job, Notice, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
+use forebay_http::path::NormalPath;
 use forebay_metrics::{Counter, Local, Off};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -208,7 +209,8 @@ impl Client {
         };
         let address = "127.0.0.1:80".parse().unwrap();
         let peer = Peer::new(address, address);
-        let request = Request { head: &head, peer: &peer };
+        let path = NormalPath::default();
+        let request = Request::new(&head, &peer, &path);
         let mut out = Out::default();
         let date: [u8; IMF_LEN] = date::format(784_111_777);
         let mut done = self.done.take();

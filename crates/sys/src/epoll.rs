@@ -8,12 +8,31 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 #[derive(Debug)]
 pub struct Epoll(OwnedFd);
 
-/// For reading, once.
-const ONCE: epoll::EventFlags =
-    epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ONESHOT);
+/// What a descriptor is reported for once. The kernel reports the end always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Once {
+    /// Something to read, or its peer has shut down writing.
+    Read,
+    /// Room to write.
+    Write,
+    /// Either.
+    Both,
+    /// Only that the connection is gone in both directions, or failed.
+    End,
+}
 
-/// For nothing but what the kernel always reports, `EPOLLHUP` and `EPOLLERR`, once.
-const END: epoll::EventFlags = epoll::EventFlags::ONESHOT;
+impl Once {
+    fn flags(self) -> epoll::EventFlags {
+        let read = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        let what = match self {
+            Once::Read => read,
+            Once::Write => epoll::EventFlags::OUT,
+            Once::Both => read | epoll::EventFlags::OUT,
+            Once::End => epoll::EventFlags::empty(),
+        };
+        what | epoll::EventFlags::ONESHOT
+    }
+}
 
 /// What happened on one descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -90,38 +109,21 @@ impl Epoll {
         Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
-    /// Watches a descriptor for reading until it is reported once; then
+    /// Watches a descriptor for this until it is reported once; then
     /// [`watch_again`](Epoll::watch_again). So a set can serve several threads.
     ///
     /// # Errors
     /// As [`add_connection`](Epoll::add_connection).
-    pub fn add_once(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), ONCE)?)
+    pub fn add_once(&self, fd: impl AsFd, token: u64, what: Once) -> io::Result<()> {
+        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), what.flags())?)
     }
 
-    /// Has a descriptor reported once more, at once if there is something to read already.
+    /// Has a descriptor reported once more, for this and nothing else; at once if it is so already.
     ///
     /// # Errors
     /// When it was not added.
-    pub fn watch_again(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), ONCE)?)
-    }
-
-    /// As [`add_once`](Epoll::add_once), but only that the connection is gone in both directions, or
-    /// failed, is reported until [`watch_again`](Epoll::watch_again).
-    ///
-    /// # Errors
-    /// As [`add_connection`](Epoll::add_connection).
-    pub fn add_end(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::add(&self.0, fd, epoll::EventData::new_u64(token), END)?)
-    }
-
-    /// As [`add_end`](Epoll::add_end), for a descriptor that was added already.
-    ///
-    /// # Errors
-    /// When it was not added.
-    pub fn watch_end(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), END)?)
+    pub fn watch_again(&self, fd: impl AsFd, token: u64, what: Once) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, fd, epoll::EventData::new_u64(token), what.flags())?)
     }
 
     /// As [`add_reader`](Epoll::add_reader), for a descriptor that other sets watch, too: only one of
@@ -233,7 +235,7 @@ impl AsFd for Bell {
 mod tests {
     use super::*;
     use crate::{clock, process};
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
@@ -258,13 +260,13 @@ mod tests {
             epoll.wait(&mut events, 0).unwrap();
             !events.is_empty()
         };
-        epoll.add_once(&bell, 7).unwrap();
+        epoll.add_once(&bell, 7, Once::Read).unwrap();
         bell.ring();
         assert!(is_reported() && !is_reported());
-        epoll.watch_again(&bell, 7).unwrap();
+        epoll.watch_again(&bell, 7, Once::Read).unwrap();
         assert!(is_reported() && !is_reported());
-        epoll.watch_again(&bell, 7).unwrap();
-        epoll.watch_end(&bell, 7).unwrap();
+        epoll.watch_again(&bell, 7, Once::Read).unwrap();
+        epoll.watch_again(&bell, 7, Once::End).unwrap();
         assert!(!is_reported());
     }
 
@@ -277,9 +279,9 @@ mod tests {
             events.iter().map(|ready| (ready.token, ready.broken)).collect::<Vec<_>>()
         };
         let (one, other) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-        epoll.add_end(&one.0, 1).unwrap();
-        epoll.add_once(&other.0, 2).unwrap();
-        epoll.watch_end(&other.0, 2).unwrap();
+        epoll.add_once(&one.0, 1, Once::End).unwrap();
+        epoll.add_once(&other.0, 2, Once::Read).unwrap();
+        epoll.watch_again(&other.0, 2, Once::End).unwrap();
         for mut peer in [&one.1, &other.1] {
             peer.write_all(b"more").unwrap();
             peer.shutdown(Shutdown::Write).unwrap();
@@ -290,6 +292,24 @@ mod tests {
         ends.sort_unstable();
         assert_eq!(ends, [(1, true), (2, true)]);
         assert_eq!(broken(), []);
+    }
+
+    #[test]
+    fn room_is_reported_when_the_peer_has_taken_something() {
+        let (epoll, (mut ours, mut theirs)) = (Epoll::new().unwrap(), UnixStream::pair().unwrap());
+        ours.set_nonblocking(true).unwrap();
+        while ours.write(&[0; 4096]).is_ok() {}
+        epoll.add_once(&ours, 3, Once::Write).unwrap();
+        let mut events = Events::with_capacity(4);
+        let mut writable = || {
+            epoll.wait(&mut events, 0).unwrap();
+            events.iter().any(|ready| ready.token == 3 && ready.writable)
+        };
+        theirs.write_all(b"more").unwrap();
+        assert!(!writable(), "what has come is not asked for");
+        theirs.set_nonblocking(true).unwrap();
+        while theirs.read(&mut [0; 4096]).is_ok() {}
+        assert!(writable() && !writable());
     }
 
     #[test]

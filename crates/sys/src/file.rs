@@ -253,10 +253,13 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::fd::AsFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn scratch(name: &str) -> std::path::PathBuf {
-        let path = std::env::temp_dir().join(format!("forebay-file-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
+    fn scratch() -> std::path::PathBuf {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-file-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
@@ -267,7 +270,7 @@ mod tests {
 
     #[test]
     fn nothing_outside_of_the_root_is_opened() {
-        let dir = scratch("beneath");
+        let dir = scratch();
         fs::create_dir(dir.join("root")).unwrap();
         fs::write(dir.join("secret"), "s").unwrap();
         fs::write(dir.join("root/page"), "page").unwrap();

@@ -4,7 +4,7 @@ use crate::file::stamp_known;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Appends up to `most` bytes of the file from `offset` on to `buffer`; 0 at the end of the file, or
@@ -33,6 +33,24 @@ pub fn append_resident_at(
     offset: u64,
 ) -> io::Result<usize> {
     append_with(file, buffer, most, offset, libc::RWF_NOWAIT)
+}
+
+/// Reads what is in memory of the file from `offset` on into `buffer`, at most up to the first byte that
+/// is not; 0 at the end of the file. Does not wait for a disk.
+///
+/// # Errors
+/// As [`append_resident_at`].
+pub fn read_resident_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let buffers = &mut [IoSliceMut::new(buffer)];
+    match rustix::io::preadv2(file, buffers, offset, ReadWriteFlags::NOWAIT) {
+        Ok(count) => Ok(count),
+        // an interruption says that it began to wait
+        Err(Errno::AGAIN | Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn append_with(
@@ -204,15 +222,10 @@ fn probe(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
     let last = offset.saturating_add(len - 1);
     let mut at = offset;
     loop {
-        let mut byte = [0];
-        let buffers = &mut [IoSliceMut::new(&mut byte)];
-        match rustix::io::preadv2(file.as_fd(), buffers, at, ReadWriteFlags::NOWAIT) {
+        match read_resident_at(file, &mut [0], at) {
             Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
         }
         if at == last {
             return Ok(true);
@@ -225,11 +238,13 @@ fn probe(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<bool> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::fd::AsFd;
 
     #[test]
     fn what_is_forgotten_is_not_resident() {
         // not in /tmp, which may live in memory
-        let path = std::env::current_exe().unwrap().with_file_name("forget");
+        let name = format!("forget-{}", std::process::id());
+        let path = std::env::current_exe().unwrap().with_file_name(name);
         fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
         let file = fs::File::open(&path).unwrap();
         match is_resident(file.as_fd(), 0, 1 << 20) {
@@ -238,6 +253,8 @@ mod tests {
         }
         forget(file.as_fd()).unwrap();
         assert!(!is_resident(file.as_fd(), 0, 1 << 20).unwrap());
+        let cold = read_resident_at(file.as_fd(), &mut [0; 10], 1 << 19).unwrap_err().kind();
+        assert!(matches!(cold, io::ErrorKind::WouldBlock | io::ErrorKind::Unsupported));
         fs::remove_file(path).unwrap();
     }
 
@@ -251,6 +268,11 @@ mod tests {
             if let Ok(present) = probe(file.as_fd(), offset, len.max(1)) {
                 assert!(present, "{offset} {len}");
             }
+        }
+        let mut room = [0; 10];
+        match read_resident_at(file.as_fd(), &mut room, 299_993) {
+            Ok(count) => assert_eq!((count, room), (7, [7, 7, 7, 7, 7, 7, 7, 0, 0, 0])),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::Unsupported),
         }
         fs::remove_file(path).unwrap();
     }

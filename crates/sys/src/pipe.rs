@@ -71,6 +71,20 @@ pub fn send(socket: BorrowedFd<'_>, pipe: BorrowedFd<'_>, count: usize) -> Sent 
     sent(pipe::splice(pipe, None, socket, None, count, SpliceFlags::NONBLOCK))
 }
 
+/// Takes bytes that wait in a pipe, as many as there is room for; 0 if it is empty and nobody can fill
+/// it.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if it is empty.
+pub fn read(pipe: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(pipe, &mut *room) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,8 @@ pub enum Interest {
     Read,
     /// Room to write.
     Write,
+    /// Either.
+    Both,
     /// Only that the connection is gone in both directions, or failed.
     End,
 }
@@ -18,8 +20,12 @@ pub enum Interest {
 /// What has happened on a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// What was waited for is there.
+    /// Anything is there of what was waited for.
     pub ready: bool,
+    /// There is something to read, or the end of the stream.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
     /// The peer has shut down writing.
     pub ended: bool,
     /// The connection is gone in both directions, or failed.
@@ -35,16 +41,33 @@ pub fn wait<const N: usize>(
     descriptors: [(BorrowedFd<'_>, Interest); N],
     timeout_ms: u64,
 ) -> io::Result<[Readiness; N]> {
-    let mut set = descriptors.map(|(fd, interest)| {
-        let flags = match interest {
-            Interest::Read => PollFlags::IN | PollFlags::RDHUP,
-            Interest::Write => PollFlags::OUT,
-            Interest::End => PollFlags::empty(),
-        };
-        PollFd::from_borrowed_fd(fd, flags)
-    });
+    let mut set = descriptors.map(watched);
     poll_all(&mut set, timeout_ms)?;
     Ok(set.each_ref().map(readiness))
+}
+
+/// As [`wait`], for any number of descriptors.
+///
+/// # Errors
+/// As [`wait`].
+pub fn wait_any(
+    descriptors: &[(BorrowedFd<'_>, Interest)],
+    timeout_ms: u64,
+) -> io::Result<Vec<Readiness>> {
+    let mut set: Vec<_> = descriptors.iter().copied().map(watched).collect();
+    poll_all(&mut set, timeout_ms)?;
+    Ok(set.iter().map(readiness).collect())
+}
+
+fn watched((fd, interest): (BorrowedFd<'_>, Interest)) -> PollFd<'_> {
+    let read = PollFlags::IN | PollFlags::RDHUP;
+    let flags = match interest {
+        Interest::Read => read,
+        Interest::Write => PollFlags::OUT,
+        Interest::Both => read | PollFlags::OUT,
+        Interest::End => PollFlags::empty(),
+    };
+    PollFd::from_borrowed_fd(fd, flags)
 }
 
 /// As [`wait`], for reading from any number of descriptors.
@@ -73,6 +96,8 @@ fn readiness(fd: &PollFd<'_>) -> Readiness {
     let flags = fd.revents();
     Readiness {
         ready: !flags.is_empty(),
+        readable: flags.intersects(PollFlags::IN | PollFlags::RDHUP | PollFlags::HUP),
+        writable: flags.contains(PollFlags::OUT),
         ended: flags.contains(PollFlags::RDHUP),
         broken: flags.intersects(PollFlags::HUP | PollFlags::ERR),
     }

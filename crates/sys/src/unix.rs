@@ -96,16 +96,18 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    fn path(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
-        let _ = fs::remove_file(&path);
-        path
+    /// Where nothing is yet.
+    fn path() -> PathBuf {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        std::env::temp_dir().join(format!("forebay-unix-{}-{number}", std::process::id()))
     }
 
     #[test]
     fn everybody_may_connect_and_has_no_address() {
-        let path = path("sys-unix-open");
+        let path = path();
         let (socket, file) = listen(&path, 16).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
         assert!(matches!(accept(socket.as_fd()).unwrap(), Accepted::None));
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn only_what_nobody_listens_at_is_removed() {
-        let path = path("sys-unix-stale");
+        let path = path();
         drop(UnixListener::bind(&path).unwrap());
         let (_socket, file) = listen(&path, 0).unwrap();
         let refused = || listen(&path, 1).unwrap_err().kind();
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_file_of_another_server_stays() {
-        let path = path("sys-unix-other");
+        let path = path();
         let (_socket, file) = listen(&path, 16).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();

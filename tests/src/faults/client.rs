@@ -17,6 +17,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Whether the server closes the connection after it.
+    pub fn is_last(&self) -> bool {
+        self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+
     /// The value of the field `name`, the case of which does not matter.
     pub fn field(&self, name: &str) -> Option<&str> {
         field(&self.head, name)

@@ -1,12 +1,16 @@
 //! Thousands of connections in one thread, from many client addresses.
 
 use crate::wire;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::{io, process, thread};
 
 /// Makes room for `needed` descriptors in this process.
 ///
@@ -27,11 +31,28 @@ pub fn allow_descriptors(needed: u64) -> Result<(), String> {
 /// What the kernel says.
 pub fn connect_from(source: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddr::new(source, 0))?;
+    bind_somewhere(&socket, source)?;
     connect(&socket, &to)?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Binds to a free port that is none of those the kernel chooses: a port that was chosen by `bind` is
+/// lost to every `connect` on this machine, also for the minute after its end, and there are 28,000.
+fn bind_somewhere(socket: impl AsFd, source: IpAddr) -> io::Result<()> {
+    const PORTS: Range<u32> = 10_000..30_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in PORTS {
+        // processes that run at the same time begin at different ports
+        let number = NEXT.fetch_add(1, Relaxed) + process::id() % 200 * 100;
+        let port = PORTS.start + number % PORTS.len() as u32;
+        match bind(&socket, &SocketAddr::new(source, port as u16)) {
+            Err(Errno::ADDRINUSE) => {}
+            result => return Ok(result?),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// The `number`-th client address, other than 127.0.0.1.

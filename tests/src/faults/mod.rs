@@ -40,6 +40,7 @@ pub fn has<T, E: std::fmt::Display>(needed: Result<T, E>, test: &str) -> Option<
 /// Asks `question` until the answer is yes; `false` if it never was within `patience`.
 pub fn soon(patience: Duration, mut question: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_millis(5);
     loop {
         if question() {
             return true;
@@ -47,6 +48,8 @@ pub fn soon(patience: Duration, mut question: impl FnMut() -> bool) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(pause);
+        // questions cost processor time and ports
+        pause = pause.mul_f64(1.2).min(Duration::from_millis(100));
     }
 }

@@ -1,5 +1,6 @@
 //! What the kernel tells about the server's process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -8,10 +9,22 @@ use std::time::Duration;
 /// # Panics
 /// If the process is gone.
 pub fn resident_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmRSS:")
+}
+
+/// The most that [`resident_kib`] has ever been, in KiB (`VmHWM`).
+///
+/// # Panics
+/// If the process is gone.
+pub fn peak_kib(pid: u32) -> u64 {
+    status_kib(pid, "VmHWM:")
+}
+
+fn status_kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a living process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.expect("VmRSS in /proc/PID/status")
+    number.expect("a line of /proc/PID/status")
 }
 
 /// User and system time the process has used.
@@ -25,6 +38,21 @@ pub fn processor_time(pid: u32) -> Duration {
     let ticks: u64 =
         after_name.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The ids and names of its threads.
+///
+/// # Panics
+/// If the process is gone.
+pub fn threads(pid: u32) -> BTreeMap<u32, String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a living process");
+    let named = |task: std::io::Result<fs::DirEntry>| {
+        let task = task.ok()?;
+        // one that has just ended has no name
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
+    };
+    tasks.filter_map(named).collect()
 }
 
 /// How many descriptors the process has open.

@@ -48,6 +48,23 @@ impl Floors {
         Floors { total_ns: 0, ranks: shares.iter().map(floor).collect() }
     }
 
+    /// Other shares, one for each rank. `waiting` has a bit for each rank that has work.
+    pub(super) fn set_shares(&mut self, shares: &[f64], waiting: u64) {
+        for (rank, (floor, share)) in self.ranks.iter_mut().zip(shares).enumerate() {
+            let before = std::mem::replace(&mut floor.stretch, 1.0 / share);
+            if floor.stretch.is_infinite() {
+                floor.due_ns = u64::MAX;
+            } else if before.is_infinite() {
+                let is_waiting = waiting & (1 << rank) != 0;
+                let wait_ns = if is_waiting { floor.stretched(floor.mean_ns) } else { 0 };
+                floor.due_ns = self.total_ns.saturating_add(wait_ns);
+            } else if let Some(left_ns) = floor.due_ns.checked_sub(self.total_ns) {
+                let left_ns = (left_ns as f64 * (floor.stretch / before)) as u64;
+                floor.due_ns = self.total_ns.saturating_add(left_ns);
+            }
+        }
+    }
+
     /// The rank has work again.
     pub(super) fn begins_to_wait(&mut self, rank: usize) {
         let floor = &mut self.ranks[rank];

@@ -102,20 +102,38 @@ fn wrong_shares_are_errors() {
 }
 
 #[test]
-fn clients_are_addresses_and_prefixes() {
-    let key = |text: &str| client_key(text.parse().unwrap());
-    assert_eq!(key("192.0.2.7"), 0xc000_0207);
-    assert_eq!(key("192.0.2.7"), key("::ffff:192.0.2.7"));
-    assert_eq!(key("2001:db8:1:2::1"), key("2001:db8:1:2:ffff::9"));
-    assert_ne!(key("2001:db8:1:2::1"), key("2001:db8:1:3::1"));
+fn wrong_shares_change_nothing() {
+    let mut queue = Ranked::new(&[0.0, 0.1], 10, SEED).unwrap();
+    queue.push(1, 1, 1, 'a').unwrap();
+    queue.push(0, 1, 1, 'b').unwrap();
+    assert_eq!(queue.set_shares(&[0.0; 3]), Err(RankedError::Ranks { ranks: 3 }));
+    assert_eq!(queue.set_shares(&[0.0, 2.0]), Err(RankedError::Share { rank: 1, share: 2.0 }));
+    assert_eq!(queue.set_shares(&[0.6, 0.6]), Err(RankedError::Sum { sum: 1.2 }));
+    // what it costs is not known yet, so the second rank is due at once
+    assert_eq!(popped(&mut queue), ['a', 'b']);
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    Push { rank: u8, client: usize, weight: u8 },
-    Pop { ns: u64 },
-    Remove { nth: usize },
+    Push {
+        rank: u8,
+        client: usize,
+        weight: u8,
+    },
+    Pop {
+        ns: u64,
+    },
+    Remove {
+        nth: usize,
+    },
+    /// Other shares: those of [`SHARES`] in this place.
+    Shares {
+        of: usize,
+    },
 }
+
+const SHARES: [[f64; 4]; 4] =
+    [[0.0; 4], [0.0, 0.2, 0.05, 0.1], [0.5, 0.0, 0.001, 0.4], [0.0, 0.05, 0.9, 0.05]];
 
 fn any_act() -> impl Strategy<Value = Act> {
     prop_oneof![
@@ -123,18 +141,20 @@ fn any_act() -> impl Strategy<Value = Act> {
             .prop_map(|(rank, client, weight)| Act::Push { rank, client, weight }),
         4 => (0u64..50_000_000).prop_map(|ns| Act::Pop { ns }),
         1 => (0usize..50).prop_map(|nth| Act::Remove { nth }),
+        1 => (0..SHARES.len()).prop_map(|of| Act::Shares { of }),
     ]
 }
 
 proptest! {
     /// Beside a model that knows for each rank and client what waits: every entry comes out once,
-    /// in its client's order, and without shares in strict order of ranks.
+    /// in its client's order, and without shares in strict order of ranks; whenever shares change.
     #[test]
     fn every_push_is_matched(
-        shares in prop_oneof![Just([0.0; 4]), Just([0.0, 0.2, 0.05, 0.1])],
+        first in 0..SHARES.len(),
         acts in prop::collection::vec(any_act(), 1..400),
     ) {
         let clients = clients(6);
+        let mut shares = SHARES[first];
         let mut queue = Ranked::new(&shares, 60, SEED).unwrap();
         let mut model: BTreeMap<(u8, usize), VecDeque<usize>> = BTreeMap::new();
         let mut keys = Vec::new();
@@ -163,6 +183,10 @@ proptest! {
                     prop_assert!(shares[usize::from(rank)] > 0.0 || Some(rank) == first);
                     waiting -= 1;
                     queue.ran(turn, ns);
+                }
+                Act::Shares { of } => {
+                    shares = SHARES[of];
+                    queue.set_shares(&shares).unwrap();
                 }
                 Act::Remove { nth } => {
                     let Some((key, (rank, client, number))) = keys.get(nth).copied() else { continue };
@@ -365,6 +389,68 @@ fn every_rank_gets_its_floor_and_the_first_the_rest() {
             }
         }
     }
+}
+
+/// Worker time by rank over so many services, each rank with work all the time. `running` are the
+/// services under way: they go on when shares change.
+fn floods(
+    queue: &mut Ranked<()>,
+    running: &mut VecDeque<(Turn, u64)>,
+    random: &mut Random,
+    services: usize,
+) -> Vec<f64> {
+    let before: Vec<_> = queue.worked_ns().collect();
+    for _ in 0..services {
+        for rank in 0..before.len() {
+            while queue.waiting().nth(rank).unwrap() < 3 {
+                queue.push(rank as u8, 1, 1, ()).unwrap();
+            }
+        }
+        let turn = queue.pop().unwrap().1;
+        running.push_back((turn, MS / 2 + random.below(MS)));
+        if running.len() >= 3 {
+            let (turn, ns) = running.pop_front().unwrap();
+            queue.ran(turn, ns);
+        }
+    }
+    let got: Vec<_> =
+        queue.worked_ns().zip(before).map(|(now, then)| (now - then) as f64).collect();
+    let all: f64 = got.iter().sum();
+    got.iter().map(|ns| ns / all).collect()
+}
+
+#[test]
+fn floors_follow_shares_that_change_while_work_waits() {
+    let (mut random, mut running) = (Random(1), VecDeque::new());
+    let mut queue = Ranked::new(&[0.0; 3], 100, SEED).unwrap();
+    assert_eq!(floods(&mut queue, &mut running, &mut random, 1_000), [1.0, 0.0, 0.0]);
+    let changes = [
+        [0.0, 0.2, 0.05],
+        [0.0, 0.05, 0.2],
+        [0.0, 0.0005, 0.5],
+        [0.0, 0.5, 0.0],
+        [0.0, 0.3, 0.3],
+        [0.0, 0.0, 0.0],
+    ];
+    for shares in changes {
+        queue.set_shares(&shares).unwrap();
+        let got = floods(&mut queue, &mut running, &mut random, 4_000);
+        for (share, got) in shares.iter().zip(&got).skip(1) {
+            // one service more or less, and what was on its way
+            assert!((got - share).abs() < 0.005, "{got:?} for {shares:?}");
+        }
+    }
+}
+
+/// A rank that was far from being due is not held to what its share was before.
+#[test]
+fn a_rank_that_gets_more_gets_it_at_once() {
+    let mut queue = Ranked::new(&[0.0, 0.0001], 100, SEED).unwrap();
+    let (mut random, mut running) = (Random(1), VecDeque::new());
+    floods(&mut queue, &mut running, &mut random, 100);
+    queue.set_shares(&[0.0, 0.5]).unwrap();
+    let got = floods(&mut queue, &mut running, &mut random, 20);
+    assert!(got[1] > 0.3, "{got:?}");
 }
 
 #[test]

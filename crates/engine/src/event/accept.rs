@@ -6,8 +6,8 @@ use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::doors::token;
 use crate::helpers::Crew;
 use crate::idle::{TRIES, has_news};
-use crate::worker::Served;
-use forebay_conn::{Closing, Handler, Rank};
+use crate::served::Served;
+use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
 use std::os::fd::AsFd;
 
@@ -62,7 +62,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             let Some(token) = self.idle.take(rank) else { return };
             let Some(key) = self.key(token) else { continue };
             let connection = &self.connections[key];
-            if connection.is_idle() && !has_news(connection.served.socket.as_fd()) {
+            if connection.is_idle() && !has_news(connection.served.stream.as_fd()) {
                 self.worker.count(Counter::MadeRoom);
                 return self.close(token, Closing::Now);
             }

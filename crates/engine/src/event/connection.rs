@@ -1,11 +1,15 @@
-//! One connection of a loop: when it has a turn, its deadline, its end.
+//! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::EventLoop;
 use crate::helpers::{Ask, Crew};
-use crate::settings::{LINGER_BYTES, LINGER_MS};
-use crate::timer::SLOT_MS;
-use crate::worker::{Fate, Served};
-use forebay_conn::{Await, Closing, Handler, Job};
+use crate::ranks::RequestKey;
+use crate::served::{EventOf, Served};
+use crate::settings::LINGER_BYTES;
+use crate::sockets::Watched;
+use crate::timer::{Over, Timer};
+use crate::turn::Fate;
+use crate::waits::Waiting;
+use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
@@ -21,24 +25,18 @@ pub(super) struct Connection<H: Handler> {
     /// The kernel reports it.
     watched: bool,
     pub(super) state: State,
-    deadline_ms: u64,
-    /// When the wheel will present it; 0 for never.
-    timer_ms: u64,
-    /// What the deadline is for, and how many requests had been answered when it was set.
-    awaited: Option<(Await, u32)>,
+    timer: Timer,
     /// Its place among those that make room while they are idle.
     resting: Option<Key>,
+    /// The other sockets that its requests wait for.
+    sockets: Watched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Serving,
-    /// Its request is there and is answered when its turn has come.
-    InLine(Key),
     /// It has used up its turn and is in the queue for another.
     Yielded,
-    /// A job is running: for the request, or to bring file data into memory.
-    InJob,
     /// Writing is shut down; this many bytes may still be read and dropped.
     Lingering(u64),
 }
@@ -50,22 +48,18 @@ impl<H: Handler> Connection<H> {
             token,
             watched: false,
             state: State::Serving,
-            deadline_ms: 0,
-            timer_ms: 0,
-            awaited: None,
+            timer: Timer::default(),
             resting: None,
+            sockets: Watched::default(),
         }
     }
 
     pub(super) fn awaits(&self) -> Await {
-        match self.state {
-            State::InJob => Await::Job,
-            _ => self.served.awaits(),
-        }
+        self.served.awaits().what
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state == State::Serving && !self.served.readable && self.awaits() == Await::Idle
+        self.state == State::Serving && !self.served.readable && self.served.is_idle()
     }
 }
 
@@ -78,37 +72,47 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let served = &mut connection.served;
         served.readable |= ready.readable;
         served.ended |= ready.ended;
-        if ready.broken {
+        served.readable |= ready.broken;
+        if ready.broken && !served.stream.has_ended() {
             return self.close(ready.token, Closing::Now);
         }
-        let can_go_on = match connection.state {
-            State::Serving if served.pending.is_some() => ready.writable,
-            State::Serving => served.readable,
-            State::Yielded | State::InLine(_) | State::InJob => false,
-            State::Lingering(left) => return self.drop_input(ready.token, left),
-        };
-        if can_go_on {
-            self.take_turn(ready.token, None);
+        match connection.state {
+            State::Serving if served.can_go_on(ready.writable) => self.take_turn(ready.token, None),
+            State::Serving | State::Yielded => {}
+            State::Lingering(left) => self.drop_input(ready.token, left),
         }
     }
 
-    /// A helper thread has finished a job of this connection, or has panicked.
-    pub(super) fn job_done(&mut self, token: u64, result: Option<<H::Job as Job>::Done>) {
-        let Some(key) = self.key(token) else { return };
-        let Some(done) = result else {
-            self.worker.count(Counter::Panics);
-            return self.close(token, Closing::Reset);
-        };
-        let connection = &mut self.connections[key];
-        connection.served.job_done();
-        if connection.state == State::InJob {
-            self.take_turn(token, Some(done));
+    /// A socket that a request waits for is ready.
+    pub(super) fn socket_ready(&mut self, token: u64) {
+        if let Some(RequestKey { connection, request }) = self.sockets.owner(token) {
+            self.take_turn(connection, Some(Event::Socket(request)));
         }
+    }
+
+    /// A helper thread has finished a job of this request, or has panicked.
+    pub(super) fn job_done(
+        &mut self,
+        RequestKey { connection: token, request }: RequestKey,
+        result: Option<<H::Job as Job>::Done>,
+    ) {
+        let Some(key) = self.key(token) else { return };
+        if !self.connections[key].served.job_done(request) {
+            return;
+        }
+        let event = match result {
+            Some(done) => Event::Done(request, done),
+            None => {
+                self.worker.count(Counter::Panics);
+                Event::Failed(request)
+            }
+        };
+        self.take_turn(token, Some(event));
     }
 
     /// Lets the connection go on as far as it can, and does what this has led to.
     #[inline]
-    pub(super) fn take_turn(&mut self, token: u64, done: Option<<H::Job as Job>::Done>) {
+    pub(super) fn take_turn(&mut self, token: u64, event: Option<EventOf<H>>) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
         if let State::Lingering(_) = connection.state {
@@ -117,51 +121,59 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         connection.state = State::Serving;
         self.idle.remove(&mut connection.resting);
         let served = &mut connection.served;
-        let fate = match done {
-            done if !self.waiting.is_ordered() => self.worker.turn(served, done),
-            None => self.worker.arrive(served),
-            done => self.worker.answer(served, done),
+        let fate = match event {
+            event if !self.waiting.is_ordered() => self.worker.turn(served, event),
+            Some(Event::Done(id, done)) => {
+                self.worker.answer(served, id, Some(Event::Done(id, done)))
+            }
+            event => self.worker.arrive(served, event),
         };
         self.carry_out(key, fate);
     }
 
-    /// Answers the request of a connection that has waited in line.
-    pub(super) fn answer(&mut self, token: u64) {
+    /// Answers a request whose turn has come.
+    pub(super) fn answer(&mut self, RequestKey { connection: token, request }: RequestKey) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        connection.state = State::Serving;
-        let fate = self.worker.answer(&mut connection.served, None);
+        if let State::Lingering(_) = connection.state {
+            return;
+        }
+        let served = &mut connection.served;
+        served.waits.remove(request);
+        let fate = self.worker.answer(served, request, Some(Event::Called(request)));
         self.carry_out(key, fate);
     }
 
-    /// Does what a turn has led to.
+    /// Does what a turn has led to; a connection with other requests has another at once.
     #[inline]
-    fn carry_out(&mut self, key: usize, fate: Fate<H::Job>) {
-        let connection = &mut self.connections[key];
-        let token = connection.token;
-        match fate {
-            Fate::Waits => {}
-            Fate::Yields => {
-                connection.state = State::Yielded;
-                self.yielded.push_back(token);
-            }
-            Fate::Next(_) => self.line_up(key),
-            Fate::Job(job) => {
-                connection.state = State::InJob;
-                self.worker.count(Counter::Jobs);
-                let is_under_way = connection.served.pending.is_some();
-                let phase = if is_under_way { Phase::Send } else { Phase::Process };
-                let standing = connection.served.standing(&self.ranks);
-                let ask = Ask { phase, standing, token };
-                let job = connection.served.wait_for(job);
-                let results = Arc::clone(&self.mailbox);
-                if !self.helpers.submit(job, ask, results) {
-                    let closing = self.worker.expire(&mut connection.served, Await::Job);
-                    return self.end(token, closing);
+    fn carry_out(&mut self, key: usize, mut fate: Fate<H::Job>) {
+        let token = self.connections[key].token;
+        loop {
+            match fate {
+                Fate::Waits => break,
+                Fate::Yields | Fate::Next(_) => {
+                    self.connections[key].state = State::Yielded;
+                    self.yielded.push_back(token);
+                    break;
                 }
+                Fate::Enqueue(id) => self.enqueue(key, id),
+                Fate::NotBefore(id, wait_ms) => self.keep_early(key, id, wait_ms),
+                Fate::Job(id, job) => {
+                    if let Some(closing) = self.give_job(key, id, job) {
+                        return self.end(token, closing);
+                    }
+                }
+                Fate::HandOver => return self.hand_over(key),
+                Fate::Closes(closing) => return self.end(token, closing),
             }
-            Fate::HandOver => return self.hand_over(key),
-            Fate::Closes(closing) => return self.end(token, closing),
+            let served = &mut self.connections[key].served;
+            if !served.goes_on() {
+                break;
+            }
+            fate = match self.waiting.is_ordered() {
+                true => self.worker.arrive(served, None),
+                false => self.worker.turn(served, None),
+            };
         }
         if !self.watch(key) {
             return self.close(token, Closing::Reset);
@@ -169,14 +181,44 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         self.set_deadline(key);
     }
 
-    /// Has the kernel report the connection from now on. One that is answered and closed in its
-    /// first turn never needs it.
+    /// Has a job done for a request. `Some` if too many wait, and the connection ends by that.
+    fn give_job(&mut self, key: usize, id: RequestId, job: H::Job) -> Option<Closing> {
+        let Connection { served, token, .. } = &mut self.connections[key];
+        self.worker.count(Counter::Jobs);
+        let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
+        let standing = served.standing(&self.ranks, id);
+        let ask = Ask { phase, standing, request: RequestKey { connection: *token, request: id } };
+        let job = served.wait_for(id, job);
+        if self.helpers.submit(job, ask, Arc::clone(&self.mailbox) as Arc<_>) {
+            return None;
+        }
+        self.worker.expire_job(served, id)
+    }
+
+    /// A request is to be answered later, at this moment.
+    fn keep_early(&mut self, key: usize, id: RequestId, wait_ms: u32) {
+        let Connection { served, token, .. } = &mut self.connections[key];
+        if !served.waits.contains(id) {
+            served.waits.add(id, Waiting::Moment);
+            let request = RequestKey { connection: *token, request: id };
+            self.waiting.early.wait_until(self.worker.moment_ms(wait_ms), request);
+        }
+    }
+
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on. One that
+    /// is answered and closed in its first turn never needs it.
     #[inline]
     fn watch(&mut self, key: usize) -> bool {
         let connection = &mut self.connections[key];
         if !connection.watched {
-            let added = self.epoll.add_connection(&connection.served.socket, connection.token);
+            let added =
+                self.epoll.add_connection(connection.served.stream.as_fd(), connection.token);
             connection.watched = added.is_ok();
+        }
+        if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
+            let Connection { served, token, sockets, .. } = connection;
+            return connection.watched
+                && self.sockets.watch::<H>(sockets, &served.conn, *token, &self.epoll);
         }
         connection.watched
     }
@@ -185,70 +227,32 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     #[inline]
     fn set_deadline(&mut self, key: usize) {
         let connection = &mut self.connections[key];
-        let awaited = (connection.awaits(), connection.served.conn.served());
-        if connection.awaited != Some(awaited) {
-            connection.awaited = Some(awaited);
-            match awaited.0 {
-                Await::Send => connection.served.begin_window(),
-                Await::Idle if self.waiting.is_ordered() => {
-                    let standing = connection.served.standing(&self.ranks);
-                    connection.resting = self.idle.add(standing, connection.token);
-                }
-                _ => {}
-            }
-            let time_ms = self.worker.time_ms(&connection.served, awaited.0);
-            connection.deadline_ms = self.worker.now_ms() + time_ms;
-            if awaited.0 == Await::Admission {
-                self.waiting.early.wait_until(connection.deadline_ms, connection.token);
-            }
+        if connection.timer.set(&mut connection.served, &self.worker)
+            && self.waiting.is_ordered()
+            && connection.served.is_idle()
+        {
+            let standing = connection.served.standing_at_rest(&self.ranks);
+            connection.resting = self.idle.add(standing, connection.token);
         }
-        if connection.awaited.is_some_and(|(awaited, _)| awaited != Await::Admission) {
-            self.schedule(key);
-        }
+        connection.timer.schedule(&mut self.wheel, connection.token);
     }
 
-    /// Sees to it that the wheel presents the connection in time. A deadline that has moved later
-    /// is met by the entry that is there.
-    #[inline]
-    fn schedule(&mut self, key: usize) {
-        let connection = &mut self.connections[key];
-        let late_ms = connection.deadline_ms + 2 * SLOT_MS;
-        if connection.timer_ms == 0 || connection.timer_ms > late_ms {
-            connection.timer_ms = self.wheel.insert(connection.deadline_ms, connection.token);
-        }
-    }
-
-    /// The wheel presents a connection: its deadline may have come, or moved.
+    /// The wheel presents a connection: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&mut self, token: u64) {
         let Some(key) = self.key(token) else { return };
-        let now_ms = self.worker.now_ms();
         let connection = &mut self.connections[key];
-        if connection.timer_ms > now_ms {
-            // an entry from before the deadline moved forward
+        if !connection.timer.presented(self.worker.now_ms()) {
             return;
         }
-        connection.timer_ms = 0;
-        if connection.deadline_ms > now_ms {
-            return self.schedule(key);
+        let served = &mut connection.served;
+        match connection.timer.over(served, &self.worker) {
+            None => _ = connection.timer.schedule(&mut self.wheel, token),
+            Some(Over::Linger) => self.close(token, Closing::Now),
+            Some(Over::Wait(awaited)) => match self.worker.expire(served, awaited) {
+                Some(closing) => self.end(token, closing),
+                None => self.take_turn(token, None),
+            },
         }
-        if let State::Lingering(_) = connection.state {
-            return self.close(token, Closing::Now);
-        }
-        if connection.awaits() == Await::Admission {
-            // an entry for what it waited for before; this wait ends by itself
-            return;
-        }
-        let timeouts = &self.worker.settings.timeouts;
-        let awaited = connection.awaits();
-        if awaited == Await::Send
-            && connection.served.taken_in_window() >= timeouts.bytes_per_window()
-        {
-            connection.served.begin_window();
-            connection.deadline_ms = now_ms + timeouts.send_window_ms;
-            return self.schedule(key);
-        }
-        let closing = self.worker.expire(&mut connection.served, awaited);
-        self.end(token, closing);
     }
 
     /// Ends a connection the way it asks for.
@@ -271,22 +275,23 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     fn linger(&mut self, token: u64) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        socket::shut_down_writing(connection.served.socket.as_fd());
+        socket::shut_down_writing(connection.served.stream.as_fd());
         connection.state = State::Lingering(LINGER_BYTES);
         connection.served.pending = None;
-        connection.deadline_ms = self.worker.now_ms() + LINGER_MS;
+        connection.timer.linger(self.worker.now_ms());
         self.lingering += 1;
         if !self.watch(key) {
             return self.close(token, Closing::Now);
         }
-        self.schedule(key);
+        let connection = &mut self.connections[key];
+        connection.timer.schedule(&mut self.wheel, token);
         self.drop_input(token, LINGER_BYTES);
     }
 
     fn drop_input(&mut self, token: u64, most: u64) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        match self.worker.drop_input(connection.served.socket.as_fd(), most) {
+        match self.worker.drop_input(connection.served.stream.as_fd(), most) {
             Some(left) => connection.state = State::Lingering(left),
             None => self.close(token, Closing::Now),
         }
@@ -294,9 +299,9 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 
     /// Gives the connection away.
     fn hand_over(&mut self, key: usize) {
-        let connection = self.connections.remove(key);
+        let connection = self.remove(key);
         if connection.watched {
-            let _ = self.epoll.remove(&connection.served.socket);
+            let _ = self.epoll.remove(connection.served.stream.as_fd());
         }
         self.worker.hand_over(connection.served);
     }
@@ -304,13 +309,21 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     /// Closes at once; every connection ends here or is handed over.
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
-        let mut connection = self.connections.remove(key);
-        self.idle.remove(&mut connection.resting);
-        match connection.state {
-            State::Lingering(_) => self.lingering -= 1,
-            State::InLine(place) => self.waiting.remove(place),
-            State::Serving | State::Yielded | State::InJob => {}
+        let connection = self.remove(key);
+        if let State::Lingering(_) = connection.state {
+            self.lingering -= 1;
         }
         self.worker.close(connection.served, closing);
+    }
+
+    /// Takes a connection out of all that knows it but the kernel.
+    fn remove(&mut self, key: usize) -> Connection<H> {
+        let mut connection = self.connections.remove(key);
+        self.idle.remove(&mut connection.resting);
+        self.sockets.forget(&mut connection.sockets);
+        if self.waiting.is_ordered() {
+            self.waiting.leave(&connection.served.waits);
+        }
+        connection
     }
 }

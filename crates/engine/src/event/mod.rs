@@ -17,15 +17,16 @@ mod order;
 use crate::accept::{Entrance, Listener, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
-use crate::doors::{BELL, Doors, FIRST_LISTENER};
+use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::idle::Idle;
 use crate::ranks::Ranks;
 use crate::settings::Live;
+use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::worker::Worker;
 use connection::Connection;
-use forebay_conn::{Closing, Handler, Job};
+use forebay_conn::{Closing, Handler, Job, Parts as Roles};
 use forebay_metrics::Local;
 use forebay_sys::epoll::{Epoll, Events, Ready};
 use order::Waiting;
@@ -62,10 +63,12 @@ pub struct Parts<H: Handler, C> {
 }
 
 /// One loop, with a crew for its jobs.
-pub struct EventLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
+pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
     doors: Doors,
     connections: Slab<Connection<H>>,
+    /// The other sockets that their requests wait for.
+    sockets: Sockets,
     /// Distinguishes a connection from an earlier one in the same place.
     generation: u32,
     /// Connections that can go on but have used up their turn.
@@ -97,6 +100,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             epoll,
             doors,
             connections: Slab::new(),
+            sockets: Sockets::default(),
             generation: 0,
             yielded: VecDeque::new(),
             wheel: Wheel::new(worker.now_ms()),
@@ -134,13 +138,14 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 match ready.token {
                     BELL => {
                         self.control.bell(self.index).silence();
-                        for (token, result) in self.mailbox.take() {
-                            self.job_done(token, result);
+                        for (request, result) in self.mailbox.take() {
+                            self.job_done(request, result);
                         }
                     }
                     token if token >= FIRST_LISTENER => {
                         self.arrived((token - FIRST_LISTENER) as usize);
                     }
+                    token if token >= SOCKETS => self.socket_ready(token),
                     _ => self.ready(ready),
                 }
             }

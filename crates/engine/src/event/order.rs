@@ -2,13 +2,12 @@
 //! when its moment has come.
 
 use super::EventLoop;
-use super::connection::State;
 use crate::early::Early;
 use crate::helpers::Crew;
 use crate::line::{BATCH, Line};
-use crate::ranks::Ranks;
-use forebay_conn::Handler;
-use forebay_control::ranked::Key;
+use crate::ranks::{Ranks, RequestKey};
+use crate::waits::{Waiting as Wait, Waits};
+use forebay_conn::{Event, Handler, Job, RequestId};
 use forebay_sys::clock;
 
 /// Requests that are there and not yet answered.
@@ -35,26 +34,27 @@ impl Waiting {
         self.line.as_ref().is_some_and(|line| !line.is_empty())
     }
 
-    pub(super) fn remove(&mut self, key: Key) {
+    /// The requests of a connection wait no longer.
+    pub(super) fn leave<J: Job>(&mut self, waits: &Waits<J>) {
         if let Some(line) = &mut self.line {
-            line.leave(key);
+            waits.places().for_each(|place| line.leave(place));
         }
     }
 }
 
 impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
-    /// A request is there; the connection is in line until it is answered.
-    pub(super) fn line_up(&mut self, key: usize) {
+    /// A request is there: it waits in the ready queue until it is answered.
+    pub(super) fn enqueue(&mut self, key: usize, id: RequestId) {
         let connection = &mut self.connections[key];
-        let standing = connection.served.standing(&self.ranks);
-        let line = self.waiting.line.as_mut();
-        match line.and_then(|line| line.join(standing, connection.token)) {
-            Some(key) => connection.state = State::InLine(key),
-            None => {
-                connection.state = State::Yielded;
-                self.yielded.push_back(connection.token);
-            }
+        if connection.served.waits.contains(id) {
+            return;
         }
+        let standing = connection.served.standing(&self.ranks, id);
+        let request = RequestKey { connection: connection.token, request: id };
+        let line = self.waiting.line.as_mut();
+        // there is room for as many as there may be connections and requests
+        let place = line.and_then(|line| line.join(standing, request));
+        connection.served.waits.add(id, Wait::Turn(place));
     }
 
     /// Answers those whose turn it is.
@@ -62,11 +62,14 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         if !self.waiting.has_work() {
             return;
         }
+        if let Some(line) = &mut self.waiting.line {
+            line.keep_up();
+        }
         let mut now_ns = clock::monotonic_ns();
         for _ in 0..BATCH {
             let Some(line) = &mut self.waiting.line else { return };
-            let Some((token, called)) = line.call(now_ns, &self.worker.metrics) else { return };
-            self.answer(token);
+            let Some((request, called)) = line.call(now_ns, &self.worker.metrics) else { return };
+            self.answer(request);
             if let Some(line) = &mut self.waiting.line {
                 now_ns = line.answered(called, &self.worker.metrics);
             }
@@ -75,10 +78,12 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
 
     /// Answers those that came early and whose time has come.
     pub(super) fn answer_early(&mut self) {
-        while let Some(token) = self.waiting.early.next(self.worker.now_ms()) {
+        while let Some(RequestKey { connection: token, request }) =
+            self.waiting.early.next(self.worker.now_ms())
+        {
             if let Some(key) = self.key(token) {
-                self.connections[key].served.conn.admit();
-                self.take_turn(token, None);
+                self.connections[key].served.waits.remove(request);
+                self.take_turn(token, Some(Event::Due(request)));
             }
         }
     }

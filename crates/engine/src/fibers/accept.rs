@@ -6,8 +6,8 @@ use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
 use crate::doors::token;
 use crate::helpers::Crew;
 use crate::idle::{TRIES, has_news};
-use crate::worker::Served;
-use forebay_conn::{Await, Closing, Handler, Rank};
+use crate::served::Served;
+use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
 use std::os::fd::AsFd;
 
@@ -72,12 +72,10 @@ where
             let token = self.shared.idle.borrow_mut().take(rank);
             let Some(token) = token else { return };
             let is_idle = self.shared.with(token, |connection| match &connection.place {
-                Place::AtRest(served, _) => {
-                    served.awaits() == Await::Idle
-                        && !served.readable
-                        && !has_news(served.socket.as_fd())
+                Place::AtRest(served) => {
+                    served.is_idle() && !served.readable && !has_news(served.stream.as_fd())
                 }
-                Place::InLine(..) | Place::InJob(..) | Place::Served(_) => false,
+                Place::Served(_) => false,
             });
             if is_idle == Some(true) {
                 self.shared.worker.borrow().count(Counter::MadeRoom);

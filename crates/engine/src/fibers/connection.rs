@@ -2,17 +2,20 @@
 
 use super::wait::Waiting;
 use super::{Running, Shared};
-use crate::control::{Ended, Order};
+use crate::control::Ended;
 use crate::helpers::Crew;
 use crate::line::Called;
-use crate::straight::{self, Deadline, JobEnd};
-use crate::timer::SLOT_MS;
-use crate::worker::Served;
-use forebay_conn::{Await, Closing, Handler, Job};
+use crate::ranks::RequestKey;
+use crate::served::{DoneOf, EventOf, Served};
+use crate::sockets::Watched;
+use crate::straight;
+use crate::timer::Timer;
+use forebay_conn::{Closing, Event, Handler, RequestId};
 use forebay_control::ranked::Key;
 use forebay_fiber::Id;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// A connection and what the loop must know about it.
@@ -21,54 +24,44 @@ pub(super) struct Connection<H: Handler> {
     pub(super) place: Place<H>,
     /// The kernel reports it.
     pub(super) watched: bool,
-    /// What it has reported and the connection's fiber has not yet seen.
+    /// What the kernel has reported and the connection's fiber has not yet seen.
     pub(super) news: News,
-    /// When it is looked at even if nothing happens.
-    pub(super) deadline_ms: u64,
-    /// When the wheel will present it; 0 for never.
-    timer_ms: u64,
+    /// What has happened to its requests and its fiber has not yet seen.
+    pub(super) events: VecDeque<Happened<H>>,
+    pub(super) timer: Timer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
+    /// The other sockets that its requests wait for.
+    pub(super) sockets: Watched,
 }
 
 /// Where a connection is.
 pub(super) enum Place<H: Handler> {
-    /// Here, without a fiber: it waits for its client, until the deadline.
-    AtRest(Box<Served<H>>, Deadline),
-    /// Here too, until its job has ended, with this result.
-    InJob(Box<Served<H>>, Deadline, Option<Box<JobResult<H>>>),
-    /// Here too: its request is there and is answered when its turn has come.
-    InLine(Box<Served<H>>, Deadline, Key),
-    /// With its fiber.
-    Served(Fiber<H>),
+    /// Here, without a fiber: it waits for its client, or for something to happen to its requests.
+    AtRest(Box<Served<H>>),
+    /// With its fiber, which waits for this if it waits.
+    Served(Option<(Id, Needs)>),
 }
 
-/// The loop's view of a fiber.
-pub(super) struct Fiber<H: Handler> {
-    /// The fiber, while it waits; what for decides what wakes it.
-    pub(super) waits: Option<(Id, Event)>,
-    /// The job has ended, and how.
-    pub(super) done: Option<Box<JobResult<H>>>,
-}
-
-/// The result of a job; `None` if it panicked.
-pub(super) type JobResult<H> = Option<<<H as Handler>::Job as Job>::Done>;
-
-/// What a fiber waits for.
+/// What wakes a fiber besides an event, a deadline and an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    Readable,
-    Writable,
-    Job,
-    /// The moment from which its request may be answered.
-    Moment,
+pub(super) struct Needs {
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
+/// What has happened to a request.
+pub(super) enum Happened<H: Handler> {
+    /// Its job has ended, its moment has come, its socket is ready.
+    Event(EventOf<H>),
+    /// Its turn to be answered has come.
+    Called(RequestId, Called),
 }
 
 /// What the kernel has reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct News {
     pub(super) readable: bool,
-    pub(super) writable: bool,
     pub(super) ended: bool,
     pub(super) broken: bool,
 }
@@ -77,24 +70,29 @@ impl<H: Handler> Connection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> Self {
         Connection {
             token,
-            place: Place::AtRest(Box::new(served), Deadline::default()),
+            place: Place::AtRest(Box::new(served)),
             watched: false,
             news: News::default(),
-            deadline_ms: u64::MAX,
-            timer_ms: 0,
+            events: VecDeque::new(),
+            timer: Timer::default(),
             resting: None,
+            sockets: Watched::default(),
         }
     }
 
-    /// The fiber to wake if it waits for something that `wanted` says has come.
-    pub(super) fn take_waiting(&mut self, wanted: impl FnOnce(Event) -> bool) -> Option<Id> {
-        let Place::Served(fiber) = &mut self.place else { return None };
-        let (id, event) = fiber.waits?;
-        if wanted(event) {
-            fiber.waits = None;
-            return Some(id);
+    /// The fiber to wake if it waits, and `wanted` says that it waits for this.
+    fn take_waiting(&mut self, wanted: impl FnOnce(Needs) -> bool) -> Option<Id> {
+        let Place::Served(waits) = &mut self.place else { return None };
+        waits.take_if(|(_, needs)| wanted(*needs)).map(|(id, _)| id)
+    }
+
+    /// The next of what has happened to its requests.
+    pub(super) fn next_event(&mut self) -> Option<Happened<H>> {
+        let event = self.events.pop_front();
+        if self.events.is_empty() && self.events.capacity() > 0 {
+            self.events = VecDeque::new();
         }
-        None
+        event
     }
 }
 
@@ -106,41 +104,31 @@ where
     /// The kernel reports a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: Ready) {
+        let mut is_gone = false;
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
             let Some(key) = key(&connections, ready.token) else { return };
             let connection = &mut connections[key];
             match &mut connection.place {
-                Place::InLine(served, ..) | Place::InJob(served, ..) if !ready.broken => {
+                Place::AtRest(served) => {
                     served.readable |= ready.readable;
                     served.ended |= ready.ended;
-                    return;
-                }
-                Place::AtRest(served, _) | Place::InLine(served, ..) | Place::InJob(served, ..) => {
-                    served.readable |= ready.readable;
-                    served.ended |= ready.ended;
-                    let has_come = match served.awaits() {
-                        Await::Send => ready.writable,
-                        Await::Admission => false,
-                        _ => served.readable,
-                    };
-                    if !(has_come || ready.broken) {
+                    served.readable |= ready.broken;
+                    is_gone = ready.broken && !served.stream.has_ended();
+                    if !(is_gone || served.can_go_on(ready.writable)) {
                         return;
                     }
-                    connection.news.broken |= ready.broken;
                     None
                 }
                 Place::Served(_) => {
                     let news = &mut connection.news;
                     news.readable |= ready.readable;
-                    news.writable |= ready.writable;
                     news.ended |= ready.ended;
                     news.broken |= ready.broken;
-                    let waiting = connection.take_waiting(|event| match event {
-                        _ if ready.broken => true,
-                        Event::Readable => ready.readable,
-                        Event::Writable => ready.writable,
-                        Event::Job | Event::Moment => false,
+                    let waiting = connection.take_waiting(|needs| {
+                        ready.broken
+                            || (needs.readable && ready.readable)
+                            || (needs.writable && ready.writable)
                     });
                     if waiting.is_none() {
                         return;
@@ -151,49 +139,54 @@ where
         };
         match waiting {
             Some(id) => self.scheduler.unpark(id),
-            None if ready.broken => self.close(ready.token, Closing::Now),
+            None if is_gone => self.close(ready.token, Closing::Now),
             None => self.serve(ready.token),
         }
     }
 
-    /// A helper thread has finished a job of this connection, or has panicked.
-    pub(super) fn job_done(&mut self, token: u64, result: JobResult<H>) {
-        let waiting = {
-            let mut connections = self.shared.connections.borrow_mut();
-            let Some(key) = key(&connections, token) else { return };
-            if let Place::InJob(_, _, done) = &mut connections[key].place {
-                *done = Some(Box::new(result));
-                return self.serve(token);
-            }
-            let waiting = connections[key].take_waiting(|event| event == Event::Job);
-            if waiting.is_some()
-                && let Place::Served(fiber) = &mut connections[key].place
-            {
-                fiber.done = Some(Box::new(result));
-            }
-            waiting
+    /// A socket that a request waits for is ready.
+    pub(super) fn socket_ready(&mut self, token: u64) {
+        let owner = self.shared.sockets.borrow().owner(token);
+        if let Some(request) = owner {
+            self.deliver(request, Happened::Event(Event::Socket(request.request)));
+        }
+    }
+
+    /// A helper thread has finished a job of this request, or has panicked.
+    pub(super) fn job_done(&mut self, request: RequestKey, result: Option<DoneOf<H>>) {
+        let event = match result {
+            Some(done) => Event::Done(request.request, done),
+            None => Event::Failed(request.request),
         };
-        if let Some(id) = waiting {
+        self.deliver(request, Happened::Event(event));
+    }
+
+    /// The moment has come from which a request may be answered.
+    pub(super) fn moment_has_come(&mut self, request: RequestKey) {
+        self.deliver(request, Happened::Event(Event::Due(request.request)));
+    }
+
+    /// Tells a connection what has happened to its request, and has it served.
+    fn deliver(&mut self, request: RequestKey, happened: Happened<H>) {
+        if let Some(id) = self.shared.deliver(request.connection, happened) {
             self.scheduler.unpark(id);
         }
     }
 
-    /// The wheel presents a connection: its deadline may have come, or moved.
+    /// The wheel presents a connection: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&self, token: u64, now_ms: u64) {
         let waiting = {
             let mut connections = self.shared.connections.borrow_mut();
             let Some(key) = key(&connections, token) else { return };
             let connection = &mut connections[key];
-            if connection.timer_ms > now_ms {
-                // an entry from before the deadline moved forward
+            if !connection.timer.presented(now_ms) {
                 return;
             }
-            connection.timer_ms = 0;
-            if connection.deadline_ms > now_ms {
+            if connection.timer.at_ms() > now_ms {
                 return self.shared.schedule(connection);
             }
             match connection.place {
-                Place::AtRest(..) | Place::InLine(..) | Place::InJob(..) => None,
+                Place::AtRest(_) => None,
                 Place::Served(_) => match connection.take_waiting(|_| true) {
                     Some(id) => Some(id),
                     // it is ready already
@@ -229,8 +222,8 @@ where
     pub(super) fn close(&self, token: u64, closing: Closing) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
-            if let Some(Taken { served, .. }) = shared.take(token) {
-                straight::close(&mut Waiting::new(&shared, token, None), served, closing);
+            if let Some(served) = shared.take(token) {
+                straight::close(&mut Waiting::new(&shared, token), served, closing);
             }
         });
         if started.is_err() {
@@ -243,8 +236,8 @@ where
     pub(super) fn end_idle(&mut self) {
         let mut idle = Vec::new();
         for (_, connection) in self.shared.connections.borrow_mut().iter_mut() {
-            if let Place::AtRest(served, _) = &mut connection.place
-                && served.awaits() == Await::Idle
+            if let Place::AtRest(served) = &mut connection.place
+                && served.is_idle()
             {
                 served.readable = true;
                 idle.push(connection.token);
@@ -256,7 +249,7 @@ where
 
     /// Gives every connection that has none a fiber.
     pub(super) fn serve_all(&mut self) {
-        let at_rest = |connection: &Connection<H>| !matches!(connection.place, Place::Served(_));
+        let at_rest = |connection: &Connection<H>| matches!(connection.place, Place::AtRest(_));
         let tokens: Vec<_> = self
             .shared
             .connections
@@ -285,10 +278,11 @@ where
 impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
-        while let Some((token, called)) = self.next() {
-            let Some(Taken { served, deadline, job }) = self.take(token) else { continue };
-            let mut wait = Waiting::new(self, token, called);
-            let ended = straight::serve(&mut wait, served, deadline, job, &self.control);
+        while let Some(token) = self.next() {
+            let Some(mut served) = self.take(token) else { continue };
+            let mut wait = Waiting::new(self, token);
+            let event = wait.take_event(&mut served);
+            let ended = straight::serve(&mut wait, served, event, &self.control);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);
             }
@@ -298,9 +292,9 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// The connection that is served next: one for which something has come, or one whose turn it is
     /// to be answered.
     #[inline]
-    fn next(&self) -> Option<(u64, Option<Called>)> {
+    fn next(&self) -> Option<u64> {
         let due = self.due.borrow_mut().pop_front();
-        due.map(|token| (token, None)).or_else(|| self.call())
+        due.or_else(|| self.call())
     }
 
     /// There is no memory for a fiber.
@@ -311,45 +305,31 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     }
 }
 
-/// A connection out of its place.
-struct Taken<H: Handler> {
-    served: Box<Served<H>>,
-    deadline: Deadline,
-    /// How its job has ended, if it waited for one.
-    job: Option<JobEnd<<H::Job as Job>::Done>>,
-}
-
 impl<H: Handler, C> Shared<H, C> {
-    /// What came of a job that is not waited for any longer.
-    pub(super) fn job_end(&self, done: Option<Box<JobResult<H>>>) -> JobEnd<<H::Job as Job>::Done> {
-        match done.map(|result| *result) {
-            Some(Some(done)) => JobEnd::Done(done),
-            Some(None) => JobEnd::Panicked,
-            None if self.control.order() == Order::Stop => JobEnd::Stopped,
-            None => JobEnd::Late,
+    /// Tells a connection what has happened to its request. Returns its fiber if that is to be woken; a
+    /// connection at rest is due.
+    pub(super) fn deliver(&self, token: u64, happened: Happened<H>) -> Option<Id> {
+        let mut connections = self.connections.borrow_mut();
+        let key = key(&connections, token)?;
+        let connection = &mut connections[key];
+        connection.events.push_back(happened);
+        if let Place::AtRest(_) = connection.place {
+            self.due.borrow_mut().push_back(token);
+            return None;
         }
+        connection.take_waiting(|_| true)
     }
 
     /// Takes a connection that has no fiber out of its place, for one.
-    fn take(&self, token: u64) -> Option<Taken<H>> {
+    fn take(&self, token: u64) -> Option<Box<Served<H>>> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let connection = &mut connections[key];
         self.idle.borrow_mut().remove(&mut connection.resting);
-        let place = &mut connection.place;
-        match std::mem::replace(place, Place::Served(Fiber { waits: None, done: None })) {
-            Place::AtRest(served, deadline) => Some(Taken { served, deadline, job: None }),
-            Place::InLine(served, deadline, key) => {
-                if let Some(line) = &mut *self.line.borrow_mut() {
-                    line.leave(key);
-                }
-                Some(Taken { served, deadline, job: None })
-            }
-            Place::InJob(served, deadline, done) => {
-                Some(Taken { served, deadline, job: Some(self.job_end(done)) })
-            }
+        match std::mem::replace(&mut connection.place, Place::Served(None)) {
+            Place::AtRest(served) => Some(served),
             served => {
-                *place = served;
+                connection.place = served;
                 None
             }
         }
@@ -367,8 +347,9 @@ impl<H: Handler, C> Shared<H, C> {
     pub(super) fn remove(&self, token: u64) {
         let mut connections = self.connections.borrow_mut();
         if let Some(key) = key(&connections, token) {
-            let connection = connections.remove(key);
+            let mut connection = connections.remove(key);
             drop(connections);
+            self.sockets.borrow_mut().forget(&mut connection.sockets);
             drop(connection);
         }
     }
@@ -376,23 +357,26 @@ impl<H: Handler, C> Shared<H, C> {
     /// There is no memory for a fiber.
     #[cold]
     fn give_up(&self, token: u64) {
-        if let Some(Taken { served, .. }) = self.take(token) {
+        if let Some(served) = self.take(token) {
             let mut worker = self.worker.borrow_mut();
             worker.count(Counter::AcceptErrors);
+            self.leave_line(&served);
             worker.close(*served, Closing::Reset);
         }
         self.remove(token);
     }
 
-    /// Sees to it that the wheel presents the connection in time. A deadline that has moved later
-    /// is met by the entry that is there.
+    /// The requests of a connection that ends wait for their turn no longer.
+    pub(super) fn leave_line(&self, served: &Served<H>) {
+        if let Some(line) = &mut *self.line.borrow_mut() {
+            served.waits.places().for_each(|place| line.leave(place));
+        }
+    }
+
+    /// Sees to it that the wheel presents the connection in time.
     #[inline]
     pub(super) fn schedule(&self, connection: &mut Connection<H>) {
-        let late_ms = connection.deadline_ms.saturating_add(2 * SLOT_MS);
-        if connection.timer_ms == 0 || connection.timer_ms > late_ms {
-            connection.timer_ms =
-                self.wheel.borrow_mut().insert(connection.deadline_ms, connection.token);
-        }
+        connection.timer.schedule(&mut self.wheel.borrow_mut(), connection.token);
     }
 }
 

@@ -26,18 +26,19 @@ mod wait;
 use crate::accept::{Entrance, PAUSE_MS};
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
-use crate::doors::{BELL, Doors, FIRST_LISTENER};
+use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};
 use crate::early::Early;
 use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::idle::Idle;
 use crate::line::Line;
 use crate::ranks::Ranks;
+use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::worker::Worker;
 use connection::Connection;
-use forebay_conn::{Handler, Job};
-use forebay_fiber::{Options, Scheduler};
+use forebay_conn::{Handler, Job, Parts as Roles};
+use forebay_fiber::{Id, Options, Scheduler};
 use forebay_sys::epoll::{Epoll, Events};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -60,7 +61,7 @@ const STACK_BYTES: usize = 128 * 1024;
 const KEPT_STACKS: usize = 64;
 
 /// One loop, ready to run.
-pub struct FiberLoop<H: Handler, C = Helpers<<H as Handler>::Job>> {
+pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     shared: Shared<H, C>,
     doors: Doors,
     index: usize,
@@ -86,6 +87,10 @@ struct Shared<H: Handler, C> {
     line: RefCell<Option<Line>>,
     is_ordered: bool,
     idle: RefCell<Idle>,
+    /// Fibers that are to be woken.
+    woken: RefCell<Vec<Id>>,
+    /// The other sockets that requests wait for.
+    sockets: RefCell<Sockets>,
     /// How many of those in line may still be called before the loop looks for what has come.
     calls: Cell<usize>,
     epoll: Epoll,
@@ -129,6 +134,8 @@ where
             is_ordered: parts.ranks.is_ordered(),
             idle: RefCell::new(Idle::new(&parts.ranks)),
             calls: Cell::new(0),
+            woken: RefCell::default(),
+            sockets: RefCell::default(),
             epoll,
             lingering: Cell::new(0),
             waiting: Cell::new(0),
@@ -179,13 +186,14 @@ where
                 match ready.token {
                     BELL => {
                         self.shared.control.bell(self.index).silence();
-                        for (token, result) in self.shared.mailbox.take() {
-                            self.job_done(token, result);
+                        for (request, result) in self.shared.mailbox.take() {
+                            self.job_done(request, result);
                         }
                     }
                     token if token >= FIRST_LISTENER => {
                         self.arrived((token - FIRST_LISTENER) as usize);
                     }
+                    token if token >= SOCKETS => self.socket_ready(token),
                     _ => self.ready(ready),
                 }
             }

@@ -1,10 +1,10 @@
 //! When a loop answers: what is in [line](crate::line) a batch at a time, by as many fibers as it
 //! takes, and what came too early when its moment has come.
 
-use super::connection::Event;
+use super::connection::Happened;
 use super::{Running, Shared};
 use crate::helpers::Crew;
-use crate::line::{BATCH, Called};
+use crate::line::BATCH;
 use forebay_conn::Handler;
 use forebay_sys::clock;
 use std::rc::Rc;
@@ -14,23 +14,24 @@ where
     H: Handler + 'static,
     C: Crew<H::Job> + 'static,
 {
-    /// Wakes the fibers of those that came early and whose time has come.
+    /// Has those served on that came early and whose moment has come.
     pub(super) fn wake_early(&mut self) {
         let now_ms = self.now_ms();
-        while let Some(token) = self.shared.early.borrow_mut().next(now_ms) {
-            let waiting = self
-                .shared
-                .with(token, |connection| connection.take_waiting(|event| event == Event::Moment));
-            if let Some(id) = waiting.flatten() {
-                self.scheduler.unpark(id);
-            }
+        loop {
+            let request = self.shared.early.borrow_mut().next(now_ms);
+            let Some(request) = request else { break };
+            self.moment_has_come(request);
         }
+        self.serve_due();
     }
 
     /// Lets fibers answer those whose turn it is, a batch of them.
     pub(super) fn answer_in_order(&self) {
         if !self.shared.has_line() {
             return;
+        }
+        if let Some(line) = &mut *self.shared.line.borrow_mut() {
+            line.keep_up();
         }
         self.shared.calls.set(BATCH);
         while self.shared.calls.get() > 0 && self.shared.has_line() {
@@ -41,17 +42,23 @@ where
             }
         }
         self.shared.calls.set(0);
+        self.shared.woken.take().into_iter().for_each(|id| self.scheduler.unpark(id));
     }
 }
 
 impl<H: Handler, C> Shared<H, C> {
-    /// Calls the next one in line, if it is time for that.
-    pub(super) fn call(&self) -> Option<(u64, Option<Called>)> {
+    /// Calls the next request of the ready queue, if it is time for that. Returns its connection, unless
+    /// that is in the hands of a fiber, which is woken.
+    pub(super) fn call(&self) -> Option<u64> {
         self.calls.set(self.calls.get().checked_sub(1)?);
-        let mut line = self.line.borrow_mut();
-        let metrics = &self.worker.borrow().metrics;
-        let (token, called) = line.as_mut()?.call(clock::monotonic_ns(), metrics)?;
-        Some((token, Some(called)))
+        let (request, called) = {
+            let mut line = self.line.borrow_mut();
+            let metrics = &self.worker.borrow().metrics;
+            line.as_mut()?.call(clock::monotonic_ns(), metrics)?
+        };
+        let happened = Happened::Called(request.request, called);
+        self.woken.borrow_mut().extend(self.deliver(request.connection, happened));
+        self.due.borrow_mut().pop_front()
     }
 
     /// Whether somebody waits to be answered.

@@ -1,17 +1,21 @@
 //! How a fiber waits: it notes what for, and lets others run until the loop wakes it.
 
-use super::connection::{Event, News, Place};
+use super::connection::{Happened, Needs, News, Place};
 use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
 use crate::helpers::{Ask, Claim, Crew};
 use crate::line::Called;
-use crate::straight::{Answers, Deadline, Gone, JobEnd, LinedUp, Wait, Worked};
-use crate::worker::{Served, Worker};
-use forebay_conn::{Await, Handler};
+use crate::ranks::RequestKey;
+use crate::served::{EventOf, Served};
+use crate::straight::{Answers, Gone, Next, Wait};
+use crate::timer::Over;
+use crate::waits::Waiting as WaitsFor;
+use crate::worker::Worker;
+use forebay_conn::{Event, Handler, Protocol, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
-use forebay_sys::poll::Interest;
 use std::cell::RefMut;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// The waits of one connection's fiber. When it is dropped, the connection is gone from its loop,
@@ -19,58 +23,47 @@ use std::sync::Arc;
 pub(super) struct Waiting<'s, H: Handler, C> {
     pub(super) shared: &'s Shared<H, C>,
     token: u64,
-    /// It is its turn to be answered.
-    called: Option<Called>,
+    /// It is the turn of this request to be answered.
+    called: Option<(RequestId, Called)>,
 }
 
 impl<'s, H: Handler, C> Waiting<'s, H, C> {
-    /// Of the connection with this token, which may have been called.
-    pub(super) fn new(shared: &'s Shared<H, C>, token: u64, called: Option<Called>) -> Self {
-        Waiting { shared, token, called }
+    /// Of the connection with this token.
+    pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
+        Waiting { shared, token, called: None }
     }
 
-    /// Its turn is over.
+    /// The turn of the request that was called is over.
     #[inline]
     fn end_turn(&mut self) {
-        if let Some(called) = self.called.take()
+        if let Some((_, called)) = self.called.take()
             && let Some(line) = &mut *self.shared.line.borrow_mut()
         {
             line.answered(called, &self.shared.worker.borrow().metrics);
         }
     }
 
-    /// Has the kernel report the connection from now on. One that is answered and closed in its
-    /// first turn never needs it.
+    /// Has the kernel report the connection, and the other sockets of its requests, from now on. One that
+    /// is answered and closed in its first turn never needs it.
     #[inline]
     fn watch(&self, served: &Served<H>) -> Result<(), Gone> {
-        self.shared
-            .with(self.token, |connection| {
-                if !connection.watched {
-                    let added = self.shared.epoll.add_connection(&served.socket, self.token);
-                    connection.watched = added.is_ok();
-                }
-                connection.watched
-            })
-            .filter(|watched| *watched)
-            .map_or(Err(Gone), |_| Ok(()))
-    }
-
-    /// Lets others run until the loop has news of this kind, or the deadline is over.
-    fn wait(&self, event: Event, deadline_ms: u64) {
-        let waits = Some((forebay_fiber::id(), event));
-        self.shared.with(self.token, |connection| {
-            if let Place::Served(fiber) = &mut connection.place {
-                fiber.waits = waits;
+        let Shared { epoll, sockets, .. } = self.shared;
+        let watch = |connection: &mut super::Connection<H>| {
+            if !connection.watched {
+                let added = epoll.add_connection(served.stream.as_fd(), self.token);
+                connection.watched = added.is_ok();
             }
-            connection.deadline_ms = deadline_ms;
-            match event {
-                Event::Moment => self.shared.early.borrow_mut().wait_until(deadline_ms, self.token),
-                Event::Readable | Event::Writable | Event::Job => self.shared.schedule(connection),
+            if served.conn.has_sockets() || !connection.sockets.is_empty() {
+                let watched = &mut connection.sockets;
+                return connection.watched
+                    && sockets.borrow_mut().watch::<H>(watched, &served.conn, self.token, epoll);
             }
-        });
-        self.shared.waiting.set(self.shared.waiting.get() + 1);
-        forebay_fiber::park();
-        self.shared.waiting.set(self.shared.waiting.get() - 1);
+            connection.watched
+        };
+        match self.shared.with(self.token, watch) {
+            Some(true) => Ok(()),
+            Some(false) | None => Err(Gone),
+        }
     }
 
     /// Whether enough fibers wait already: more connections wait without.
@@ -80,12 +73,40 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
 
     /// Tells the connection what the kernel has reported of it.
     #[inline]
-    fn take_news(&self, served: &mut Served<H>) -> News {
+    fn take_news(&self, served: &mut Served<H>) -> Result<News, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
         let news = news.unwrap_or_default();
-        served.readable |= news.readable;
+        served.readable |= news.readable | news.broken;
         served.ended |= news.ended;
-        news
+        if news.broken && !served.stream.has_ended() { Err(Gone) } else { Ok(news) }
+    }
+
+    /// What has happened to a request and is not over already.
+    pub(super) fn take_event(&mut self, served: &mut Served<H>) -> Option<EventOf<H>> {
+        loop {
+            let event = self.shared.with(self.token, |connection| connection.next_event());
+            let event = match event.flatten() {
+                None => return None,
+                Some(Happened::Called(id, called)) => {
+                    self.end_turn();
+                    self.called = Some((id, called));
+                    served.waits.remove(id);
+                    Event::Called(id)
+                }
+                Some(Happened::Event(event)) => event,
+            };
+            let is_awaited = match &event {
+                Event::Done(id, _) | Event::Failed(id) => served.job_done(*id),
+                Event::Due(id) => served.waits.remove(*id).is_some(),
+                Event::Called(_) | Event::Socket(_) => true,
+            };
+            if let Event::Failed(_) = &event {
+                self.shared.worker.borrow().count(Counter::Panics);
+            }
+            if is_awaited {
+                return Some(event);
+            }
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -94,6 +115,37 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
 
     fn must_stop(&self) -> bool {
         self.shared.control.order() == Order::Stop
+    }
+
+    /// Lets others run until the loop has something for this fiber.
+    fn park(&self, needs: Needs) {
+        self.shared.with(self.token, |connection| {
+            connection.place = Place::Served(Some((forebay_fiber::id(), needs)));
+            self.shared.schedule(connection);
+        });
+        self.shared.waiting.set(self.shared.waiting.get() + 1);
+        forebay_fiber::park();
+        self.shared.waiting.set(self.shared.waiting.get() - 1);
+    }
+
+    /// Leaves the connection with the loop, which has it served on when something has happened. Gives it
+    /// back if something has happened already.
+    fn leave(&self, served: Box<Served<H>>) -> Result<(), Box<Served<H>>> {
+        let mut connections = self.shared.connections.borrow_mut();
+        let key = (self.token & 0xffff_ffff) as usize;
+        let Some(connection) = connections.get_mut(key) else { return Err(served) };
+        let news = connection.news;
+        // room to write was there before what was sent last
+        if news.readable || news.ended || news.broken || !connection.events.is_empty() {
+            return Err(served);
+        }
+        if self.shared.is_ordered && served.is_idle() {
+            let standing = served.standing_at_rest(&self.shared.ranks);
+            connection.resting = self.shared.idle.borrow_mut().add(standing, self.token);
+        }
+        connection.place = Place::AtRest(served);
+        self.shared.schedule(connection);
+        Ok(())
     }
 }
 
@@ -112,55 +164,13 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     #[inline]
     fn begin_turn(&mut self, _: Order) {}
 
-    fn ready(
-        &mut self,
-        served: &mut Served<H>,
-        interest: Interest,
-        timeout_ms: u64,
-        known: Order,
-    ) -> Result<(), Gone> {
-        self.watch(served)?;
-        let before = self.take_news(served);
-        let has_come = interest == Interest::Read && before.readable;
-        if before.broken || (known == Order::Stop && self.must_stop()) {
-            return Err(Gone);
-        }
-        if has_come || self.must_stop() {
-            return Ok(());
-        }
-        let event = match interest {
-            Interest::Read => Event::Readable,
-            Interest::Write => Event::Writable,
-            Interest::End => Event::Moment,
-        };
-        self.wait(event, self.now_ms() + timeout_ms);
-        if self.take_news(served).broken { Err(Gone) } else { Ok(()) }
-    }
-
     #[inline]
     fn answers(&self) -> Answers {
         match self.called {
-            Some(_) => Answers::Called,
+            Some((id, _)) => Answers::Called(id),
             None if self.shared.is_ordered => Answers::None,
             None => Answers::All,
         }
-    }
-
-    fn line_up(&mut self, mut served: Box<Served<H>>, deadline: Deadline) -> LinedUp<H> {
-        if self.watch(&served).is_err() || self.take_news(&mut served).broken {
-            return Err(served);
-        }
-        let standing = served.standing(&self.shared.ranks);
-        let mut line = self.shared.line.borrow_mut();
-        let Some(key) = line.as_mut().and_then(|line| line.join(standing, self.token)) else {
-            return Err(served);
-        };
-        self.shared.with(self.token, |connection| {
-            connection.deadline_ms = deadline.at_ms;
-            connection.place = Place::InLine(served, deadline, key);
-            self.shared.schedule(connection);
-        });
-        Ok(None)
     }
 
     #[inline]
@@ -168,89 +178,89 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         self.end_turn();
     }
 
-    fn job(
-        &mut self,
-        mut served: Box<Served<H>>,
-        job: Claim<H::Job>,
-        deadline: Deadline,
-    ) -> Worked<H> {
+    fn enqueue(&mut self, served: &mut Served<H>, id: RequestId) -> Result<(), Gone> {
+        let standing = served.standing(&self.shared.ranks, id);
+        let request = RequestKey { connection: self.token, request: id };
+        let mut line = self.shared.line.borrow_mut();
+        let place = line.as_mut().and_then(|line| line.join(standing, request)).ok_or(Gone)?;
+        served.waits.add(id, WaitsFor::Turn(Some(place)));
+        Ok(())
+    }
+
+    fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
+        served.waits.add(id, WaitsFor::Moment);
+        let request = RequestKey { connection: self.token, request: id };
+        let moment_ms = self.shared.worker.borrow().moment_ms(wait_ms);
+        self.shared.early.borrow_mut().wait_until(moment_ms, request);
+    }
+
+    fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool {
         self.end_turn();
-        let is_under_way = served.pending.is_some();
-        let phase = if is_under_way { Phase::Send } else { Phase::Process };
+        let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;
-        let ask = Ask { phase, standing: served.standing(ranks), token: self.token };
-        if !helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>) {
-            return Some((served, JobEnd::Late));
+        let request = RequestKey { connection: self.token, request: id };
+        let ask = Ask { phase, standing: served.standing(ranks, id), request };
+        helpers.submit(job, ask, Arc::clone(mailbox) as Arc<_>)
+    }
+
+    #[inline]
+    fn set_timer(&mut self, served: &mut Served<H>) {
+        let worker = self.shared.worker.borrow();
+        self.shared.with(self.token, |connection| connection.timer.set(served, &worker));
+    }
+
+    #[inline]
+    fn over(&mut self, served: &mut Served<H>) -> Option<Over> {
+        let worker = self.shared.worker.borrow();
+        self.shared.with(self.token, |connection| connection.timer.over(served, &worker)).flatten()
+    }
+
+    fn next(&mut self, served: Box<Served<H>>, _: Order) -> Next<H> {
+        let mut served = served;
+        let is_first = self.watch(&served).is_ok();
+        if !is_first || self.take_news(&mut served) == Err(Gone) {
+            return Next::Gone(served);
         }
-        if self.watch(&served).is_err() {
-            return Some((served, JobEnd::Gone));
+        if let Some(event) = self.take_event(&mut served) {
+            return Next::Event(served, event);
         }
-        let time_ms = self.shared.worker.borrow().time_ms(&served, Await::Job);
-        let until_ms = self.now_ms() + time_ms;
-        if self.is_crowded() {
-            if self.take_news(&mut served).broken {
-                return Some((served, JobEnd::Gone));
+        if self.must_stop() || served.can_go_on(false) {
+            return Next::Ready(served);
+        }
+        // one that is in the middle of something keeps its fiber while there are few
+        if served.is_at_rest() || served.waits.has_turns() || self.is_crowded() {
+            match self.leave(served) {
+                Ok(()) => return Next::Taken,
+                Err(back) => served = back,
             }
-            self.shared.with(self.token, |connection| {
-                connection.deadline_ms = until_ms;
-                connection.place = Place::InJob(served, deadline, None);
-                self.shared.schedule(connection);
-            });
-            return None;
         }
-        self.wait(Event::Job, until_ms);
-        let done = self.shared.with(self.token, |connection| match &mut connection.place {
-            Place::Served(fiber) => fiber.done.take(),
-            Place::AtRest(..) | Place::InLine(..) | Place::InJob(..) => None,
-        });
-        let news = self.take_news(&mut served);
-        let end = match done.flatten() {
-            None if news.broken => JobEnd::Gone,
-            done => self.shared.job_end(done),
-        };
-        Some((served, end))
+        let writable = served.pending.is_some();
+        let readable = served.wants_input() && (!writable || served.goes_on());
+        let needs = Needs { readable, writable };
+        self.park(needs);
+        if self.take_news(&mut served) == Err(Gone) {
+            return Next::Gone(served);
+        }
+        match self.take_event(&mut served) {
+            Some(event) => Next::Event(served, event),
+            None => Next::Ready(served),
+        }
     }
 
     fn pass(&mut self, served: &mut Served<H>) {
         // what comes meanwhile must not be missed; without a watch the next wait will fail
         let _ = self.watch(served);
         forebay_fiber::yield_now();
-        self.take_news(served);
+        // that it is gone is seen in the next wait
+        let _ = self.take_news(served);
     }
 
-    #[inline]
-    fn take_back(&mut self, served: Box<Served<H>>, deadline: Deadline) -> Option<Box<Served<H>>> {
-        // one that is in the middle of something keeps its fiber while there are few
-        if !(served.is_at_rest() || self.is_crowded()) {
-            return Some(served);
-        }
-        let mut connections = self.shared.connections.borrow_mut();
-        let key = (self.token & 0xffff_ffff) as usize;
-        let Some(connection) = connections.get_mut(key) else { return Some(served) };
-        let news = connection.news;
-        // room to write was there before what was sent last
-        if news.readable || news.ended || news.broken {
-            return Some(served);
-        }
-        if !connection.watched {
-            if self.shared.epoll.add_connection(&served.socket, self.token).is_err() {
-                return Some(served);
-            }
-            connection.watched = true;
-        }
-        connection.news = News::default();
-        connection.deadline_ms = deadline.at_ms;
-        if self.shared.is_ordered && served.awaits() == Await::Idle {
-            let standing = served.standing(&self.shared.ranks);
-            connection.resting = self.shared.idle.borrow_mut().add(standing, self.token);
-        }
-        connection.place = Place::AtRest(served, deadline);
-        self.shared.schedule(connection);
-        None
+    fn leave_queue(&mut self, served: &Served<H>) {
+        self.shared.leave_line(served);
     }
 
     fn let_go(&mut self, served: &Served<H>) {
-        let _ = self.shared.epoll.remove(&served.socket);
+        let _ = self.shared.epoll.remove(served.stream.as_fd());
     }
 
     fn begin_linger(&mut self) -> bool {
@@ -258,8 +268,23 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         let may = lingering.get() < self.shared.worker.borrow().settings.lingering;
         if may {
             lingering.set(lingering.get() + 1);
+            let now_ms = self.now_ms();
+            self.shared.with(self.token, |connection| connection.timer.linger(now_ms));
         }
         may
+    }
+
+    fn linger(&mut self, served: &mut Served<H>, _: u64) -> Result<(), Gone> {
+        self.watch(served)?;
+        let before = self.take_news(served)?;
+        if self.must_stop() {
+            return Err(Gone);
+        }
+        if before.readable {
+            return Ok(());
+        }
+        self.park(Needs { readable: true, writable: false });
+        self.take_news(served).map(|_| ())
     }
 
     fn end_linger(&mut self) {
@@ -273,7 +298,7 @@ impl<H: Handler, C> Drop for Waiting<'_, H, C> {
             self.shared.with(self.token, |connection| matches!(connection.place, Place::Served(_)));
         if has_fiber == Some(true) {
             self.shared.remove(self.token);
-            // somebody else's code has panicked, and the connection went with its fiber
+            // code of a handler has panicked, and the connection went with its fiber
             if std::thread::panicking()
                 && let Ok(worker) = self.shared.worker.try_borrow()
             {

@@ -13,7 +13,7 @@ mod pool;
 pub use claim::Claim;
 
 use crate::control::Control;
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, RequestKey, Standing};
 use forebay_conn::{Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
@@ -37,7 +37,7 @@ pub trait Results<D>: Send + Sync {
 /// Where a loop finds the results of its jobs.
 #[derive(Debug)]
 pub struct Mailbox<D> {
-    results: Mutex<Vec<(u64, Option<D>)>>,
+    results: Mutex<Vec<(RequestKey, Option<D>)>>,
     /// There is room again.
     taken: Condvar,
     patience: Duration,
@@ -57,9 +57,9 @@ impl<D> Mailbox<D> {
         })
     }
 
-    /// Takes everything that has arrived: the token given with the job, and its result or `None`
+    /// Takes everything that has arrived: the request the job was for, and its result or `None`
     /// if it panicked.
-    pub fn take(&self) -> Vec<(u64, Option<D>)> {
+    pub fn take(&self) -> Vec<(RequestKey, Option<D>)> {
         let results =
             std::mem::take(&mut *self.results.lock().unwrap_or_else(PoisonError::into_inner));
         if results.len() >= MOST_RESULTS {
@@ -76,7 +76,7 @@ impl<D: Send> Results<D> for Mailbox<D> {
         let is_full = |results: &mut Vec<_>| results.len() >= MOST_RESULTS;
         let waited = self.taken.wait_timeout_while(results, self.patience, is_full);
         let (mut results, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        results.push((ask.token, result));
+        results.push((ask.request, result));
         if results.len() == 1 {
             self.control.bell(self.loop_index).ring();
         }
@@ -151,8 +151,8 @@ pub struct Ask {
     pub phase: Phase,
     /// Whose it is.
     pub standing: Standing,
-    /// Goes with its result.
-    pub token: u64,
+    /// The request it is for: goes with its result.
+    pub request: RequestKey,
 }
 
 /// Threads that do the jobs of loops.
@@ -176,6 +176,7 @@ impl<J: Job> Crew<J> for Helpers<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::Settings;
     use forebay_metrics::Stopwatch;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -200,6 +201,12 @@ mod tests {
         fn lane(&self) -> u64 {
             self.lane
         }
+    }
+
+    /// What has come, by the connection it is for.
+    fn taken(mailbox: &Mailbox<u64>) -> Vec<(u64, Option<u64>)> {
+        let results = mailbox.take().into_iter();
+        results.map(|(request, result)| (request.connection, result)).collect()
     }
 
     fn helpers(threads: usize) -> (Helpers<Call>, Arc<Mailbox<u64>>) {
@@ -230,15 +237,43 @@ mod tests {
         mailbox: &Arc<Mailbox<u64>>,
     ) -> Claim<Call> {
         let standing = Standing { rank, client: token };
-        let ask = Ask { phase: Phase::Process, standing, token };
+        let request = RequestKey { connection: token, ..RequestKey::default() };
+        let ask = Ask { phase: Phase::Process, standing, request };
         let (call, results) = (Claim::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
         assert!(helpers.submit(call.clone(), ask, results));
         call
     }
 
     #[test]
+    fn helpers_that_are_there_follow_shares_that_change() {
+        let with = |share: f64| Settings {
+            shares: Arc::new([0.0, share]),
+            reserve: 0,
+            ..Settings::default()
+        };
+        let ranks = Ranks::new(&with(0.0));
+        let (helpers, mailbox) = ranked_helpers(1, &ranks);
+        let (started, starts) = channel();
+        for (round, (share, first)) in [(0.9, 2), (0.0, 1)].into_iter().enumerate() {
+            let (open, gate) = channel();
+            let held = 10 * (round as u64 + 1);
+            for (rank, lane, gate) in [(0, held, Some(gate)), (0, 1, None), (1, 2, None)] {
+                let call = Call { lane, gate, started: started.clone() };
+                give_as(rank, &helpers, call, lane, &mailbox);
+                if lane == held {
+                    assert_eq!(starts.recv().unwrap(), held);
+                }
+            }
+            ranks.set(&with(share));
+            open.send(()).unwrap();
+            assert_eq!([starts.recv().unwrap(), starts.recv().unwrap()], [first, 3 - first]);
+        }
+    }
+
+    #[test]
     fn a_high_rank_is_first_and_has_a_thread_that_low_ranks_never_take() {
-        let ranks = Ranks { shares: Arc::new([0.0, 0.0]), ..Ranks::default() };
+        let ranks = Settings { shares: Arc::new([0.0, 0.0]), ..Settings::default() };
+        let ranks = Ranks::new(&ranks);
         let (helpers, mailbox) = ranked_helpers(1, &ranks);
         let (started, starts) = channel();
         let (open, gate) = channel();
@@ -310,7 +345,7 @@ mod tests {
         assert_eq!(starts.iter().collect::<Vec<_>>(), [3, 1], "and no other holds a sender");
         let mut results = Vec::new();
         while results.len() < 3 {
-            results.append(&mut mailbox.take());
+            results.append(&mut taken(&mailbox));
         }
         assert_eq!(results, [(10, Some(1)), (30, Some(3)), (10, Some(1))]);
     }
@@ -331,7 +366,7 @@ mod tests {
         assert_eq!(starts.iter().take(ahead).count(), ahead);
         let mut all = Vec::new();
         while all.len() < jobs {
-            let mut results = mailbox.take();
+            let mut results = taken(&mailbox);
             assert!(results.len() <= MOST_RESULTS, "{}", results.len());
             all.append(&mut results);
         }
@@ -355,7 +390,7 @@ mod tests {
         assert_eq!(starts.iter().take(3).count(), 3);
         let mut results = Vec::new();
         while results.len() < 3 {
-            results.append(&mut mailbox.take());
+            results.append(&mut taken(&mailbox));
         }
         results.sort();
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);

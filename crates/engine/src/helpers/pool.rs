@@ -8,7 +8,7 @@
 
 use super::{Ask, Claim, Results};
 use crate::lanes::{Entry, Lanes};
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, Shares, Standing};
 use crate::watch::Watch;
 use forebay_conn::{Job, Kind};
 use forebay_control::ranked::{Ranked, Turn};
@@ -35,6 +35,7 @@ pub(super) struct Pool<J: Job> {
 
 struct State<J: Job> {
     ready: Ranked<Task<J>>,
+    shares: Shares,
     lanes: Lanes<Task<J>>,
     levels: Box<[Level]>,
     /// Which of the metrics no thread uses.
@@ -84,8 +85,10 @@ impl<J: Job> Pool<J> {
             idle: 0,
             woken: 0,
         };
+        let (ready, shares) = ranks.queue();
         let state = State {
-            ready: ranks.queue(),
+            ready,
+            shares,
             lanes: Lanes::default(),
             levels: (0..=last).map(level).collect(),
             free: numbers.collect(),
@@ -216,6 +219,8 @@ impl<J: Job> Pool<J> {
             }
         }
         loop {
+            let State { ready, shares, .. } = &mut *state;
+            shares.keep_up(ready);
             if let Some(next) = state.ready.pop_down_to(level as u8) {
                 self.wake(&mut state);
                 return Some(next);

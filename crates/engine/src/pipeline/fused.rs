@@ -34,9 +34,6 @@ struct Crew<J: Job> {
 impl<H> Fused<H>
 where
     H: Handler + Send + 'static,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     /// A loop for each entrance.
     ///

@@ -357,6 +357,8 @@ impl<T> State<T> {
     /// The next task for a thread that takes those of `level` and of higher ranks. Among equals those
     /// that were held have waited before.
     fn take(&mut self, seat: Seat, level: u8) -> Option<(T, Stint)> {
+        self.held.keep_up();
+        self.tasks.keep_up();
         let is_common = matches!(seat, Seat::Common(_));
         let may_begin = !is_common || self.may_begin_job();
         let held = self.held.next_rank().filter(|rank| may_begin && *rank <= level);

@@ -6,7 +6,7 @@
 use super::list::List;
 use crate::helpers::{Ask, Claim, Crew, Helpers, Results};
 use crate::lanes::{Entry, Lanes};
-use crate::ranks::{Ranks, Standing};
+use crate::ranks::{Ranks, RequestKey, Standing};
 use crate::watch::Watch;
 use forebay_conn::{Job, Kind};
 use forebay_control::allocation::{PHASES, Phase};
@@ -20,10 +20,14 @@ pub(super) enum Task<J: Job> {
     Accept(usize),
     /// The connection with this token goes on.
     Turn(u64),
+    /// This request is answered.
+    Answer(RequestKey),
+    /// The moment has come from which this request may be answered.
+    Due(RequestKey),
     /// A job whose lane is free.
     Run(Errand<J>),
-    /// What the connection with this token has left the pipeline for is done, or has panicked.
-    Done(u64, Option<Box<J::Done>>),
+    /// What this request has left the pipeline for is done, or has panicked.
+    Done(RequestKey, Option<Box<J::Done>>),
 }
 
 /// A job on its way.
@@ -51,7 +55,7 @@ struct Threads {
     alive: usize,
     /// Those of them in a job, which may never end.
     in_job: usize,
-    /// Somebody waits for them to end.
+    /// A thread waits for them to end.
     awaited: bool,
 }
 
@@ -92,9 +96,14 @@ impl<J: Job> Lists<J> {
         self.of(phase).push(Task::Turn(token), standing);
     }
 
-    /// The connection with this token goes on in receive, where there is no order.
-    pub(super) fn push_receive(&self, token: u64) {
-        self.push_turn(Phase::Receive, token, Standing::default());
+    /// This request is to be answered.
+    pub(super) fn push_answer(&self, request: RequestKey, standing: Standing) {
+        self.of(Phase::Process).push(Task::Answer(request), standing);
+    }
+
+    /// The moment of this request has come: it goes on in receive, where there is no order.
+    pub(super) fn push_due(&self, request: RequestKey) {
+        self.of(Phase::Receive).push(Task::Due(request), Standing::default());
     }
 
     fn lanes(&self) -> MutexGuard<'_, Lanes<Errand<J>>> {
@@ -114,7 +123,8 @@ impl<J: Job> Lists<J> {
         }
     }
 
-    fn push_job(&self, errand: Errand<J>) {
+    /// A job whose lane is free goes to the list of its phase.
+    pub(super) fn push_job(&self, errand: Errand<J>) {
         let Ask { phase, standing, .. } = errand.ask;
         self.of(phase).push(Task::Run(errand), standing);
     }
@@ -178,6 +188,6 @@ impl<J: Job> Crew<J> for Arc<Lists<J>> {
 /// The way back from the helper threads for connections that belong to no loop.
 impl<J: Job> Results<J::Done> for Lists<J> {
     fn post(&self, ask: &Ask, result: Option<J::Done>) {
-        self.of(ask.phase).push(Task::Done(ask.token, result.map(Box::new)), ask.standing);
+        self.of(ask.phase).push(Task::Done(ask.request, result.map(Box::new)), ask.standing);
     }
 }

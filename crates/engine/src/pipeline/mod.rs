@@ -15,12 +15,12 @@
 //!   process (ADR 0023).
 //! * **What blocks where.** Auto: loops in `epoll_wait`, threads of process and send in jobs. Never:
 //!   threads of process and send in jobs, those of send also in poll on a slow receiver and the
-//!   bell; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
+//!   bell, unless its connection has more to do than to send; the watcher in `epoll_wait`. A thread with an empty list sleeps, and one that is too many
 //!   is parked.
 //! * **Queues and their limits.** The kernel's accept queue; the lists, with at most one entry per
-//!   connection and listener; jobs that wait for their lane ([`crate::lanes`]). With classes the lists
-//!   of process and send are ordered by rank, and process has a reserve of threads for each higher
-//!   one, beyond the controller's number (`list.rs`).
+//!   connection, request and listener; jobs that wait for their lane ([`crate::lanes`]). With classes
+//!   the lists of process and send are ordered by rank, and process has a reserve of threads for each
+//!   higher one, beyond the controller's number (`list.rs`).
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`Control`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 
@@ -123,9 +123,6 @@ type Spawn = Box<dyn Fn(Phase, Seat) -> bool + Send>;
 impl<H> Pipeline<H>
 where
     H: Handler + Send + 'static,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     /// Makes a pipeline; it serves nothing until [`run`](Pipeline::run).
     ///

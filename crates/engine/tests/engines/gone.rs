@@ -1,6 +1,6 @@
 //! Clients who leave while their requests wait: nobody works for them.
 
-use crate::harness::{NEVER_FUSED, Running, Setup, calm, get, on_each, start_with};
+use crate::harness::{NEVER_FUSED, PATIENCE, Running, Setup, get, on, on_each, start_with};
 use crate::ranks::{LOOPS, THREADS, all, ask, at_a_time, hold_all, start, wait_until_there};
 use forebay_metrics::Counter;
 use forebay_sys::socket::reset_on_close;
@@ -29,7 +29,7 @@ fn wait_until_given_up(server: &Running, count: usize) {
     let began = Instant::now();
     while server.get(Counter::GivenUp) < count as u64 {
         let given_up = server.get(Counter::GivenUp);
-        assert!(began.elapsed() < Duration::from_secs(20), "{given_up} of {count} given up");
+        assert!(began.elapsed() < PATIENCE, "{given_up} of {count} given up");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -60,7 +60,7 @@ fn nobody_computes_for_a_client_who_has_left() {
 
 #[test]
 fn nobody_reads_files_for_a_client_who_has_left() {
-    for engine in LOOPS.into_iter().chain([NEVER_FUSED]) {
+    for engine in on(LOOPS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0; 3], 0);
         // as many as there are threads for such jobs, in each of these engines
         let held: Vec<_> = (0..2).map(|_| ask(&server, 1, &["/wait"])).collect();
@@ -69,7 +69,7 @@ fn nobody_reads_files_for_a_client_who_has_left() {
         leave_while_waiting(&server, "/wait");
         match engine {
             // it looks when their turn comes: the kernel is to know by then
-            NEVER_FUSED => calm(),
+            NEVER_FUSED => server.calm(),
             _ => wait_until_given_up(&server, MANY),
         }
         let live = ask(&server, 3, &["/wait"]);
@@ -85,7 +85,7 @@ fn nobody_reads_files_for_a_client_who_has_left() {
 
 #[test]
 fn a_thread_answers_nobody_who_has_left() {
-    for engine in THREADS {
+    for engine in on(THREADS) {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/hang");
         leave_while_waiting(&server, "/hang");
@@ -102,7 +102,7 @@ fn who_leaves_before_the_moment_has_come_is_not_answered() {
     on_each(|engine| {
         let server = crate::harness::start(engine, |_| {});
         let mut client = server.connect();
-        client.write_all(get("/later").as_bytes()).unwrap();
+        client.write_all(get("/much-later").as_bytes()).unwrap();
         while server.books.admitted.load(Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -126,6 +126,7 @@ fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
     server.gate.wait_for(1);
     leave((0..MANY).map(|_| ask()).collect());
     let live = ask();
+    server.calm();
     server.gate.open();
     is_answered(held);
     is_answered(live);
@@ -159,7 +160,7 @@ fn a_job_that_is_late_is_not_begun() {
         let held = hold_all(&server, engine, "/work");
         let mut settings = server.settings.get();
         settings.timeouts.job_ms = 300;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         let mut late = ask(&server, 2, &["/work"]);
         let mut answer = String::new();
         late.read_to_string(&mut answer).unwrap();

@@ -4,20 +4,26 @@ use forebay_conn::*;
 use forebay_http::head::Name;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 /// A connection that was handed over, with what had been received.
-pub(crate) type Away = Arc<Mutex<Option<(OwnedFd, Vec<u8>)>>>;
+pub(crate) type Away = Arc<Mutex<Option<HandedOver<()>>>>;
 
 /// Bytes of `/big`.
 pub(crate) const BIG: usize = 40 << 20;
 
-/// Answers by path: `/job`, `/away`, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
+/// Bytes of the file that `/moved…` and `/warmed…` are answered with.
+pub(crate) const FILE: usize = 200_000;
+
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
-/// anything else its own name. The rank is the length of the path modulo 3.
+/// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
+/// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
+/// name. The rank is the length of the path modulo 3.
 pub(crate) struct Paths {
     /// Where connections go that are handed over.
     pub(crate) away: Away,
@@ -42,6 +48,28 @@ pub(crate) struct Books {
     pub(crate) answered: Mutex<Vec<usize>>,
     /// The rank of new connections.
     pub(crate) newcomers: AtomicU8,
+    /// How often the file was answered with.
+    files: AtomicUsize,
+}
+
+/// What is sent after a head.
+pub(crate) enum Body {
+    /// So much of `/big` was sent.
+    Big(usize),
+    /// So much of the file was sent; whether it has changed, and whether it is in memory.
+    File { sent: usize, has_changed: bool, is_warm: Arc<AtomicBool> },
+}
+
+/// The file that some paths are answered with.
+fn file() -> &'static File {
+    static FILE_OF_ZEROS: OnceLock<File> = OnceLock::new();
+    FILE_OF_ZEROS.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("forebay-engines-{}", std::process::id()));
+        std::fs::write(&path, vec![b'0'; FILE]).unwrap();
+        let file = File::open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file
+    })
 }
 
 /// Holds whoever comes until it is opened.
@@ -61,7 +89,7 @@ struct Held {
 }
 
 impl Gate {
-    fn pass(&self) {
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.came += 1;
         self.changed.notify_all();
@@ -97,6 +125,7 @@ impl Gate {
 pub(crate) struct Work {
     path: String,
     gate: Arc<Gate>,
+    warms: Option<Arc<AtomicBool>>,
 }
 
 impl Job for Work {
@@ -104,6 +133,9 @@ impl Job for Work {
 
     fn run(self, _: &Local, _: &mut dyn Stopwatch) -> String {
         assert_ne!(self.path, "/jobpanic", "a job that panics");
+        if let Some(is_warm) = &self.warms {
+            is_warm.store(true, Relaxed);
+        }
         if self.path.starts_with("/wait") || self.path.starts_with("/work") {
             self.gate.pass();
         }
@@ -121,19 +153,26 @@ impl Job for Work {
     }
 }
 
-impl Handler for Paths {
-    type Body = usize;
+impl Parts for Paths {
+    type Body = Body;
     type Job = Work;
     type Line = u16;
     type Ticket = ();
+}
 
+impl Handler for Paths {
+    type Protocol = Http1<Paths>;
+    type Transport = Plain;
+}
+
+impl Admission for Paths {
     fn trusts(&mut self, _: &Peer) -> bool {
         self.trusts
     }
 
     fn admit(&mut self, peer: &Peer) -> Verdict<()> {
         match peer.address().ip().to_string().as_str() {
-            "192.0.2.66" => Verdict::Refuse(Refusal::status(403)),
+            "192.0.2.66" => Verdict::Refuse(Refusal::status(403), ()),
             _ => {
                 let rank = Rank(self.books.newcomers.load(Relaxed));
                 Verdict::Admit(Admitted::at_once(rank, ()))
@@ -147,10 +186,29 @@ impl Handler for Paths {
         let client = stated.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         let admit = |rank, wait_ms| Verdict::Admit(Admitted { rank, client, wait_ms, ticket: () });
         match request.head.path {
-            b"/refuse" => Verdict::Refuse(Refusal::status(429)),
+            b"/refuse" => Verdict::Refuse(Refusal::status(429), ()),
             b"/reset" => Verdict::Reset,
             b"/later" => admit(Rank::LAST, 150),
+            b"/much-later" => admit(Rank::LAST, 3_600_000),
             path => admit(Rank(path.len() as u8 % 3), 0),
+        }
+    }
+}
+
+impl Process for Paths {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        (): &mut (),
+        done: Option<String>,
+    ) -> Decision<Work> {
+        match (request.head.path, done) {
+            (b"/away", _) | (b"/workaway", Some(_)) => Decision::HandOver,
+            (b"/workaway", None) => {
+                let path = "/workaway".to_owned();
+                Decision::Job(Work { path, gate: Arc::clone(&self.gate), warms: None })
+            }
+            _ => Decision::Here,
         }
     }
 
@@ -159,14 +217,14 @@ impl Handler for Paths {
         request: &Request<'_>,
         (): &mut (),
         done: Option<String>,
-        reply: &mut Reply<'_, usize>,
+        reply: &mut Reply<'_, Body>,
     ) -> Outcome<Work> {
         let path = String::from_utf8_lossy(request.head.path).into_owned();
         let body = match (path.as_str(), done) {
             ("/away", _) => return Outcome::HandOver,
             ("/panic", _) => panic!("a handler that panics"),
             (job, None) if ["/job", "/wait", "/work"].iter().any(|kind| job.starts_with(kind)) => {
-                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate) });
+                return Outcome::Job(Work { path, gate: Arc::clone(&self.gate), warms: None });
             }
             (path, None) if path.starts_with("/hang") => {
                 self.gate.pass();
@@ -182,7 +240,16 @@ impl Handler for Paths {
             (_, Some(done)) => done,
             ("/big", None) => {
                 reply.head(200, format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n").as_bytes());
-                reply.stream(0, BIG as u64);
+                reply.stream(Body::Big(0), BIG as u64);
+                return Outcome::Replied;
+            }
+            (path, None) if path.starts_with("/moved") || path.starts_with("/warmed") => {
+                let changes = path.bytes().last().map_or(0, |digit| usize::from(digit - b'0'));
+                let has_changed = self.books.files.fetch_add(1, Relaxed) < changes;
+                let is_warm = Arc::new(AtomicBool::new(path.starts_with("/moved")));
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {FILE}\r\n");
+                reply.head(200, head.as_bytes());
+                reply.stream(Body::File { sent: 0, has_changed, is_warm }, FILE as u64);
                 return Outcome::Replied;
             }
             _ => path,
@@ -194,54 +261,66 @@ impl Handler for Paths {
         Outcome::Replied
     }
 
-    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, usize>) {
+    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, Body>) {
         reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
     }
+}
 
-    fn piece<'b>(&'b self, sent: &'b usize) -> Option<Piece<'b>> {
+impl Bodies for Paths {
+    fn piece<'b>(&'b self, body: &'b Body) -> Option<Piece<'b>> {
         static ZEROS: [u8; 100_000] = [b'0'; 100_000];
-        let left = BIG - sent;
-        (left > 0).then(|| Piece::Memory(&ZEROS[..left.min(ZEROS.len())]))
+        match *body {
+            Body::Big(BIG) | Body::File { sent: FILE, .. } => None,
+            Body::Big(sent) => Some(Piece::Memory(&ZEROS[..(BIG - sent).min(ZEROS.len())])),
+            Body::File { sent, .. } => {
+                let (offset, len) = (sent as u64, (FILE - sent) as u64);
+                Some(Piece::File { file: file().as_fd(), offset, len, is_last: true })
+            }
+        }
     }
 
-    fn advance(&self, sent: &mut usize, count: u64) {
+    fn advance(&self, body: &mut Body, count: u64) {
+        let (Body::Big(sent) | Body::File { sent, .. }) = body;
         *sent += count as usize;
     }
 
-    fn is_intact(&self, _: &usize) -> bool {
-        true
+    fn is_intact(&self, body: &Body) -> bool {
+        match body {
+            Body::Big(_) => true,
+            Body::File { has_changed, is_warm, .. } => !(*has_changed && is_warm.load(Relaxed)),
+        }
     }
 
-    fn hold(&mut self, _: &mut usize) {}
-
-    fn warm_bytes(&self, _: &usize) -> u64 {
-        0
+    fn warm_bytes(&self, body: &Body) -> u64 {
+        match body {
+            Body::File { sent, is_warm, .. } if is_warm.load(Relaxed) => (FILE - sent) as u64,
+            _ => 0,
+        }
     }
 
-    fn warm(&mut self, _: &usize) -> Work {
-        unreachable!("nothing here is a file")
+    fn warm(&mut self, body: &Body) -> Option<Work> {
+        let Body::File { is_warm, .. } = body else { return None };
+        let (path, gate) = (String::new(), Arc::clone(&self.gate));
+        Some(Work { path, gate, warms: Some(Arc::clone(is_warm)) })
     }
+}
 
-    fn line(
-        &mut self,
-        _: &Peer,
-        _: Option<&Request<'_>>,
-        _: Option<&Self::Ticket>,
-        status: u16,
-        _: Stages,
-    ) -> Option<u16> {
-        Some(status)
+impl Journal for Paths {
+    fn line(&mut self, answered: &Answered<'_, ()>) -> Option<u16> {
+        Some(answered.status)
     }
 
     fn log(&mut self, status: u16, body_bytes: u64) {
         let _ = self.lines.send((status, body_bytes));
     }
+}
 
+impl Hooks for Paths {
     fn turn(&mut self, now: Now) {
         self.now_ms = now.monotonic_ms;
     }
 
-    fn hand_over(&mut self, socket: OwnedFd, received: Vec<u8>, _: &Peer) {
-        *self.away.lock().unwrap() = Some((socket, received));
+    fn hand_over(&mut self, handed: HandedOver<()>) {
+        *self.away.lock().unwrap() = Some(handed);
     }
 }

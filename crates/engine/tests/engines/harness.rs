@@ -1,6 +1,7 @@
 //! An engine on a thread of its own, told what the test wants, and its clients.
 
-use crate::handler::{Away, Books, Gate, Paths, Work};
+use crate::handler::{Away, Books, Gate, Paths};
+use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Law};
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -9,24 +10,41 @@ use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
-use forebay_engine::ranks::Ranks;
+use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{blocking, pool, threads};
-use forebay_metrics::{ClassSlot, Counter, Gauge, Local};
+use forebay_metrics::Gauge;
+use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long a test waits for something that should happen at once; only used up when it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pipeline in which every boundary is a list.
 pub(crate) const NEVER_FUSED: &str = "pipeline, never fused";
 
 /// The same with threads by queue delay.
 pub(crate) const BY_DELAY: &str = "pipeline, never fused, by delay";
+
+/// All engines and modes.
+pub(crate) const ENGINES: &[&str] =
+    &["threads", "pool", "event", "fibers", "pipeline", NEVER_FUSED];
+
+/// Those of `engines` that are switched on.
+pub(crate) fn on<'e>(engines: impl IntoIterator<Item = &'e str>) -> impl Iterator<Item = &'e str> {
+    engines.into_iter().filter(|engine| ENGINES.contains(engine))
+}
 
 /// After the name of an engine: it has classes, and requests are answered in an order.
 pub(crate) const BY_RANK: &str = ", by rank";
@@ -41,15 +59,15 @@ fn apart(engine: &str) -> (&str, Ranks) {
 
 /// A first rank, and two that are sure of a share.
 fn three_ranks() -> Ranks {
-    Ranks {
+    Ranks::new(&ranks::Settings {
         shares: Arc::new([0.0, 0.2, 0.05]),
         slots: Arc::new([0, 1, 2].map(ClassSlot)),
-        ..Ranks::default()
-    }
+        ..ranks::Settings::default()
+    })
 }
 
 /// Two helper threads, and what ranks need besides.
-pub(crate) fn helpers(ranks: &Ranks) -> Helpers<Work> {
+pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
     let threads = Threads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
     Helpers::new(metrics, threads, ranks, 0)
@@ -92,14 +110,11 @@ impl Default for Setup {
 }
 
 /// A running engine.
-pub(crate) struct Running {
+pub(crate) struct Core {
     pub(crate) address: SocketAddr,
     pub(crate) control: Arc<Control>,
-    pub(crate) away: Away,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) lines: Receiver<(u16, u64)>,
-    pub(crate) books: Arc<Books>,
     pub(crate) settings: Arc<Live>,
+    pub(crate) ranks: Ranks,
     /// The listening socket stays open when the engine has left it.
     pub(crate) keeper: OwnedFd,
     locals: Arc<Mutex<Vec<Arc<Local>>>>,
@@ -107,6 +122,31 @@ pub(crate) struct Running {
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     board: Arc<Board>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// One engine at a time in this process, so that its threads are the only ones that run: see
+/// [`Running::calm`].
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running engine whose handler answers by path.
+pub(crate) struct Running {
+    pub(crate) core: Core,
+    pub(crate) away: Away,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) lines: Receiver<(u16, u64)>,
+    pub(crate) books: Arc<Books>,
+}
+
+impl Deref for Running {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 /// A listener on a free port of this machine.
@@ -126,6 +166,32 @@ pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running
 
 /// Starts an engine.
 pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
+    let (sender, lines) = channel();
+    let (away, gate) = (Away::default(), Arc::<Gate>::default());
+    let books = Arc::<Books>::default();
+    let trusts = setup.trusts;
+    let core = {
+        let (away, gate, books) = (Arc::clone(&away), Arc::clone(&gate), Arc::clone(&books));
+        start_core(engine, setup, move || {
+            let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
+            Paths { away, lines, trusts, gate, now_ms: 0, books: Arc::clone(&books) }
+        })
+    };
+    Running { core, away, gate, lines, books }
+}
+
+/// Starts an engine with handlers made by `make`.
+pub(crate) fn start_core<H: Handler + Send + 'static>(
+    engine: &str,
+    setup: Setup,
+    make: impl Fn() -> H + Send + Sync + 'static,
+) -> Core
+where
+    H::Body: Send,
+    H::Line: Send,
+    H::Protocol: Send,
+{
+    let alone = alone();
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
@@ -135,21 +201,16 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let control = Arc::new(Control::new(1).unwrap().with_threads(threads));
     let locals = Arc::<Mutex<Vec<_>>>::default();
     let admission = Admission::new(setup.most, setup.per_client);
-    let (sender, lines) = channel();
-    let (away, gate) = (Away::default(), Arc::<Gate>::default());
-    let books = Arc::<Books>::default();
     let make = {
-        let (locals, away, gate) = (Arc::clone(&locals), Arc::clone(&away), Arc::clone(&gate));
-        let books = Arc::clone(&books);
+        let locals = Arc::clone(&locals);
         move || {
             let local = Arc::new(Local::default());
             locals.lock().unwrap().push(Arc::clone(&local));
-            let (away, gate, lines) = (Arc::clone(&away), Arc::clone(&gate), sender.clone());
-            let books = Arc::clone(&books);
-            (Paths { away, lines, trusts: setup.trusts, gate, now_ms: 0, books }, local)
+            (make(), local)
         }
     };
     let board = Arc::<Board>::default();
+    let ranks = setup.ranks.unwrap_or(ranks);
     let parts = Parts {
         listeners: vec![listener],
         make: Box::new(make),
@@ -157,31 +218,32 @@ pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
         admission: Arc::clone(&admission),
         control: Arc::clone(&control),
         board: Arc::clone(&board),
-        ranks: setup.ranks.unwrap_or(ranks),
+        ranks: ranks.clone(),
         pool: setup.pool,
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Running {
+    Core {
         address,
         control,
-        away,
-        gate,
-        lines,
-        books,
         settings,
+        ranks,
         keeper,
         locals,
         admission,
         thread,
         board,
+        _alone: alone,
     }
 }
 
+/// Makes a handler, and counters for its thread.
+type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
+
 /// What every engine is made of, in one way or another.
-struct Parts {
+struct Parts<H> {
     listeners: Vec<Listener>,
-    make: blocking::Make<Paths>,
+    make: Make<H>,
     settings: Arc<Live>,
     admission: Arc<Admission>,
     control: Arc<Control>,
@@ -191,7 +253,12 @@ struct Parts {
     fixed: bool,
 }
 
-impl Parts {
+impl<H: Handler + Send + 'static> Parts<H>
+where
+    H::Body: Send,
+    H::Line: Send,
+    H::Protocol: Send,
+{
     fn start(self, engine: &str) -> JoinHandle<Ended> {
         let spawn = std::thread::spawn::<Box<dyn FnOnce() -> Ended + Send>, _>;
         match engine {
@@ -220,7 +287,7 @@ impl Parts {
         }
     }
 
-    fn of_loop(self) -> event::Parts<Paths, Helpers<Work>> {
+    fn of_loop(self) -> event::Parts<H, Helpers<H::Job>> {
         let (handler, metrics) = (self.make)();
         event::Parts {
             listeners: self.listeners,
@@ -235,7 +302,7 @@ impl Parts {
         }
     }
 
-    fn of_threads(self, threads: usize) -> blocking::Parts<Paths> {
+    fn of_threads(self, threads: usize) -> blocking::Parts<H> {
         blocking::Parts {
             listeners: self.listeners,
             make: self.make,
@@ -248,7 +315,7 @@ impl Parts {
         }
     }
 
-    fn of_pipeline(self, engine: &str) -> pipeline::Parts<Paths> {
+    fn of_pipeline(self, engine: &str) -> pipeline::Parts<H> {
         pipeline::Parts {
             entrances: vec![self.listeners],
             make: self.make,
@@ -275,7 +342,7 @@ impl Parts {
 
 /// Runs a test on every engine.
 pub(crate) fn on_each(test: impl Fn(&str)) {
-    for engine in forebay_engine::NAMES.iter().chain([&NEVER_FUSED]) {
+    for engine in ENGINES {
         for ordered in ["", BY_RANK] {
             let engine = format!("{engine}{ordered}");
             eprintln!("engine {engine}");
@@ -285,10 +352,17 @@ pub(crate) fn on_each(test: impl Fn(&str)) {
 }
 
 impl Running {
+    /// Drains it, and looks at its books.
+    pub(crate) fn stop(self) -> Ended {
+        self.core.stop()
+    }
+}
+
+impl Core {
     /// A new connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -303,9 +377,31 @@ impl Running {
         answer
     }
 
+    /// How many connections have a place.
+    pub(crate) fn open(&self) -> usize {
+        self.admission.open()
+    }
+
     /// What a counter says.
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
+    }
+
+    /// Waits until a counter says so: a client may know of an event before it is counted.
+    #[track_caller]
+    pub(crate) fn expect(&self, counter: Counter, value: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.get(counter) < value && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(self.get(counter), value, "{counter:?}");
+    }
+
+    /// Waits until whatever can go on has done so: all that clients have sent, or that they have left,
+    /// is known to the kernel at the server's end, and every thread of the server sleeps.
+    #[track_caller]
+    pub(crate) fn calm(&self) {
+        calm(self.address.port());
     }
 
     /// What the controller shows.
@@ -328,19 +424,71 @@ impl Running {
     }
 }
 
-/// So long that whoever can go on has done so: 300 ms in which this thread was never kept from its
-/// core, and no more than ten times as long.
-pub(crate) fn calm() {
-    let nap = Duration::from_millis(5);
-    let mut calm = 0;
-    for _ in 0..600 {
-        let begun = Instant::now();
-        std::thread::sleep(nap);
-        calm += u32::from(begun.elapsed() < 2 * nap);
-        if calm == 60 {
-            break;
+/// See [`Running::calm`]; `port` is the server's.
+///
+/// A thread that something has come for does not sleep before it has done what it can. It may have
+/// woken another one by then: so each thread has to sleep once in each of several rounds.
+#[track_caller]
+pub(crate) fn calm(port: u16) {
+    // more than any request has
+    const HANDS: u32 = 6;
+    let until = |is_so: &mut dyn FnMut() -> bool, what: &str| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    until(&mut || is_delivered(port), "what was sent does not arrive");
+    for _ in 0..HANDS {
+        let mut slept = BTreeSet::new();
+        until(&mut || have_slept(&mut slept), "a thread of the server never sleeps");
+    }
+}
+
+/// Whether each other thread of this process has slept in this round: those that sleep now are added
+/// (proc_pid_stat(5)). A thread that waits for a core does not sleep.
+fn have_slept(slept: &mut BTreeSet<OsString>) -> bool {
+    let own = fs::read_link("/proc/thread-self").unwrap();
+    let mut have_all = true;
+    for thread in fs::read_dir("/proc/self/task").unwrap().map(Result::unwrap) {
+        let name = thread.file_name();
+        if own.ends_with(&name) || slept.contains(&name) {
+            continue;
+        }
+        match fs::read_to_string(thread.path().join("stat")) {
+            Ok(stat) if !stat.contains(") S ") => have_all = false,
+            // one that is no more does nothing either
+            _ => _ = slept.insert(name),
         }
     }
+    have_all
+}
+
+/// Whether all that the clients of the server at `port` have sent lies at its end, the word that they
+/// have left too (proc_net_tcp(5)): no client has bytes or an end that are not acknowledged, and no
+/// connection of the server lacks its client.
+fn is_delivered(port: u16) -> bool {
+    /// States of a connection: see `tcp_states.h`.
+    const ESTABLISHED: &str = "01";
+    const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows: Vec<Vec<&str>> =
+        table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let port = format!(":{port:04X}");
+    let (mut clients, mut served) = (BTreeSet::new(), Vec::new());
+    for row in &rows {
+        let (local, remote, state, queues) = (row[1], row[2], row[3], row[4]);
+        if remote.ends_with(&port) {
+            if UNDER_WAY.contains(&state) || !queues.starts_with("00000000:") {
+                return false;
+            }
+            clients.insert((local, remote));
+        } else if local.ends_with(&port) && state == ESTABLISHED {
+            served.push((remote, local));
+        }
+    }
+    served.iter().all(|pair| clients.contains(pair))
 }
 
 /// A request.

@@ -1,16 +1,17 @@
 //! Bounds and times that clients are held to.
 
-use crate::harness::{NEVER_FUSED, Setup, get, on_each, start, start_with};
+use crate::harness::{
+    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, start, start_with,
+};
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_metrics::Counter;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 #[test]
 fn limits_turn_connections_away_politely() {
     on_each(|engine| {
-        let server = start(engine, |_| {});
+        let server = start(engine, |settings| settings.timeouts.head_ms = 3_600_000);
         let open: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for stream in &open {
             let mut stream = stream;
@@ -20,43 +21,45 @@ fn limits_turn_connections_away_politely() {
             stream.write_all(b"GET /half HTTP/1.1\r\n").unwrap();
         }
         // until the beginnings have been seen
-        std::thread::sleep(Duration::from_millis(300));
+        server.calm();
         let answer = server.exchange(&get("/one-too-many"));
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert_eq!(server.get(Counter::RefusedTotal), 1);
+        server.expect(Counter::RefusedTotal, 1);
         drop(open);
         server.stop();
     });
 }
 
+/// All that the clients send is there before the engine begins, so that none of them is late.
 #[test]
 fn slow_clients_are_told_and_cut() {
     on_each(|engine| {
-        let server = start(engine, |settings| {
-            settings.timeouts.head_ms = 300;
-            settings.timeouts.idle_ms = 300;
-            settings.timeouts.send_window_ms = 300;
-            settings.timeouts.send_bytes_per_s = 1 << 30;
-        });
-        let mut stalled = server.connect();
-        stalled.write_all(get("/big").as_bytes()).unwrap();
-        let mut slow = server.connect();
-        slow.write_all(b"GET / HT").unwrap();
+        let listener = listener();
+        let say = |words: &str| {
+            let mut stream = TcpStream::connect(listener.local).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(words.as_bytes()).unwrap();
+            stream
+        };
+        let stalled = say(&get("/big"));
+        let [mut slow, mut silent, mut idle] = ["GET / HT", "", &get("/x")].map(say);
+        calm(listener.local.port());
+        let mut setup = Setup { listener: Some(listener), ..Setup::default() };
+        setup.settings.timeouts.head_ms = 500;
+        setup.settings.timeouts.idle_ms = 500;
+        setup.settings.timeouts.send_window_ms = 500;
+        setup.settings.timeouts.send_bytes_per_s = 1 << 30;
+        let server = start_with(engine, setup);
         let mut answer = String::new();
         slow.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
-        let mut silent = server.connect();
         assert_eq!(silent.read(&mut [0; 9]).unwrap(), 0);
-        let mut idle = server.connect();
-        idle.write_all(get("/x").as_bytes()).unwrap();
         let mut answer = String::new();
         idle.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("/x"));
-        while server.get(Counter::TimeoutSend) == 0 {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert_eq!(server.get(Counter::TimeoutHead), 2);
-        assert_eq!(server.get(Counter::TimeoutIdle), 1);
+        server.expect(Counter::TimeoutSend, 1);
+        server.expect(Counter::TimeoutHead, 2);
+        server.expect(Counter::TimeoutIdle, 1);
         drop(stalled);
         server.stop();
     });

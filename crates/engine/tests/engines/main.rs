@@ -13,3 +13,4 @@ mod pipeline;
 mod proxies;
 mod ranks;
 mod requests;
+mod toy;

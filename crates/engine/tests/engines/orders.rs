@@ -4,7 +4,6 @@ use crate::handler::BIG;
 use crate::harness::{get, on_each, start};
 use forebay_engine::control::{Ended, Order};
 use std::io::{Read, Write};
-use std::time::Duration;
 
 #[test]
 fn a_drain_finishes_what_is_open_and_a_stop_does_not() {
@@ -55,8 +54,8 @@ fn one_that_retires_keeps_its_clients_and_leaves_the_listener_to_others() {
         for _ in 0..20 {
             ask("/after");
         }
-        // whoever comes now waits for the next owner of the listener
-        std::thread::sleep(Duration::from_millis(100));
+        // all threads know it: whoever comes now waits for the next owner of the listener
+        server.calm();
         let mut next = server.connect();
         next.write_all(get("/next").as_bytes()).unwrap();
         ask("/last");
@@ -81,7 +80,7 @@ fn new_settings_hold_from_the_next_request() {
         client.read_exact(&mut [0; 15]).unwrap();
         let mut settings = server.settings.get();
         settings.limits.requests = 1;
-        server.settings.set(settings);
+        server.settings.replace(settings);
         client.write_all(get("/y").as_bytes()).unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();

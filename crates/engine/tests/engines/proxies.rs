@@ -9,10 +9,12 @@ use std::time::Duration;
 
 /// An engine whose clients come through proxies that state them.
 fn behind(engine: &str, trusts: bool) -> Running {
-    let mut setup = Setup { trusts, per_client: 2, ..Setup::default() };
-    setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
-    setup.settings.timeouts.head_ms = 300;
-    start_with(engine, setup)
+    start_with(engine, proxied(trusts))
+}
+
+fn proxied(trusts: bool) -> Setup {
+    let listener = Some(Listener { proxy_protocol: true, ..listener() });
+    Setup { trusts, per_client: 2, listener, ..Setup::default() }
 }
 
 fn stated(client: &str, path: &str) -> String {
@@ -38,7 +40,7 @@ fn who_comes_through_a_proxy_is_who_it_says() {
         assert!(answer.ends_with("\r\n\r\n192.0.2.8:4711"), "{answer}");
         let answer = server.exchange(&stated("192.0.2.66", "/who"));
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-        assert_eq!(server.get(Counter::RefusedVerdict), 1);
+        server.expect(Counter::RefusedVerdict, 1);
         server.stop();
     });
 }
@@ -60,7 +62,7 @@ fn clients_behind_a_proxy_are_counted_each_for_itself() {
             .inspect(|(_, status)| assert_eq!(status, "HTTP/1.1 200"))
             .collect();
         assert_eq!(open("192.0.2.1").1, "HTTP/1.1 503");
-        assert_eq!(server.get(Counter::RefusedClient), 1);
+        server.expect(Counter::RefusedClient, 1);
         // the proxy's own checks are nobody's connections
         let checks: Vec<_> = (0..5)
             .map(|_| {
@@ -81,19 +83,25 @@ fn who_is_no_trusted_proxy_is_reset() {
     on_each(|engine| {
         let server = behind(engine, false);
         assert_eq!(server.exchange(&stated("192.0.2.7", "/who")), "");
-        assert_eq!(server.get(Counter::RefusedProxy), 1);
+        server.expect(Counter::RefusedProxy, 1);
         server.stop();
 
         let server = behind(engine, true);
         assert_eq!(server.exchange(&get("/who")), "");
-        assert_eq!(server.get(Counter::RefusedProxyHeader), 1);
+        server.expect(Counter::RefusedProxyHeader, 1);
+        server.stop();
+
+        let mut setup = proxied(true);
+        setup.settings.timeouts.head_ms = 300;
+        let server = start_with(engine, setup);
         // one that says nothing, and one that stops in the middle
         let mut silent = server.connect();
         assert_eq!(silent.read(&mut [0; 9]).unwrap(), 0);
         let mut slow = server.connect();
-        slow.write_all(b"PROXY TCP4 ").unwrap();
+        // a machine that stands still may let its time pass before
+        let _ = slow.write_all(b"PROXY TCP4 ");
         let _ = slow.read(&mut [0; 9]);
-        assert_eq!(server.get(Counter::TimeoutHead), 2);
+        server.expect(Counter::TimeoutHead, 2);
         server.stop();
     });
 }

@@ -1,7 +1,7 @@
 //! What a handler may do with requests, and what is sent.
 
-use crate::handler::BIG;
-use crate::harness::{get, on_each, start};
+use crate::handler::{BIG, FILE};
+use crate::harness::{Running, get, on_each, start};
 use forebay_metrics::Counter;
 use forebay_sys::clock;
 use std::io::{Read, Write};
@@ -33,6 +33,43 @@ fn a_long_pipeline_yields_and_is_answered_whole() {
     });
 }
 
+/// Also where answers before it in the pipeline have not left either, and where the change comes to
+/// light only when the file has been brought into memory.
+#[test]
+fn a_file_that_has_changed_before_its_answer_is_begun_is_looked_at_again() {
+    on_each(|engine| {
+        for path in ["/moved1", "/moved2", "/warmed0", "/warmed1", "/warmed2"] {
+            let server = start(engine, |_| {});
+            let answer = server.exchange(&["/a", "/b", path, "/c", "/d"].map(get).concat());
+            let bodies: Vec<&str> =
+                answer.split("\r\n\r\n").skip(1).map(|s| s.split("HTTP").next().unwrap()).collect();
+            let is_whole = bodies.get(2).is_some_and(|file| *file == "0".repeat(FILE));
+            assert!(is_whole, "{engine}, {path}: {} bytes", answer.len());
+            assert_eq!([bodies[0], bodies[1], bodies[3], bodies[4]], ["/a", "/b", "/c", "/d"]);
+            let lines: Vec<_> = (0..3).map(|_| server.lines.recv().unwrap()).collect();
+            assert_eq!(lines.iter().filter(|line| **line == (200, FILE as u64)).count(), 1);
+            assert_eq!(server.get(Counter::Changed), 0, "{engine}, {path}");
+            server.stop();
+        }
+    });
+}
+
+#[test]
+fn a_file_that_changes_again_and_again_before_its_answer_is_begun_is_refused() {
+    on_each(|engine| {
+        for path in ["/moved9", "/warmed9"] {
+            let server = start(engine, |_| {});
+            let answer = server.exchange(&["/a", path, "/never"].map(get).concat());
+            let (first, last) = answer.split_once("/a").unwrap();
+            assert!(first.starts_with("HTTP/1.1 200 OK"), "{engine}, {path}: {answer}");
+            assert!(last.starts_with("HTTP/1.1 503 No"), "{engine}, {path}: {answer}");
+            assert!(last.contains("Connection: close\r\n") && last.ends_with("\r\n\r\n"));
+            assert_eq!(server.get(Counter::Changed), 0, "{engine}, {path}");
+            server.stop();
+        }
+    });
+}
+
 #[test]
 fn a_panic_closes_one_connection_and_is_counted() {
     on_each(|engine| {
@@ -44,7 +81,7 @@ fn a_panic_closes_one_connection_and_is_counted() {
         let mut first = [0; 15];
         bystander.read_exact(&mut first).unwrap();
         assert_eq!(&first, b"HTTP/1.1 200 OK");
-        assert_eq!(server.get(Counter::Panics), 2);
+        server.expect(Counter::Panics, 2);
         drop(bystander);
         server.stop();
     });
@@ -56,18 +93,60 @@ fn a_request_is_handed_over_with_its_socket_and_all_bytes_received() {
         let server = start(engine, |_| {});
         let mut stream = server.connect();
         stream.write_all((get("/a") + &get("/away") + "more").as_bytes()).unwrap();
-        let (socket, received) = loop {
+        let handed = loop {
             if let Some(away) = server.away.lock().unwrap().take() {
                 break away;
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        assert_eq!(received, (get("/away") + "more").as_bytes());
-        TcpStream::from(socket).write_all(b" from elsewhere").unwrap();
+        assert_eq!(handed.received, (get("/away") + "more").as_bytes());
+        assert_eq!(server.open(), 1, "its place is given back when it has ended");
+        TcpStream::from(handed.socket).write_all(b" from elsewhere").unwrap();
+        drop(handed.place);
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("/a from elsewhere"));
         server.stop();
+    });
+}
+
+/// What was not received of the body is still in the socket.
+#[test]
+fn a_request_with_a_body_is_handed_over_with_all_of_it() {
+    on_each(|engine| {
+        for path in ["/away", "/workaway"] {
+            let server = start(engine, |_| {});
+            server.gate.open();
+            let mut stream = server.connect();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 300000\r\n\r\n"
+            );
+            let body = "b".repeat(300_000);
+            let whole = head + &body;
+            let writer = {
+                let (mut stream, whole) = (stream.try_clone().unwrap(), whole.clone());
+                std::thread::spawn(move || stream.write_all(whole.as_bytes()).unwrap())
+            };
+            let handed = loop {
+                if let Some(away) = server.away.lock().unwrap().take() {
+                    break away;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            let mut received = handed.received;
+            let mut socket = TcpStream::from(handed.socket);
+            socket.set_nonblocking(false).unwrap();
+            let held = received.len();
+            received.resize(whole.len(), 0);
+            socket.read_exact(&mut received[held..]).unwrap();
+            assert!(received == whole.as_bytes(), "{engine}: not what was sent");
+            writer.join().unwrap();
+            drop((socket, handed.place));
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "", "{engine}: neither 100 nor an answer");
+            server.stop();
+        }
     });
 }
 
@@ -89,30 +168,40 @@ fn an_answer_waits_until_the_request_may_be_answered() {
     });
 }
 
-/// Half of them, since a busy machine is late for reasons of its own. By a timer of 128 ms two thirds
-/// would be late by 40 ms or more.
+/// By how much answers came after their moment, sorted, to clients that ask 13 ms after one another.
+fn late_ms(server: &Running) -> Vec<i64> {
+    let late_ms = |number: u64, mut client: TcpStream| {
+        std::thread::sleep(Duration::from_millis(number * 13));
+        let began = Instant::now();
+        client.write_all(get("/later").as_bytes()).unwrap();
+        client.read_exact(&mut [0; 15]).unwrap();
+        began.elapsed().as_millis() as i64 - 150
+    };
+    let mut late_ms: Vec<_> = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12)
+            .map(|number| (number, server.connect()))
+            .map(|(number, client)| scope.spawn(move || late_ms(number, client)))
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    late_ms.sort_unstable();
+    late_ms
+}
+
+/// By a timer of 128 ms two thirds would be late by 40 ms or more, in every round. A busy machine is
+/// late for reasons of its own: then there is another round.
 #[test]
 fn whoever_came_early_is_answered_when_the_moment_has_come() {
     on_each(|engine| {
         let server = start(engine, |_| {});
-        let late_ms = |number: u64, mut client: TcpStream| {
-            std::thread::sleep(Duration::from_millis(number * 13));
-            let began = Instant::now();
-            client.write_all(get("/later").as_bytes()).unwrap();
-            client.read_exact(&mut [0; 15]).unwrap();
-            began.elapsed().as_millis() as i64 - 150
+        let is_in_time = || {
+            let late_ms = late_ms(&server);
+            // a turn's clock is in whole milliseconds, and read once
+            assert!(late_ms[0] > -10, "{engine}: early by {late_ms:?} ms");
+            println!("{engine}: late by {late_ms:?} ms");
+            late_ms[5] < 40
         };
-        let mut late_ms: Vec<_> = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..12)
-                .map(|number| (number, server.connect()))
-                .map(|(number, client)| scope.spawn(move || late_ms(number, client)))
-                .collect();
-            clients.into_iter().map(|client| client.join().unwrap()).collect()
-        });
-        late_ms.sort_unstable();
-        // a turn's clock is in whole milliseconds, and read once
-        assert!(late_ms[0] > -10, "{engine}: early by {late_ms:?} ms");
-        assert!(late_ms[5] < 40, "{engine}: late by {late_ms:?} ms");
+        assert!((0..100).any(|_| is_in_time()), "{engine}: always late");
         server.stop();
     });
 }

@@ -249,9 +249,18 @@ impl<'p> Worker<'p> {
         }
     }
 
+    #[inline]
+    fn interval_is_over(&self) -> bool {
+        self.shared.timeline.get(self.interval).is_some_and(|end| *end <= self.now_ns)
+    }
+
     /// Closes intervals that have ended and gives up what takes too long. True when all is over.
     fn keep_time(&mut self) -> bool {
-        while self.shared.timeline.get(self.interval).is_some_and(|end| *end <= self.now_ns) {
+        // a thread that was kept from its core over the end offers what was due before it
+        if self.interval_is_over() {
+            self.take_arrivals();
+        }
+        while self.interval_is_over() {
             let ended_ns = self.shared.timeline[self.interval];
             self.report();
             if ended_ns == self.warmup_ns {

@@ -92,7 +92,7 @@ impl Loop {
         match self.judge.connection(&peer, self.now_ns) {
             Verdict::Admit(_) => {}
             Verdict::Reset => return,
-            Verdict::Refuse(refusal) => panic!("{refusal:?}"),
+            Verdict::Refuse(refusal, ()) => panic!("{refusal:?}"),
         }
         for _ in 0..crowd.refused {
             self.metrics.enter(slot, ClassEvent::Offered);

@@ -223,6 +223,7 @@ mod tests {
     use crate::config::Config;
     use crate::plan::Machine;
     use crate::plan::Plan;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     const ONE: Calibration = Calibration {
         request_s: 5.25e-6,
@@ -249,8 +250,10 @@ mod tests {
     }
 
     /// What a configuration file comes to beside a file of constants.
-    fn load(name: &str, lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
-        let name = format!("forebay-calibration-{}-{name}", std::process::id());
+    fn load(lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("forebay-calibration-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("forebay.toml");
@@ -269,10 +272,10 @@ mod tests {
     fn a_configuration_takes_over_what_it_does_not_say_itself() {
         let text = ONE.to_toml("", &[]);
         let names = "pipeline.calibration = \"c.toml\"\n";
-        let config = load("taken", names, Some(&text)).unwrap();
+        let config = load(names, Some(&text)).unwrap();
         assert_eq!(config.cache.file_bytes, ONE.file_bytes);
         let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
-        let own = load("own", &said, Some(&text)).unwrap();
+        let own = load(&said, Some(&text)).unwrap();
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));
         let plan =
             Plan::new(&own, &Machine { cores: 4, memory_bytes: 1 << 30, descriptors: 20_000 })
@@ -285,14 +288,14 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_or_wrong_is_told_where_that_is() {
         let names = "[pipeline]\ncalibration = \"c.toml\"\n";
-        let said = load("missing", names, None).unwrap_err();
+        let said = load(names, None).unwrap_err();
         let begin =
             "forebay.toml:3:15: pipeline.calibration: cannot read the file \"c.toml\": No such";
         assert!(said.len() == 1 && said[0].starts_with(begin), "{said:?}");
-        let said = load("wrong", names, Some("\nc1 = true\n")).unwrap_err();
+        let said = load(names, Some("\nc1 = true\n")).unwrap_err();
         let begin = "c.toml:2:6: c1: expected a number of at least 0, found true";
         assert!(said.iter().any(|line| line.starts_with(begin)), "{said:?}");
-        let said = load("no-toml", names, Some("c1\n")).unwrap_err();
+        let said = load(names, Some("c1\n")).unwrap_err();
         assert!(said.len() == 1 && said[0].starts_with("c.toml:1:"), "{said:?}");
     }
 

@@ -141,6 +141,7 @@ mod tests {
     use super::*;
     use forebay_conn::Peer;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path::NormalPath;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -155,7 +156,7 @@ mod tests {
         let mut out = Vec::new();
         match Head::parse(request, &mut room, &Limits::default()) {
             Ok(Parsed::Complete(head)) => {
-                write(&mut out, Some(&Request { head: &head, peer: &peer }));
+                write(&mut out, Some(&Request::new(&head, &peer, &NormalPath::default())));
             }
             _ => {
                 write(&mut out, None);

@@ -64,6 +64,7 @@ mod tests {
     use super::*;
     use forebay_conn::Peer;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path::NormalPath;
     use std::collections::HashSet;
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
         };
         let address = "127.0.0.1:1".parse().unwrap();
         let peer = Peer::new(address, address);
-        given(&Request { head: &head, peer: &peer }).map(<[u8]>::to_vec)
+        given(&Request::new(&head, &peer, &NormalPath::default())).map(<[u8]>::to_vec)
     }
 
     #[test]

@@ -5,29 +5,29 @@
 
 use crate::client::{TrustedProxies, client_of};
 use forebay_conn::Request;
-use forebay_http::path;
 use forebay_policy::Needs;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_site::host_of;
 use std::net::SocketAddr;
 
-/// Room for the host and the path of one request at a time.
+/// Room for the host of one request at a time.
 #[derive(Debug, Default)]
 pub struct Facts {
     host: Vec<u8>,
-    path: Vec<u8>,
 }
 
 impl Facts {
-    /// What a policy with these needs is told of a request.
+    /// What a policy with these needs is told of a request. `normal` is its normal
+    /// [path](Request::path) if there is one; it need not be made where no rule asks for a path.
     #[inline]
     pub fn of<'f>(
         &'f mut self,
         needs: Needs,
         request: &Request<'f>,
+        normal: Option<&'f [u8]>,
         trusted: &TrustedProxies,
     ) -> RequestFacts<'f, impl Iterator<Item = (&'f str, &'f [u8])> + Clone + use<'f>> {
-        let Request { head, peer } = *request;
+        let Request { head, peer, .. } = *request;
         let nearest = peer.address();
         let stated = client_of(peer, head, trusted);
         // of a client that a proxy states only the address is known
@@ -40,17 +40,17 @@ impl Facts {
         if needs.host {
             self.host.extend(host_of(head.authority).iter().map(u8::to_ascii_lowercase));
         }
-        self.path.clear();
-        if needs.path && path::normalise(head.path, &mut self.path).is_err() {
+        let path = match normal {
+            _ if !needs.path => &b""[..],
+            Some(normal) => normal,
             // it will be refused for that; until then it is what was sent
-            self.path.clear();
-            self.path.extend_from_slice(head.path);
-        }
+            None => head.path,
+        };
         RequestFacts {
             ends: ConnectionFacts { client, local: peer.local },
             host: &self.host,
             method: head.method_text,
-            path: &self.path,
+            path,
             fields: head.fields(),
         }
     }
@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use forebay_conn::Peer;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path::NormalPath;
 
     const ALL: Needs = Needs {
         connections: true,
@@ -85,12 +86,13 @@ mod tests {
             let parsed = Head::parse(bytes.as_bytes(), &mut lines, &Limits::default());
             let Ok(Parsed::Complete(head)) = parsed else { panic!("{head}: {parsed:?}") };
             let peer = Peer::new(Peer::UNIX, Peer::UNIX);
-            let (request, trusted) =
-                (Request { head: &head, peer: &peer }, TrustedProxies::default());
-            let known = facts.of(ALL, &request, &trusted);
+            let (room, trusted) = (NormalPath::default(), TrustedProxies::default());
+            let request = Request::new(&head, &peer, &room);
+            let normal = request.path().ok();
+            let known = facts.of(ALL, &request, normal.as_deref(), &trusted);
             assert_eq!((known.host, known.path), (host.as_bytes(), path.as_bytes()), "{bytes}");
             drop(known);
-            let known = facts.of(Needs::default(), &request, &trusted);
+            let known = facts.of(Needs::default(), &request, None, &trusted);
             assert_eq!((known.host, known.path), (&b""[..], &b""[..]), "{bytes}");
         }
     }

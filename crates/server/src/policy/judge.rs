@@ -1,7 +1,7 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
 use super::window::{Entrance, Pass};
-use super::{Facts, InForce, Judged, Trace};
+use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
@@ -21,22 +21,23 @@ pub struct Judge {
     facts: Facts,
     entrance: Entrance,
     gather: Gather,
-    /// How a request was judged that has no ticket, or none any more: until its log line is begun.
-    turned_away: Option<Trace>,
 }
 
-/// What goes with an admitted request.
+/// What a judged request owns until it is over, whether it was admitted or not. It moves with its
+/// request, so it is no larger than a cache line.
 #[derive(Debug)]
 pub struct Ticket {
-    rank: u8,
-    /// What the log is told; refused it was, if at all, when it was to enter its class's window.
+    /// What the log is told.
     trace: Trace,
-    /// It has been let in there.
+    rank: u8,
+    /// It has been let into its class's window.
     has_entered: bool,
-    /// Its place in the window, where requests line up with it.
+    /// It is over.
+    is_settled: bool,
+    /// Its place in the window, where requests are queued with it.
     pass: Option<Pass>,
-    /// What its rules count it among, until it is dropped.
-    _held: policy::Ticket,
+    /// What its rules count it among.
+    held: policy::Ticket,
 }
 
 impl Judge {
@@ -52,7 +53,6 @@ impl Judge {
             facts: Facts::default(),
             entrance,
             gather: Gather::default(),
-            turned_away: None,
         })
     }
 
@@ -74,12 +74,12 @@ impl Judge {
             }
             Charge::Refuse(refused) => {
                 self.refused(slot, Place::Accept, refused.reason);
-                verdict(&refused)
+                verdict(&refused, ())
             }
         }
     }
 
-    /// Whether a request is admitted.
+    /// Whether a request is admitted, and its ticket, which keeps the reason if it is not.
     pub fn request(
         &mut self,
         request: &Request<'_>,
@@ -89,39 +89,30 @@ impl Judge {
         let (decisions, client) = self.decide(request, trusted);
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
-        let trace = Trace { slot, rule: decisions.class, refused: None, policy: *number };
+        let rule = decisions.class.and_then(RuleNumber::of);
+        let trace = Trace { slot, rule, refused: None, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
-                let ticket = Ticket { rank, trace, has_entered: false, pass: None, _held: held };
+                let ticket = Ticket::new(rank, trace, held);
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
                 Verdict::Admit(Admitted { rank, client, wait_ms, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
                 self.refused(slot, Place::Request, refused.reason);
-                let verdict = verdict(&refused);
-                if matches!(verdict, Verdict::Refuse(_)) {
-                    let refused = Some((refused.reason, refused.rule));
-                    self.turned_away = Some(Trace { refused, ..trace });
-                }
-                verdict
+                let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
+                let trace = Trace { refused: Some(reason), ..trace };
+                let ticket = Ticket::new(refused.rank, trace, policy::Ticket::default());
+                verdict(&refused, Some(ticket))
             }
         }
     }
 
-    /// What the log is told of the request that is answered now: the one with this ticket or, if
-    /// it has none, the one that was turned away last.
-    pub fn judged(&mut self, ticket: Option<&Ticket>) -> Option<Judged<'_>> {
-        let turned_away = self.turned_away.take();
-        let trace = ticket.map(|ticket| ticket.trace).or(turned_away)?;
-        Some(Judged { in_force: &self.in_force, trace })
-    }
-
-    /// An admitted request was not answered in time, which its client is told now.
-    pub fn expired(&mut self, ticket: &Ticket) {
-        let refused = Some((Reason::Expired, None));
-        self.turned_away = Some(Trace { refused, ..ticket.trace });
+    /// What the log is told of the request with this ticket.
+    #[inline]
+    pub fn judged(&self, ticket: &Ticket) -> Judged<'_> {
+        Judged { in_force: &self.in_force, trace: ticket.trace }
     }
 
     /// Which rules decide about a request, and whose it is.
@@ -131,18 +122,19 @@ impl Judge {
         trusted: &TrustedProxies,
     ) -> (Decisions, SocketAddr) {
         let Judge { in_force, needs, facts, .. } = self;
-        let facts = facts.of(*needs, request, trusted);
+        let normal = if needs.path { request.path().ok() } else { None };
+        let facts = facts.of(*needs, request, normal.as_deref(), trusted);
         let client = facts.ends.client;
         (in_force.policy.request(&facts, in_force.is_overload()), client)
     }
 
-    /// A request lines up for a worker, before anything is known of it.
+    /// A request is about to be queued, before anything is known of it.
     ///
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
     #[inline]
-    pub fn line_up(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
-        if self.entrance == Entrance::Line {
+    pub fn enqueue(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
+        if self.entrance == Entrance::Queue {
             ticket.pass = self.enter(ticket)?;
         }
         Ok(())
@@ -154,7 +146,7 @@ impl Judge {
     /// What its client is told, if its class has enough unfinished work.
     pub fn needs_worker(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
         match self.entrance {
-            Entrance::Line => Ok(None),
+            Entrance::Queue => Ok(None),
             Entrance::Job => self.enter(ticket),
         }
     }
@@ -187,6 +179,11 @@ impl Judge {
 }
 
 impl Ticket {
+    #[inline]
+    fn new(rank: u8, trace: Trace, held: policy::Ticket) -> Ticket {
+        Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
+    }
+
     /// The request is being looked at.
     #[inline]
     pub fn begin(&mut self) {
@@ -203,26 +200,172 @@ impl Ticket {
         }
     }
 
-    /// The request is over.
-    pub fn settle(self, end: Settled, metrics: &Local) {
-        if self.trace.refused.is_none() {
-            let event = match end {
-                Settled::Answered => ClassEvent::Answered,
-                Settled::Cut => ClassEvent::Cut,
-                Settled::Expired => ClassEvent::Refused(Place::Request, Reason::Expired),
-            };
-            metrics.enter(self.trace.slot, event);
+    /// The request is over: what it holds is given back, and the ledger of its class is told, unless
+    /// it was told of a refusal. Happens once. What the log is told stays.
+    #[inline]
+    pub fn settle(&mut self, end: Settled, metrics: &Local) {
+        debug_assert!(!self.is_settled, "a request ends once");
+        self.is_settled = true;
+        self.pass = None;
+        self.held = policy::Ticket::default();
+        if self.trace.refused.is_some() {
+            return;
         }
+        let event = match end {
+            Settled::Answered => ClassEvent::Answered,
+            Settled::Cut => ClassEvent::Cut,
+            Settled::Expired => {
+                self.trace.refused = Some((Reason::Expired, None));
+                ClassEvent::Refused(Place::Request, Reason::Expired)
+            }
+        };
+        metrics.enter(self.trace.slot, event);
     }
 }
 
 /// What a refusal comes to.
-fn verdict<T>(refused: &Refused) -> Verdict<T> {
+fn verdict<T>(refused: &Refused, ticket: T) -> Verdict<T> {
     match refused.answer {
         Answer::Reject { status, retry_after_s } => {
-            Verdict::Refuse(Refusal { status, retry_after_s })
+            Verdict::Refuse(Refusal { status, retry_after_s }, ticket)
         }
         // nothing is silent once a connection is accepted
         Answer::Reset | Answer::Drop => Verdict::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::plan::{Machine, Plan};
+    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path::NormalPath;
+    use forebay_metrics::{ClassTotals, Totals};
+
+    const POLICY: &str = r#"
+root = "/site"
+[[rule]]
+name = "one at a time"
+path = "/costly/*"
+in_flight = { most = 1 }
+[[rule]]
+name = "never"
+path = "/private"
+action = "reset"
+"#;
+
+    /// One loop with the policy.
+    struct Loop {
+        judge: Judge,
+        metrics: Arc<Local>,
+    }
+
+    impl Loop {
+        fn new(entrance: Entrance) -> Loop {
+            let config = parse(POLICY, "/etc/forebay.toml").unwrap();
+            let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+            let mut plan = Plan::new(&config, &machine).unwrap();
+            plan.ranks.slots = [ClassSlot(0)].into();
+            let metrics = Arc::new(Local::default());
+            let in_force = Arc::new(InForce::new(&plan, None));
+            let judge = Judge::new(&in_force, &metrics, entrance).unwrap();
+            Loop { judge, metrics }
+        }
+
+        fn ask(&mut self, path: &str) -> Verdict<Option<Ticket>> {
+            let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+            let mut lines = Lines::new();
+            let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+            let Ok(Parsed::Complete(head)) = parsed else { panic!("{text}: {parsed:?}") };
+            let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
+            let room = NormalPath::default();
+            let request = Request::new(&head, &peer, &room);
+            self.judge.request(&request, &TrustedProxies::default(), 1_000_000_000)
+        }
+
+        #[track_caller]
+        fn admitted(&mut self, path: &str) -> Ticket {
+            match self.ask(path) {
+                Verdict::Admit(Admitted { ticket: Some(ticket), .. }) => ticket,
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+
+        #[track_caller]
+        fn refused(&mut self, path: &str) -> Ticket {
+            match self.ask(path) {
+                Verdict::Refuse(_, Some(ticket)) => ticket,
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+
+        fn ledger(&self) -> ClassTotals {
+            *Totals::of([&*self.metrics]).class(ClassSlot(0))
+        }
+
+        fn refused_for(&self, reason: Reason) -> u64 {
+            self.ledger().refused[Place::Request as usize][reason as usize]
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_no_larger_than_a_cache_line() {
+        assert!(size_of::<Option<Ticket>>() <= 64, "{}", size_of::<Option<Ticket>>());
+    }
+
+    #[test]
+    fn each_ticket_knows_why_its_own_request_is_refused() {
+        let mut one = Loop::new(Entrance::Job);
+        // what rules match is the normal path
+        let mut first = one.admitted("/costly/a");
+        let mut second = one.refused("/x/..//costly/%62");
+        let mut other = one.admitted("/cheap");
+        let said = one.judge.judged(&second).said();
+        assert_eq!((said.refused, said.refused_by), (Some("in_flight"), Some("one at a time")));
+        for ticket in [&first, &other] {
+            assert_eq!(one.judge.judged(ticket).said().refused, None);
+        }
+        assert!(matches!(one.ask("/private"), Verdict::Reset));
+        for ticket in [&mut first, &mut second, &mut other] {
+            ticket.settle(Settled::Answered, &one.metrics);
+        }
+        let ledger = one.ledger();
+        assert_eq!((ledger.offered, ledger.answered, ledger.refused_at(Place::Request)), (4, 2, 2));
+        let mut third = one.admitted("/costly/a");
+        third.settle(Settled::Cut, &one.metrics);
+        assert_eq!(one.ledger().cut, 1);
+    }
+
+    #[test]
+    fn an_expired_request_holds_nothing_and_is_still_known() {
+        let mut one = Loop::new(Entrance::Queue);
+        let mut ticket = one.admitted("/costly/a");
+        assert_eq!(one.judge.enqueue(&mut ticket), Ok(()));
+        let unfinished = |one: &Loop| one.judge.in_force.windows[0].counts().unfinished;
+        assert_eq!(unfinished(&one), 1);
+        ticket.settle(Settled::Expired, &one.metrics);
+        assert_eq!((unfinished(&one), one.refused_for(Reason::Expired)), (0, 1));
+        assert_eq!(one.judge.judged(&ticket).said().refused, Some("expired"));
+        let _next = one.admitted("/costly/b");
+        drop(ticket);
+        one.refused("/costly/c");
+    }
+
+    #[test]
+    fn who_is_kept_out_of_a_full_window_is_counted_once() {
+        let mut one = Loop::new(Entrance::Queue);
+        one.judge.in_force.windows[0].limit(Some(1), 7);
+        let mut inside = one.admitted("/");
+        assert_eq!(one.judge.enqueue(&mut inside), Ok(()));
+        let mut outside = one.admitted("/");
+        let refusal = Refusal { status: 503, retry_after_s: 7 };
+        assert_eq!(one.judge.enqueue(&mut outside), Err(refusal));
+        assert_eq!(one.judge.judged(&outside).said().refused, Some("agent"));
+        outside.settle(Settled::Answered, &one.metrics);
+        inside.settle(Settled::Answered, &one.metrics);
+        let ledger = one.ledger();
+        assert_eq!((ledger.answered, one.refused_for(Reason::Agent)), (1, 1));
+        assert_eq!(one.judge.in_force.windows[0].counts().unfinished, 0);
     }
 }

@@ -17,7 +17,7 @@ pub mod window;
 
 pub use facts::Facts;
 pub use judge::{Judge, Ticket};
-pub use trace::{Judged, Said, Trace};
+pub use trace::{Judged, RuleNumber, Said, Trace};
 pub use window::{Entrance, Pass, Window};
 
 use crate::plan::Plan;

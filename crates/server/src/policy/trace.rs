@@ -2,18 +2,36 @@
 
 use super::InForce;
 use forebay_metrics::{ClassSlot, Reason};
+use std::num::NonZeroU32;
 
 /// What was decided about a request, in numbers; names are looked up only if a line is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     /// The ledger of its class.
     pub slot: ClassSlot,
-    /// The rule that gave the class, by its number; `None` if it is the default.
-    pub rule: Option<u32>,
-    /// Why it was refused, and the number of the rule that did, if one did.
-    pub refused: Option<(Reason, Option<u32>)>,
+    /// The rule that gave the class; `None` if it is the default.
+    pub rule: Option<RuleNumber>,
+    /// Why it was refused, and the rule that did, if one did.
+    pub refused: Option<(Reason, Option<RuleNumber>)>,
     /// The [number](InForce::number) of the policy whose rules are meant.
     pub policy: u32,
+}
+
+/// The number of a rule, kept so that none takes no more room than one: every request carries some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleNumber(NonZeroU32);
+
+impl RuleNumber {
+    /// Of the rule with this number; there are never so many rules that it has none.
+    #[inline]
+    pub fn of(rule: u32) -> Option<RuleNumber> {
+        rule.checked_add(1).and_then(NonZeroU32::new).map(RuleNumber)
+    }
+
+    /// The rule's place among all.
+    pub fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 /// A trace, and what its numbers mean.
@@ -44,9 +62,9 @@ impl<'p> Judged<'p> {
         let Judged { in_force, trace: Trace { slot, rule, refused, policy } } = *self;
         let rank = in_force.slots.iter().position(|known| *known == slot);
         let class = rank.and_then(|rank| in_force.policy.classes().get(rank));
-        let name = |rule: Option<u32>| {
+        let name = |rule: Option<RuleNumber>| {
             let rule = rule.filter(|_| policy == in_force.number)?;
-            in_force.policy.rules().get(rule as usize).map(|rule| rule.name.as_str())
+            in_force.policy.rules().get(rule.place()).map(|rule| rule.name.as_str())
         };
         Said {
             class: class.map(|class| class.name.as_str()),

@@ -3,13 +3,14 @@
 //! Only work that waits for a core counts. In engines with helper threads that are jobs which compute:
 //! what can be answered at once waits for no worker, and what waits for a disk has workers of its own.
 //! A request's first job of that kind [enters](Window::enter) its class's window. In engines where
-//! requests line up before they are looked at, all enter it ([`Entrance`]).
+//! requests are queued before they are looked at, all enter it ([`Entrance`]).
 //!
 //! A [`Pass`] counts what the work waited and took. It is finished when the pass is dropped: when the
 //! work has ended, or nobody will do it. Whether the answer was sent makes no difference: a slow
 //! receiver keeps no worker busy.
 
 use forebay_sys::clock;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -66,9 +67,9 @@ pub struct Counts {
 /// When a request enters its class's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
-    /// When it lines up for a worker: all do, before anything is known of them. What waits for its
+    /// When it enters the ready queue: all do, before anything is known of them. What waits for its
     /// client, for a body above all, does not count.
-    Line,
+    Queue,
     /// When it turns out to need a worker that computes.
     Job,
 }
@@ -78,8 +79,8 @@ pub enum Entrance {
 pub struct Pass {
     window: Arc<Window>,
     since_ns: u64,
-    /// Processor time of the thread when work began.
-    began_cpu_ns: Option<u64>,
+    /// Processor time of the thread when work began, which is never 0.
+    began_cpu_ns: Option<NonZeroU64>,
 }
 
 impl Drop for Pass {
@@ -105,7 +106,7 @@ impl Pass {
     pub fn begin(&mut self) -> u64 {
         let now_ns = clock::monotonic_ns();
         if self.began_cpu_ns.is_none() {
-            self.began_cpu_ns = Some(clock::thread_cpu_ns());
+            self.began_cpu_ns = NonZeroU64::new(clock::thread_cpu_ns().max(1));
             self.window.waited_ns.fetch_add(now_ns.saturating_sub(self.since_ns), Relaxed);
             self.window.began.fetch_add(1, Relaxed);
         }
@@ -115,7 +116,7 @@ impl Pass {
     /// Its work has ended, on the thread on which it began. Returns the processor time it took.
     pub fn end(self) -> u64 {
         let Some(began_cpu_ns) = self.began_cpu_ns else { return 0 };
-        let cpu_ns = clock::thread_cpu_ns().saturating_sub(began_cpu_ns);
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(began_cpu_ns.get());
         self.window.cpu_ns.fetch_add(cpu_ns, Relaxed);
         self.window.finished.fetch_add(1, Relaxed);
         cpu_ns
@@ -201,7 +202,8 @@ mod tests {
         });
         let counts = window.counts();
         assert!(counts.waited_ns >= 5_000_000, "{counts:?}");
-        assert!(counts.cpu_ns >= 1_000_000 && counts.cpu_ns < 5_000_000, "{counts:?}");
+        let used_ns = clock::thread_cpu_ns() - began_ns;
+        assert!((1_000_000..=used_ns).contains(&counts.cpu_ns), "{counts:?}, {used_ns}");
     }
 
     #[test]

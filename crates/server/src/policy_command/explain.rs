@@ -6,7 +6,7 @@ use crate::config::{Config, Listen};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
 use forebay_http::head::{Error, Head, Lines, Parsed};
-use forebay_http::path;
+use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
 use forebay_policy::{Explanation, Needs, Policy};
@@ -145,7 +145,10 @@ impl Question {
         let peer = Peer::new(ends.client, ends.local);
         let mut facts = Facts::default();
         let all = Needs { host: true, path: true, fields: true, ..policy.needs() };
-        let facts = facts.of(all, &Request { head, peer: &peer }, &trusted);
+        let room = NormalPath::default();
+        let request = Request::new(head, &peer, &room);
+        let normal = request.path();
+        let facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
         let text = String::from_utf8_lossy;
         let client = facts.ends.client;
         let by = match client == ends.client {
@@ -164,7 +167,7 @@ impl Question {
             host => writeln!(f, "host         {}", text(host))?,
         }
         write!(f, "path         {}", text(facts.path).escape_debug())?;
-        match path::normalise(head.path, &mut Vec::new()) {
+        match &normal {
             Err(error) if head.path.starts_with(b"/") => {
                 writeln!(f, " (answered with {}: {})", error.status(), error.reason())?;
             }

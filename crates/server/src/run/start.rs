@@ -22,6 +22,7 @@ use crate::status::Status;
 use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::Admission;
 use forebay_engine::helpers::Helpers;
+use forebay_engine::ranks::Ranks;
 use forebay_site::Content;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -58,21 +59,22 @@ impl Server {
         let content = Content::open(plan.site.clone(), |notice| say(format_args!("{notice}")))
             .map_err(RunError::Content)?;
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
+        let ranks = Ranks::new(&plan.ranks);
         let common = Common {
-            live: Arc::new(Live::new(Arrangement {
+            live: Arc::new(Live::new(Arc::new(Arrangement {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
                 policy: Arc::new(InForce::new(&plan, None)),
-            })),
+            }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
-                register.helpers(plan.helpers.most(&plan.ranks)),
+                register.helpers(plan.helpers.most(&ranks)),
                 plan.helpers,
-                &plan.ranks,
+                &ranks,
                 config.sample.try_into().unwrap_or(u32::MAX),
             ),
-            ranks: plan.ranks.clone(),
+            ranks,
             register,
             boards: Arc::default(),
             steering: Arc::default(),

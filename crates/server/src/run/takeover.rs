@@ -96,7 +96,7 @@ impl Server {
     }
 
     fn current(&self) -> Current {
-        let arrangement = self.common.live.current();
+        let arrangement = self.common.live.get();
         let groups = self.groups.iter().filter(|(_, is_retiring, _)| !is_retiring);
         Current {
             config: self.config.clone(),
@@ -175,15 +175,17 @@ impl Server {
             std::mem::replace(&mut self.admin, admin).into_iter().for_each(RunningAdmin::stop);
         }
         self.common = common;
+        self.common.ranks.set(&plan.ranks);
         let trusted = TrustedProxies::shared(&config.trusted_proxies);
-        let current = self.common.live.current();
+        let current = self.common.live.get();
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
-        let before = self.common.live.replace(Arrangement { content, logs, trusted, policy });
+        let next = Arrangement { content, logs, trusted, policy };
+        let before = self.common.live.replace(Arc::new(next));
         if let Err(error) = self.common.keep_steering() {
             say(format_args!("no thread for the agent, which rests: {error}"));
         }
-        if !Arc::ptr_eq(&before.content, &self.common.live.current().content) {
+        if !Arc::ptr_eq(&before.content, &self.common.live.get().content) {
             before.content.retire();
         }
         self.common.admission.limit(plan.connections, plan.connections_per_client);

@@ -2,11 +2,12 @@
 //! neither all helpers nor a long queue.
 
 use crate::job::cores;
+use forebay_http::client::ClientKey;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Of one client, an IPv4 address or an IPv6 /64.
+/// Of one client.
 const MOST_OF_CLIENT: u32 = 8;
 /// Of all. With 20 ms each and four lanes the last one waits five seconds.
 const MOST: u32 = 1024;
@@ -26,7 +27,7 @@ pub(super) struct Crowd {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    clients: HashMap<IpAddr, u32>,
+    clients: HashMap<ClientKey, u32>,
     all: u32,
     /// Those whose turn it is.
     verified: u64,
@@ -40,7 +41,7 @@ pub(super) struct Turn<'c>(&'c Crowd);
 #[derive(Debug)]
 pub(super) struct Seat {
     crowd: Arc<Crowd>,
-    client: IpAddr,
+    client: ClientKey,
 }
 
 impl Crowd {
@@ -49,7 +50,7 @@ impl Crowd {
     /// # Errors
     /// The status to refuse it with: 429 if the client has too many, 503 if all together have.
     pub(super) fn seat(self: &Arc<Crowd>, client: IpAddr) -> Result<Seat, u16> {
-        let client = network(client);
+        let client = ClientKey::of(client);
         let mut waiting = self.lock();
         if waiting.all >= MOST {
             return Err(503);
@@ -95,17 +96,6 @@ impl Drop for Seat {
                 waiting.clients.remove(&self.client);
             }
         }
-    }
-}
-
-/// The client as clients are counted.
-fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(ip) => {
-            let [a, b, c, d, ..] = ip.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        v4 => v4,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who takes what, and when.
 
 use super::*;
+use crate::ranks::Settings;
 use std::sync::mpsc::channel;
 
 const ANYBODY: Standing = Standing { rank: 0, client: 0 };
@@ -98,7 +99,8 @@ fn one_thread_of_several_is_kept_from_jobs() {
 
 #[test]
 fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
-    let list = List::new(1, &Ranks { shares: [0.0; 3].into(), ..Ranks::default() }, 1);
+    let list =
+        List::new(1, &Ranks::new(&Settings { shares: [0.0; 3].into(), ..Settings::default() }), 1);
     assert_eq!(list.first_seats(), [Seat::Common(0), Seat::Reserve(0, 0), Seat::Reserve(1, 0)]);
     for (task, rank) in [('z', 2), ('y', 2), ('b', 1), ('a', 0), ('c', 0), ('d', 1)] {
         list.push(task, of_rank(rank));
@@ -110,7 +112,7 @@ fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
 
 #[test]
 fn whoever_may_take_it_is_woken() {
-    let ranks = Ranks { shares: [0.0, 0.1].into(), ..Ranks::default() };
+    let ranks = Ranks::new(&Settings { shares: [0.0, 0.1].into(), ..Settings::default() });
     let list = Arc::new(List::new(2, &ranks, 1));
     let (tell, told) = channel();
     let threads: Vec<_> = list
@@ -148,7 +150,8 @@ fn whoever_may_take_it_is_woken() {
 
 #[test]
 fn a_job_that_is_held_is_done_by_a_reserve() {
-    let list = List::new(1, &Ranks { shares: [0.0; 2].into(), ..Ranks::default() }, 1);
+    let list =
+        List::new(1, &Ranks::new(&Settings { shares: [0.0; 2].into(), ..Settings::default() }), 1);
     let (low, mut stint) = {
         list.push('z', of_rank(1));
         next(&list, 0)

@@ -4,80 +4,113 @@ use super::Shared;
 use super::slab::{Connection, Locked, State};
 use crate::control::Order;
 use crate::idle::{TRIES, has_news};
-use crate::ranks::Standing;
-use crate::settings::{LINGER_BYTES, LINGER_MS};
-use crate::timer::SLOT_MS;
+use crate::ranks::{RequestKey, Standing};
+use crate::settings::LINGER_BYTES;
+use crate::timer::Over;
+use crate::waits::Waiting;
 use crate::worker::Worker;
-use forebay_conn::{Await, Closing, Handler, Rank};
+use forebay_conn::{Await, Closing, Event, Handler, Protocol, Rank, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
+use forebay_sys::epoll::Once;
 use forebay_sys::socket;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<H: Handler> Shared<H> {
-    /// Whose the connection's work is; where nothing is ordered, that does not matter.
-    pub(super) fn standing(&self, connection: &Connection<H>) -> Standing {
+    /// Whose the work for this request is; where nothing is ordered, that does not matter.
+    pub(super) fn standing(&self, connection: &Connection<H>, id: RequestId) -> Standing {
         match self.lists.ranks.is_ordered() {
-            true => connection.served.standing(&self.lists.ranks),
+            true => connection.served.standing(&self.lists.ranks, id),
             false => Standing::default(),
         }
     }
 
-    /// Leaves the connection to the epoll, which may report it at once: the caller unlocks it and
-    /// does nothing more. Says whether that worked.
-    pub(super) fn watch(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
-        if connection.state == State::Moving {
-            connection.state = State::Watched;
-            self.set_deadline(connection, worker);
+    /// Whose the work for the connection itself is.
+    pub(super) fn standing_at_rest(&self, connection: &Connection<H>) -> Standing {
+        self.standing(connection, connection.served.conn.awaits().id)
+    }
+
+    /// The connection goes to the list of this phase, unless it is there.
+    pub(super) fn list(&self, mut slot: Locked<'_, H>, phase: Phase) {
+        let Some(connection) = slot.connection() else { return };
+        self.wakes(connection);
+        if !connection.enlist(phase) {
+            return;
+        }
+        let token = connection.token;
+        let standing = match phase {
+            Phase::Accept | Phase::Receive => Standing::default(),
+            Phase::Process | Phase::Send => self.standing_at_rest(connection),
+        };
+        // a thread that is woken while the lock is held may run at once, and find it held
+        drop(slot);
+        self.lists.push_turn(phase, token, standing);
+    }
+
+    /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
+    /// caller unlocks it and does nothing more. Says whether that worked.
+    pub(super) fn leave(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
+        if connection.state == State::Serving {
+            // what is on its way from list to list has no other time than that of its request
+            if !connection.is_listed() || connection.served.goes_on() {
+                connection.timer.set(&mut connection.served, worker);
+                self.schedule(connection);
+            }
             self.rests(connection);
         }
-        if connection.awaits() == Await::Admission {
-            // what comes meanwhile is not looked at before the moment has come
-            return self.watch_end(connection);
+        if connection.served.conn.has_sockets() || !connection.sockets.is_empty() {
+            let Connection { served, token, sockets, .. } = connection;
+            if !self.sockets().watch::<H>(sockets, &served.conn, *token, &self.epoll) {
+                return false;
+            }
         }
-        let (socket, token) = (&connection.served.socket, connection.token);
+        match connection.wants() {
+            wanted if wanted == connection.armed => true,
+            None => true,
+            Some(wanted) => self.arm(connection, wanted),
+        }
+    }
+
+    /// Has the epoll report this of the connection, once. Says whether that worked.
+    pub(super) fn arm(&self, connection: &mut Connection<H>, what: Once) -> bool {
+        let (socket, token) = (connection.served.stream.as_fd(), connection.token);
         let watched = match connection.is_known {
-            true => self.epoll.watch_again(socket, token),
-            false => self.epoll.add_once(socket, token),
+            true => self.epoll.watch_again(socket, token, what),
+            false => self.epoll.add_once(socket, token, what),
         };
-        connection.is_known |= watched.is_ok();
+        if watched.is_ok() {
+            connection.is_known = true;
+            connection.armed = Some(what);
+        }
         watched.is_ok()
     }
 
-    /// Leaves the connection to the epoll, which tells only that its client has left. Says whether that
-    /// worked.
-    pub(super) fn watch_end(&self, connection: &mut Connection<H>) -> bool {
-        let (socket, token) = (&connection.served.socket, connection.token);
-        let watched = match connection.is_known {
-            true => self.epoll.watch_end(socket, token),
-            false => self.epoll.add_end(socket, token),
-        };
-        connection.is_known |= watched.is_ok();
-        watched.is_ok()
-    }
-
-    /// Closes a connection that waits for a job which stays in the pipeline, if its client has left:
-    /// nobody watches it.
-    pub(super) fn close_if_gone(&self, token: u64, worker: &mut Worker<H>) {
+    /// Closes a connection that has a job which stays in the pipeline, if its client has left: the epoll
+    /// may not have been asked for that.
+    pub(super) fn close_if_gone(
+        &self,
+        RequestKey { connection: token, request: id }: RequestKey,
+        worker: &mut Worker<H>,
+    ) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state == State::InJob && connection.served.is_gone() {
+        let served = &connection.served;
+        if connection.state == State::Serving && served.waits.has_job(id) && served.is_gone() {
             self.close(slot, Closing::Now, worker);
         }
     }
 
-    /// The connection is in the epoll from now on; while it is idle it may have to make room.
+    /// While the connection is idle it may have to make room.
     fn rests(&self, connection: &mut Connection<H>) {
-        if self.lists.ranks.is_ordered() && connection.awaits() == Await::Idle {
-            let standing = self.standing(connection);
+        if self.lists.ranks.is_ordered() && connection.resting.is_none() && connection.is_idle() {
+            let standing = self.standing_at_rest(connection);
             connection.resting = self.idle().add(standing, connection.token);
         }
     }
 
-    /// The connection goes on.
-    pub(super) fn wakes(&self, connection: &mut Connection<H>) {
-        connection.state = State::Moving;
+    /// The connection goes on, or ends.
+    fn wakes(&self, connection: &mut Connection<H>) {
         if connection.resting.is_some() {
             self.idle().remove(&mut connection.resting);
         }
@@ -87,41 +120,25 @@ impl<H: Handler> Shared<H> {
     pub(super) fn make_room(&self, rank: Rank, worker: &mut Worker<H>) {
         for _ in 0..TRIES {
             let Some(token) = self.idle().take(rank) else { return };
-            // who works on it has news of it
+            // a connection that a thread works on has news
             let Ok(Some(mut slot)) = self.slab.try_lock(token) else { continue };
             let Some(connection) = slot.connection() else { continue };
-            let is_idle = connection.state == State::Watched && connection.awaits() == Await::Idle;
-            if is_idle && !has_news(connection.served.socket.as_fd()) {
+            if connection.is_idle() && !has_news(connection.served.stream.as_fd()) {
                 worker.count(Counter::MadeRoom);
                 return self.close(slot, Closing::Now, worker);
             }
         }
     }
 
-    /// Gives the connection time for what it waits for, unless it has been given that already.
-    pub(super) fn set_deadline(&self, connection: &mut Connection<H>, worker: &Worker<H>) {
-        let awaited = (connection.awaits(), connection.served.conn.served());
-        if connection.awaited != Some(awaited) {
-            connection.awaited = Some(awaited);
-            let time_ms = worker.time_ms(&connection.served, awaited.0);
-            connection.deadline_ms = worker.now_ms() + time_ms;
-            if awaited.0 == Await::Admission {
-                self.time().early.wait_until(connection.deadline_ms, connection.token);
-                self.look_by(connection.deadline_ms);
-            }
-        }
-        if awaited.0 != Await::Admission {
-            self.schedule(connection, connection.deadline_ms);
-        }
-    }
-
-    /// Has the watcher look at the connection at `at_ms`, if it does not do so before.
-    fn schedule(&self, connection: &mut Connection<H>, at_ms: u64) {
-        if connection.timer_ms != 0 && connection.timer_ms <= at_ms + 2 * SLOT_MS {
+    /// Has the watcher look at the connection when its first deadline is over.
+    fn schedule(&self, connection: &mut Connection<H>) {
+        if connection.timer.is_scheduled() {
             return;
         }
-        connection.timer_ms = self.time().wheel.insert(at_ms, connection.token);
-        self.look_by(connection.timer_ms);
+        let shown = connection.timer.schedule(&mut self.time().wheel, connection.token);
+        if let Some(at_ms) = shown {
+            self.look_by(at_ms);
+        }
     }
 
     /// Wakes the watcher if it sleeps for longer.
@@ -133,57 +150,82 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// A request came early, and its moment has come.
-    pub(super) fn answer_early(&self, token: u64, worker: &Worker<H>) {
-        let mut slot = match self.slab.try_lock(token) {
-            Ok(Some(slot)) => slot,
-            Ok(None) => return,
-            // who has put it there has not let go of it yet
-            Err(()) => return self.time().early.wait_until(worker.now_ms() + 1, token),
-        };
-        let Some(connection) = slot.connection() else { return };
-        if connection.state == State::Watched && connection.awaits() == Await::Admission {
-            connection.served.conn.admit();
-            self.wakes(connection);
-            let standing = self.standing(connection);
-            drop(slot);
-            self.lists.push_turn(Phase::Process, token, standing);
+    /// A request is to be answered later, at this moment.
+    pub(super) fn keep_early(
+        &self,
+        connection: &mut Connection<H>,
+        id: RequestId,
+        wait_ms: u32,
+        worker: &Worker<H>,
+    ) {
+        if !connection.served.waits.contains(id) {
+            connection.served.waits.add(id, Waiting::Moment);
+            let at_ms = worker.moment_ms(wait_ms);
+            self.time().early.wait_until(at_ms, connection.key(id));
+            self.look_by(at_ms);
         }
     }
 
-    /// The wheel presents a connection: its deadline may have come, or moved.
+    /// A socket that this request waits for is ready. Says whether that is done with: not while a thread
+    /// works on the connection.
+    pub(super) fn socket_ready(
+        &self,
+        RequestKey { connection: token, request: id }: RequestKey,
+    ) -> bool {
+        let mut slot = match self.slab.try_lock(token) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return true,
+            Err(()) => return false,
+        };
+        let Some(connection) = slot.connection() else { return true };
+        if connection.state != State::Serving {
+            return true;
+        }
+        connection.served.keep_event(Event::Socket(id));
+        if !connection.is_held() {
+            self.list(slot, Phase::Process);
+        }
+        true
+    }
+
+    /// The wheel presents a connection: a deadline may have come, or moved.
     pub(super) fn look_at_deadline(&self, token: u64, worker: &mut Worker<H>) {
         let now_ms = worker.now_ms();
         let mut slot = match self.slab.try_lock(token) {
             Ok(Some(slot)) => slot,
             Ok(None) => return,
-            // who works on it may take longer than it has; later, then
+            // the thread that works on it may take longer than it has; later, then
             Err(()) => {
                 self.time().wheel.insert(now_ms, token);
                 return;
             }
         };
         let Some(connection) = slot.connection() else { return };
-        if connection.timer_ms > now_ms {
-            // an entry from before the deadline moved forward
+        if !connection.timer.presented(now_ms) {
             return;
         }
-        connection.timer_ms = 0;
-        if connection.deadline_ms > now_ms {
-            return self.schedule(connection, connection.deadline_ms);
-        }
-        let awaited = connection.awaits();
-        match connection.state {
-            // an entry for what it waited for before; this wait ends by itself
-            State::Watched if awaited == Await::Admission => {}
-            State::Lingering(_) => self.close(slot, Closing::Now, worker),
-            // it is we who are late: somebody will come to it
-            State::Moving if awaited != Await::Job => self.schedule(connection, now_ms),
-            State::Moving | State::Watched | State::InJob => {
-                let closing = worker.expire(&mut connection.served, awaited);
-                self.end(slot, closing, worker);
+        match connection.timer.over(&mut connection.served, worker) {
+            None => self.schedule(connection),
+            Some(Over::Linger) => self.close(slot, Closing::Now, worker),
+            // it is we who are late: a thread will come to it
+            Some(Over::Wait(awaited))
+                if connection.is_listed()
+                    && (connection.is_single() || awaited.what != Await::Job) =>
+            {
+                self.schedule(connection);
             }
+            Some(Over::Wait(awaited)) => match worker.expire(&mut connection.served, awaited) {
+                Some(closing) => self.end(slot, closing, worker),
+                None => self.go_on_after_expiry(slot),
+            },
         }
+    }
+
+    /// The time for a request is over, and the connection goes on.
+    pub(super) fn go_on_after_expiry(&self, mut slot: Locked<'_, H>) {
+        let Some(connection) = slot.connection() else { return };
+        let phase = if connection.has_to_send() { Phase::Send } else { Phase::Receive };
+        self.list(slot, phase);
     }
 
     /// Ends a connection the way it asks for.
@@ -198,11 +240,12 @@ impl<H: Handler> Shared<H> {
             }
         }
         if closing == Closing::Linger && self.begin_linger(worker.settings.lingering) {
-            socket::shut_down_writing(connection.served.socket.as_fd());
+            socket::shut_down_writing(connection.served.stream.as_fd());
             connection.served.pending = None;
             connection.state = State::Lingering(LINGER_BYTES);
-            connection.deadline_ms = worker.now_ms() + LINGER_MS;
-            self.schedule(connection, connection.deadline_ms);
+            connection.timer.linger(worker.now_ms());
+            self.wakes(connection);
+            self.schedule(connection);
             return self.drop_input(slot, LINGER_BYTES, worker);
         }
         self.close(slot, closing, worker);
@@ -211,10 +254,10 @@ impl<H: Handler> Shared<H> {
     /// Reads and drops what a lingering connection has received, and waits for more.
     pub(super) fn drop_input(&self, mut slot: Locked<'_, H>, most: u64, worker: &mut Worker<H>) {
         let Some(connection) = slot.connection() else { return };
-        let left = worker.drop_input(connection.served.socket.as_fd(), most);
+        let left = worker.drop_input(connection.served.stream.as_fd(), most);
         let lingers = left.is_some_and(|left| {
             connection.state = State::Lingering(left);
-            self.watch(connection, worker)
+            self.leave(connection, worker)
         });
         if !lingers {
             self.close(slot, Closing::Now, worker);
@@ -223,10 +266,11 @@ impl<H: Handler> Shared<H> {
 
     /// Gives the connection away.
     pub(super) fn hand_over(&self, mut slot: Locked<'_, H>, worker: &mut Worker<H>) {
-        if let Some(connection) = slot.connection()
-            && connection.is_known
-        {
-            let _ = self.epoll.remove(&connection.served.socket);
+        if let Some(connection) = slot.connection() {
+            self.sockets().forget(&mut connection.sockets);
+            if connection.is_known {
+                let _ = self.epoll.remove(connection.served.stream.as_fd());
+            }
         }
         if let Some(served) = self.slab.remove(slot) {
             worker.hand_over(served);
@@ -241,6 +285,9 @@ impl<H: Handler> Shared<H> {
                 self.lingering.fetch_sub(1, Relaxed);
             }
             self.wakes(connection);
+            if !connection.sockets.is_empty() {
+                self.sockets().forget(&mut connection.sockets);
+            }
         }
         if let Some(served) = self.slab.remove(slot) {
             worker.close(served, closing);

@@ -1,14 +1,21 @@
 //! `fuse = "never"`: keta to the letter. Every boundary between two phases is a list, and every phase
 //! is done by threads of its own.
 //!
-//! One thread more, the watcher, waits in epoll for listeners and idle connections, and puts what is
-//! ready into the lists of accept and receive; it also keeps the time and takes orders. A thread of
-//! send stays with its connection while the client takes nothing, in poll on the socket and the
-//! bell. A connection is locked by whoever works on it; nobody else waits for that lock, but for a
-//! moment.
+//! One thread more, the watcher, waits in epoll for listeners, idle connections and the other sockets of
+//! requests, and puts what is ready into the lists; it also keeps the time and takes orders.
+//!
+//! A connection itself is in the lists of receive and send, at most once in each. In the list of process
+//! are its requests, each on its own: one to be answered, the job of one, the result of a job. What has
+//! happened to a request while its connection has something to send waits until that is sent.
+//!
+//! A connection is locked by the thread that works on it. A thread of send stays with its connection
+//! while the client takes nothing, in poll on the socket and the bell (`send.rs`), and keeps it locked:
+//! of HTTP/1, there is nothing else to be done for it. One with other requests, or other sockets, goes
+//! back to the epoll until there is room. So any other thread waits for the lock for a moment only.
 
 mod connection;
 mod phases;
+mod send;
 mod slab;
 mod watcher;
 
@@ -20,6 +27,7 @@ use crate::blocking::{Make, Stock};
 use crate::control::{Control, Ended};
 use crate::early::Early;
 use crate::idle::Idle;
+use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::worker;
 use forebay_conn::Handler;
@@ -54,6 +62,8 @@ struct Shared<H: Handler> {
     time: Mutex<Time>,
     lingering: AtomicUsize,
     idle: Mutex<Idle>,
+    /// The other sockets that requests wait for.
+    sockets: Mutex<Sockets>,
     ended: Mutex<Ended>,
 }
 
@@ -67,9 +77,6 @@ struct Time {
 impl<H> Split<H>
 where
     H: Handler + Send + 'static,
-    H::Body: Send,
-    H::Line: Send,
-    H::Job: Send,
 {
     /// Through these listeners.
     ///
@@ -99,6 +106,7 @@ where
             }),
             lingering: AtomicUsize::new(0),
             idle,
+            sockets: Mutex::default(),
             ended: Mutex::default(),
         });
         let watcher = Watcher::new(Arc::clone(&shared))?;
@@ -159,6 +167,10 @@ impl<H: Handler> Shared<H> {
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn paused(&self) -> MutexGuard<'_, Vec<(usize, u64)>> {

@@ -3,30 +3,47 @@
 use super::Shared;
 use super::slab::{Connection, Locked, State};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
-use crate::blocking::Blocking;
 use crate::control::Order;
 use crate::helpers::{Ask, Claim, Crew, Results};
 use crate::lanes::Entry;
 use crate::pipeline::give_way;
 use crate::pipeline::list::{Seat, Stint};
 use crate::pipeline::lists::{Errand, Task};
-use crate::straight::{self, Deadline, Wait};
-use crate::worker::{Fate, Served, Worker};
-use forebay_conn::{Await, Closing, Handler, Job, Kind};
+use crate::ranks::{RequestKey, Standing};
+use crate::served::{DoneOf, EventOf, Served};
+use crate::turn::Fate;
+use crate::waits::Waiting;
+use crate::worker::Worker;
+use forebay_conn::{Closing, Event, Handler, Kind, Protocol, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
+use forebay_sys::epoll::Once;
 use std::sync::{Arc, PoisonError};
 
 /// What becomes of a connection after a task.
-enum After<J> {
-    /// The epoll has it, or the watcher is about to close it.
+enum After {
+    /// It stays open.
     Stays,
-    /// It goes to this list.
-    Goes(Phase),
-    /// It waits for this job.
-    Job(J),
+    /// The watcher is about to close it.
+    Stops,
     HandOver,
     Ends(Closing),
+}
+
+/// What a task has led to, for when its connection is unlocked.
+struct Next<J> {
+    /// The connection goes on in this phase.
+    turn: Option<Phase>,
+    /// This request is to be answered.
+    answer: Option<(RequestKey, Standing)>,
+    /// These jobs are to be done.
+    jobs: Vec<(Claim<J>, Ask)>,
+}
+
+impl<J> Default for Next<J> {
+    fn default() -> Next<J> {
+        Next { turn: None, answer: None, jobs: Vec::new() }
+    }
 }
 
 impl<H: Handler> Shared<H> {
@@ -54,9 +71,11 @@ impl<H: Handler> Shared<H> {
                 Task::Accept(index) => self.accept(phase, index, &mut worker),
                 Task::Turn(token) => self.turn(phase, token, &mut worker, &mut stint),
                 Task::Run(errand) => self.run(errand, &mut worker, &mut stint),
-                Task::Done(token, done) => {
+                Task::Answer(key) => self.answer(key, &mut worker, &mut stint),
+                Task::Due(key) => self.moment_has_come(key, &mut worker, &mut stint),
+                Task::Done(key, done) => {
                     let done = done.map(|done| *done);
-                    self.job_done(phase, token, done, &mut worker, &mut stint);
+                    self.job_done(key, done, &mut worker, &mut stint);
                 }
             }
             if let Some(of_class) = of_class {
@@ -69,7 +88,7 @@ impl<H: Handler> Shared<H> {
     }
 
     /// The accept phase: a batch from listener `index`. When all places are taken it comes after those
-    /// in the list of receive: they may be about to leave, and nobody is to be refused for them.
+    /// in the list of receive: they may be about to leave, and no client is to be refused for them.
     fn accept(&self, phase: Phase, index: usize, worker: &mut Worker<H>) {
         let entrance = self.entrance.read().unwrap_or_else(PoisonError::into_inner);
         let mut may_leave = phase == Phase::Accept;
@@ -96,9 +115,8 @@ impl<H: Handler> Shared<H> {
                 Arrival::Gone => {}
                 Arrival::Nobody => {
                     if let Some(listener) = entrance.listener(index) {
-                        let _ = self
-                            .epoll
-                            .watch_again(&listener.socket, super::watcher::token_of(index));
+                        let token = super::watcher::token_of(index);
+                        let _ = self.epoll.watch_again(&listener.socket, token, Once::Read);
                     }
                     return;
                 }
@@ -114,13 +132,7 @@ impl<H: Handler> Shared<H> {
     /// A new connection goes to receive: its request is likely to be there already.
     pub(super) fn admit(&self, served: Served<H>, worker: &mut Worker<H>) {
         match self.slab.insert(served) {
-            Ok(mut slot) => {
-                if let Some(connection) = slot.connection() {
-                    let token = connection.token;
-                    drop(slot);
-                    self.lists.push_receive(token);
-                }
-            }
+            Ok(slot) => self.list(slot, Phase::Receive),
             Err(served) => worker.close(*served, Closing::Reset),
         }
     }
@@ -137,13 +149,52 @@ impl<H: Handler> Shared<H> {
     fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>, stint: &mut Stint) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
+        connection.was_taken(phase);
         match connection.state {
-            State::Moving => self.go_on(slot, phase, None, worker, stint),
+            // it goes on when the job is done
+            State::Serving if connection.is_held() => {}
+            State::Serving => self.go_on(slot, phase, None, worker, stint),
             State::Lingering(left) if phase == Phase::Receive => {
                 self.drop_input(slot, left, worker);
             }
             // its time was over while it waited here
-            State::Lingering(_) | State::Watched | State::InJob => {}
+            State::Lingering(_) => {}
+        }
+    }
+
+    /// The turn of a request has come, unless it was over while it waited here.
+    fn answer(&self, key: RequestKey, worker: &mut Worker<H>, stint: &mut Stint) {
+        let Some(mut slot) = self.slab.lock(key.connection) else { return };
+        let Some(connection) = slot.connection() else { return };
+        if connection.state == State::Serving && connection.awaits_turn(key.request) {
+            connection.served.waits.remove(key.request);
+            self.tell(slot, Phase::Process, Event::Called(key.request), worker, stint);
+        }
+    }
+
+    /// The moment of a request has come.
+    fn moment_has_come(&self, key: RequestKey, worker: &mut Worker<H>, stint: &mut Stint) {
+        let Some(mut slot) = self.slab.lock(key.connection) else { return };
+        let Some(connection) = slot.connection() else { return };
+        if connection.state == State::Serving && connection.awaits_moment(key.request) {
+            connection.served.waits.remove(key.request);
+            self.tell(slot, Phase::Receive, Event::Due(key.request), worker, stint);
+        }
+    }
+
+    /// Something has happened to a request: the connection goes on, unless a job is done for it first.
+    fn tell(
+        &self,
+        mut slot: Locked<'_, H>,
+        phase: Phase,
+        event: EventOf<H>,
+        worker: &mut Worker<H>,
+        stint: &mut Stint,
+    ) {
+        let Some(connection) = slot.connection() else { return };
+        match connection.is_held() {
+            true => connection.served.keep_event(event),
+            false => self.go_on(slot, phase, Some(event), worker, stint),
         }
     }
 
@@ -151,34 +202,34 @@ impl<H: Handler> Shared<H> {
         &self,
         mut slot: Locked<'_, H>,
         phase: Phase,
-        done: Option<<H::Job as Job>::Done>,
+        event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
         stint: &mut Stint,
     ) {
         let Some(connection) = slot.connection() else { return };
-        let token = connection.token;
-        match self.serve(connection, phase, done, worker) {
+        let mut next = Next::default();
+        match self.serve(connection, phase, event, worker, &mut next) {
+            After::Stops => return,
+            After::HandOver => return self.hand_over(slot, worker),
+            After::Ends(closing) => return self.end(slot, closing, worker),
             After::Stays => {}
-            After::Goes(next) => {
-                let standing = self.standing(connection);
-                drop(slot);
-                self.lists.push_turn(next, token, standing);
-            }
-            After::Job(job) => {
-                connection.state = State::InJob;
-                self.set_deadline(connection, worker);
-                let ask = Ask { phase, standing: self.standing(connection), token };
-                let job = connection.served.wait_for(job);
-                if job.kind() == Kind::Computes {
-                    // without a watch it may be done for nobody, and that is all
-                    self.watch_end(connection);
-                }
-                drop(slot);
-                worker.count(Counter::Jobs);
-                self.have_done(job, ask, worker, stint);
-            }
-            After::HandOver => self.hand_over(slot, worker),
-            After::Ends(closing) => self.end(slot, closing, worker),
+        }
+        let has_room = connection.has_to_send() && !connection.is_full;
+        let sends = has_room.then_some(Phase::Send);
+        let turns = [next.turn, sends].map(|turn| turn.filter(|phase| connection.enlist(*phase)));
+        if !self.leave(connection, worker) {
+            return self.end(slot, Closing::Reset, worker);
+        }
+        let (token, standing) = (connection.token, self.standing_at_rest(connection));
+        drop(slot);
+        if let Some((key, standing)) = next.answer {
+            self.lists.push_answer(key, standing);
+        }
+        for phase in turns.into_iter().flatten() {
+            self.lists.push_turn(phase, token, standing);
+        }
+        if !next.jobs.is_empty() {
+            self.have_done(next.jobs, phase, worker, stint);
         }
     }
 
@@ -187,89 +238,128 @@ impl<H: Handler> Shared<H> {
         &self,
         connection: &mut Connection<H>,
         phase: Phase,
-        mut done: Option<<H::Job as Job>::Done>,
+        mut event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
-    ) -> After<H::Job> {
-        let mut deadline = Deadline::default();
-        let mut wait = Blocking::new(worker, &self.control, &self.stock, None);
+        next: &mut Next<H::Job>,
+    ) -> After {
         loop {
             let order = self.control.order();
             if order == Order::Stop {
-                return After::Stays;
+                return After::Stops;
             }
-            let worker = wait.worker();
             worker.draining = order >= Order::Drain;
-            match worker.phase(phase, &mut connection.served, done.take()) {
-                Fate::Waits if connection.served.pending.is_some() => {
-                    let served = &mut connection.served;
-                    if let Some(closing) =
-                        straight::wait_for_client(&mut wait, served, &mut deadline, order)
-                    {
+            let fate = worker.phase(phase, &mut connection.served, event.take());
+            if phase == Phase::Send {
+                connection.is_full = connection.has_to_send() && !matches!(fate, Fate::Yields);
+            }
+            match fate {
+                Fate::Waits if connection.is_full && connection.is_single() => {
+                    if let Some(closing) = self.wait_for_client(connection, worker, order) {
                         return After::Ends(closing);
                     }
-                    wait.worker().read_clocks();
-                    wait.worker().begin_turn();
+                    continue;
                 }
-                Fate::Waits if self.watch(connection, worker) => return After::Stays,
-                Fate::Waits => return After::Ends(Closing::Reset),
-                Fate::Next(next) => {
-                    if connection.served.awaits() == Await::Job {
-                        self.set_deadline(connection, worker);
-                    }
-                    return After::Goes(next);
+                Fate::Waits => return After::Stays,
+                Fate::Yields => {
+                    next.turn = Some(phase);
+                    return After::Stays;
                 }
-                Fate::Yields => return After::Goes(phase),
-                Fate::Job(job) => return After::Job(job),
+                Fate::Next(phase) => {
+                    next.turn = Some(phase);
+                    return After::Stays;
+                }
+                Fate::Enqueue(id) => self.enqueue(connection, id, next),
+                Fate::NotBefore(id, wait_ms) => self.keep_early(connection, id, wait_ms, worker),
+                Fate::Job(id, job) => {
+                    worker.count(Counter::Jobs);
+                    let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
+                    let (standing, request) = (self.standing(connection, id), connection.key(id));
+                    let job = connection.served.wait_for(id, job);
+                    next.jobs.push((job, Ask { phase, standing, request }));
+                }
                 Fate::HandOver => return After::HandOver,
                 Fate::Closes(closing) => return After::Ends(closing),
+            }
+            if !connection.served.goes_on() {
+                return After::Stays;
             }
         }
     }
 
-    /// Has a job done: one that blocks by this thread, if its lane is free, one that computes by a
-    /// helper thread.
-    fn have_done(&self, job: Claim<H::Job>, ask: Ask, worker: &mut Worker<H>, stint: &mut Stint) {
-        let taken = match job.kind() {
-            Kind::Computes => {
-                let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
-                self.lists.submit(job, ask, results)
+    /// A request is there: it waits in the list of process until it is answered.
+    fn enqueue(&self, connection: &mut Connection<H>, id: RequestId, next: &mut Next<H::Job>) {
+        if connection.served.waits.contains(id) {
+            return;
+        }
+        connection.served.waits.add(id, Waiting::Turn(None));
+        let answer = (connection.key(id), self.standing(connection, id));
+        if let Some((key, standing)) = next.answer.replace(answer) {
+            self.lists.push_answer(key, standing);
+        }
+    }
+
+    /// Has jobs done: those that compute by helper threads, one that blocks and is of this phase by this
+    /// thread, if its lane is free, and others by other threads.
+    fn have_done(
+        &self,
+        jobs: Vec<(Claim<H::Job>, Ask)>,
+        phase: Phase,
+        worker: &mut Worker<H>,
+        stint: &mut Stint,
+    ) {
+        let mut own = None;
+        for (job, ask) in jobs {
+            let taken = match job.kind() {
+                Kind::Computes => {
+                    let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
+                    self.lists.submit(job, ask, results)
+                }
+                Kind::Blocks => match self.lists.enter(Errand { job, ask, results: None }) {
+                    Entry::Free(errand) if own.is_none() && ask.phase == phase => {
+                        own = Some(errand);
+                        true
+                    }
+                    Entry::Free(errand) => {
+                        self.lists.push_job(errand);
+                        true
+                    }
+                    Entry::Waits => true,
+                    Entry::Full => false,
+                },
+            };
+            if !taken {
+                self.give_up(ask.request, worker);
             }
-            Kind::Blocks => match self.lists.enter(Errand { job, ask, results: None }) {
-                Entry::Free(errand) => return self.run(errand, worker, stint),
-                Entry::Waits => true,
-                Entry::Full => false,
-            },
-        };
-        if !taken {
-            self.give_up(ask.token, worker);
+        }
+        if let Some(errand) = own {
+            self.run(errand, worker, stint);
         }
     }
 
     /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
-    /// connection if it is still waiting.
+    /// connection if the request is still waiting.
     fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>, stint: &mut Stint) {
-        let Ask { phase, standing, token } = errand.ask;
+        let Ask { phase, standing, request } = errand.ask;
         let list = self.lists.of(phase);
         let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand), standing, stint) else {
             return;
         };
-        self.close_if_gone(token, worker);
+        self.close_if_gone(request, worker);
         let sampled = worker.is_sampled();
         let done = errand.job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
         list.end_job(stint);
         self.lists.leave(errand.job.lane());
         worker.read_clocks();
         if let Some(done) = done {
-            self.job_done(phase, token, done, worker, stint);
+            self.job_done(request, done, worker, stint);
         }
     }
 
-    /// A job has ended, or has panicked: the connection goes on, if it is still waiting.
+    /// A job has ended, or has panicked: the connection goes on, if the request is still waiting.
     fn job_done(
         &self,
-        phase: Phase,
-        token: u64,
-        done: Option<<H::Job as Job>::Done>,
+        RequestKey { connection: token, request: id }: RequestKey,
+        done: Option<DoneOf<H>>,
         worker: &mut Worker<H>,
         stint: &mut Stint,
     ) {
@@ -278,26 +368,36 @@ impl<H: Handler> Shared<H> {
         }
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state != State::InJob {
+        if !connection.served.job_done(id) || connection.state != State::Serving {
             return;
         }
-        // the next job has time of its own
-        connection.awaited = None;
-        connection.served.job_done();
+        if !connection.served.conn.goes_on() {
+            // the next job has time of its own
+            connection.timer.renew();
+        }
         match done {
-            Some(done) => {
-                connection.state = State::Moving;
-                self.go_on(slot, phase, Some(done), worker, stint);
+            Some(done) if id == RequestId::SENDING => {
+                self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, stint);
             }
-            None => self.close(slot, Closing::Reset, worker),
+            Some(done) => self.tell(slot, Phase::Process, Event::Done(id, done), worker, stint),
+            // without it nothing more of the connection can be sent, or received
+            None if id == RequestId::SENDING || id == RequestId::OPENING => {
+                self.close(slot, Closing::Reset, worker);
+            }
+            None => self.tell(slot, Phase::Process, Event::Failed(id), worker, stint),
         }
     }
 
     /// Too many jobs wait.
-    fn give_up(&self, token: u64, worker: &mut Worker<H>) {
-        let Some(mut slot) = self.slab.lock(token) else { return };
+    fn give_up(&self, key: RequestKey, worker: &mut Worker<H>) {
+        let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        let closing = worker.expire(&mut connection.served, Await::Job);
-        self.end(slot, closing, worker);
+        if connection.state != State::Serving || !connection.served.waits.has_job(key.request) {
+            return;
+        }
+        match worker.expire_job(&mut connection.served, key.request) {
+            Some(closing) => self.end(slot, closing, worker),
+            None => self.go_on_after_expiry(slot),
+        }
     }
 }

@@ -1,8 +1,15 @@
 //! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
 
-use crate::worker::Served;
-use forebay_conn::{Await, Handler};
+use crate::doors;
+use crate::ranks::RequestKey;
+use crate::served::Served;
+use crate::sockets::Watched;
+use crate::timer::Timer;
+use crate::waits::Waiting;
+use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
+use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
+use forebay_sys::epoll::{Once, Ready};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -15,40 +22,157 @@ pub(super) struct Connection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
     pub(super) state: State,
+    /// The lists it is in itself, apart from its requests: by the number of their phase.
+    listed: [bool; PHASES],
     /// The epoll knows it.
     pub(super) is_known: bool,
-    pub(super) deadline_ms: u64,
-    /// When the wheel will present it; 0 for never.
-    pub(super) timer_ms: u64,
-    /// What the deadline is for, and how many requests had been answered when it was set.
-    pub(super) awaited: Option<(Await, u32)>,
+    /// What the epoll reports of it next, if anything.
+    pub(super) armed: Option<Once>,
+    /// The client took nothing when it was sent something last.
+    pub(super) is_full: bool,
+    pub(super) timer: Timer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
+    /// The other sockets that its requests wait for.
+    pub(super) sockets: Watched,
 }
 
-/// Where a connection is.
+/// What is done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// In a list, or with a thread.
-    Moving,
-    /// In the epoll.
-    Watched,
-    /// A job is running for it.
-    InJob,
+    /// It is served.
+    Serving,
     /// Writing is shut down; this many bytes may still be read and dropped.
     Lingering(u64),
 }
 
 impl<H: Handler> Connection<H> {
-    pub(super) fn awaits(&self) -> Await {
-        match self.state {
-            State::InJob => Await::Job,
-            _ => self.served.awaits(),
+    fn new(served: Served<H>, token: u64) -> Connection<H> {
+        Connection {
+            served,
+            token,
+            state: State::Serving,
+            listed: [false; PHASES],
+            is_known: false,
+            armed: None,
+            is_full: false,
+            timer: Timer::default(),
+            resting: None,
+            sockets: Watched::default(),
         }
+    }
+
+    /// One of its requests.
+    pub(super) fn key(&self, request: RequestId) -> RequestKey {
+        RequestKey { connection: self.token, request }
+    }
+
+    /// It goes to the list of this phase. Says whether it was not there already.
+    pub(super) fn enlist(&mut self, phase: Phase) -> bool {
+        !std::mem::replace(&mut self.listed[phase.index()], true)
+    }
+
+    /// It was taken out of the list of this phase.
+    pub(super) fn was_taken(&mut self, phase: Phase) {
+        self.listed[phase.index()] = false;
+    }
+
+    /// Whether it is in a list itself.
+    pub(super) fn is_listed(&self) -> bool {
+        self.listed.contains(&true)
+    }
+
+    pub(super) fn awaits(&self) -> Await {
+        self.served.awaits().what
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.state == State::Serving && !self.is_listed() && self.served.is_idle()
+    }
+
+    /// Whether all there is to be done for it is one thing after another: a single request, and no
+    /// socket but the client's.
+    pub(super) fn is_single(&self) -> bool {
+        !self.served.conn.goes_on() && !self.served.conn.has_sockets()
+    }
+
+    /// Whether it has no turn before a job is done: one that brings what is being sent into memory, or
+    /// one of the beginning.
+    pub(super) fn is_held(&self) -> bool {
+        let waits = &self.served.waits;
+        waits.has_job(RequestId::SENDING) || waits.has_job(RequestId::OPENING)
+    }
+
+    /// Whether the client is to take something.
+    pub(super) fn has_to_send(&self) -> bool {
+        let served = &self.served;
+        (served.pending.is_some() || served.stream.has_unsent()) && !self.is_held()
+    }
+
+    /// The kernel reports it: where it goes on by that, if it does.
+    pub(super) fn goes_on_in(&mut self, ready: Ready) -> Option<Phase> {
+        self.armed = None;
+        self.served.readable |= ready.readable || ready.broken;
+        self.served.ended |= ready.ended || ready.broken;
+        self.is_full &= !ready.writable && !ready.broken;
+        if let State::Lingering(_) = self.state {
+            return Some(Phase::Receive);
+        }
+        if self.has_to_send() && !self.is_full {
+            return Some(Phase::Send);
+        }
+        let may =
+            if self.has_to_send() { self.served.goes_on() } else { self.served.pending.is_none() };
+        (may && self.served.readable && self.served.wants_input()).then_some(Phase::Receive)
+    }
+
+    /// Whether this request waits for its turn to be answered.
+    pub(super) fn awaits_turn(&self, id: RequestId) -> bool {
+        let is_turn = |waiting: &_| matches!(waiting, Waiting::Turn(_));
+        self.served.waits.iter().any(|(known, waiting)| *known == id && is_turn(waiting))
+    }
+
+    /// Whether this request waits for its moment.
+    pub(super) fn awaits_moment(&self, id: RequestId) -> bool {
+        let is_moment = |waiting: &_| matches!(waiting, Waiting::Moment);
+        self.served.waits.iter().any(|(known, waiting)| *known == id && is_moment(waiting))
+    }
+
+    /// What the epoll is to report of it. `None` where a thread comes to it anyway, and would be told
+    /// nothing new by that.
+    pub(super) fn wants(&self) -> Option<Once> {
+        let has = |phase: Phase| self.listed[phase.index()];
+        if has(Phase::Receive) || has(Phase::Send) {
+            return None;
+        }
+        if let State::Lingering(_) = self.state {
+            return Some(Once::Read);
+        }
+        let served = &self.served;
+        if self.has_to_send() {
+            // what has come and was left is looked at again when there is room
+            let reads = served.goes_on() && served.wants_input() && !served.readable;
+            return Some(if reads { Once::Both } else { Once::Write });
+        }
+        if served.pending.is_none() && served.wants_input() {
+            return Some(Once::Read);
+        }
+        if served.stream.has_ended() && served.ended {
+            // the kernel would report that and nothing else, again and again
+            return None;
+        }
+        // the threads of the pipeline look themselves whether its client has left, before each job
+        let is_away = |waiting: &_| match waiting {
+            Waiting::Job(claim) => claim.kind() == Kind::Computes,
+            Waiting::Moment => true,
+            Waiting::Turn(_) => false,
+        };
+        let is_away = self.served.waits.iter().any(|(_, waiting)| is_away(waiting));
+        (is_away || !self.is_single()).then_some(Once::End)
     }
 }
 
-/// Locked for whoever works on it.
+/// Locked by the thread that works on it.
 pub(super) type Locked<'s, H> = MutexGuard<'s, Slot<H>>;
 
 pub(super) struct Slot<H: Handler> {
@@ -115,18 +239,9 @@ impl<H: Handler> Slab<H> {
         };
         self.open.fetch_add(1, Ordering::AcqRel);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.generation = slot.generation.wrapping_add(1) & 0x7fff_ffff;
-        let token = u64::from(slot.generation) << 32 | u64::from(vacant.unwrap_or(0));
-        slot.connection = Some(Connection {
-            served,
-            token,
-            state: State::Moving,
-            is_known: false,
-            deadline_ms: 0,
-            timer_ms: 0,
-            awaited: None,
-            resting: None,
-        });
+        slot.generation = slot.generation.wrapping_add(1);
+        let token = doors::token(slot.generation, vacant.unwrap_or(0) as usize);
+        slot.connection = Some(Connection::new(served, token));
         Ok(slot)
     }
 
@@ -135,13 +250,14 @@ impl<H: Handler> Slab<H> {
         self.block(place / BLOCK)?.get(place % BLOCK)
     }
 
-    /// The connection with this token, if it is still there; waits for whoever works on it.
+    /// The connection with this token, if it is still there; waits for the thread that works
+    /// on it.
     pub(super) fn lock(&self, token: u64) -> Option<Locked<'_, H>> {
         let slot = self.slot(token as u32)?.lock().unwrap_or_else(PoisonError::into_inner);
         slot.is(token).then_some(slot)
     }
 
-    /// As [`lock`](Slab::lock); `Err` if somebody works on it.
+    /// As [`lock`](Slab::lock); `Err` if a thread works on it.
     pub(super) fn try_lock(&self, token: u64) -> Result<Option<Locked<'_, H>>, ()> {
         let Some(slot) = self.slot(token as u32) else { return Ok(None) };
         match slot.try_lock() {

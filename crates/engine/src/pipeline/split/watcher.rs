@@ -1,13 +1,14 @@
-//! The watcher: waits for listeners and idle connections, keeps the time, takes orders.
+//! The watcher: waits for listeners, idle connections and other sockets, keeps the time, takes orders.
 
 use super::Shared;
-use super::slab::State;
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, PAUSE_MS};
 use crate::control::Order;
+use crate::doors::{BELL, FIRST_LISTENER, SOCKETS};
+use crate::ranks::RequestKey;
 use crate::worker::Worker;
-use forebay_conn::{Await, Closing, Handler};
+use forebay_conn::{Closing, Handler};
 use forebay_control::allocation::Phase;
-use forebay_sys::epoll::{Events, Ready};
+use forebay_sys::epoll::{Events, Once, Ready};
 use std::io;
 use std::sync::{Arc, PoisonError};
 
@@ -18,20 +19,21 @@ const SWEEP_MS: u64 = 100;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
-/// Tokens above all connections': listeners, then the bell.
-const BELL: u64 = u64::MAX;
-const FIRST_LISTENER: u64 = u64::MAX - 1024;
-
 /// The token of listener `index`.
 pub(super) fn token_of(index: usize) -> u64 {
     FIRST_LISTENER + index as u64
 }
 
-/// The thread that waits for everybody.
+/// How long it waits for a thread that works on a connection whose socket is ready.
+const LOCKED_MS: u64 = 1;
+
+/// The thread that waits for all that is not in a list.
 pub(super) struct Watcher<H: Handler> {
     shared: Arc<Shared<H>>,
     worker: Worker<H>,
     due: Vec<u64>,
+    /// Requests whose sockets are ready, and whose connections a thread works on.
+    locked: Vec<RequestKey>,
     has_left: bool,
     /// When idle connections are looked for next, in a drain.
     sweep_ms: u64,
@@ -47,11 +49,18 @@ impl<H: Handler> Watcher<H> {
         {
             let entrance = shared.entrance.read().unwrap_or_else(PoisonError::into_inner);
             for (index, listener) in entrance.sockets().enumerate() {
-                shared.epoll.add_once(listener, token_of(index))?;
+                shared.epoll.add_once(listener, token_of(index), Once::Read)?;
             }
         }
         let worker = shared.stock.take();
-        Ok(Watcher { shared, worker, due: Vec::new(), has_left: false, sweep_ms: 0 })
+        Ok(Watcher {
+            shared,
+            worker,
+            due: Vec::new(),
+            locked: Vec::new(),
+            has_left: false,
+            sweep_ms: 0,
+        })
     }
 
     /// Watches until the last connection has ended after an order to end.
@@ -73,11 +82,16 @@ impl<H: Handler> Watcher<H> {
                         let index = (token - FIRST_LISTENER) as usize;
                         shared.lists.push_accept(Phase::Accept, index);
                     }
+                    token if token >= SOCKETS => {
+                        let owner = shared.sockets().owner(token);
+                        self.locked.extend(owner);
+                    }
                     _ => self.ready(ready),
                 }
             }
-            while let Some(token) = self.next_early() {
-                shared.answer_early(token, &self.worker);
+            self.locked.retain(|key| !shared.socket_ready(*key));
+            while let Some(key) = self.next_early() {
+                shared.lists.push_due(key);
             }
             shared.time().wheel.advance(self.worker.now_ms(), &mut self.due);
             for token in std::mem::take(&mut self.due) {
@@ -100,7 +114,9 @@ impl<H: Handler> Watcher<H> {
     }
 
     fn sleep_ms(&self) -> u64 {
-        let most = if self.worker.draining {
+        let most = if !self.locked.is_empty() {
+            LOCKED_MS
+        } else if self.worker.draining {
             SWEEP_MS
         } else if self.shared.paused().is_empty() {
             SLEEP_MS
@@ -115,8 +131,8 @@ impl<H: Handler> Watcher<H> {
         sleep_ms
     }
 
-    /// Somebody who came early and whose time has come.
-    fn next_early(&self) -> Option<u64> {
+    /// A request that came early and whose moment has come.
+    fn next_early(&self) -> Option<RequestKey> {
         self.shared.time().early.next(self.worker.now_ms())
     }
 
@@ -124,22 +140,21 @@ impl<H: Handler> Watcher<H> {
     fn ready(&mut self, ready: Ready) {
         let Some(mut slot) = self.shared.slab.lock(ready.token) else { return };
         let Some(connection) = slot.connection() else { return };
-        connection.served.readable |= ready.readable;
-        connection.served.ended |= ready.ended;
-        match connection.state {
-            State::Watched | State::InJob | State::Lingering(_) if ready.broken => {
-                self.shared.close(slot, Closing::Now, &mut self.worker);
+        let phase = connection.goes_on_in(ready);
+        if connection.is_listed() {
+            // a thread comes to it
+            return;
+        }
+        if ready.broken && !connection.served.stream.has_ended() {
+            return self.shared.close(slot, Closing::Now, &mut self.worker);
+        }
+        match phase {
+            Some(phase) => self.shared.list(slot, phase),
+            None => {
+                if !self.shared.leave(connection, &self.worker) {
+                    self.shared.close(slot, Closing::Reset, &mut self.worker);
+                }
             }
-            State::Watched => {
-                self.shared.wakes(connection);
-                drop(slot);
-                self.shared.lists.push_receive(ready.token);
-            }
-            State::Lingering(_) => {
-                drop(slot);
-                self.shared.lists.push_receive(ready.token);
-            }
-            State::Moving | State::InJob => {}
         }
     }
 
@@ -152,9 +167,9 @@ impl<H: Handler> Watcher<H> {
                 return true;
             }
             entrance.take_reserve();
-            entrance
-                .listener(index)
-                .is_some_and(|it| shared.epoll.watch_again(&it.socket, token_of(index)).is_err())
+            entrance.listener(index).is_some_and(|it| {
+                shared.epoll.watch_again(&it.socket, token_of(index), Once::Read).is_err()
+            })
         });
     }
 
@@ -164,7 +179,7 @@ impl<H: Handler> Watcher<H> {
             return;
         }
         let shared = &self.shared;
-        // whoever accepts now has finished when this is locked
+        // a thread that accepts now has finished when this is locked
         let mut entrance = shared.entrance.write().unwrap_or_else(PoisonError::into_inner);
         for index in 0..entrance.sockets().count() {
             // out of epoll while it is still open: others may share the socket and keep it open
@@ -189,8 +204,8 @@ impl<H: Handler> Watcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, and ends what is idle. More than once: who was at work when the order came
-    /// may not have seen it.
+    /// Leaves the listeners, and ends what is idle. More than once: a thread that was at work when the
+    /// order came may not have seen it.
     fn drain(&mut self) {
         self.worker.draining = true;
         self.leave_listeners();
@@ -202,14 +217,11 @@ impl<H: Handler> Watcher<H> {
         for place in self.shared.slab.places() {
             let Ok(mut slot) = place.try_lock() else { continue };
             let Some(connection) = slot.connection() else { continue };
-            if connection.state == State::Watched && connection.awaits() == Await::Idle {
+            if connection.is_idle() {
                 // A request may have come since the last look: what is really idle ends in its turn.
-                let token = connection.token;
-                let _ = self.shared.epoll.watch_end(&connection.served.socket, token);
+                let _ = self.shared.arm(connection, Once::End);
                 connection.served.readable = true;
-                self.shared.wakes(connection);
-                drop(slot);
-                self.shared.lists.push_receive(token);
+                self.shared.list(slot, Phase::Receive);
             }
         }
     }
@@ -219,7 +231,7 @@ impl<H: Handler> Watcher<H> {
         self.leave_listeners();
         let (shared, worker) = (&self.shared, &mut self.worker);
         for place in shared.slab.places() {
-            // who works on it sees the order and comes back soon, from poll too; jobs hold no lock
+            // a thread that works on it sees the order and lets go soon, from poll too; jobs hold no lock
             let mut slot = place.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(connection) = slot.connection() else { continue };
             shared.ended().abort(connection.awaits());

@@ -1,0 +1,229 @@
+//! The real binary: what it prints where, and the exit code of everything that can go wrong.
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const BAD: &str = "root = \".\"\nworkers = 0\n[timeouts]\nhaed = \"10s\"\n";
+const GOOD: &str = "root = \".\"\n[log]\naccess = \"off\"\n";
+
+fn forebay(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A configuration file in a folder of its own, which is removed with it when dropped.
+struct Written(PathBuf);
+
+impl Deref for Written {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = self.0.parent().map(fs::remove_dir_all);
+    }
+}
+
+/// A configuration file with `content`.
+fn file(content: impl AsRef<[u8]>) -> Written {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("commands-{}-{number}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("forebay.toml");
+    fs::write(&path, content).unwrap();
+    Written(path)
+}
+
+#[test]
+fn check_of_a_good_file_is_0_and_says_so_on_stderr() {
+    let path = file(GOOD);
+    let output = forebay(&["check", "-c", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    assert_eq!(text(&output.stdout), "");
+    assert_eq!(text(&output.stderr), format!("{}: good\n", path.display()));
+}
+
+#[test]
+fn check_warns_of_what_is_good_but_hardly_meant() {
+    let path = file(format!("{GOOD}\n[[rule]]\npath = \"/a%20b\"\naction = \"reset\"\n"));
+    let output = forebay(&["check", "-c", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    let said = text(&output.stderr);
+    let (warning, good) = said.trim_end().split_once('\n').unwrap();
+    assert!(warning.starts_with(&format!("warning: {}:", path.display())), "{warning}");
+    assert!(warning.ends_with("before rules see them, write \"/a b\""), "{warning}");
+    assert_eq!(good, format!("{}: good, with 1 warning", path.display()));
+}
+
+#[test]
+fn check_print_gives_the_resolved_settings_as_toml() {
+    let path = file(GOOD);
+    let output = forebay(&["check", "--print", "-c", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 0);
+    let printed = text(&output.stdout);
+    assert!(
+        printed.contains("\n# Default: 10s; from 100ms to 1h.\nhead = \"10s\"\n\n# "),
+        "{printed}"
+    );
+    let again = file(printed);
+    let output = forebay(&["check", "--print", "-c", again.to_str().unwrap()]);
+    assert_eq!(text(&output.stdout), printed);
+}
+
+#[test]
+fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
+    let path = file(BAD);
+    let name = path.to_str().unwrap();
+    let expected = format!(
+        "{name}:2:11: workers: 0 is out of range, from 1 to 65536 is allowed\n\
+         {name}:4:1: timeouts.haed: unknown key, did you mean \"head\"?\n"
+    );
+    for command in ["check", "run"] {
+        let output = forebay(&[command, "-c", name]);
+        assert_eq!(code(&output), 78, "{command}");
+        assert_eq!(text(&output.stderr), expected, "{command}");
+        assert_eq!(text(&output.stdout), "", "{command}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_78() {
+    let not_utf8 = file(b"root = \"\xe4\"\n");
+    let too_long = file("#".repeat(4 * 1024 * 1024 + 1));
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    for (path, message) in [
+        ("/nonexistent/forebay.toml", ": cannot be read: No such file or directory"),
+        (directory, ": cannot be read: it is a directory"),
+        ("/dev/zero", ": cannot be read: it is no regular file"),
+        (too_long.to_str().unwrap(), ": is longer than 4194304 bytes"),
+        (not_utf8.to_str().unwrap(), ":1:9: is not UTF-8 from here on"),
+    ] {
+        let output = forebay(&["run", "--config", path]);
+        assert_eq!(code(&output), 78, "{path}");
+        let start = format!("{path}{message}");
+        assert!(text(&output.stderr).starts_with(&start), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_root_that_is_not_there_is_78_and_has_a_place() {
+    let path = file("workers = 1\nroot = \"nowhere\"\n");
+    let output = forebay(&["check", "-c", path.to_str().unwrap()]);
+    assert_eq!(code(&output), 78);
+    let nowhere = path.with_file_name("nowhere");
+    let expected =
+        format!("{}:2:8: root: cannot use the directory {nowhere:?}: No such", path.display());
+    assert!(text(&output.stderr).starts_with(&expected), "{}", text(&output.stderr));
+}
+
+#[test]
+fn serving_what_is_no_directory_is_78() {
+    for (path, reason) in [("/nonexistent", "No such file"), ("/dev/null", "not a directory")] {
+        let output = forebay(&["serve", path]);
+        assert_eq!(code(&output), 78);
+        let message = text(&output.stderr);
+        let start = format!("forebay serve: DIR: cannot use the directory {path:?}: {reason}");
+        assert!(message.starts_with(&start), "{message}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [
+        &[][..],
+        &["frobnicate"],
+        &["serve"],
+        &["serve", ".", "--port", "80"],
+        &["serve", ".", "--listen", "localhost:80"],
+        &["serve", ".", "--engine", "evnt"],
+        &["serve", ".", "--workers", "0"],
+        &["serve", ".", "--admin", "0.0.0.0:9090"],
+        &["run"],
+        &["check", "--print", "--verbose"],
+        &["policy"],
+        &["policy", "set"],
+        &["policy", "explain", "--client", "nobody", "/"],
+        &["policy", "explain", "-H", "no colon", "/"],
+        &["policy", "explain", "--offline", "--socket", "a/b", "/"],
+        &["policy", "watch", "--seconds", "-1"],
+    ] {
+        let output = forebay(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_explained_as_in_a_file() {
+    let output = forebay(&["serve", ".", "--listen", "8080"]);
+    assert!(text(&output.stderr).contains("did you mean \":8080\"?"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_address_given_twice_is_78() {
+    let output = forebay(&["serve", ".", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    assert_eq!(code(&output), 78);
+    let expected = "forebay serve: listen: \"127.0.0.1:0\" is there twice\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn an_address_in_use_is_1() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let output = forebay(&["serve", ".", "--no-log", "--listen", &address]);
+    assert_eq!(code(&output), 1);
+    assert!(text(&output.stderr).starts_with("forebay: "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let help = forebay(&["--help"]);
+    assert_eq!(code(&help), 0);
+    for part in ["serve", "check", "Exit codes:", "78  bad configuration"] {
+        assert!(text(&help.stdout).contains(part), "{part}");
+    }
+    let version = format!("forebay {}\n", env!("CARGO_PKG_VERSION"));
+    for arguments in [["version"], ["--version"]] {
+        let output = forebay(&arguments);
+        assert_eq!((code(&output), text(&output.stdout)), (0, version.as_str()));
+    }
+}
+
+#[test]
+fn nothing_is_coloured_where_no_terminal_is() {
+    for arguments in [&["--help"][..], &["serve"], &["check", "-c", "/nonexistent"]] {
+        let output = forebay(arguments);
+        assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_standard_output_is_1() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.arg("version").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(code(&output), 1);
+    assert!(text(&output.stderr).contains("standard output cannot be written"));
+}

@@ -1,0 +1,5 @@
+//! The program `forebay` as it is called, and the layers of the workspace.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod layers;

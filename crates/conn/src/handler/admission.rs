@@ -1,0 +1,118 @@
+//! The role that decides who is served: verdicts at accept and after each head, order, and the end of
+//! each request it was asked about.
+
+use super::Parts;
+use crate::peer::Peer;
+use crate::request::Request;
+use std::net::IpAddr;
+
+/// Decides about connections and requests.
+pub trait Admission: Parts {
+    /// Whether this peer is a proxy whose word about its clients counts. Asked right after accept.
+    fn trusts(&mut self, _peer: &Peer) -> bool {
+        false
+    }
+
+    /// Whether the address that clients reached must be known where a listener is bound to all
+    /// addresses of the machine.
+    fn asks_local(&self) -> bool {
+        false
+    }
+
+    /// Whether a new connection is admitted. Asked once: right after accept or, where a proxy states
+    /// its client, when it has done so.
+    fn admit(&mut self, _peer: &Peer) -> Verdict<()> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, ()))
+    }
+
+    /// Whether a request is admitted. Asked once after every head, before its body is waited for and
+    /// before anything else is done for it.
+    fn verdict(&mut self, _request: &Request<'_>) -> Verdict<Self::Ticket> {
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, Self::Ticket::default()))
+    }
+
+    /// Whether an admitted request may enter the ready queue. Asked once for each, when it is whole
+    /// and its moment has come: until then it waits for its client or for its moment, from then on for
+    /// nothing but the server.
+    ///
+    /// # Errors
+    /// What its client is told.
+    fn enqueue(&mut self, _ticket: &mut Self::Ticket) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// A request is over: its answer has been sent, or never will be. Of answers that leave together
+    /// only the last waits for that. Called once for each request that was judged, admitted or not. One
+    /// that has [expired](Settled::Expired) is settled right before its client is told so, and its log
+    /// line is begun after that. A ticket whose connection is dropped may be dropped without this.
+    fn settle(&mut self, _ticket: &mut Self::Ticket, _end: Settled) {}
+}
+
+/// What is decided about a connection or a request before anything is done for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// Serve it.
+    Admit(Admitted<T>),
+    /// Answer with this and keep the connection if possible. The ticket knows why.
+    Refuse(Refusal, T),
+    /// Reset the connection without an answer.
+    Reset,
+}
+
+/// How an admitted connection or request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted<T> {
+    /// In this order relative to others.
+    pub rank: Rank,
+    /// Whose turn it takes; `None` if the connection's client asks.
+    pub client: Option<IpAddr>,
+    /// Not before so many milliseconds have passed. Connections never wait.
+    pub wait_ms: u32,
+    /// What the request owns until its end.
+    pub ticket: T,
+}
+
+impl<T> Admitted<T> {
+    /// Without waiting.
+    pub fn at_once(rank: Rank, ticket: T) -> Admitted<T> {
+        Admitted { rank, client: None, wait_ms: 0, ticket }
+    }
+}
+
+/// What a client that is not served is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status of the answer.
+    pub status: u16,
+    /// Seconds after which it may go better (`Retry-After`); 0 says nothing about it.
+    pub retry_after_s: u32,
+}
+
+impl Refusal {
+    /// A status and nothing about later.
+    pub fn status(status: u16) -> Refusal {
+        Refusal { status, retry_after_s: 0 }
+    }
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Its answer was given to the kernel whole, or follows other bytes that wait to be.
+    Answered,
+    /// Its connection ended before.
+    Cut,
+    /// It was not answered in time, or too many waited: its client is told so instead.
+    Expired,
+}
+
+/// Which request is served first: 0 before 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(pub u8);
+
+impl Rank {
+    /// The rank served first, and the only one until there are classes.
+    pub const FIRST: Rank = Rank(0);
+    /// No rank is served later.
+    pub const LAST: Rank = Rank(u8::MAX);
+}

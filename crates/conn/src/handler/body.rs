@@ -1,0 +1,100 @@
+//! The role that knows the bytes of answers: where the next ones are, and whether they are still true.
+
+use super::{NoJob, Parts};
+use std::os::fd::BorrowedFd;
+
+/// Says where the bytes of a body are. The defaults are those of a handler that has none: all its
+/// answers are copied into [`Out`](crate::Out).
+pub trait Bodies: Parts {
+    /// The next bytes of `body`; `None` when all were [`advance`](Bodies::advance)d over.
+    fn piece<'b>(&'b self, _body: &'b Self::Body) -> Option<Piece<'b>> {
+        None
+    }
+
+    /// `count` bytes of the current piece were sent.
+    fn advance(&self, _body: &mut Self::Body, _count: u64) {}
+
+    /// Copies the next bytes of `body` into `room`, for a transport or a protocol that cannot leave
+    /// them to the kernel, and [`advance`](Bodies::advance)s over them. Never waits for a disk, and
+    /// tells when the file has changed.
+    fn read(&self, body: &mut Self::Body, room: &mut [u8]) -> Read {
+        let count = match self.piece(body) {
+            None => return Read::End,
+            Some(Piece::Memory(bytes)) => {
+                let count = bytes.len().min(room.len());
+                room[..count].copy_from_slice(&bytes[..count]);
+                count
+            }
+            // a handler with files has a `read` of its own
+            Some(Piece::File { .. } | Piece::Pipe { .. }) => return Read::Changed,
+        };
+        self.advance(body, count as u64);
+        Read::Bytes(count)
+    }
+
+    /// Whether the file behind the current piece is still the one the head was written for. Asked
+    /// before the head, each piece of a file and its last byte. If not before the head, the request is
+    /// processed again.
+    fn is_intact(&self, _body: &Self::Body) -> bool {
+        true
+    }
+
+    /// The body outlives this turn: from now on it may not depend on the handler's own state.
+    fn hold(&mut self, _body: &mut Self::Body) {}
+
+    /// How many bytes of the current piece, which is a file, can be sent without waiting for a
+    /// disk. At 0 a job must [`warm`](Bodies::warm) it first.
+    fn warm_bytes(&self, _body: &Self::Body) -> u64 {
+        0
+    }
+
+    /// A job that brings the next bytes of a file piece into memory; `None` where nothing is a file.
+    fn warm(&mut self, _body: &Self::Body) -> Option<Self::Job> {
+        None
+    }
+}
+
+/// Bytes of a body that can be sent next.
+#[derive(Debug)]
+pub enum Piece<'b> {
+    /// In memory.
+    Memory(&'b [u8]),
+    /// In a file.
+    File {
+        /// The open file.
+        file: BorrowedFd<'b>,
+        /// Where the bytes begin.
+        offset: u64,
+        /// How many there are.
+        len: u64,
+        /// Nothing follows them.
+        is_last: bool,
+    },
+    /// In a pipe, read already: they cannot change any more.
+    Pipe {
+        /// The end they come out of.
+        pipe: BorrowedFd<'b>,
+        /// How many there are.
+        len: u64,
+    },
+}
+
+/// What became of [`Bodies::read`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes are in the room, at least one.
+    Bytes(usize),
+    /// The next bytes are not in memory: [`Bodies::warm`].
+    Cold,
+    /// The file is not the one the head was written for.
+    Changed,
+    /// All were read.
+    End,
+}
+
+/// The body of a handler that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBody {}
+
+/// The log line of a handler that writes none, too.
+pub type NoLine = NoJob;

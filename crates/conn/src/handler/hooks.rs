@@ -1,0 +1,49 @@
+//! The role that lives on a loop: its turns and rests, and connections that leave for another process.
+
+use super::Parts;
+use crate::peer::Peer;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// What a loop tells its handler besides requests.
+pub trait Hooks: Parts {
+    /// A request that another process answers leaves with its socket and all bytes read so far. The
+    /// default closes the connection.
+    fn hand_over(&mut self, _handed: HandedOver<Self::Ticket>) {}
+
+    /// Called at the beginning of each turn of the loop, and at least twice a second while there is one:
+    /// this is the time now; flush logs, sweep caches.
+    fn turn(&mut self, _now: Now) {}
+
+    /// How long a loop that has nothing more to do should rest before it looks for news, so that it finds
+    /// several at once; `None`, not at all. Asked once per turn.
+    fn pause(&mut self) -> Option<Duration> {
+        None
+    }
+
+    /// Called when there may be no turn for a while: write out what is held back.
+    fn rest(&mut self) {}
+}
+
+/// A connection on its way to another process.
+pub struct HandedOver<T> {
+    /// The connection.
+    pub socket: OwnedFd,
+    /// The head of the request and all that was received after it, as it came.
+    pub received: Vec<u8>,
+    /// Both ends.
+    pub peer: Peer,
+    /// What the request owns. Whoever takes the connection settles it.
+    pub ticket: T,
+    /// The place of the connection among those there may be: dropped when it has ended.
+    pub place: Box<dyn Send>,
+}
+
+/// The time, read once per turn of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds of a clock that never goes back.
+    pub monotonic_ms: u64,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+}

@@ -1,0 +1,48 @@
+//! The role that times requests and logs them.
+
+use super::Parts;
+use crate::peer::Peer;
+use crate::request::Request;
+
+/// Begins and ends log lines. The defaults write nothing and read no clock.
+pub trait Journal: Parts {
+    /// Nanoseconds of a clock that never goes back, if the handler wants to know how long the stages
+    /// of a request take; else 0. Asked twice or three times for each request.
+    fn tick(&mut self) -> u64 {
+        0
+    }
+
+    /// Begins a log line for a request that is being answered; `None` if nothing is logged.
+    fn line(&mut self, _answered: &Answered<'_, Self::Ticket>) -> Option<Self::Line> {
+        None
+    }
+
+    /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
+    /// answers that leave together only the last waits for that.
+    fn log(&mut self, _line: Self::Line, _body_bytes: u64) {}
+}
+
+/// A request whose answer is written.
+#[derive(Debug)]
+pub struct Answered<'a, T> {
+    /// Both ends of its connection.
+    pub peer: &'a Peer,
+    /// `None` if no head could be read.
+    pub request: Option<&'a Request<'a>>,
+    /// What it owns; `None` if it was not judged.
+    pub ticket: Option<&'a T>,
+    /// The status it is answered with.
+    pub status: u16,
+    /// When it came.
+    pub stages: Stages,
+}
+
+/// When a request came, as [`Journal::tick`] told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// When its first bytes were there.
+    pub begun_ns: u64,
+    /// When all of it was there, its body too. The same as `begun_ns` if its head came in one piece
+    /// and it had no body.
+    pub complete_ns: u64,
+}

@@ -1,0 +1,108 @@
+//! The role that knows what the answer is.
+
+use super::{Parts, Refusal};
+use crate::reply::Reply;
+use crate::request::Request;
+use forebay_metrics::{Local, Stopwatch};
+
+/// Answers requests.
+pub trait Process: Parts {
+    /// Who answers a request that has a body. Asked when its head is there and it was admitted, before
+    /// any of the body is read and before `100 Continue` is sent; again with the result of a job.
+    fn decide(
+        &mut self,
+        _request: &Request<'_>,
+        _ticket: &mut Self::Ticket,
+        _done: Option<<Self::Job as Job>::Done>,
+    ) -> Decision<Self::Job> {
+        Decision::Here
+    }
+
+    /// Answers `request` by writing into `reply`, or says what must happen first.
+    ///
+    /// `ticket` came with its admission; `done` is the result of the job this request was waiting for.
+    /// A request may be processed more than once, but is answered exactly once.
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Self::Ticket,
+        done: Option<<Self::Job as Job>::Done>,
+        reply: &mut Reply<'_, Self::Body>,
+    ) -> Outcome<Self::Job>;
+
+    /// Answers something that never became a request or may not be served: a malformed head, a
+    /// limit. The connection is closed after it if the caller said so in `reply`.
+    fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>);
+
+    /// Answers what was [not admitted](super::Verdict::Refuse). In overload nothing is done more often.
+    fn turn_away(&mut self, refusal: Refusal, reply: &mut Reply<'_, Self::Body>) {
+        reply.retry_after_s = refusal.retry_after_s;
+        self.refuse(refusal.status, "refused by policy", reply);
+    }
+}
+
+/// Who answers a request, and so what becomes of its body.
+#[derive(Debug)]
+pub enum Decision<J> {
+    /// This handler does: the body is discarded, then the request is [processed](Process::process).
+    Here,
+    /// This must be done first; then decide again with the result.
+    Job(J),
+    /// Another process does. The body stays in the socket, which goes there with all that was received;
+    /// see [`Hooks::hand_over`](super::Hooks::hand_over).
+    HandOver,
+}
+
+/// What [`Process::process`] decided.
+#[derive(Debug)]
+pub enum Outcome<J> {
+    /// The answer is written.
+    Replied,
+    /// This must be done first; then process the request again with the result.
+    Job(J),
+    /// The request is for another process; see [`Hooks::hand_over`](super::Hooks::hand_over).
+    HandOver,
+}
+
+/// Work for a helper thread.
+pub trait Job: Send + 'static {
+    /// What comes back to the handler.
+    type Done: Send + 'static;
+
+    /// Does the work; may block. `watch` and `metrics` are the helper thread's own.
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Self::Done;
+
+    /// Jobs of the same lane run one after another: work on one file that hangs holds one helper
+    /// thread, not all of them.
+    fn lane(&self) -> u64;
+
+    /// What it uses up.
+    fn kind(&self) -> Kind {
+        Kind::Blocks
+    }
+}
+
+/// What a [`Job`] uses up, which decides how many may run at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It waits for devices: many may.
+    Blocks,
+    /// It computes: more at a time than there are cores only slow each other down.
+    Computes,
+}
+
+/// The job of a handler that has none; no value of it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoJob {}
+
+impl Job for NoJob {
+    type Done = NoJob;
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> NoJob {
+        self
+    }
+
+    fn lane(&self) -> u64 {
+        match *self {}
+    }
+}

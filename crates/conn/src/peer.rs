@@ -1,0 +1,44 @@
+//! Both ends of a connection.
+
+use forebay_http::client::ClientKey;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The address and port the connection comes from; [`UNIX`](Peer::UNIX) if it came through a
+    /// Unix socket.
+    pub remote: SocketAddr,
+    /// The address and port of the listener it came through; unspecified (`0.0.0.0`, `::`) if that
+    /// listens on all addresses, and [`UNIX`](Peer::UNIX) if it is a Unix socket.
+    pub local: SocketAddr,
+    /// The client's address and port, if a trusted proxy has stated them in a PROXY header.
+    pub stated: Option<SocketAddr>,
+}
+
+impl Peer {
+    /// What stands for either end of a Unix socket, which has no address and port.
+    pub const UNIX: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+    /// Both ends as the kernel knows them.
+    pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
+        Peer { remote, local, stated: None }
+    }
+
+    /// Whether the connection came through a Unix socket.
+    pub fn is_unix(&self) -> bool {
+        self.remote == Peer::UNIX
+    }
+
+    /// The client's address and port: what a trusted proxy has stated, or where the connection comes
+    /// from.
+    #[inline]
+    pub fn address(&self) -> SocketAddr {
+        self.stated.unwrap_or(self.remote)
+    }
+
+    /// The client, as clients are counted.
+    pub fn client(&self) -> ClientKey {
+        ClientKey::of(self.address().ip())
+    }
+}

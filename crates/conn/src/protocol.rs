@@ -1,0 +1,139 @@
+//! What an engine is told by what is spoken on a connection, and what it tells it.
+//!
+//! In: bytes, events, what was sent. Out: a [`Step`] at a time. A protocol has no socket, clock or
+//! thread. HTTP/1 ([`Http1`](crate::Http1)) has one request under way, others have many: jobs, turns and
+//! deadlines belong to a [`RequestId`]; idle time and sending belong to the connection.
+
+use crate::handler::{Handler, Rank};
+use crate::input::Input;
+use crate::request::RequestId;
+use crate::step::{Await, Closing, Context, Step};
+use forebay_metrics::Stopwatch;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+/// One connection's state machine.
+pub trait Protocol<H: Handler>: Default {
+    /// Goes as far as the input, the [event](Context::event) and what the turn
+    /// [answers](Context::answers) allow, and says what is needed to go on. What it has asked for on
+    /// behalf of a request ([`Step::Job`], [`Step::Enqueue`], [`Step::NotBefore`]) does not keep it from
+    /// going on with others: see [`goes_on`](Protocol::goes_on).
+    fn advance<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job>;
+
+    /// Puts what was kept in front of the loop's input. Called before anything else in a turn.
+    fn resume(&mut self, input: &mut Input);
+
+    /// Keeps what is left in the loop's input. Called at the end of a turn.
+    fn suspend(&mut self, input: &mut Input);
+
+    /// The client will send no more. What it asked for before is still answered. From now on
+    /// [`Step::Receive`] is not returned.
+    fn end_input(&mut self);
+
+    /// Whether received bytes would be looked at now.
+    fn wants_input(&self) -> bool;
+
+    /// Whether there is more to be done while a request waits for a job, its turn or its moment, and
+    /// while the client takes nothing. Then it is advanced with something in [`Out`](crate::Out), may add
+    /// to its bytes unless there is a body, and returns [`Step::Send`] when there are enough of them.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
+    /// `count` bytes of the body in [`Out`](crate::Out) have been sent.
+    fn body_sent(&mut self, count: u64);
+
+    /// All of [`Out`](crate::Out) has been sent: what was answered is over.
+    fn sent(&mut self, handler: &mut H);
+
+    /// The file of the last answer in [`Out`](crate::Out) has changed, and nothing of that answer was
+    /// sent: it is taken out again, and its request is answered anew; if that has happened often
+    /// already, with a 503. The answer that is withdrawn has no log line, but stays counted by its
+    /// status. Returns `false` if the answer cannot be withdrawn, and nothing is changed.
+    fn withdraw<S: Stopwatch>(&mut self, _cx: &mut Context<'_, H, S>) -> bool {
+        false
+    }
+
+    /// The connection ends, whatever is under way.
+    fn abandon(&mut self, handler: &mut H);
+
+    /// The time for what was awaited is over. Writes an answer where one helps. Says how the connection
+    /// is closed after it; `None` if only a request is over.
+    fn expire<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+        awaited: Awaited,
+    ) -> Option<Closing>;
+
+    /// What the connection is waiting for, apart from a send that is under way, which the engine knows.
+    /// If its requests wait as well, for the first of them to be over.
+    fn awaits(&self) -> Awaited;
+
+    /// What else its requests are waiting for, each with a deadline of its own.
+    fn also_awaits(&self, _tell: &mut dyn FnMut(Awaited)) {}
+
+    /// The sockets that its requests wait for besides the client's, each for what. When one of them is
+    /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
+    /// that would block, or until there is no room; no second event tells of what was left.
+    fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {}
+
+    /// Whether there are such sockets. Asked after each turn.
+    #[inline]
+    fn has_sockets(&self) -> bool {
+        false
+    }
+
+    /// The order of a request relative to others, and whose it is, if that is not whose connection it is.
+    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>);
+
+    /// The same for the connection while it has no request: for the last one.
+    fn rank(&self) -> Rank;
+
+    /// The order of all it asks for until a request says otherwise.
+    fn set_rank(&mut self, rank: Rank);
+
+    /// Whether a request waits for its moment or its turn, and nothing was done for it.
+    fn is_queued(&self) -> bool;
+
+    /// Whether nothing of a request has been received.
+    fn is_at_rest(&self) -> bool;
+
+    /// Seconds the client was told that the connection is kept, with the last answer; 0 if it was
+    /// told nothing.
+    fn announced_s(&self) -> u32;
+
+    /// Takes what goes to another process: all bytes from the head of the request on, and what it owns.
+    fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket);
+}
+
+/// What is waited for, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// What.
+    pub what: Await,
+    /// For this request, or, where it is none's, after this one.
+    pub id: RequestId,
+}
+
+/// A socket that a request waits for. A connection never gives the same number again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketId {
+    /// The request.
+    pub request: RequestId,
+    /// Which of its sockets.
+    pub number: u32,
+}
+
+/// What a socket is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// That something has come, or its peer has ended.
+    pub read: bool,
+    /// That there is room to write.
+    pub write: bool,
+}

@@ -1,0 +1,112 @@
+//! One request: as the handler sees it, and as it is kept while it waits.
+
+use crate::handler::{Rank, Stages};
+use crate::peer::Peer;
+use forebay_http::head::Head;
+use forebay_http::owned::OwnedHead;
+use forebay_http::path::{NormalPath, PathError};
+use std::cell::Ref;
+use std::net::IpAddr;
+
+/// Which request of a connection: HTTP/1 has one under way, other protocols have many. A connection
+/// never gives the same number again, so that what comes too late finds nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u32);
+
+impl RequestId {
+    /// No request's: what is done for it is done for the beginning of the connection.
+    pub const OPENING: RequestId = RequestId(u32::MAX);
+    /// No request's: what is done for it is done for the body that is being sent.
+    pub const SENDING: RequestId = RequestId(u32::MAX - 1);
+}
+
+/// One request, as the handler sees it. It borrows the received bytes, or those that were kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// What the client sent.
+    pub head: &'r Head<'r>,
+    /// The client, and which address it has reached.
+    pub peer: &'r Peer,
+    path: &'r NormalPath,
+}
+
+impl<'r> Request<'r> {
+    /// `path` is room for the normal form of this request's path, or holds it already.
+    pub fn new(head: &'r Head<'r>, peer: &'r Peer, path: &'r NormalPath) -> Request<'r> {
+        Request { head, peer, path }
+    }
+
+    /// The path, decoded and free of detours. It is made once, however often it is asked for.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn path(&self) -> Result<Ref<'r, [u8]>, PathError> {
+        self.path.of(self.head.path)
+    }
+}
+
+/// What an admitted request has been granted, and owns until it is over.
+#[derive(Debug)]
+pub struct Grant<T> {
+    /// It is served in this order.
+    pub rank: Rank,
+    /// Whose turn it takes; `None` if it is the turn of the connection's client.
+    pub client: Option<IpAddr>,
+    /// It is not answered before so many milliseconds have passed.
+    pub wait_ms: u32,
+    /// Given back by [`settle`](crate::Admission::settle).
+    pub ticket: T,
+}
+
+/// An admitted request that is kept: its head, what it owns, and what it waits for.
+#[derive(Debug)]
+pub struct Exchange<T, S> {
+    /// Which one of its connection.
+    pub id: RequestId,
+    /// Its head; it is not parsed again.
+    pub head: OwnedHead,
+    /// The normal form of its path, if that was made.
+    normal: Option<Box<[u8]>>,
+    /// What it owns.
+    pub grant: Grant<T>,
+    /// When it came.
+    pub stages: Stages,
+    /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
+    pub withdrawn: u8,
+    /// What it waits for, in the words of its protocol.
+    pub stage: S,
+}
+
+impl<T, S> Exchange<T, S> {
+    /// Keeps `request`, whose head was parsed from the front of `received`.
+    pub fn keep(
+        id: RequestId,
+        request: &Request<'_>,
+        received: &[u8],
+        grant: Grant<T>,
+        stages: Stages,
+        stage: S,
+    ) -> Exchange<T, S> {
+        let head = OwnedHead::new(request.head, received);
+        Exchange { id, head, normal: request.path.made(), grant, stages, withdrawn: 0, stage }
+    }
+
+    /// Shows the request to `act`, with what it owns and what it waits for.
+    pub fn with<R>(
+        &mut self,
+        peer: &Peer,
+        path: &NormalPath,
+        act: impl FnOnce(&Request<'_>, &mut Grant<T>, &mut S) -> R,
+    ) -> R {
+        match &self.normal {
+            Some(normal) => path.remember(normal),
+            None => path.forget(),
+        }
+        let head = self.head.view();
+        let result = act(&Request::new(&head, peer, path), &mut self.grant, &mut self.stage);
+        if self.normal.is_none() {
+            self.normal = path.made();
+        }
+        result
+    }
+}

@@ -1,0 +1,97 @@
+//! What lies between the bytes of a socket and those of a protocol: nothing, or encryption.
+//!
+//! A transport is pure: received bytes go in, bytes to be sent come out. The engine owns the socket,
+//! keeps what the client has not taken yet, and asks a [plain](Transport::is_plain) one for nothing.
+
+use crate::handler::Job;
+
+/// Both directions of one connection. `J` is the handler's job: what takes CPU time in a handshake is
+/// one, and comes back with its result.
+pub trait Transport<J: Job>: Default + Send {
+    /// Whether the bytes of the socket are those of the protocol. Then the kernel may send files
+    /// (`sendfile`, `splice`), and none of the other methods is called.
+    fn is_plain(&self) -> bool;
+
+    /// The next step until the protocol may begin; `done` is the result of a job that it has asked for.
+    /// Called after each [`receive`](Transport::receive) until it says [`Opening::Open`].
+    fn open(&mut self, done: Option<J::Done>) -> Opening<J>;
+
+    /// Takes bytes from the socket. Says how many; fewer than all only if it must be
+    /// [`read`](Transport::read) first.
+    ///
+    /// # Errors
+    /// [`Broken`] if the peer does not keep to the rules; what is to be said about that is in
+    /// [`flush`](Transport::flush).
+    fn receive(&mut self, wire: &[u8]) -> Result<usize, Broken>;
+
+    /// Bytes for the protocol.
+    fn read(&mut self, room: &mut [u8]) -> Plaintext;
+
+    /// Adds what carries `plain` to `wire`.
+    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>);
+
+    /// Adds what the transport itself has to say.
+    fn flush(&mut self, wire: &mut Vec<u8>);
+
+    /// Adds the words that end this direction. Nothing is written after it.
+    fn end(&mut self, wire: &mut Vec<u8>);
+}
+
+/// How far the beginning of a connection has come.
+#[derive(Debug)]
+pub enum Opening<J> {
+    /// The protocol may begin.
+    Open,
+    /// More bytes are needed.
+    Receive,
+    /// This must be done first.
+    Job(J),
+    /// It cannot go on; what is to be said about that is in [`Transport::flush`].
+    Failed,
+}
+
+/// What [`Transport::read`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plaintext {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing until more is received.
+    Nothing,
+    /// The peer has ended its direction in good order.
+    End,
+}
+
+/// The peer does not keep to the rules of the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// No transport: the bytes of the socket are those of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plain;
+
+impl<J: Job> Transport<J> for Plain {
+    #[inline]
+    fn is_plain(&self) -> bool {
+        true
+    }
+
+    fn open(&mut self, _: Option<J::Done>) -> Opening<J> {
+        Opening::Open
+    }
+
+    fn receive(&mut self, wire: &[u8]) -> Result<usize, Broken> {
+        Ok(wire.len())
+    }
+
+    fn read(&mut self, _: &mut [u8]) -> Plaintext {
+        Plaintext::Nothing
+    }
+
+    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
+        wire.extend_from_slice(plain);
+    }
+
+    fn flush(&mut self, _: &mut Vec<u8>) {}
+
+    fn end(&mut self, _: &mut Vec<u8>) {}
+}

@@ -1,0 +1,4 @@
+//! Connections without sockets, and the inputs that fuzzers left.
+
+mod conn;
+mod seeds;

@@ -1,0 +1,230 @@
+//! A connection and what must be known of it to go on.
+//!
+//! No work is done for a client that has left. That is certain when the connection fails or is over in both
+//! directions; a client that says it sends no more may still wait for its answer (RFC 9112 §9.6). Loops
+//! are told by the kernel, and close the connection: so its requests leave the ready queue, and their
+//! jobs the queue of the helper threads. Where a thread or a list has the connection, it is looked at
+//! when its turn has come (ADR 0029).
+
+use crate::admission::Place;
+use crate::helpers::Claim;
+use crate::ranks::{Ranks, Standing};
+use crate::stream::Stream;
+use crate::waits::{Waiting, Waits};
+use forebay_conn::{
+    Await, Awaited, Event, Handler, Job, Out, Parts, Peer, Preface, Protocol, RequestId,
+};
+use forebay_http::client::ClientKey;
+use forebay_sys::poll::{self, Interest};
+use forebay_sys::socket;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The result of a job of this handler.
+pub(crate) type DoneOf<H> = <<H as Parts>::Job as Job>::Done;
+
+/// What has happened to a request of this handler.
+pub(crate) type EventOf<H> = Event<DoneOf<H>>;
+
+/// A connection and what must be known of its socket to go on.
+pub struct Served<H: Handler> {
+    /// The socket, non-blocking, and its transport.
+    pub stream: Stream<H>,
+    /// Both ends.
+    pub peer: Peer,
+    /// The state machine of what is spoken.
+    pub conn: H::Protocol,
+    /// What comes before that, while it has not come.
+    pub(crate) opening: Option<Box<Beginning>>,
+    /// What the client has not taken yet.
+    pub pending: Option<Box<Out<H::Body>>>,
+    /// The socket may have something to receive.
+    pub readable: bool,
+    /// The client has shut down writing, so a short receive is not the last.
+    pub ended: bool,
+    /// Its place in the count, given back at its end; `None` if it was refused.
+    pub place: Option<Place>,
+    /// What its requests wait for.
+    pub(crate) waits: Waits<H::Job>,
+    /// What has happened to them while an answer had to go out first.
+    pub(crate) inbox: VecDeque<EventOf<H>>,
+    /// The answer under way was not taken at once.
+    pub(crate) lags: bool,
+    /// Bytes given to the kernel since the send window began …
+    pub(crate) window_bytes: u64,
+    /// … and bytes the client had not acknowledged then.
+    window_queued: u64,
+}
+
+/// What comes before the protocol.
+#[derive(Debug, Default)]
+pub(crate) struct Beginning {
+    /// First a proxy states its client.
+    pub(crate) preface: Option<Preface>,
+}
+
+impl<H: Handler> Served<H> {
+    /// A connection that was just accepted. Its request is likely to be there already.
+    pub fn new(socket: OwnedFd, transport: H::Transport, peer: Peer) -> Served<H> {
+        let stream = Stream::new(socket, transport);
+        let opening = (!stream.is_plain()).then(Box::default);
+        Served {
+            stream,
+            peer,
+            conn: H::Protocol::default(),
+            opening,
+            pending: None,
+            readable: true,
+            ended: false,
+            place: None,
+            waits: Waits::default(),
+            inbox: VecDeque::new(),
+            lags: false,
+            window_bytes: 0,
+            window_queued: 0,
+        }
+    }
+
+    /// A proxy must state its client before anything else.
+    pub(crate) fn expect_proxy(&mut self) {
+        self.opening.get_or_insert_default().preface = Some(Preface::default());
+    }
+
+    /// The transport is open: what is spoken is known.
+    pub(crate) fn begin_protocol(&mut self, handler: &mut H) {
+        let rank = self.conn.rank();
+        self.conn = self.stream.speak(handler);
+        self.conn.set_rank(rank);
+    }
+
+    /// Begins to measure how much the client takes.
+    pub fn begin_window(&mut self) {
+        self.window_bytes = 0;
+        self.window_queued = self.unacknowledged();
+    }
+
+    /// Bytes the client has taken since the window began. What only went into the kernel's send
+    /// buffer, which may be megabytes, does not count, and what the client took from there does.
+    pub fn taken_in_window(&self) -> u64 {
+        (self.window_queued + self.window_bytes).saturating_sub(self.unacknowledged())
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        socket::unacknowledged(self.stream.as_fd()).unwrap_or(0)
+    }
+
+    /// What it waits for.
+    #[inline]
+    pub fn awaits(&self) -> Awaited {
+        let mut awaited = self.conn.awaits();
+        if self.pending.is_some() {
+            match self.waits.has_job(RequestId::SENDING) {
+                true => awaited = Awaited { what: Await::Job, id: RequestId::SENDING },
+                false => awaited.what = Await::Send,
+            }
+        } else if self.opening.is_some() {
+            let is_in_job = self.waits.has_job(RequestId::OPENING);
+            let what = if is_in_job { Await::Job } else { Await::Head };
+            awaited = Awaited { what, id: RequestId::OPENING };
+        }
+        awaited
+    }
+
+    /// Whether there is more to be done while a request, or the client, is waited for.
+    #[inline]
+    pub(crate) fn goes_on(&self) -> bool {
+        self.conn.goes_on() && self.opening.is_none() && !self.waits.has_job(RequestId::SENDING)
+    }
+
+    /// Keeps an event until the protocol can look at it, in the order of their coming. That a socket is
+    /// ready is kept once.
+    pub(crate) fn keep_event(&mut self, event: EventOf<H>) {
+        if let Event::Socket(id) = event
+            && self.inbox.iter().any(|kept| matches!(kept, Event::Socket(other) if *other == id))
+        {
+            return;
+        }
+        self.inbox.push_back(event);
+    }
+
+    /// Whether it goes on when something is received.
+    #[inline]
+    pub(crate) fn wants_input(&self) -> bool {
+        match &self.opening {
+            None => self.conn.wants_input(),
+            Some(_) => !self.waits.has_job(RequestId::OPENING),
+        }
+    }
+
+    /// What it can do with its socket, as the engine knows it: whether it goes on by that.
+    #[inline]
+    pub(crate) fn can_go_on(&self, writable: bool) -> bool {
+        match self.pending {
+            Some(_) if self.waits.has_job(RequestId::SENDING) => false,
+            Some(_) => writable || (self.goes_on() && self.readable && self.wants_input()),
+            None => self.readable && self.wants_input(),
+        }
+    }
+
+    /// Whether both directions have ended, and all that came was received: its socket tells nothing more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended && self.stream.has_ended() && !self.wants_input()
+    }
+
+    /// Whether nothing is under way: it waits for the next request.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.awaits().what == Await::Idle
+    }
+
+    /// Whose the work for this request is.
+    #[inline]
+    pub fn standing(&self, ranks: &Ranks, id: RequestId) -> Standing {
+        let (rank, client) = self.conn.standing(id);
+        let client = client.unwrap_or_else(|| self.peer.address().ip());
+        Standing { rank: ranks.clamp(rank), client: ClientKey::of(client).as_u64() }
+    }
+
+    /// Whose the connection is while it has no request.
+    #[inline]
+    pub fn standing_at_rest(&self, ranks: &Ranks) -> Standing {
+        self.standing(ranks, self.conn.awaits().id)
+    }
+
+    /// Whether nothing of a request is there: all it needs is to be waited for.
+    #[inline]
+    pub fn is_at_rest(&self) -> bool {
+        self.pending.is_none() && self.conn.is_at_rest()
+    }
+
+    /// This request waits for this job from now on. Returns the claim of whoever does it.
+    pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> Claim<H::Job> {
+        let claim = Claim::new(job);
+        self.waits.add(id, Waiting::Job(claim.clone()));
+        claim
+    }
+
+    /// Whether this request still waits for its job, which is done; it waits no longer.
+    pub fn job_done(&mut self, id: RequestId) -> bool {
+        let waited = self.waits.has_job(id);
+        if waited {
+            self.waits.remove(id);
+        }
+        waited
+    }
+
+    /// Its requests are not waited for any more: a job that has not begun never will. Says whether a
+    /// request was waiting for a job that had not begun, or for its turn.
+    pub fn take_back(&mut self) -> bool {
+        let is_sending = self.pending.is_some();
+        let take = |waiting| matches!(waiting, Waiting::Job(claim) if claim.take().is_some());
+        let has_taken = self.waits.take_all().fold(false, |taken, waiting| take(waiting) | taken);
+        (has_taken && !is_sending) || self.conn.is_queued()
+    }
+
+    /// Whether its client has left. A system call, for engines that are not told.
+    pub fn is_gone(&self) -> bool {
+        let state = poll::wait([(self.stream.as_fd(), Interest::End)], 0);
+        state.is_ok_and(|[socket]| socket.broken)
+    }
+}

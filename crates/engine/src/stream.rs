@@ -1,0 +1,194 @@
+//! The bytes of one connection: its socket, and the transport between that and the protocol.
+//!
+//! A plain transport costs nothing: bytes go to the socket and come from it as they are. What another
+//! transport has made of bytes, and the client has not taken yet, waits here.
+
+use forebay_conn::transport::Plaintext;
+use forebay_conn::{Handler, Job, Opening, Transport};
+use forebay_sys::socket::{self, Received, Sent};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Bytes of a file or of memory that are sealed at a time: the most that one record of TLS carries.
+pub(crate) const SEAL_BYTES: usize = 16 * 1024;
+
+/// A socket and its transport.
+pub struct Stream<H: Handler> {
+    socket: OwnedFd,
+    transport: H::Transport,
+    /// Sealed, and not yet taken by the client.
+    unsent: Option<Box<Unsent>>,
+    /// Our direction has been ended, or is when that is sent.
+    has_ended: bool,
+}
+
+/// Room for received bytes that are still sealed. A thread owns one, which is empty until a connection
+/// needs it, and between two calls.
+#[derive(Debug, Default)]
+pub struct Wire(Vec<u8>);
+
+impl Wire {
+    fn room(&mut self) -> &mut [u8] {
+        self.0.resize(2 * SEAL_BYTES, 0);
+        &mut self.0
+    }
+}
+
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl<H: Handler> Stream<H> {
+    /// A connection that was just accepted.
+    pub fn new(socket: OwnedFd, transport: H::Transport) -> Stream<H> {
+        Stream { socket, transport, unsent: None, has_ended: false }
+    }
+
+    /// Whether the bytes of the socket are those of the protocol.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.transport.is_plain()
+    }
+
+    /// Whether sealed bytes wait for the client to take them.
+    #[inline]
+    pub fn has_unsent(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// What is spoken, once the transport is open.
+    pub(crate) fn speak(&self, handler: &mut H) -> H::Protocol {
+        handler.protocol(&self.transport)
+    }
+
+    /// Bytes for the protocol.
+    #[inline]
+    pub fn receive(&mut self, room: &mut [u8], wire: &mut Wire) -> Received {
+        if self.transport.is_plain() {
+            return socket::receive(self.socket.as_fd(), room);
+        }
+        self.receive_sealed(room, wire)
+    }
+
+    #[cold]
+    fn receive_sealed(&mut self, room: &mut [u8], wire: &mut Wire) -> Received {
+        loop {
+            match self.transport.read(room) {
+                Plaintext::Bytes(count) => return Received::Bytes(count),
+                Plaintext::End => return Received::Ended,
+                Plaintext::Nothing => {}
+            }
+            match self.receive_wire(wire) {
+                Received::Bytes(_) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Gives the transport what has come, at most as much as the wire's buffer takes.
+    fn receive_wire(&mut self, wire: &mut Wire) -> Received {
+        let room = wire.room();
+        let received = socket::receive(self.socket.as_fd(), room);
+        let Received::Bytes(count) = received else { return received };
+        match self.transport.receive(&room[..count]) {
+            Ok(_) => received,
+            Err(_) => {
+                self.say();
+                Received::Broken
+            }
+        }
+    }
+
+    /// Before the protocol begins: gives the transport what is in `raw`, and takes its next step.
+    pub(crate) fn open(
+        &mut self,
+        raw: &[u8],
+        done: Option<<H::Job as Job>::Done>,
+    ) -> Opening<H::Job> {
+        if self.transport.is_plain() {
+            return Opening::Open;
+        }
+        let broken = !raw.is_empty() && self.transport.receive(raw).is_err();
+        let opening = if broken { Opening::Failed } else { self.transport.open(done) };
+        self.say();
+        opening
+    }
+
+    /// Before the protocol begins: more bytes for the transport.
+    pub(crate) fn receive_opening(&mut self, wire: &mut Wire) -> Received {
+        self.receive_wire(wire)
+    }
+
+    /// Seals bytes for the client.
+    pub(crate) fn seal(&mut self, plain: &[u8]) {
+        let unsent = self.unsent.get_or_insert_default();
+        self.transport.write(plain, &mut unsent.bytes);
+    }
+
+    /// Seals what the transport itself has to say.
+    fn say(&mut self) {
+        let mut unsent = self.unsent.take().unwrap_or_default();
+        self.transport.flush(&mut unsent.bytes);
+        if unsent.bytes.len() > unsent.sent {
+            self.unsent = Some(unsent);
+        }
+    }
+
+    /// Seals the end of our direction. What is left to do is done by [`flush`](Stream::flush).
+    pub(crate) fn end(&mut self) {
+        if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
+            let unsent = self.unsent.get_or_insert_default();
+            self.transport.end(&mut unsent.bytes);
+        }
+    }
+
+    /// Ends our direction and nothing else, when what is sealed has been sent.
+    pub(crate) fn end_output(&mut self) {
+        self.end();
+        self.has_ended = true;
+        if self.unsent.is_none() {
+            socket::shut_down_writing(self.socket.as_fd());
+        }
+    }
+
+    /// Whether our direction has been ended. Then the kernel says that the connection is gone in both
+    /// directions as soon as the client ends its own, whatever is left to receive.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Sends what is sealed, as far as the client takes it. Says how many bytes it took.
+    pub(crate) fn flush(&mut self) -> (Sent, usize) {
+        let mut all = 0;
+        while let Some(unsent) = &mut self.unsent {
+            let bytes = &unsent.bytes[unsent.sent..];
+            if bytes.is_empty() {
+                self.unsent = None;
+                if self.has_ended {
+                    socket::shut_down_writing(self.socket.as_fd());
+                }
+                break;
+            }
+            match socket::send(self.socket.as_fd(), bytes, false) {
+                Sent::Bytes(count) => {
+                    unsent.sent += count;
+                    all += count;
+                }
+                other => return (other, all),
+            }
+        }
+        (Sent::Bytes(all), all)
+    }
+
+    /// The socket, for another process; whatever is sealed must have been sent.
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+}
+
+impl<H: Handler> AsFd for Stream<H> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

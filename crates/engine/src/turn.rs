@@ -1,0 +1,479 @@
+//! The steps of a connection's turn, the same for every engine.
+//!
+//! In: a connection that can go on, and perhaps what has happened to one of its requests. Out: a
+//! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
+
+use crate::accept;
+use crate::send::{self, Progress};
+use crate::served::{DoneOf, EventOf, Served};
+use crate::waits::Waiting;
+use crate::watch::Watch;
+use crate::worker::Worker;
+use forebay_conn::{
+    Await, Awaited, Closing, Context, Event, Handler, Opening, Protocol, Rank, RequestId, Step,
+};
+use forebay_control::allocation::Phase;
+use forebay_metrics::{Activity, Counter, Stopwatch};
+use forebay_sys::socket::{self, Received, Sent};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What becomes of a connection after its turn.
+///
+/// After [`Job`](Fate::Job), [`Enqueue`](Fate::Enqueue) and [`NotBefore`](Fate::NotBefore) a connection
+/// with other requests [goes on](Protocol::goes_on): it gets another turn at once.
+#[derive(Debug)]
+pub(crate) enum Fate<J> {
+    /// It waits for what [`Served::awaits`] says.
+    Waits,
+    /// It can go on, after its neighbours.
+    Yields,
+    /// It goes to another phase; never after [`Worker::turn`].
+    Next(Phase),
+    /// This request waits for this job.
+    Job(RequestId, J),
+    /// This request is there, and waits for its turn; never after [`Worker::turn`].
+    Enqueue(RequestId),
+    /// This request may not be answered before so many milliseconds have passed.
+    NotBefore(RequestId, u32),
+    /// It goes to [`hand_over`](forebay_conn::Hooks::hand_over).
+    HandOver,
+    /// It is closed.
+    Closes(Closing),
+}
+
+/// Which steps a turn takes.
+#[derive(Clone, Copy)]
+enum Steps {
+    /// All that can be taken.
+    All,
+    /// All but answering.
+    Arrive,
+    /// All, and of answers those to this rank and higher ones.
+    Answer(Rank),
+    /// Those of one phase, for one request.
+    Of(Phase),
+}
+
+impl<H: Handler> Worker<H> {
+    /// Receives, answers and sends until something must be waited for. A panic on the way closes the
+    /// connection and is counted.
+    #[inline]
+    pub(crate) fn turn(
+        &mut self,
+        served: &mut Served<H>,
+        event: Option<EventOf<H>>,
+    ) -> Fate<H::Job> {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, event, Steps::All))) {
+            Ok(fate) => fate,
+            Err(_) => self.panicked(served),
+        }
+    }
+
+    /// As [`turn`](Worker::turn), but a request that is admitted is not answered: the turn ends with
+    /// [`Fate::Enqueue`].
+    pub(crate) fn arrive(
+        &mut self,
+        served: &mut Served<H>,
+        event: Option<EventOf<H>>,
+    ) -> Fate<H::Job> {
+        self.some_steps(served, event, Steps::Arrive)
+    }
+
+    /// As [`turn`](Worker::turn), for this request, which has [arrived](Worker::arrive) or whose job is
+    /// done. What follows it is answered too, unless it is of a lower rank.
+    pub(crate) fn answer(
+        &mut self,
+        served: &mut Served<H>,
+        id: RequestId,
+        event: Option<EventOf<H>>,
+    ) -> Fate<H::Job> {
+        let (rank, _) = served.conn.standing(id);
+        self.some_steps(served, event, Steps::Answer(rank))
+    }
+
+    /// As [`turn`](Worker::turn), of one request and with the steps of one phase only: receive and
+    /// parse, answer, or send. Where the next step is another phase's, the turn ends.
+    pub(crate) fn phase(
+        &mut self,
+        phase: Phase,
+        served: &mut Served<H>,
+        event: Option<EventOf<H>>,
+    ) -> Fate<H::Job> {
+        self.some_steps(served, event, Steps::Of(phase))
+    }
+
+    fn some_steps(
+        &mut self,
+        served: &mut Served<H>,
+        event: Option<EventOf<H>>,
+        steps: Steps,
+    ) -> Fate<H::Job> {
+        match catch_unwind(AssertUnwindSafe(|| self.take_turn(served, event, steps))) {
+            Ok(fate) => fate,
+            Err(_) => self.panicked(served),
+        }
+    }
+
+    #[cold]
+    fn panicked(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+        self.count(Counter::Panics);
+        self.out.clear();
+        self.input.clear();
+        served.pending = None;
+        Fate::Closes(Closing::Reset)
+    }
+
+    /// These steps. Inlined, so that a whole turn does not ask which.
+    #[inline(always)]
+    fn take_turn(
+        &mut self,
+        served: &mut Served<H>,
+        mut event: Option<EventOf<H>>,
+        steps: Steps,
+    ) -> Fate<H::Job> {
+        let only = match steps {
+            Steps::Of(phase) => Some(phase),
+            _ => None,
+        };
+        let is_elsewhere = |phase| only.is_some_and(|only| only != phase);
+        let sampled = self.is_sampled();
+        served.conn.resume(&mut self.input);
+        if served.opening.is_some()
+            && let Some(fate) = self.open(served, event.take())
+        {
+            return fate;
+        }
+        match event {
+            // a job for what is being sent has warmed its file, and that is all its result
+            Some(Event::Done(RequestId::SENDING, _)) => event = None,
+            Some(Event::Failed(RequestId::SENDING)) => {
+                self.input.clear();
+                return Fate::Closes(Closing::Reset);
+            }
+            _ => {}
+        }
+        if !served.inbox.is_empty()
+            && let Some(event) = event.take()
+        {
+            served.keep_event(event);
+        }
+        let mut watch = Watch::new(&self.metrics, sampled);
+        let input = &mut self.input;
+        let mut cx = Context {
+            handler: &mut self.handler,
+            out: &mut self.out,
+            peer: &served.peer,
+            path: &self.path,
+            limits: &self.settings.limits,
+            date: &self.date,
+            draining: self.draining,
+            announce_s: if self.settings.announce { (self.idle_ms / 1000) as u32 } else { 0 },
+            budget: match only {
+                None => self.settings.turn_requests,
+                // what follows in a pipeline is received again
+                Some(Phase::Send) => 0,
+                Some(_) => 1,
+            },
+            answers: match steps {
+                Steps::All | Steps::Of(Phase::Process) => Some(Rank::LAST),
+                Steps::Answer(rank) => Some(rank),
+                Steps::Arrive | Steps::Of(_) => None,
+            },
+            event,
+            metrics: &self.metrics,
+            watch: &mut watch,
+        };
+        if let Some(pending) = served.pending.take() {
+            cx.out.put_back(*pending);
+        }
+        let mut budget = self.settings.turn_bytes;
+        // the other phases go on with what can be done besides, and leave sending to that of send
+        let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
+        let mut is_blocked = is_elsewhere(Phase::Send) && served.goes_on() && has_rest;
+        let fate = loop {
+            let was_empty = cx.out.is_empty();
+            let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
+                // what is being sent waits for a disk
+                if served.waits.has_job(RequestId::SENDING) {
+                    break Fate::Waits;
+                }
+                Step::Send
+            } else {
+                if cx.event.is_none() && !served.inbox.is_empty() {
+                    cx.event = served.inbox.pop_front();
+                }
+                served.conn.advance(&mut cx, input)
+            };
+            if let Step::Receive | Step::Wait = step {
+                // it is none of the requests that are there
+                cx.event = None;
+            }
+            match step {
+                // what else has happened is looked at first
+                Step::Receive | Step::Wait if !served.inbox.is_empty() => {}
+                Step::Receive if !served.readable => {
+                    let idle = input.is_empty() && served.conn.awaits().what == Await::Idle;
+                    break if cx.draining && idle && !is_blocked {
+                        Fate::Closes(Closing::Now)
+                    } else {
+                        Fate::Waits
+                    };
+                }
+                Step::Receive if is_elsewhere(Phase::Receive) => break Fate::Next(Phase::Receive),
+                Step::Receive => {
+                    let room = input.room();
+                    let most = room.len();
+                    let received = served.stream.receive(room, &mut self.wire);
+                    cx.watch.lap(Activity::Read);
+                    match received {
+                        Received::Bytes(count) => {
+                            input.received(count);
+                            cx.metrics.add(Counter::ReceivedBytes, count as u64);
+                            served.readable =
+                                count == most || served.ended || !served.stream.is_plain();
+                            served.lags = false;
+                        }
+                        Received::Blocked => served.readable = false,
+                        Received::Ended => served.conn.end_input(),
+                        Received::Broken => break Fate::Closes(Closing::Reset),
+                    }
+                }
+                // the client must take something first
+                // the client must take something first; what else has happened is looked at before
+                Step::Send | Step::HandOver | Step::Close(_) if is_blocked => {
+                    if was_empty == cx.out.is_empty() && served.inbox.is_empty() {
+                        break Fate::Waits;
+                    }
+                }
+                Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
+                Step::Send => {
+                    let (progress, tally) = send::send(
+                        &mut served.stream,
+                        cx.out,
+                        cx.handler,
+                        budget,
+                        cx.metrics,
+                        cx.watch,
+                    );
+                    budget = budget.saturating_sub(tally.cost_bytes);
+                    served.window_bytes += tally.bytes;
+                    served.conn.body_sent(tally.body_bytes);
+                    match progress {
+                        Progress::Done => served.conn.sent(cx.handler),
+                        Progress::Blocked if served.conn.goes_on() => {
+                            is_blocked = true;
+                        }
+                        Progress::Blocked => break Fate::Waits,
+                        Progress::Budget => break Fate::Yields,
+                        Progress::Broken => break Fate::Closes(Closing::Reset),
+                        Progress::Outdated if served.conn.withdraw(&mut cx) => {}
+                        Progress::Outdated | Progress::Changed => {
+                            cx.metrics.add(Counter::Changed, 1);
+                            // nothing is left to send, and it was not the client that left
+                            cx.out.clear();
+                            break Fate::Closes(Closing::Reset);
+                        }
+                        Progress::Cold => {
+                            match cx.out.body.as_ref().and_then(|body| cx.handler.warm(body)) {
+                                Some(job) => break Fate::Job(RequestId::SENDING, job),
+                                None => break Fate::Closes(Closing::Reset),
+                            }
+                        }
+                    }
+                }
+                Step::Job(id, job) => break Fate::Job(id, job),
+                Step::Enqueue(id) => break Fate::Enqueue(id),
+                Step::NotBefore(id, wait_ms) => break Fate::NotBefore(id, wait_ms),
+                Step::Forget(id) => {
+                    if served.waits.forget(id) {
+                        cx.metrics.add(Counter::GivenUp, 1);
+                    }
+                }
+                Step::Wait => break Fate::Waits,
+                Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
+                Step::Yield => break Fate::Yields,
+                Step::End => served.stream.end_output(),
+                Step::HandOver => break Fate::HandOver,
+                // More may have arrived while the answer was on its way.
+                Step::Close(Closing::Now) if served.lags && !served.ended => {
+                    break Fate::Closes(Closing::Linger);
+                }
+                Step::Close(closing) => break Fate::Closes(closing),
+            }
+        };
+        if let Some(event) = cx.event.take() {
+            // it was the first of them
+            served.inbox.push_front(event);
+        } else if served.inbox.is_empty() && served.inbox.capacity() > 0 {
+            served.inbox = Default::default();
+        }
+        if !cx.out.is_empty() || served.stream.has_unsent() {
+            if let Some(body) = &mut cx.out.body {
+                cx.handler.hold(body);
+            }
+            served.pending = Some(Box::new(cx.out.take_rest()));
+            served.lags = true;
+        }
+        if let Fate::Closes(Closing::Now | Closing::Linger) = fate
+            && !served.stream.is_plain()
+            && served.pending.is_none()
+        {
+            served.stream.end();
+            let _ = served.stream.flush();
+        }
+        if !matches!(fate, Fate::HandOver) {
+            served.conn.suspend(input);
+        }
+        fate
+    }
+
+    /// Before the protocol: a proxy states its client, then the transport is opened. `None` when the
+    /// protocol may begin, with what was received of it in the input.
+    #[cold]
+    fn open(&mut self, served: &mut Served<H>, event: Option<EventOf<H>>) -> Option<Fate<H::Job>> {
+        let mut done: Option<DoneOf<H>> = match event {
+            Some(Event::Done(RequestId::OPENING, done)) => Some(done),
+            Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
+            _ => None,
+        };
+        loop {
+            if served.stream.has_unsent() {
+                match served.stream.flush().0 {
+                    Sent::Bytes(_) => {}
+                    Sent::Blocked => return Some(Fate::Waits),
+                    Sent::Broken => return Some(Fate::Closes(Closing::Reset)),
+                }
+            }
+            let preface = &mut served.opening.as_mut()?.preface;
+            let is_raw = preface.is_some();
+            if let Some(header) = preface {
+                match header.receive(&mut self.input) {
+                    Ok(Some(stated)) => {
+                        *preface = None;
+                        if let Some(closing) = self.state(served, stated) {
+                            self.input.clear();
+                            return Some(Fate::Closes(closing));
+                        }
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(_) => {
+                        self.count(Counter::RefusedProxyHeader);
+                        self.input.clear();
+                        return Some(Fate::Closes(Closing::Reset));
+                    }
+                }
+            } else {
+                let opening = if served.stream.is_plain() {
+                    Opening::Open
+                } else {
+                    let opening = served.stream.open(self.input.bytes(), done.take());
+                    self.input.clear();
+                    opening
+                };
+                match opening {
+                    Opening::Open => {
+                        served.opening = None;
+                        served.begin_protocol(&mut self.handler);
+                        return None;
+                    }
+                    Opening::Receive => {}
+                    Opening::Job(job) => return Some(Fate::Job(RequestId::OPENING, job)),
+                    Opening::Failed => {
+                        let _ = served.stream.flush();
+                        return Some(Fate::Closes(Closing::Linger));
+                    }
+                }
+                if served.stream.has_unsent() {
+                    continue;
+                }
+            }
+            if !served.readable {
+                return Some(Fate::Waits);
+            }
+            let received = if is_raw {
+                let received = socket::receive(served.stream.as_fd(), self.input.room());
+                if let Received::Bytes(count) = received {
+                    self.input.received(count);
+                }
+                received
+            } else {
+                served.stream.receive_opening(&mut self.wire)
+            };
+            match received {
+                Received::Bytes(count) => self.metrics.add(Counter::ReceivedBytes, count as u64),
+                Received::Blocked => served.readable = false,
+                Received::Ended => return Some(Fate::Closes(Closing::Now)),
+                Received::Broken => return Some(Fate::Closes(Closing::Reset)),
+            }
+        }
+    }
+
+    /// A proxy has stated its client, or none. Says how the connection is closed if that client is
+    /// not let in.
+    fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
+        served.peer.stated = address;
+        let closing = accept::meet(served, self);
+        // a proxy that states nobody speaks for itself
+        served.peer.stated.get_or_insert(served.peer.remote);
+        closing
+    }
+
+    /// The time for what was `awaited` is over: an answer where one helps. Says how to close the
+    /// connection; `None` if it goes on, with a turn at once.
+    pub(crate) fn expire(&mut self, served: &mut Served<H>, awaited: Awaited) -> Option<Closing> {
+        self.count(match awaited.what {
+            Await::Head => Counter::TimeoutHead,
+            Await::Body => Counter::TimeoutBody,
+            Await::Idle => Counter::TimeoutIdle,
+            Await::Send => Counter::TimeoutSend,
+            Await::Job | Await::Admission => Counter::TimeoutJob,
+        });
+        if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
+            claim.take();
+        }
+        if awaited.what == Await::Send || awaited.id == RequestId::SENDING {
+            return Some(Closing::Reset);
+        }
+        if served.opening.is_some() {
+            return Some(Closing::Now);
+        }
+        if let Some(pending) = served.pending.take() {
+            self.out.put_back(*pending);
+        }
+        served.conn.resume(&mut self.input);
+        let mut cx = Context {
+            handler: &mut self.handler,
+            out: &mut self.out,
+            peer: &served.peer,
+            path: &self.path,
+            limits: &self.settings.limits,
+            date: &self.date,
+            draining: true,
+            announce_s: 0,
+            budget: 1,
+            answers: Some(Rank::LAST),
+            event: None,
+            metrics: &self.metrics,
+            watch: &mut Watch::new(&self.metrics, false),
+        };
+        let closing = served.conn.expire(&mut cx, &mut self.input, awaited);
+        if closing.is_some() {
+            self.input.clear();
+            self.send_last_words(&mut served.stream);
+        } else {
+            served.conn.suspend(&mut self.input);
+            if !self.out.is_empty() {
+                served.pending = Some(Box::new(self.out.take_rest()));
+            }
+        }
+        closing
+    }
+
+    /// No job could be had for this request: as if the time for it were over.
+    pub(crate) fn expire_job(&mut self, served: &mut Served<H>, id: RequestId) -> Option<Closing> {
+        self.expire(served, Awaited { what: Await::Job, id })
+    }
+}

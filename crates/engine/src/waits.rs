@@ -1,0 +1,115 @@
+//! What the requests of one connection wait for: each for a job, its turn or its moment.
+//!
+//! HTTP/1 has one at most, which is kept in place; others have as many as requests under way.
+
+use crate::helpers::Claim;
+use forebay_conn::{Job, RequestId};
+use forebay_control::ranked::Key;
+
+/// What one request waits for.
+pub(crate) enum Waiting<J> {
+    /// A job: this claim takes it back.
+    Job(Claim<J>),
+    /// Its turn, in a ready queue where this is its place, or by other means.
+    Turn(Option<Key>),
+    /// The moment from which it may be answered.
+    Moment,
+}
+
+/// All requests of a connection that wait.
+pub(crate) struct Waits<J> {
+    first: Option<(RequestId, Waiting<J>)>,
+    more: Vec<(RequestId, Waiting<J>)>,
+}
+
+impl<J> Default for Waits<J> {
+    fn default() -> Waits<J> {
+        Waits { first: None, more: Vec::new() }
+    }
+}
+
+impl<J: Job> Waits<J> {
+    /// Whether this request waits.
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.iter().any(|(known, _)| *known == id)
+    }
+
+    /// Whether a job is done for it.
+    pub(crate) fn has_job(&self, id: RequestId) -> bool {
+        self.iter().any(|(known, waiting)| *known == id && matches!(waiting, Waiting::Job(_)))
+    }
+
+    /// Whether one of them waits for its turn.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.iter().any(|(_, waiting)| matches!(waiting, Waiting::Turn(_)))
+    }
+
+    /// This request waits from now on, for nothing else.
+    pub(crate) fn add(&mut self, id: RequestId, waiting: Waiting<J>) {
+        self.remove(id);
+        match &mut self.first {
+            first @ None => *first = Some((id, waiting)),
+            Some(_) => self.more.push((id, waiting)),
+        }
+    }
+
+    /// It waits no longer. Says what it has waited for.
+    pub(crate) fn remove(&mut self, id: RequestId) -> Option<Waiting<J>> {
+        if self.first.as_ref().is_some_and(|(known, _)| *known == id) {
+            return self.first.take().map(|(_, waiting)| waiting);
+        }
+        let at = self.more.iter().position(|(known, _)| *known == id)?;
+        Some(self.more.swap_remove(at).1)
+    }
+
+    /// This request is given up. Says whether nothing was begun for it that it waited for. Its place in a
+    /// ready queue is passed over when its turn comes.
+    pub(crate) fn forget(&mut self, id: RequestId) -> bool {
+        match self.remove(id) {
+            None => false,
+            Some(Waiting::Job(claim)) => claim.take().is_some(),
+            Some(Waiting::Turn(_) | Waiting::Moment) => true,
+        }
+    }
+
+    /// None waits any longer.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Waiting<J>> + use<J> {
+        let Waits { first, more } = std::mem::take(self);
+        first.into_iter().chain(more).map(|(_, waiting)| waiting)
+    }
+
+    /// The places of those that wait for their turn in a ready queue.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Key> + use<'_, J> {
+        self.iter().filter_map(|(_, waiting)| match waiting {
+            Waiting::Turn(place) => *place,
+            Waiting::Job(_) | Waiting::Moment => None,
+        })
+    }
+
+    /// Each of them, with what it waits for.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(RequestId, Waiting<J>)> {
+        self.first.iter().chain(&self.more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_conn::NoJob;
+
+    #[test]
+    fn each_waits_for_one_thing() {
+        let mut waits = Waits::<NoJob>::default();
+        let ids = [7, 8, 9].map(RequestId);
+        for id in ids {
+            waits.add(id, Waiting::Moment);
+            waits.add(id, Waiting::Turn(None));
+        }
+        assert!(matches!(waits.remove(ids[1]), Some(Waiting::Turn(None))));
+        assert!(waits.remove(ids[1]).is_none());
+        assert_eq!(ids.map(|id| waits.contains(id)), [true, false, true]);
+        assert!(!waits.has_job(ids[0]) && waits.has_turns());
+        assert_eq!(waits.take_all().count(), 2);
+        assert_eq!(waits.take_all().count(), 0);
+    }
+}

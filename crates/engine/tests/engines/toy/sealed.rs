@@ -1,0 +1,200 @@
+//! HTTP/1 through the sealed transport: the same answers as through none.
+
+use super::client::Client;
+use super::handler::{FILE, PlainHttp, VeiledHttp, file_byte};
+use super::kit::Server;
+use super::veil;
+use crate::harness::{BY_RANK, ENGINES, Setup, get, listener};
+use forebay_conn::Settled;
+use forebay_engine::accept::Listener;
+use forebay_metrics::Counter;
+use std::io::{Read, Write};
+
+fn on_each(test: impl Fn(&str)) {
+    for engine in ENGINES {
+        for ordered in ["", BY_RANK] {
+            eprintln!("engine {engine}{ordered}");
+            test(&format!("{engine}{ordered}"));
+        }
+    }
+}
+
+fn start(engine: &str, veiled: bool, change: impl FnOnce(&mut Setup)) -> Server {
+    let mut setup = Setup::default();
+    change(&mut setup);
+    match veiled {
+        true => Server::start::<VeiledHttp>(engine, setup),
+        false => Server::start::<PlainHttp>(engine, setup),
+    }
+}
+
+/// All that comes for these bytes, without dates, and whether it ends in good order.
+fn exchange(server: &Server, veiled: bool, bytes: &str) -> (Vec<u8>, bool) {
+    let mut client = server.client(veiled);
+    client.send(bytes.as_bytes());
+    client.end();
+    let mut all = client.receive_all();
+    while let Some(at) = all.windows(6).position(|part| part == b"Date: ") {
+        all.drain(at..at + 37);
+    }
+    (all, client.has_ended)
+}
+
+#[test]
+fn answers_are_the_same_as_through_a_plain_transport() {
+    on_each(|engine| {
+        let servers = [false, true].map(|veiled| start(engine, veiled, |_| {}));
+        let close = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let post = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n".to_owned();
+        let requests = [
+            get("/a") + &get("/job") + &get("/b") + &get("/refuse") + close,
+            get("/mem/5000000"),
+            get("/file") + &get("/x"),
+            post + &"p".repeat(100_000) + &get("/after"),
+            get("/early") + &get("/jobs"),
+            "GET /a HTTP/1.1\r\n x\r\n\r\n".to_owned(),
+        ];
+        for request in requests {
+            let (plain, _) = exchange(&servers[0], false, &request);
+            let (sealed, has_ended) = exchange(&servers[1], true, &request);
+            assert!(plain.starts_with(b"HTTP/1.1 "));
+            let shown = String::from_utf8_lossy(&sealed[..sealed.len().min(300)]);
+            assert!(plain == sealed, "{engine}: {} and {}: {shown}", plain.len(), sealed.len());
+            assert!(has_ended, "{engine}: the end is not told");
+        }
+        let (file, _) = exchange(&servers[1], true, &get("/file"));
+        let body = &file[file.len() - FILE..];
+        assert!(body.iter().enumerate().all(|(at, byte)| *byte == file_byte(at)));
+        for server in servers {
+            server.stop();
+        }
+    });
+}
+
+/// It is not tried again and again.
+#[test]
+fn a_job_that_fails_ends_the_connection_that_cannot_go_on_without_it() {
+    on_each(|engine| {
+        for veiled in [false, true] {
+            let server = start(engine, veiled, |_| {});
+            let (answer, has_ended) = exchange(&server, veiled, &get("/badfile"));
+            assert!(answer.len() < FILE && !has_ended, "{engine}");
+            assert_eq!(server.get(Counter::Panics), 1);
+            server.stop();
+        }
+        let server = start(engine, true, |_| {});
+        let mut hello = Vec::new();
+        veil::seal(veil::HELLO, &[0; 8], &mut hello);
+        let mut socket = server.connect();
+        socket.write_all(&hello).unwrap();
+        assert_eq!(socket.read(&mut [0; 9]).unwrap_or(0), 0);
+        assert_eq!(server.get(Counter::Panics), 1);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_sealed_connection_is_not_handed_over() {
+    on_each(|engine| {
+        let server = start(engine, true, |_| {});
+        let (answer, has_ended) = exchange(&server, true, &(get("/a") + &get("/away")));
+        assert!(answer.ends_with(b"/a"), "{engine}");
+        assert!(!has_ended);
+        server.kit.wait_settled(Settled::Cut, 1);
+        server.stop();
+    });
+}
+
+#[test]
+fn what_takes_too_long_is_told_sealed_or_not_at_all() {
+    on_each(|engine| {
+        let server = start(engine, true, |setup| {
+            setup.settings.timeouts.head_ms = 300;
+            setup.settings.timeouts.job_ms = 300;
+            setup.settings.timeouts.idle_ms = 300;
+        });
+        // a job
+        let mut client = server.client(true);
+        client.send(get("/wait/for-ever").as_bytes());
+        if super::kit::has_helpers(engine) {
+            let answer = client.receive_all();
+            assert!(answer.starts_with(b"HTTP/1.1 503") && client.has_ended, "{engine}");
+            server.kit.wait_settled(Settled::Expired, 1);
+        }
+        server.kit.open_all();
+        // a head
+        let mut client = server.client(true);
+        client.send(b"GET / HT");
+        let answer = client.receive_all();
+        assert!(answer.starts_with(b"HTTP/1.1 408") && client.has_ended, "{engine}");
+        // the next request
+        let mut client = server.client(true);
+        client.send(get("/x").as_bytes());
+        let answer = client.receive_all();
+        assert!(answer.ends_with(b"/x") && client.has_ended, "{engine}");
+        // a handshake that stops in the middle, and one that never begins
+        let mut half = server.connect();
+        half.write_all(&[veil::HELLO ^ 0x5a]).unwrap();
+        assert_eq!(half.read(&mut [0; 9]).unwrap_or(0), 0);
+        assert_eq!(server.connect().read(&mut [0; 9]).unwrap_or(0), 0);
+        assert_eq!(server.get(Counter::TimeoutHead), 3);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_connection_that_is_refused_before_the_handshake_is_told_nothing() {
+    on_each(|engine| {
+        let server = start(engine, true, |setup| setup.per_client = 1);
+        let mut first = Client::new(server.connect(), true);
+        first.send(get("/x").as_bytes());
+        first.receive();
+        let mut second = server.connect();
+        second.write_all(get("/x").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = second.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{engine}");
+        assert_eq!(server.get(Counter::RefusedClient), 1);
+        drop((first, second));
+        server.stop();
+        // nor one that does not keep to the rules of the transport
+        let server = start(engine, true, |_| {});
+        let mut plain = server.connect();
+        plain.write_all(get("/x").as_bytes()).unwrap();
+        let _ = plain.read_to_end(&mut answer);
+        assert_eq!(answer, b"", "{engine}");
+        server.stop();
+    });
+}
+
+#[test]
+fn a_proxy_states_its_client_before_the_handshake() {
+    on_each(|engine| {
+        // the handler trusts no proxy
+        let server = start(engine, true, |setup| {
+            setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
+        });
+        let mut socket = server.connect();
+        let _ = socket.write_all(b"PROXY UNKNOWN\r\n");
+        assert_eq!(socket.read(&mut [0; 9]).unwrap_or(0), 0);
+        server.stop();
+        let server = start(engine, true, |setup| {
+            setup.trusts = true;
+            setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
+        });
+        // header, hello and request in one piece, or byte by byte
+        for piece in [1, 1000] {
+            let mut bytes = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n".to_vec();
+            veil::seal(veil::HELLO, &4711u64.to_be_bytes(), &mut bytes);
+            veil::seal(veil::DATA, get("/who").as_bytes(), &mut bytes);
+            let mut socket = server.connect();
+            for part in bytes.chunks(piece) {
+                socket.write_all(part).unwrap();
+            }
+            let mut client = Client::resume(socket);
+            let answer = client.receive();
+            assert!(answer.ends_with(b"192.0.2.7:4711"), "{engine}");
+        }
+        server.stop();
+    });
+}

@@ -1,0 +1,128 @@
+//! The line before a chunk: its size and its extensions (RFC 9112 §7.1 and §7.1.1), byte by byte.
+
+use super::BodyError;
+use crate::octet::{is_text, is_token};
+
+/// Most bytes of one chunk line: size, extensions, CR LF. RFC 9112 §7.1.1 wants such a bound; Go's
+/// `net/http` has the same one.
+pub const CHUNK_LINE_BYTES: u16 = 4096;
+
+/// Most bytes of all chunk extensions of one body. Leading zeros beyond the 16 digits of a size of
+/// 64 bits count as if they were extensions.
+///
+/// A sender could else wrap each byte of data into a whole chunk line and have a recipient read
+/// thousands of times what it is given (CVE-2023-39326). hyper has the same bound.
+pub const EXTENSION_BYTES: u16 = 16 * 1024;
+
+/// Digits of a size that do not count as extension.
+const SIZE_DIGITS: u16 = 16;
+
+/// The beginning of a chunk line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ChunkLine {
+    /// What the digits so far say.
+    size: u64,
+    /// Bytes so far.
+    len: u16,
+    at: At,
+}
+
+/// What the byte before was, so what may come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Start,
+    Size,
+    /// White space before a `;`.
+    Gap,
+    /// The `;`, or white space behind it.
+    NameStart,
+    Name,
+    /// White space before a `=` or a `;`.
+    NameEnd,
+    /// The `=`, or white space behind it.
+    ValueStart,
+    Value,
+    Quoted,
+    /// The backslash of a `quoted-pair`.
+    Escape,
+    QuoteEnd,
+    Cr,
+}
+
+impl ChunkLine {
+    pub(super) const EMPTY: ChunkLine = ChunkLine { size: 0, len: 0, at: At::Start };
+
+    /// Takes the line's next bytes from the start of `bytes`; returns how many that were, and the
+    /// chunk's size if the line is whole. Of `extension_bytes`, which may still come, what these
+    /// bytes cost is taken away.
+    pub(super) fn take(
+        &mut self,
+        bytes: &[u8],
+        extension_bytes: &mut u16,
+    ) -> Result<(usize, Option<u64>), BodyError> {
+        for (at, &byte) in bytes.iter().enumerate() {
+            if let Some(size) = self.push(byte, extension_bytes)? {
+                return Ok((at + 1, Some(size)));
+            }
+        }
+        Ok((bytes.len(), None))
+    }
+
+    /// The same for one byte.
+    #[inline]
+    fn push(&mut self, byte: u8, extension_bytes: &mut u16) -> Result<Option<u64>, BodyError> {
+        if self.len == CHUNK_LINE_BYTES {
+            return Err(BodyError::ExtensionsTooLarge);
+        }
+        self.len += 1;
+        if (self.at, byte) == (At::Cr, b'\n') {
+            return Ok(Some(self.size));
+        }
+        self.at = self.after(byte)?;
+        let is_free = match self.at {
+            At::Size => self.len <= SIZE_DIGITS,
+            at => at == At::Cr,
+        };
+        if !is_free {
+            *extension_bytes =
+                extension_bytes.checked_sub(1).ok_or(BodyError::ExtensionsTooLarge)?;
+        }
+        Ok(None)
+    }
+
+    /// `chunk-size *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] ) CR`. White space
+    /// before the CR is in no rule of it.
+    fn after(&mut self, byte: u8) -> Result<At, BodyError> {
+        use At::*;
+        let wrong = |what| Err(BodyError::Malformed(what));
+        Ok(match (self.at, byte) {
+            (Start | Size, digit) if digit.is_ascii_hexdigit() => self.digit(digit)?,
+            (Size | Name | Value | QuoteEnd, b'\r') => Cr,
+            (Size | Gap | Name | NameEnd | Value | QuoteEnd, b';') => NameStart,
+            (Size | Gap | Value | QuoteEnd, b' ' | b'\t') => Gap,
+            (Start | Size, _) => return wrong("a chunk size is not a number"),
+            (at @ (NameStart | ValueStart), b' ' | b'\t') => at,
+            (NameStart | Name, token) if is_token(token) => Name,
+            (Name | NameEnd, b' ' | b'\t') => NameEnd,
+            (Name | NameEnd, b'=') => ValueStart,
+            (ValueStart, b'"') => Quoted,
+            (ValueStart | Value, token) if is_token(token) => Value,
+            (Quoted, b'"') => QuoteEnd,
+            (Quoted, b'\\') => Escape,
+            (Quoted | Escape, text) if is_text(text) => Quoted,
+            (Cr, _) => return wrong("a chunk does not end in CR LF"),
+            (_, byte) if is_text(byte) || byte == b'\r' => {
+                return wrong("a chunk extension is malformed");
+            }
+            _ => return wrong("a chunk extension has a forbidden byte"),
+        })
+    }
+
+    /// RFC 9112 §7.1: a recipient must expect large sizes, and not overflow. Leading zeros mean
+    /// nothing.
+    fn digit(&mut self, digit: u8) -> Result<At, BodyError> {
+        let value = char::from(digit).to_digit(16).map_or(0, u64::from);
+        self.size = self.size.checked_mul(16).ok_or(BodyError::TooLarge)? | value;
+        Ok(At::Size)
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP messages from outside the crate: properties, and the inputs that fuzzers left.
+#![forbid(unsafe_code)]
+
+mod properties;
+mod seeds;
+
+// What holds for every input, shared with the fuzz targets.
+#[path = "../../../../fuzz/checks/body.rs"]
+mod body;
+#[path = "../../../../fuzz/checks/condition.rs"]
+mod condition;
+#[path = "../../../../fuzz/checks/head.rs"]
+mod head;
+#[path = "../../../../fuzz/checks/range.rs"]
+mod range;
+#[path = "../../../../fuzz/checks/target_path.rs"]
+mod target_path;

@@ -1,0 +1,12 @@
+//! Configuration and access logs from outside the crate, by files and by properties.
+#![forbid(unsafe_code)]
+
+mod config;
+mod config_files;
+mod log;
+mod properties;
+mod seeds;
+
+// What holds for every text given as a configuration, shared with the fuzz target.
+#[path = "../../../../fuzz/checks/config.rs"]
+mod checks;

@@ -1,0 +1,154 @@
+//! "SIGTERM/SIGINT drain with a deadline (30 s, says what is open), a second one is immediate"
+//! (issue, "Staying up"); DESIGN §7: a queued connection is never lost.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::Client;
+use forebay_tests::faults::crowd::Crowd;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use rustix::process::Signal;
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+forebay_tests::on_each_engine! {
+    a_drain_finishes_what_is_under_way,
+    a_drain_ends_at_its_deadline,
+    a_second_signal_is_immediate,
+    no_queued_connection_and_no_received_request_is_lost,
+}
+
+/// Far more than all socket buffers hold. The file has holes, so it costs no disk.
+const LARGE: usize = 64 << 20;
+
+/// A slow machine takes its time to fetch [`LARGE`].
+const PATIENT: &str = "timeouts.drain = \"1h\"\ntimeouts.send_window = \"1h\"\n\
+                       timeouts.head = \"1h\"";
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("index.html", "a");
+    let large = folder.write("large.bin", "");
+    File::options().write(true).open(large).unwrap().set_len(LARGE as u64).unwrap();
+    folder
+}
+
+/// A client that has the head of the large file and no more.
+fn downloading(served: &Served) -> (Client, String) {
+    let mut client = served.client();
+    rustix::net::sockopt::set_socket_recv_buffer_size(client.stream(), 64 << 10).unwrap();
+    client.ask("/large.bin");
+    let head = client.head().unwrap();
+    (client, head)
+}
+
+fn is_refused(addr: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&addr, Duration::from_secs(1)).is_err()
+}
+
+/// The end of the process: its exit code, and the last line it said.
+fn end_of(served: &mut Served) -> (Option<i32>, String) {
+    let status = served.wait(PATIENCE).expect("the server ends");
+    let said = served.stderr();
+    println!("{said}");
+    (status.code(), said.lines().last().unwrap_or_default().to_owned())
+}
+
+/// Nobody new is let in, who is idle is closed, who is being served is served to the end, and a
+/// head that has begun may still become a request; then the process ends well and says so.
+fn a_drain_finishes_what_is_under_way(engine: &str) {
+    for signal in [Signal::TERM, Signal::INT] {
+        let folder = site();
+        let mut served = Served::start(engine, folder.path(), PATIENT);
+        let mut idle = Crowd::connect(served.addr(), 20, 20).unwrap();
+        idle.send(GET.as_bytes());
+        assert!(idle.read_until(PATIENCE, |crowd| crowd.answered(200) == 20));
+        let (mut active, head) = downloading(&served);
+        let mut slow = served.client();
+        slow.stream().write_all(&GET.as_bytes()[..10]).unwrap();
+        assert_eq!(served.client().get("/").expect("an answer").status, 200);
+
+        served.signal(signal);
+        assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
+        assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
+        slow.stream().write_all(&GET.as_bytes()[10..]).unwrap();
+        let answer = slow.answer().expect("an answer to the head that had begun");
+        assert_eq!(answer.field("connection"), Some("close"), "{}", answer.head);
+        assert!(slow.is_closed());
+        assert_eq!(active.body(&head, LARGE).map(|body| body.len()), Ok(LARGE));
+        assert!(active.is_closed());
+
+        let (code, last) = end_of(&mut served);
+        assert_eq!(code, Some(0), "{last}");
+        assert!(last.contains("drained") && last.contains("0 aborted"), "{last}");
+    }
+}
+
+/// Who is not done at the deadline is aborted, and the server says how many there were.
+fn a_drain_ends_at_its_deadline(engine: &str) {
+    let folder = site();
+    let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1s\"");
+    let mut active: Vec<_> = (0..3).map(|_| downloading(&served)).collect();
+    served.signal(Signal::TERM);
+    let (code, last) = end_of(&mut served);
+    assert_eq!(code, Some(0), "{last}");
+    assert!(last.contains("drained") && last.contains("3 aborted"), "{last}");
+    for (client, head) in &mut active {
+        assert!(client.body(head, LARGE).is_err(), "a whole answer from a server that was stopped");
+    }
+}
+
+/// The second signal, of either kind, ends the server at once.
+fn a_second_signal_is_immediate(engine: &str) {
+    for (first, second) in [(Signal::TERM, Signal::TERM), (Signal::INT, Signal::TERM)] {
+        let folder = site();
+        let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"");
+        let _active = downloading(&served);
+        served.signal(first);
+        assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
+        // Two signals within a quarter of a second are one (some shells send it twice).
+        assert!(served.wait(Duration::from_millis(400)).is_none(), "it does not drain");
+        served.signal(second);
+        // on a machine that stands still these may be closer to each other for the server than here
+        while served.wait(Duration::from_secs(10)).is_none() {
+            println!("the second signal once more");
+            served.signal(second);
+        }
+        let (_, last) = end_of(&mut served);
+        assert!(last.contains("1 aborted"), "{last}");
+    }
+}
+
+/// The process is stopped while clients connect and send, so that their connections lie in the
+/// accept queue when it is told to drain. Each of them gets its answer; so does a request that
+/// had arrived on a kept connection.
+fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
+    const QUEUED: usize = 60;
+    for round in 0..3 {
+        let folder = site();
+        let mut served = Served::start(engine, folder.path(), "");
+        let mut kept = Crowd::connect(served.addr(), 10, 10).unwrap();
+        kept.send(GET.as_bytes());
+        assert!(kept.read_until(PATIENCE, |crowd| crowd.answered(200) == 10));
+        kept.members.iter_mut().for_each(|member| member.received.clear());
+
+        served.signal(Signal::STOP);
+        let mut queued = Crowd::connect(served.addr(), QUEUED, QUEUED).unwrap();
+        queued.send(GET.as_bytes());
+        kept.send(GET.as_bytes());
+        served.signal(Signal::TERM);
+        served.signal(Signal::CONT);
+
+        let all = queued.read_until(PATIENCE, |crowd| crowd.open() == 0);
+        let answered = queued.answered(200);
+        assert!(all && answered == QUEUED, "round {round}: {answered} of {QUEUED} queued answered");
+        kept.read_until(PATIENCE, |crowd| crowd.open() == 0);
+        assert_eq!(kept.answered(200), 10, "round {round}: requests on kept connections are lost");
+        let (code, last) = end_of(&mut served);
+        assert_eq!(code, Some(0), "{last}");
+    }
+}

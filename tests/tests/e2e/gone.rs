@@ -1,0 +1,142 @@
+//! Clients who leave while their requests wait for a worker: nobody works for them, whoever is still
+//! there is next, and the books add up.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::faults::client::Client;
+use forebay_tests::faults::process::processor_time;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{ENGINES, Options, has_thread_each, on_each_engine};
+use rustix::net::sockopt::set_socket_linger;
+use std::net::TcpStream;
+use std::num::NonZero;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+on_each_engine!(with_classes_nobody_works_for_clients_who_have_left);
+
+const WORK: &str = "timeouts.job = \"1h\"\n[[work]]\npath = \"/work\"\n";
+
+/// The rule decides nothing; it has the windows of the classes shown.
+const CLASSES: &str = r#"
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+[[rule]]
+name = "none"
+path = "/none"
+when = "overload"
+action = "reject"
+"#;
+
+/// Clients who leave, each of whom has asked for a second of work.
+const MANY: u64 = 40;
+
+fn serve(engine: &str, config: &str) -> (Folder, Served) {
+    let folder = Folder::new();
+    folder.write("site/index.html", "index");
+    let options = Options::new(folder.join("site")).engine(engine).alone();
+    let served = Served::with(options.config(config));
+    // from here on every request of it needs one job
+    assert_eq!(served.client().get("/work").unwrap().status, 200);
+    (folder, served)
+}
+
+/// A busy machine has little CPU time to give.
+fn ask(served: &Served, path: &str) -> Client {
+    let mut client = served.client().patience(Duration::from_secs(600));
+    assert!(client.ask(path));
+    client
+}
+
+/// All workers have something to do, and many more clients wait for one. When they have left, the next
+/// one to come is served, and none of their work was done. `unfinished` says how many requests wait or
+/// are at work. Returns how many clients have left: more than [`MANY`] where the workers were done too
+/// early, because the machine kept this thread from its core.
+fn they_leave(served: &Served, unfinished: impl Fn() -> u64) -> u64 {
+    let given_up = || served.metric("forebay_requests_given_up_total");
+    for time in [Duration::from_millis(1500), Duration::from_secs(5), Duration::from_secs(10)] {
+        if let Some(used) = they_leave_while_workers_work(served, &unfinished, time) {
+            let workers = available_parallelism().map_or(1, NonZero::get) as u32;
+            let most = time * workers + Duration::from_secs(20);
+            assert!(used < most, "{used:?} of processor time, the work of those who left is 40 s");
+            return given_up();
+        }
+        println!("{time:?} of work were done too early: once more");
+    }
+    panic!("this machine never lets clients leave while workers work");
+}
+
+/// The processor time that was used; `None` if a worker was done with `time` of work too early.
+fn they_leave_while_workers_work(
+    served: &Served,
+    unfinished: &impl Fn() -> u64,
+    time: Duration,
+) -> Option<Duration> {
+    let workers = available_parallelism().map_or(1, NonZero::get) as u64;
+    let given_up = || served.metric("forebay_requests_given_up_total");
+    let (given_up_before, used_before) = (given_up(), processor_time(served.pid()));
+    let work = format!("/work?cpu={}ms", time.as_millis());
+    let mut at_work: Vec<_> = (0..workers).map(|_| ask(served, &work)).collect();
+    let streams: Vec<_> = at_work.iter_mut().map(|it| it.stream().try_clone().unwrap()).collect();
+    let is_early = || {
+        let peek = |stream: &TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            let is_there = stream.peek(&mut [0]).is_ok();
+            stream.set_nonblocking(false).unwrap();
+            is_there
+        };
+        streams.iter().any(peek)
+    };
+    let are_unfinished = |count| soon(PATIENCE, || unfinished() == count || is_early());
+    assert!(are_unfinished(workers));
+    let mut waiting: Vec<_> = (0..MANY).map(|_| ask(served, "/work?cpu=1s")).collect();
+    assert!(are_unfinished(workers + MANY));
+    for client in &mut waiting {
+        set_socket_linger(client.stream(), Some(Duration::ZERO)).unwrap();
+    }
+    drop(waiting);
+    let have_left = || given_up() == given_up_before + MANY;
+    assert!(soon(PATIENCE, || have_left() || is_early()), "{} of {MANY}", given_up());
+    // those at work hold their places still
+    assert!(are_unfinished(workers));
+    let is_void = is_early() || !have_left();
+    let mut late = ask(served, "/work?cpu=1ms");
+    assert_eq!(late.answer().unwrap().status, 200);
+    let used = processor_time(served.pid()) - used_before;
+    at_work.iter_mut().for_each(|client| assert_eq!(client.answer().unwrap().status, 200));
+    if is_void {
+        assert!(soon(PATIENCE, || unfinished() == 0));
+        return None;
+    }
+    assert!(have_left());
+    Some(used)
+}
+
+fn with_classes_nobody_works_for_clients_who_have_left(engine: &str) {
+    let (_folder, served) = serve(engine, &format!("{WORK}{CLASSES}"));
+    let class = |what: &str| served.metric(&format!("forebay_class_{what}{{class=\"bulk\"}}"));
+    let asked_before = class("requests_total");
+    let left = they_leave(&served, || class("unfinished_jobs"));
+    assert!(soon(PATIENCE, || class("in_flight") == 0));
+    let ends = ["requests_total", "answered_total", "cut_total"].map(class);
+    let asked = ends[0] - asked_before;
+    assert!(ends[2] >= left && left >= MANY, "{left}: {ends:?}");
+    assert_eq!(asked, ends[1] - asked_before + ends[2], "{ends:?}");
+    assert_eq!(class("unfinished_jobs"), 0);
+}
+
+/// Where each connection has a thread, nobody waits without classes: all compute at once.
+#[test]
+fn without_classes_nobody_works_for_clients_who_have_left() {
+    for engine in ENGINES.into_iter().filter(|engine| !has_thread_each(engine)) {
+        let (_folder, served) = serve(engine, WORK);
+        let count = |what: &str| served.metric(&format!("forebay_{what}_total"));
+        let before = count("jobs");
+        they_leave(&served, || count("jobs") - before - count("requests_given_up"));
+    }
+}

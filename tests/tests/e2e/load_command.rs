@@ -1,0 +1,166 @@
+//! `forebay load` as a person types it: what it prints, what it writes, and its exit codes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::server::{binary, free_addr};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use std::fs;
+use std::process::{Command, Output};
+
+/// A site with one page of 100 bytes, being served.
+fn served() -> (Served, Folder) {
+    let root = Folder::new();
+    fs::write(root.join("page.txt"), "x".repeat(100)).unwrap();
+    (Served::with(Options::new(root.join(""))), root)
+}
+
+/// Runs `forebay load` with these arguments.
+fn load(args: &[&str]) -> Output {
+    // answers on a machine that stands still come late
+    let mut command = Command::new(binary());
+    command.arg("load").args(args);
+    if args.iter().any(|arg| ["-d", "--plan"].contains(arg)) {
+        command.args(["--drain", "60s"]);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+#[test]
+fn a_closed_loop_is_measured_and_shown() {
+    let (server, _root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let output = load(&[&url, "-c", "4", "-d", "500ms", "-s", "length=100"]);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    // A terminal would see progress; a pipe sees nothing.
+    assert_eq!(text(&output.stderr), "");
+    let table = text(&output.stdout);
+    assert!(table.contains("all (closed, 4 connections, HTTP/1.1, keep-alive)"), "{table}");
+    assert!(!table.contains("failures"), "{table}");
+    assert!(table.contains("µs CPU per request"), "{table}");
+}
+
+#[test]
+fn groups_come_from_options_and_from_a_file() {
+    let (server, root) = served();
+    let url = format!("http://{}/", server.addr());
+    let file = root.join("plan.toml");
+    let plan = format!(
+        "[run]\nurl = \"{url}\"\nduration = \"400ms\"\n\
+         [[group]]\nname = \"gold\"\nrate = 100\nurl = \"/page.txt\"\n\
+         [[group]]\nname = \"missing\"\nconnections = 2\nurl = \"/nothing\"\nstatus = 404\n"
+    );
+    fs::write(&file, plan).unwrap();
+    let output = load(&["--plan", file.to_str().unwrap(), "--json", "-"]);
+    let json = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(json.contains("\"name\": \"gold\"") && json.contains("\"offered\": 40"), "{json}");
+    assert!(json.contains("\"404\":"), "{json}");
+
+    let output = load(&[
+        &url,
+        "--group",
+        "gold:rate=100,url=/page.txt",
+        "--group",
+        "flood:connections=2,url=/nothing",
+        "-d",
+        "2s",
+    ]);
+    let table = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(table.contains("flood failures: status "), "{table}");
+}
+
+#[test]
+fn conditions_decide_the_exit_code() {
+    let (server, root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let (json, html) = (root.join("run.json"), root.join("run.html"));
+    let short = ["-r", "100", "-d", "300ms"];
+    let output = load(
+        &[&[&*url, "--json", json.to_str().unwrap(), "--expect", "errors<1%"], &short[..]].concat(),
+    );
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let arguments = [
+        &url,
+        "--baseline",
+        json.to_str().unwrap(),
+        "--html",
+        html.to_str().unwrap(),
+        "--expect",
+        "all.p50<1us",
+    ];
+    let output = load(&[&arguments[..], &short[..]].concat());
+    assert_eq!(code(&output), 3);
+    assert!(text(&output.stderr).starts_with("expected all.p50<1us: all has "));
+    assert!(text(&output.stdout).contains("figure"));
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("Compared with the run of"));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_the_run() {
+    for (args, said) in [
+        (&["https://127.0.0.1/"][..], "only http:// URLs can be loaded"),
+        (&[][..], "no URL"),
+        (&["http://127.0.0.1:1/", "-s", "conections=3"], "did you mean connections?"),
+        (&["http://127.0.0.1:1/", "--expect", "gold.p99<1s"], "there is no such group"),
+        (&["http://127.0.0.1:1/", "--expect", "p98<1s"], "no such figure"),
+        (&["http://127.0.0.1:1/", "-d", "15"], "expected a duration"),
+        (&["http://127.0.0.1:1/", "-r", "5", "-s", "think=1s"], "a group with a rate"),
+    ] {
+        let output = load(args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        assert!(text(&output.stderr).contains(said), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn refusals_are_a_result_and_no_error() {
+    // no other process takes it meanwhile
+    let free = free_addr();
+    let output = load(&[&format!("http://{free}/"), "-d", "2s", "-c", "2"]);
+    assert_eq!(code(&output), 0);
+    assert!(text(&output.stdout).contains("all failures: refused "));
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_its_report() {
+    let (server, _root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let mut command = Command::new(binary());
+    command.args(["load", &url, "-d", "60s"]).stdout(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    // its connections follow those of the start
+    assert!(soon(PATIENCE, || server.metric("forebay_responses_total{class=\"2xx\"}") > 0));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0);
+    assert!(text(&output.stdout).contains("answers/s"));
+}
+
+#[test]
+fn a_file_set_is_written_served_and_asked_for() {
+    let root = Folder::new();
+    let dir = root.join("");
+    let output = load(&["fileset", "webstone", dir.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let lengths = ["500", "5k", "50k", "500k", "5m"]
+        .map(|size| fs::metadata(root.join(&format!("file{size}.html"))).unwrap().len());
+    assert_eq!(lengths, [500, 5_120, 51_200, 512_000, 5_242_880]);
+    let server = Server::start(&Options::new(&dir));
+    let url = format!("http://{}/", server.addr());
+    let output =
+        load(&[&url, "-c", "4", "-d", "500ms", "-s", "set=webstone", "--expect", "errors<0.001%"]);
+    assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
+}

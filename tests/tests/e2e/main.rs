@@ -1,0 +1,26 @@
+//! The real program from outside, in one test program: what shares the machine with other tests.
+//!
+//! A file is a module: `cargo test -p forebay-tests --test e2e faults_drain::`.
+#![forbid(unsafe_code)]
+
+mod activation;
+mod auth;
+mod behind;
+mod calibrate;
+mod classes;
+mod clients;
+mod cold;
+mod compress;
+mod faults_drain;
+mod faults_limits;
+mod faults_sending;
+mod gone;
+mod httplint;
+mod load_command;
+mod logs;
+mod metrics;
+mod policy;
+mod reload;
+mod runner;
+mod sites;
+mod work;

@@ -1,0 +1,184 @@
+//! "EMFILE means back-off, a 503 where that is still possible, never a busy loop" (issue, "Staying
+//! up"): a server that may open few files is asked for more connections than that.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::crowd::Crowd;
+use forebay_tests::faults::process::{open_descriptors, processor_time};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use std::thread;
+use std::time::Duration;
+
+forebay_tests::on_each_engine! {
+    exhausted_descriptors_are_survived,
+    a_crowd_at_the_start_does_not_end_the_server,
+    who_waits_for_a_descriptor_is_answered_in_the_end,
+    files_that_cannot_be_opened_get_a_503,
+}
+
+/// Descriptors the server may have.
+const ALLOWED: usize = 64;
+/// Connections it is asked for.
+const CROWD: usize = 200;
+
+/// More connections than there can be.
+const CARELESS: &str = "limits.connections = 100000\nlimits.connections_per_client = 100000";
+/// A connection that is idle is kept as long as without load: otherwise it soon makes room for those who
+/// wait in the queue, and over time any number of clients are served.
+const KEPT: &str = "keep_alive.law = \"constant\"";
+const ERRORS: &str = "forebay_accept_errors_total";
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("index.html", "a");
+    for number in 0..100 {
+        folder.write(&format!("{number}.bin"), vec![b'b'; 2 << 20]);
+    }
+    folder
+}
+
+fn narrow(engine: &str, folder: &Folder, settings: &str) -> Served {
+    let limit = format!("--nofile={ALLOWED}:{ALLOWED}");
+    let wrapper = vec!["prlimit".to_owned(), limit];
+    let options = Options { wrapper, ..Options::new(folder.path()).engine(engine) };
+    Served::with(options.config(settings))
+}
+
+/// The share of one core that the server uses while nothing is asked of it.
+fn idle_share(server: &Server) -> f64 {
+    let before = processor_time(server.pid());
+    thread::sleep(Duration::from_secs(1));
+    (processor_time(server.pid()) - before).as_secs_f64()
+}
+
+/// Whether the site is served on a new connection.
+fn is_served(served: &Served) -> bool {
+    served.client().get("/").is_ok_and(|answer| answer.status == 200)
+}
+
+/// What the crowd got, for people.
+fn summary(crowd: &Crowd) -> String {
+    let empty = crowd.members.iter().filter(|member| member.received.is_empty()).count();
+    let [fine, busy] = [200, 503].map(|status| crowd.answered(status));
+    format!("{fine} got 200, {busy} got 503, {empty} nothing, {} are open", crowd.open())
+}
+
+/// A crowd takes every descriptor, with the limits that come by default and with limits far above
+/// what the descriptors allow. Some are answered; nobody waits without an end in sight: others get
+/// a 503 or a closed connection, or stay in the queue until there is room. The server does not
+/// spin, and when the crowd has left it serves again.
+fn exhausted_descriptors_are_survived(engine: &str) {
+    for settings in ["", CARELESS] {
+        let folder = site();
+        let served = narrow(engine, &folder, &format!("{KEPT}\n{settings}"));
+        assert!(is_served(&served) && served.metric(ERRORS) == 0);
+        let at_rest = open_descriptors(served.pid());
+        let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();
+        crowd.send(GET);
+        let some = crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10);
+        assert!(some, "{settings:?}: not even ten are served: {}", summary(&crowd));
+        // What is open now stays open: the worst case for whoever waits.
+        let share = idle_share(&served);
+        assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
+        crowd.read();
+        let (fine, busy) = (crowd.answered(200), crowd.answered(503));
+        println!(
+            "{settings:?}: {fine} served, {busy} got 503, {} open, {share} of a core",
+            crowd.open()
+        );
+        assert!(fine < ALLOWED, "{fine} are served with {ALLOWED} descriptors");
+        let odd = crowd.members.iter().filter(|m| !m.received.is_empty()).count() - fine - busy;
+        assert_eq!(odd, 0, "answers other than 200 and 503");
+
+        // A file that was not asked for before cannot be opened now, or just so: 503, not 404.
+        let kept = crowd.members.iter_mut().find(|member| member.end.is_none()).expect("one");
+        kept.received.clear();
+        kept.send(b"GET /0.bin HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(soon(PATIENCE, || {
+            kept.read();
+            kept.received.len() > 12
+        }));
+        let status = String::from_utf8_lossy(&kept.received[9..12]).into_owned();
+        assert!(["200", "503"].contains(&&*status), "{status} for a file that cannot be opened");
+        drop(crowd);
+        assert!(soon(PATIENCE, || is_served(&served)), "not served after the crowd has left");
+        let is_whole = || served.client().get("/0.bin").is_ok_and(|it| it.body.len() == 2 << 20);
+        assert!(soon(PATIENCE, is_whole), "the lack of descriptors is remembered with the file");
+        let back = || open_descriptors(served.pid()) <= at_rest + 4;
+        assert!(
+            soon(PATIENCE, back),
+            "{} descriptors, {at_rest} before",
+            open_descriptors(served.pid())
+        );
+        let refused = ["limit", "client_limit", "descriptors"].map(|reason| {
+            served.metric(&format!("forebay_connections_refused_total{{reason=\"{reason}\"}}"))
+        });
+        let errors = served.metric(ERRORS);
+        println!("refused {refused:?}, failed accepts {errors}");
+        let unserved = (CROWD - fine) as u64;
+        assert!(refused.iter().sum::<u64>() + errors > 0, "{unserved} not served, none counted");
+        assert!(busy as u64 <= refused.iter().sum(), "{busy} got 503, {refused:?} counted");
+    }
+}
+
+/// A crowd that is there before the server has started altogether takes what clients may take, and
+/// nothing that the server itself still needs: it starts all the same.
+fn a_crowd_at_the_start_does_not_end_the_server(engine: &str) {
+    let folder = site();
+    for round in 0..8 {
+        let served = narrow(engine, &folder, CARELESS);
+        let crowd = Crowd::connect(served.addr(), CROWD, 10);
+        let mut crowd =
+            crowd.unwrap_or_else(|error| panic!("{round}: {error}: {}", served.stderr()));
+        crowd.send(GET);
+        let some = |crowd: &Crowd| crowd.answered(200) + crowd.answered(503) > 0;
+        let any = crowd.read_until(PATIENCE, some);
+        assert!(any, "round {round}: {}, {}", summary(&crowd), served.stderr());
+        drop(crowd);
+        assert!(soon(PATIENCE, || is_served(&served)), "round {round}");
+        // the admin listener needs some too
+        let are_back = || open_descriptors(served.pid()) < ALLOWED - 8;
+        assert!(soon(PATIENCE, are_back), "round {round}: descriptors are not given back");
+        assert!(served.metric("forebay_connections_accepted_total") > 0, "round {round}");
+    }
+}
+
+/// Those who wait in the queue while descriptors lack are answered as soon as there are some: a
+/// back-off must not lose the event.
+fn who_waits_for_a_descriptor_is_answered_in_the_end(engine: &str) {
+    let folder = site();
+    let served = narrow(engine, &folder, "");
+    let mut first = Crowd::connect(served.addr(), CROWD, 10).unwrap();
+    let mut second = Crowd::connect(served.addr(), 20, 10).unwrap();
+    second.send(GET);
+    thread::sleep(Duration::from_millis(300));
+    first.read();
+    drop(first);
+    let done = |crowd: &Crowd| {
+        let refused = crowd.members.iter().filter(|m| m.end.is_some() && m.received.is_empty());
+        crowd.answered(200) + crowd.answered(503) + refused.count() == 20
+    };
+    assert!(second.read_until(PATIENCE, done), "{} wait without an answer", second.open());
+    // of the first crowd some may still hold their places: each has a thread that is to notice
+    assert!(soon(PATIENCE, || is_served(&served)));
+}
+
+/// Files need descriptors too: with the connections there are, more large files are asked for than
+/// can be open at once (and the cache of open files would like to keep them all). Every request
+/// gets an answer, 503 at worst, and with fewer connections every file is served again.
+fn files_that_cannot_be_opened_get_a_503(engine: &str) {
+    let folder = site();
+    let served = narrow(engine, &folder, "cache.open_files = 1000");
+    let mut clients: Vec<_> = (0..16).map(|_| served.client()).collect();
+    for number in 0..100 {
+        let answer = clients[number % 16].get(&format!("/{number}.bin")).expect("an answer");
+        assert!([200, 503].contains(&answer.status), "{}", answer.head);
+    }
+    clients.truncate(1);
+    let mut last = || clients[0].get("/99.bin").is_ok_and(|answer| answer.body.len() == 2 << 20);
+    assert!(soon(PATIENCE, &mut last), "not served with one connection");
+    assert!(is_served(&served));
+}

@@ -1,0 +1,10 @@
+//! The real program and the system: what changes users, limits and mounts, or boots a systemd.
+//!
+//! A file is a module: `cargo test -p forebay-tests --test system faults_hang::`.
+#![forbid(unsafe_code)]
+
+mod faults_descriptors;
+mod faults_hang;
+mod faults_log;
+mod privileges;
+mod systemd;
