@@ -77,7 +77,8 @@ pub trait Protocol<H: Handler>: Default {
     /// What else its requests are waiting for, each with a deadline of its own.
     fn also_awaits(&self, _tell: &mut dyn FnMut(Awaited)) {}
 
-    /// The sockets that its requests wait for besides the client's, each for what. When one of them is
+    /// The sockets that its requests wait for besides the client's, each for what: nothing that is known
+    /// to be there already, or threads would ask the kernel for it again and again. When one of them is
     /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
     /// that would block, or until there is no room; no second event tells of what was left.
     fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {}

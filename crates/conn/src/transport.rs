@@ -16,13 +16,13 @@ pub trait Transport<J: Job>: Default + Send {
     /// Called after each [`receive`](Transport::receive) until it says [`Opening::Open`].
     fn open(&mut self, done: Option<J::Done>) -> Opening<J>;
 
-    /// Takes bytes from the socket. Says how many; fewer than all only if it must be
-    /// [`read`](Transport::read) first.
+    /// Takes bytes from the socket: all of them, at most as many as are received at a time. It is
+    /// [`read`](Transport::read) until it has nothing more before it is given others.
     ///
     /// # Errors
     /// [`Broken`] if the peer does not keep to the rules; what is to be said about that is in
     /// [`flush`](Transport::flush).
-    fn receive(&mut self, wire: &[u8]) -> Result<usize, Broken>;
+    fn receive(&mut self, wire: &[u8]) -> Result<(), Broken>;
 
     /// Bytes for the protocol.
     fn read(&mut self, room: &mut [u8]) -> Plaintext;
@@ -79,8 +79,8 @@ impl<J: Job> Transport<J> for Plain {
         Opening::Open
     }
 
-    fn receive(&mut self, wire: &[u8]) -> Result<usize, Broken> {
-        Ok(wire.len())
+    fn receive(&mut self, _: &[u8]) -> Result<(), Broken> {
+        Ok(())
     }
 
     fn read(&mut self, _: &mut [u8]) -> Plaintext {

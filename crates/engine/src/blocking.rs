@@ -235,18 +235,18 @@ impl<'c, H: Handler> Blocking<'c, H> {
         timeout_ms: u64,
         known: Order,
     ) -> Result<Option<RequestId>, Gone> {
-        let reads = served.wants_input() && !served.readable;
         let interest = match served.pending {
-            Some(_) if served.goes_on() && reads => Interest::Both,
+            Some(_) if served.reads_meanwhile() && !served.readable => Interest::Both,
             Some(_) => Interest::Write,
+            None if served.has_to_open() => Interest::Both,
             None if served.wants_input() => Interest::Read,
             None => Interest::End,
         };
         let (readiness, request) = self.poll(served, interest, timeout_ms, known);
-        self.writable = readiness.writable && served.pending.is_some();
-        served.readable |=
-            readiness.readable && matches!(interest, Interest::Read | Interest::Both);
-        served.ended |= readiness.ended;
+        let waits_for_room = served.pending.is_some() || served.has_to_open();
+        self.writable = readiness.writable && waits_for_room;
+        let reads = matches!(interest, Interest::Read | Interest::Both);
+        served.has_come(reads && readiness.readable, readiness.ended);
         match readiness.broken {
             true if served.stream.has_ended() => served.readable = true,
             true => return Err(Gone),

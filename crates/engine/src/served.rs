@@ -48,6 +48,9 @@ pub struct Served<H: Handler> {
     pub(crate) waits: Waits<H::Job>,
     /// What has happened to them while an answer had to go out first.
     pub(crate) inbox: VecDeque<EventOf<H>>,
+    /// The protocol holds as much as it may for a client that takes nothing: it does not go on by what was
+    /// there already.
+    pub(crate) has_enough: bool,
     /// The answer under way was not taken at once.
     pub(crate) lags: bool,
     /// Bytes given to the kernel since the send window began …
@@ -79,6 +82,7 @@ impl<H: Handler> Served<H> {
             place: None,
             waits: Waits::default(),
             inbox: VecDeque::new(),
+            has_enough: false,
             lags: false,
             window_bytes: 0,
             window_queued: 0,
@@ -156,13 +160,33 @@ impl<H: Handler> Served<H> {
         }
     }
 
+    /// Something has come, or the client has ended, if so.
+    #[inline]
+    pub(crate) fn has_come(&mut self, readable: bool, ended: bool) {
+        self.readable |= readable;
+        self.ended |= ended;
+        self.has_enough &= !readable;
+    }
+
+    /// Whether it receives although the client must take something first.
+    #[inline]
+    pub(crate) fn reads_meanwhile(&self) -> bool {
+        self.goes_on() && self.wants_input()
+    }
+
+    /// Whether the client must take something before its transport can be opened.
+    #[inline]
+    pub(crate) fn has_to_open(&self) -> bool {
+        self.opening.is_some() && self.stream.has_unsent()
+    }
+
     /// What it can do with its socket, as the engine knows it: whether it goes on by that.
     #[inline]
     pub(crate) fn can_go_on(&self, writable: bool) -> bool {
         match self.pending {
             Some(_) if self.waits.has_job(RequestId::SENDING) => false,
-            Some(_) => writable || (self.goes_on() && self.readable && self.wants_input()),
-            None => self.readable && self.wants_input(),
+            Some(_) => writable || (self.readable && !self.has_enough && self.reads_meanwhile()),
+            None => (self.readable && self.wants_input()) || (writable && self.has_to_open()),
         }
     }
 

@@ -92,7 +92,7 @@ impl<H: Handler> Stream<H> {
         let received = socket::receive(self.socket.as_fd(), room);
         let Received::Bytes(count) = received else { return received };
         match self.transport.receive(&room[..count]) {
-            Ok(_) => received,
+            Ok(()) => received,
             Err(_) => {
                 self.say();
                 Received::Broken

@@ -6,6 +6,7 @@
 use crate::accept;
 use crate::send::{self, Progress};
 use crate::served::{DoneOf, EventOf, Served};
+use crate::stream::Stream;
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
@@ -191,6 +192,7 @@ impl<H: Handler> Worker<H> {
         let mut budget = self.settings.turn_bytes;
         // the other phases go on with what can be done besides, and leave sending to that of send
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
+        served.has_enough = false;
         let mut is_blocked = is_elsewhere(Phase::Send) && served.goes_on() && has_rest;
         let fate = loop {
             let was_empty = cx.out.is_empty();
@@ -240,47 +242,21 @@ impl<H: Handler> Worker<H> {
                         Received::Broken => break Fate::Closes(Closing::Reset),
                     }
                 }
-                // the client must take something first
                 // the client must take something first; what else has happened is looked at before
                 Step::Send | Step::HandOver | Step::Close(_) if is_blocked => {
                     if was_empty == cx.out.is_empty() && served.inbox.is_empty() {
+                        served.has_enough = true;
                         break Fate::Waits;
                     }
                 }
                 Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
-                    let (progress, tally) = send::send(
-                        &mut served.stream,
-                        cx.out,
-                        cx.handler,
-                        budget,
-                        cx.metrics,
-                        cx.watch,
-                    );
-                    budget = budget.saturating_sub(tally.cost_bytes);
-                    served.window_bytes += tally.bytes;
-                    served.conn.body_sent(tally.body_bytes);
-                    match progress {
-                        Progress::Done => served.conn.sent(cx.handler),
-                        Progress::Blocked if served.conn.goes_on() => {
-                            is_blocked = true;
-                        }
-                        Progress::Blocked => break Fate::Waits,
-                        Progress::Budget => break Fate::Yields,
-                        Progress::Broken => break Fate::Closes(Closing::Reset),
-                        Progress::Outdated if served.conn.withdraw(&mut cx) => {}
-                        Progress::Outdated | Progress::Changed => {
-                            cx.metrics.add(Counter::Changed, 1);
-                            // nothing is left to send, and it was not the client that left
-                            cx.out.clear();
-                            break Fate::Closes(Closing::Reset);
-                        }
-                        Progress::Cold => {
-                            match cx.out.body.as_ref().and_then(|body| cx.handler.warm(body)) {
-                                Some(job) => break Fate::Job(RequestId::SENDING, job),
-                                None => break Fate::Closes(Closing::Reset),
-                            }
-                        }
+                    let (conn, window_bytes) = (&mut served.conn, &mut served.window_bytes);
+                    let sent = send(&mut served.stream, conn, &mut cx, &mut budget, window_bytes);
+                    match sent {
+                        None => {}
+                        Some(Fate::Waits) if served.conn.goes_on() => is_blocked = true,
+                        Some(fate) => break fate,
                     }
                 }
                 Step::Job(id, job) => break Fate::Job(id, job),
@@ -380,7 +356,11 @@ impl<H: Handler> Worker<H> {
                         return None;
                     }
                     Opening::Receive => {}
-                    Opening::Job(job) => return Some(Fate::Job(RequestId::OPENING, job)),
+                    Opening::Job(job) => {
+                        // what the client does not take now it takes after the job
+                        let _ = served.stream.flush();
+                        return Some(Fate::Job(RequestId::OPENING, job));
+                    }
                     Opening::Failed => {
                         let _ = served.stream.flush();
                         return Some(Fate::Closes(Closing::Linger));
@@ -476,4 +456,40 @@ impl<H: Handler> Worker<H> {
     pub(crate) fn expire_job(&mut self, served: &mut Served<H>, id: RequestId) -> Option<Closing> {
         self.expire(served, Awaited { what: Await::Job, id })
     }
+}
+
+/// Sends what is in [`Out`](forebay_conn::Out), as far as the client takes it. `None` when all is sent, or
+/// the protocol has something else to do first.
+#[inline(always)]
+fn send<H: Handler, S: Stopwatch>(
+    stream: &mut Stream<H>,
+    conn: &mut H::Protocol,
+    cx: &mut Context<'_, H, S>,
+    budget: &mut u64,
+    window_bytes: &mut u64,
+) -> Option<Fate<H::Job>> {
+    let (progress, tally) = send::send(stream, cx.out, cx.handler, *budget, cx.metrics, cx.watch);
+    *budget = budget.saturating_sub(tally.cost_bytes);
+    *window_bytes += tally.bytes;
+    conn.body_sent(tally.body_bytes);
+    match progress {
+        Progress::Done => conn.sent(cx.handler),
+        Progress::Blocked => return Some(Fate::Waits),
+        Progress::Budget => return Some(Fate::Yields),
+        Progress::Broken => return Some(Fate::Closes(Closing::Reset)),
+        Progress::Outdated if conn.withdraw(cx) => {}
+        Progress::Outdated | Progress::Changed => {
+            cx.metrics.add(Counter::Changed, 1);
+            // nothing is left to send, and it was not the client that left
+            cx.out.clear();
+            return Some(Fate::Closes(Closing::Reset));
+        }
+        Progress::Cold => {
+            return Some(match cx.out.body.as_ref().and_then(|body| cx.handler.warm(body)) {
+                Some(job) => Fate::Job(RequestId::SENDING, job),
+                None => Fate::Closes(Closing::Reset),
+            });
+        }
+    }
+    None
 }

@@ -224,7 +224,10 @@ impl<H: Handler> Worker<H> {
         }
         let place: Box<dyn Send> = Box::new(served.place.take());
         let (socket, peer) = (served.stream.into_socket(), served.peer);
-        self.handler.hand_over(HandedOver { socket, received, peer, ticket, place });
+        let handed = HandedOver { socket, received, peer, ticket, place };
+        if let Err(mut refused) = self.handler.hand_over(handed) {
+            self.handler.settle(&mut refused.ticket, Settled::Cut);
+        }
     }
 
     /// Closes a connection: its open log line is written and its end is counted. One that waits for

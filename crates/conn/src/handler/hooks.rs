@@ -7,9 +7,18 @@ use std::time::Duration;
 
 /// What a loop tells its handler besides requests.
 pub trait Hooks: Parts {
-    /// A request that another process answers leaves with its socket and all bytes read so far. The
-    /// default closes the connection.
-    fn hand_over(&mut self, _handed: HandedOver<Self::Ticket>) {}
+    /// A request that another process answers leaves with its socket and all bytes read so far. From
+    /// then on its ticket is that process's, or the handler's, to settle.
+    ///
+    /// # Errors
+    /// What cannot be handed over, as by default: its ticket is settled, and the connection closed.
+    #[allow(clippy::result_large_err, reason = "once for a connection")]
+    fn hand_over(
+        &mut self,
+        handed: HandedOver<Self::Ticket>,
+    ) -> Result<(), HandedOver<Self::Ticket>> {
+        Err(handed)
+    }
 
     /// Called at the beginning of each turn of the loop, and at least twice a second while there is one:
     /// this is the time now; flush logs, sweep caches.

@@ -70,9 +70,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let Some(key) = self.key(ready.token) else { return };
         let connection = &mut self.connections[key];
         let served = &mut connection.served;
-        served.readable |= ready.readable;
-        served.ended |= ready.ended;
-        served.readable |= ready.broken;
+        served.has_come(ready.readable | ready.broken, ready.ended);
         if ready.broken && !served.stream.has_ended() {
             return self.close(ready.token, Closing::Now);
         }

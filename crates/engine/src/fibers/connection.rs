@@ -111,9 +111,7 @@ where
             let connection = &mut connections[key];
             match &mut connection.place {
                 Place::AtRest(served) => {
-                    served.readable |= ready.readable;
-                    served.ended |= ready.ended;
-                    served.readable |= ready.broken;
+                    served.has_come(ready.readable | ready.broken, ready.ended);
                     is_gone = ready.broken && !served.stream.has_ended();
                     if !(is_gone || served.can_go_on(ready.writable)) {
                         return;

@@ -76,8 +76,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     fn take_news(&self, served: &mut Served<H>) -> Result<News, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
         let news = news.unwrap_or_default();
-        served.readable |= news.readable | news.broken;
-        served.ended |= news.ended;
+        served.has_come(news.readable | news.broken, news.ended);
         if news.broken && !served.stream.has_ended() { Err(Gone) } else { Ok(news) }
     }
 
@@ -234,8 +233,9 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
                 Err(back) => served = back,
             }
         }
-        let writable = served.pending.is_some();
-        let readable = served.wants_input() && (!writable || served.goes_on());
+        let is_pending = served.pending.is_some();
+        let writable = is_pending || served.has_to_open();
+        let readable = if is_pending { served.reads_meanwhile() } else { served.wants_input() };
         let needs = Needs { readable, writable };
         self.park(needs);
         if self.take_news(&mut served) == Err(Gone) {

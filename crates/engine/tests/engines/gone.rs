@@ -116,7 +116,7 @@ fn who_leaves_before_the_moment_has_come_is_not_answered() {
 
 #[test]
 fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
-    let server = start_with("pool", Setup { pool: 1, ..Setup::default() });
+    let server = start_with("pool", Setup { pool: 1, is_alone: true, ..Setup::default() });
     let ask = || {
         let mut client = server.connect();
         client.write_all(get("/work").as_bytes()).unwrap();

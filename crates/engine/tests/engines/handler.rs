@@ -320,7 +320,8 @@ impl Hooks for Paths {
         self.now_ms = now.monotonic_ms;
     }
 
-    fn hand_over(&mut self, handed: HandedOver<()>) {
+    fn hand_over(&mut self, handed: HandedOver<()>) -> Result<(), HandedOver<()>> {
         *self.away.lock().unwrap() = Some(handed);
+        Ok(())
     }
 }

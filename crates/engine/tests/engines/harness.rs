@@ -16,6 +16,7 @@ use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::Gauge;
 use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -24,7 +25,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,8 @@ pub(crate) struct Setup {
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
     pub(crate) fixed: bool,
+    /// Whether no other engine may run meanwhile: see [`Core::calm`].
+    pub(crate) is_alone: bool,
 }
 
 impl Default for Setup {
@@ -105,6 +108,7 @@ impl Default for Setup {
             pool: 120,
             ranks: None,
             fixed: false,
+            is_alone: false,
         }
     }
 }
@@ -122,14 +126,39 @@ pub(crate) struct Core {
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     board: Arc<Board>,
-    _alone: MutexGuard<'static, ()>,
+    company: Company,
 }
 
-/// One engine at a time in this process, so that its threads are the only ones that run: see
-/// [`Running::calm`].
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether other engines may run in this process at the same time.
+pub(crate) enum Company {
+    /// They may.
+    Others { _held: Option<RwLockReadGuard<'static, ()>> },
+    /// None does, so that its threads are the only ones that run: see [`Core::calm`].
+    Alone { _held: RwLockWriteGuard<'static, ()> },
+}
+
+thread_local! {
+    /// Engines of this test.
+    static RUNNING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// In this company, until the result is dropped. An engine beside another one of the same test has the
+/// company of that.
+pub(crate) fn company(is_alone: bool) -> Company {
+    static ENGINES: RwLock<()> = RwLock::new(());
+    let before = RUNNING.replace(RUNNING.get() + 1);
+    match is_alone {
+        true => Company::Alone { _held: ENGINES.write().unwrap_or_else(PoisonError::into_inner) },
+        false => Company::Others {
+            _held: (before == 0).then(|| ENGINES.read().unwrap_or_else(PoisonError::into_inner)),
+        },
+    }
+}
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        RUNNING.set(RUNNING.get() - 1);
+    }
 }
 
 /// A running engine whose handler answers by path.
@@ -164,6 +193,13 @@ pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running
     start_with(engine, setup)
 }
 
+/// As [`start`], with no other engine beside it.
+pub(crate) fn start_alone(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
+    let mut setup = Setup { is_alone: true, ..Setup::default() };
+    change(&mut setup.settings);
+    start_with(engine, setup)
+}
+
 /// Starts an engine.
 pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let (sender, lines) = channel();
@@ -191,7 +227,7 @@ where
     H::Line: Send,
     H::Protocol: Send,
 {
-    let alone = alone();
+    let company = company(setup.is_alone);
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
@@ -223,18 +259,7 @@ where
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Core {
-        address,
-        control,
-        settings,
-        ranks,
-        keeper,
-        locals,
-        admission,
-        thread,
-        board,
-        _alone: alone,
-    }
+    Core { address, control, settings, ranks, keeper, locals, admission, thread, board, company }
 }
 
 /// Makes a handler, and counters for its thread.
@@ -398,9 +423,11 @@ impl Core {
     }
 
     /// Waits until whatever can go on has done so: all that clients have sent, or that they have left,
-    /// is known to the kernel at the server's end, and every thread of the server sleeps.
+    /// is known to the kernel at the server's end, and every thread of the server sleeps. For an engine
+    /// that runs alone.
     #[track_caller]
     pub(crate) fn calm(&self) {
+        assert!(matches!(self.company, Company::Alone { .. }), "threads of others may run");
         calm(self.address.port());
     }
 
@@ -424,7 +451,7 @@ impl Core {
     }
 }
 
-/// See [`Running::calm`]; `port` is the server's.
+/// See [`Core::calm`]; `port` is the server's.
 ///
 /// A thread that something has come for does not sleep before it has done what it can. It may have
 /// woken another one by then: so each thread has to sleep once in each of several rounds.

@@ -1,7 +1,7 @@
 //! Bounds and times that clients are held to.
 
 use crate::harness::{
-    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, start, start_with,
+    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, start, start_alone, start_with,
 };
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_metrics::Counter;
@@ -11,7 +11,7 @@ use std::net::TcpStream;
 #[test]
 fn limits_turn_connections_away_politely() {
     on_each(|engine| {
-        let server = start(engine, |settings| settings.timeouts.head_ms = 3_600_000);
+        let server = start_alone(engine, |settings| settings.timeouts.head_ms = 3_600_000);
         let open: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for stream in &open {
             let mut stream = stream;

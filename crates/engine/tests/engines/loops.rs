@@ -2,7 +2,7 @@
 
 use crate::handler::{Away, Gate, Paths};
 use crate::harness::{
-    NEVER_FUSED, Setup, alone, calm, get, helpers, listener, on, on_each, start_with,
+    NEVER_FUSED, Setup, calm, company, get, helpers, listener, on, on_each, start_with,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -21,7 +21,7 @@ use std::time::Duration;
 #[test]
 fn loops_that_share_a_socket_share_those_who_come() {
     for engine in on(["event", "fibers"]) {
-        let _alone = alone();
+        let _alone = company(true);
         let Listener { socket, local: address, .. } = listener();
         let control = Arc::new(Control::new(2).unwrap());
         let (lines, _read) = channel();

@@ -36,7 +36,8 @@ pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
     let ranks = Ranks::new(&Settings { shares, slots, reserve, ..Settings::default() });
-    let mut setup = Setup { ranks: Some(ranks), trusts: true, fixed: true, ..Setup::default() };
+    let mut setup =
+        Setup { ranks: Some(ranks), trusts: true, fixed: true, is_alone: true, ..Setup::default() };
     setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
     start_with(&format!("{engine}{BY_RANK}"), setup)
 }
@@ -300,7 +301,7 @@ fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
 #[test]
 fn the_lowest_idle_connection_makes_room() {
     for engine in on(["event", "fibers", "pipeline", NEVER_FUSED]) {
-        let setup = Setup { most: 3, per_client: 3, ..Setup::default() };
+        let setup = Setup { most: 3, per_client: 3, is_alone: true, ..Setup::default() };
         let server = start_with(&format!("{engine}{BY_RANK}"), setup);
         let is_cut = |mut stream: TcpStream| assert_eq!(stream.read(&mut [0; 9]).unwrap(), 0);
         let first = idle(&server, 0, "/ab");

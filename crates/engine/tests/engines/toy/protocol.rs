@@ -145,7 +145,9 @@ impl Upstream {
     }
 
     fn wants(&self) -> Wants {
-        Wants { read: !self.has_ended, write: !self.to.is_empty() }
+        // what it can do already waits for room elsewhere
+        let (read, write) = (!self.can_read, !self.can_write);
+        Wants { read: read && !self.has_ended, write: write && !self.to.is_empty() }
     }
 }
 

@@ -110,6 +110,7 @@ fn a_client_that_takes_nothing_is_still_heard() {
         let server = start(engine, veiled, |setup| {
             // it is not cut for that before this has been seen
             setup.settings.timeouts.send_window_ms = 60_000;
+            setup.is_alone = true;
         });
         let mut client = server.client(veiled);
         let key = format!("{engine}{veiled}").replace([',', ' '], "-");

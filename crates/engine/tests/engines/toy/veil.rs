@@ -126,10 +126,9 @@ impl Transport<Work> for Veil {
         }
     }
 
-    fn receive(&mut self, wire: &[u8]) -> Result<usize, Broken> {
+    fn receive(&mut self, wire: &[u8]) -> Result<(), Broken> {
         self.opener.give(wire);
-        self.unpack()?;
-        Ok(wire.len())
+        self.unpack()
     }
 
     fn read(&mut self, room: &mut [u8]) -> Plaintext {

@@ -260,7 +260,7 @@ fn the_first_rank_overtakes_within_a_connection_and_between_two() {
         for veiled in [false, true] {
             let ordered = format!("{engine}{BY_RANK}");
             let server = start(&ordered, veiled, |setup| {
-                setup.fixed = true;
+                (setup.fixed, setup.is_alone) = (true, true);
                 // a reserve would answer the first rank at once, where threads are not loops
                 setup.ranks = Some(ranks(0));
             });
