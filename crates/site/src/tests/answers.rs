@@ -49,15 +49,15 @@ fn what_the_shared_cache_lets_go_of_leaves_a_loops_own_table() {
     let folder = Folder::new();
     let mut settings = Settings::new(folder.path());
     settings.cache.bytes = 1 << 20;
+    // before anything is watched: a late event would kill an answer, which then waits for its time
+    let paths: Vec<_> = (0..200).map(|number| format!("/{number}.bin")).collect();
+    paths.iter().for_each(|path| _ = folder.write(&path[1..], vec![1; 32 << 10]));
     let mut client = Client::with(settings);
     let mut alive = Vec::new();
-    for number in 0..200 {
-        let name = format!("{number}.bin");
-        folder.write(&name, vec![1; 32 << 10]);
+    for path in &paths {
         for _ in 0..2 {
-            client.get(&format!("/{name}"));
+            client.get(path);
         }
-        let path = format!("/{name}");
         let entry = client.content.cached(Asked { site: 0, path: path.as_bytes() });
         alive.extend(entry.as_ref().map(Arc::downgrade));
         // a turn, in no time
