@@ -1,7 +1,7 @@
 //! HTTP/1 on one connection: requests one after another, each through the four stages.
 //!
 //! A request that can be answered at once borrows the received bytes and leaves nothing behind. One that
-//! must wait is kept as an [`Exchange`], with all it owns; what it waits for is its [`Stage`].
+//! must wait is kept as an [`Exchange`], with all it owns; what it waits for is its `Stage`.
 
 use crate::handler::{
     Admitted, Answered, Decision, Handler, Job, Outcome, Parts, Piece, Rank, Refusal, Settled,

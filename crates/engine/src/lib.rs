@@ -1,6 +1,6 @@
 //! The loops that perform the request path.
 //!
-//! An engine receives what clients send, lets each [`Conn`](forebay_conn::Conn) say what comes
+//! An engine receives what clients send, lets each [`Protocol`](forebay_conn::Protocol) say what comes
 //! next, and does it: receive, send, give a job to a helper thread, close. It imports neither policy
 //! nor content; a [`Handler`](forebay_conn::Handler) brings both.
 //!
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`threads`] | a new thread per connection, none kept |
 //! | [`pool`] | a fixed number of threads, each accepts under a mutex |
-//! | [`straight`] | straight-line code for one connection, over a way of waiting |
+//! | `straight` | straight-line code for one connection, over a way of waiting |
 //! | [`blocking`] | how `threads` and `pool` wait |
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
 //! | [`fibers`] | one loop per core, a fiber per active connection in straight-line code |
@@ -58,7 +58,7 @@ pub mod send;
 pub mod served;
 pub mod settings;
 mod sockets;
-pub mod straight;
+mod straight;
 mod stream;
 pub mod threads;
 pub mod timer;

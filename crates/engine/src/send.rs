@@ -19,7 +19,7 @@ pub enum Progress {
     Blocked,
     /// The turn's bytes are used up.
     Budget,
-    /// The next bytes of the file are not in memory: [`Handler::warm`].
+    /// The next bytes of the file are not in memory: [`Bodies::warm`](forebay_conn::Bodies::warm).
     Cold,
     /// The file is not the one the head was written for, and nothing of the answer has left.
     Outdated,

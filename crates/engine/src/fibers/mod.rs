@@ -10,7 +10,7 @@
 //!   many wait already, the connection waits without one, and a fiber goes on with it (ADR 0025). The
 //!   thread blocks only in `epoll_wait`. Jobs go to the helper threads and come back through
 //!   the loop's mailbox. Fibers of a thread share its worker; none holds it across a wait, which
-//!   [`Wait`](crate::straight::Wait) makes the compiler check.
+//!   `Wait` (`straight.rs`) makes the compiler check.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); fibers that
 //!   are ready, first in, first out (at most one entry each); with classes, connections whose request
 //!   is to be answered, by rank, which hold no fiber either; jobs (at most one per connection).
