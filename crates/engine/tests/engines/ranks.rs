@@ -187,14 +187,13 @@ fn answers_of_the_lowest(engine: &str) -> usize {
 }
 
 /// 75 if all took the same time. What is shared is time: a thread that is kept from its core in the
-/// middle of an answer pays for it with many turns. So several runs in a row must fail.
+/// middle of an answer pays for it with many turns. So one run of three may be spoiled.
 #[test]
 fn the_lowest_rank_has_its_share_while_others_want_all() {
     for engine in all() {
-        let mut runs = (0..8).map(|_| answers_of_the_lowest(engine)).inspect(|low| {
-            println!("{engine}: {low} of 300");
-        });
-        assert!(runs.any(|low| (35..=150).contains(&low)), "{engine}");
+        let mut low = [(); 3].map(|()| answers_of_the_lowest(engine));
+        low.sort_unstable();
+        assert!((35..=150).contains(&low[1]), "{engine}: {low:?} of 300");
     }
 }
 
