@@ -5,6 +5,7 @@ use crate::accept::Listener;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::helpers::Claim;
+use crate::linger::{Linger, Lingering};
 use crate::permits::{Permit, Permits};
 use crate::ranks::Ranks;
 use crate::served::{DoneOf, EventOf, Served};
@@ -446,7 +447,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
 
     fn let_go(&mut self, _: &Served<H>) {}
 
-    fn linger(&mut self, served: &mut Served<H>, timeout_ms: u64) -> Result<(), Gone> {
+    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
+        let timeout_ms = linger.until_ms.saturating_sub(self.worker.now_ms());
         let socket = (served.stream.as_fd(), Interest::Read);
         let ready = |timeout_ms| {
             let ready = poll::wait([socket], timeout_ms).map(|[socket]| socket);
@@ -459,19 +461,6 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
             readiness = ready(timeout_ms - REST_MS);
         }
         if readiness.broken { Err(Gone) } else { Ok(()) }
-    }
-
-    fn begin_linger(&mut self) -> bool {
-        let lingering = &self.stock.lingering;
-        let may = lingering.fetch_add(1, Relaxed) < self.worker.settings.lingering;
-        if !may {
-            lingering.fetch_sub(1, Relaxed);
-        }
-        may
-    }
-
-    fn end_linger(&mut self) {
-        self.stock.lingering.fetch_sub(1, Relaxed);
     }
 }
 
@@ -517,7 +506,7 @@ pub struct Stock<H: Handler> {
     job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
-    lingering: AtomicUsize,
+    lingering: Lingering,
     /// Threads that have a connection, of how many.
     busy: AtomicUsize,
     threads: usize,
@@ -533,7 +522,7 @@ impl<H: Handler> Stock<H> {
             permits: None,
             job_permits: None,
             idle: Mutex::new(Vec::new()),
-            lingering: AtomicUsize::new(0),
+            lingering: Lingering::default(),
             busy: AtomicUsize::new(0),
             threads: threads.max(1),
         }
@@ -559,7 +548,7 @@ impl<H: Handler> Stock<H> {
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, Box::new(served), None, control);
+        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
         wait.worker().handler.rest();
         wait.rest();
         ended
@@ -575,7 +564,7 @@ impl<H: Handler> Stock<H> {
     ) {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, None);
-        straight::close(&mut wait, Box::new(served), closing);
+        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
         drop(wait);
         worker.handler.rest();
     }

@@ -50,6 +50,7 @@ pub mod helpers;
 mod idle;
 pub mod lanes;
 mod line;
+pub mod linger;
 mod permits;
 pub mod pipeline;
 pub mod pool;

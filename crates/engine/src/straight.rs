@@ -3,16 +3,14 @@
 
 use crate::control::{Control, Ended, Order};
 use crate::helpers::Claim;
+use crate::linger::{Linger, Lingering};
 use crate::served::{EventOf, Served};
-use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::timer::Over;
 use crate::turn::Fate;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Event, Handler, RequestId};
 use forebay_metrics::Counter;
-use forebay_sys::socket;
 use std::ops::DerefMut;
-use std::os::fd::AsFd;
 
 /// How an engine waits.
 ///
@@ -71,17 +69,11 @@ pub(crate) trait Wait<H: Handler> {
     /// The connection is about to be given away: the engine watches it no longer.
     fn let_go(&mut self, served: &Served<H>);
 
-    /// Whether one more connection may linger; if so, [`end_linger`](Wait::end_linger) follows.
-    fn begin_linger(&mut self) -> bool;
-
-    /// Until a lingering connection has something to read, or `timeout_ms` are over.
+    /// Until a lingering connection has something to read, or its time is over.
     ///
     /// # Errors
     /// When the connection is gone in both directions.
-    fn linger(&mut self, served: &mut Served<H>, timeout_ms: u64) -> Result<(), Gone>;
-
-    /// The connection lingers no longer.
-    fn end_linger(&mut self);
+    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone>;
 }
 
 /// The connection is gone in both directions, or failed.
@@ -119,6 +111,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
     mut served: Box<Served<H>>,
     mut event: Option<EventOf<H>>,
     control: &Control,
+    lingering: &Lingering,
 ) -> Ended {
     let mut ended = Ended::default();
     let closing = loop {
@@ -200,7 +193,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         }
     }
     wait.answered();
-    close(wait, served, closing);
+    close(wait, served, closing, lingering);
     ended
 }
 
@@ -209,28 +202,29 @@ pub(crate) fn close<H: Handler, W: Wait<H>>(
     wait: &mut W,
     mut served: Box<Served<H>>,
     closing: Closing,
+    lingering: &Lingering,
 ) {
     wait.leave_queue(&served);
-    if closing == Closing::Linger && wait.begin_linger() {
-        served.pending = None;
-        socket::shut_down_writing(served.stream.as_fd());
-        let now_ms = |worker: &mut Worker<H>| {
-            worker.read_clocks();
-            worker.now_ms()
-        };
-        let until_ms = now_ms(&mut wait.worker()) + LINGER_MS;
-        let mut most = LINGER_BYTES;
-        loop {
-            let left = wait.worker().drop_input(served.stream.as_fd(), most);
-            let Some(left) = left else { break };
-            most = left;
-            let timeout_ms = until_ms.saturating_sub(now_ms(&mut wait.worker()));
-            // not even an order to stop shortens this: the process does not wait for it
-            if timeout_ms == 0 || wait.linger(&mut served, timeout_ms).is_err() {
-                break;
-            }
-        }
-        wait.end_linger();
+    if closing == Closing::Linger {
+        linger(wait, &mut served, lingering);
     }
     wait.worker().close(*served, closing);
+}
+
+/// Reads and drops what a client still sends, for a while. Not even an order to stop shortens this where
+/// each connection has a thread: the process does not wait for it.
+fn linger<H: Handler, W: Wait<H>>(wait: &mut W, served: &mut Served<H>, lingering: &Lingering) {
+    wait.worker().read_clocks();
+    let Some(mut linger) = lingering.begin(served, &mut wait.worker()) else { return };
+    loop {
+        wait.worker().read_clocks();
+        let is_over = wait.worker().now_ms() >= linger.until_ms;
+        if is_over
+            || wait.linger(served, linger).is_err()
+            || !linger.drop_input(served, &mut wait.worker())
+        {
+            break;
+        }
+    }
+    lingering.end();
 }

@@ -5,8 +5,8 @@
 //! round the owner looks at the real deadline and inserts it again. A connection has one entry, however
 //! many of its requests wait.
 
+use crate::linger::Linger;
 use crate::served::Served;
-use crate::settings::LINGER_MS;
 use crate::worker::Worker;
 use forebay_conn::{Await, Awaited, Handler, Protocol};
 
@@ -66,8 +66,8 @@ impl Timer {
     }
 
     /// The connection lingers from now on, and waits for nothing else.
-    pub(crate) fn linger(&mut self, now_ms: u64) {
-        self.first = Deadline { awaited: None, at_ms: now_ms + LINGER_MS };
+    pub(crate) fn linger(&mut self, linger: Linger) {
+        self.first = Deadline { awaited: None, at_ms: linger.until_ms };
         self.more.clear();
     }
 

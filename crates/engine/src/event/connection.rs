@@ -2,9 +2,9 @@
 
 use super::EventLoop;
 use crate::helpers::{Ask, Crew};
+use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
-use crate::settings::LINGER_BYTES;
 use crate::sockets::Watched;
 use crate::timer::{Over, Timer};
 use crate::turn::Fate;
@@ -14,7 +14,6 @@ use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Ready;
-use forebay_sys::socket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -37,8 +36,8 @@ pub(super) enum State {
     Serving,
     /// It has used up its turn and is in the queue for another.
     Yielded,
-    /// Writing is shut down; this many bytes may still be read and dropped.
-    Lingering(u64),
+    /// What comes is read and dropped.
+    Lingering(Linger),
 }
 
 impl<H: Handler> Connection<H> {
@@ -77,7 +76,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         match connection.state {
             State::Serving if served.can_go_on(ready.writable) => self.take_turn(ready.token, None),
             State::Serving | State::Yielded => {}
-            State::Lingering(left) => self.drop_input(ready.token, left),
+            State::Lingering(linger) => self.drop_input(key, linger),
         }
     }
 
@@ -261,37 +260,37 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 Closing::Now | Closing::Linger => self.ended.drained += 1,
             }
         }
-        match closing {
-            Closing::Linger if self.lingering < self.worker.settings.lingering => {
-                self.linger(token);
-            }
-            closing => self.close(token, closing),
+        if closing != Closing::Linger || !self.lingers(token) {
+            self.close(token, closing);
         }
     }
 
-    /// Shuts down writing, then reads and drops for a while.
-    fn linger(&mut self, token: u64) {
-        let Some(key) = self.key(token) else { return };
-        let connection = &mut self.connections[key];
-        socket::shut_down_writing(connection.served.stream.as_fd());
-        connection.state = State::Lingering(LINGER_BYTES);
-        connection.served.pending = None;
-        connection.timer.linger(self.worker.now_ms());
-        self.lingering += 1;
+    /// Whether the connection lingers from now on.
+    fn lingers(&mut self, token: u64) -> bool {
+        let Some(key) = self.key(token) else { return false };
         if !self.watch(key) {
-            return self.close(token, Closing::Now);
+            return false;
         }
         let connection = &mut self.connections[key];
-        connection.timer.schedule(&mut self.wheel, token);
-        self.drop_input(token, LINGER_BYTES);
+        self.waiting.leave(&connection.served.waits);
+        self.sockets.forget(&mut connection.sockets);
+        let linger = self.lingering.begin(&mut connection.served, &mut self.worker);
+        if let Some(linger) = linger {
+            connection.state = State::Lingering(linger);
+            connection.timer.linger(linger);
+            connection.timer.schedule(&mut self.wheel, token);
+        }
+        linger.is_some()
     }
 
-    fn drop_input(&mut self, token: u64, most: u64) {
-        let Some(key) = self.key(token) else { return };
+    /// Something has come for a connection that lingers.
+    fn drop_input(&mut self, key: usize, mut linger: Linger) {
         let connection = &mut self.connections[key];
-        match self.worker.drop_input(connection.served.stream.as_fd(), most) {
-            Some(left) => connection.state = State::Lingering(left),
-            None => self.close(token, Closing::Now),
+        let lingers = linger.drop_input(&connection.served, &mut self.worker);
+        connection.state = State::Lingering(linger);
+        if !lingers {
+            let token = connection.token;
+            self.close(token, Closing::Now);
         }
     }
 
@@ -309,7 +308,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let Some(key) = self.key(token) else { return };
         let connection = self.remove(key);
         if let State::Lingering(_) = connection.state {
-            self.lingering -= 1;
+            self.lingering.end();
         }
         self.worker.close(connection.served, closing);
     }
@@ -319,9 +318,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         let mut connection = self.connections.remove(key);
         self.idle.remove(&mut connection.resting);
         self.sockets.forget(&mut connection.sockets);
-        if self.waiting.is_ordered() {
-            self.waiting.leave(&connection.served.waits);
-        }
+        self.waiting.leave(&connection.served.waits);
         connection
     }
 }

@@ -20,6 +20,7 @@ use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::idle::Idle;
+use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::sockets::Sockets;
@@ -74,7 +75,7 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     /// Connections that can go on but have used up their turn.
     yielded: VecDeque<u64>,
     wheel: Wheel,
-    lingering: usize,
+    lingering: Lingering,
     ended: Ended,
     worker: Worker<H>,
     mailbox: Arc<Mailbox<<H::Job as Job>::Done>>,
@@ -104,7 +105,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             generation: 0,
             yielded: VecDeque::new(),
             wheel: Wheel::new(worker.now_ms()),
-            lingering: 0,
+            lingering: Lingering::default(),
             ended: Ended::default(),
             worker,
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),

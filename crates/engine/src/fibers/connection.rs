@@ -221,7 +221,8 @@ where
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
             if let Some(served) = shared.take(token) {
-                straight::close(&mut Waiting::new(&shared, token), served, closing);
+                let mut wait = Waiting::new(&shared, token);
+                straight::close(&mut wait, served, closing, &shared.lingering);
             }
         });
         if started.is_err() {
@@ -280,7 +281,7 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
             let Some(mut served) = self.take(token) else { continue };
             let mut wait = Waiting::new(self, token);
             let event = wait.take_event(&mut served);
-            let ended = straight::serve(&mut wait, served, event, &self.control);
+            let ended = straight::serve(&mut wait, served, event, &self.control, &self.lingering);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);
             }

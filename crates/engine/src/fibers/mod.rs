@@ -32,6 +32,7 @@ use crate::event::Parts;
 use crate::helpers::{Crew, Helpers, Mailbox};
 use crate::idle::Idle;
 use crate::line::Line;
+use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
@@ -97,7 +98,7 @@ struct Shared<H: Handler, C> {
     wheel: RefCell<Wheel>,
     /// Connections whose fiber waits for the moment from which a request may be answered.
     early: RefCell<Early>,
-    lingering: Cell<usize>,
+    lingering: Lingering,
     /// Fibers that wait.
     waiting: Cell<usize>,
     ended: Cell<Ended>,
@@ -137,7 +138,7 @@ where
             woken: RefCell::default(),
             sockets: RefCell::default(),
             epoll,
-            lingering: Cell::new(0),
+            lingering: Lingering::default(),
             waiting: Cell::new(0),
             ended: Cell::default(),
             mailbox: Mailbox::new(Arc::clone(&parts.control), parts.index),

@@ -5,6 +5,7 @@ use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
 use crate::helpers::{Ask, Claim, Crew};
 use crate::line::Called;
+use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
 use crate::straight::{Answers, Gone, Next, Wait};
@@ -106,10 +107,6 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
                 return Some(event);
             }
         }
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.shared.worker.borrow().now_ms()
     }
 
     fn must_stop(&self) -> bool {
@@ -263,18 +260,8 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         let _ = self.shared.epoll.remove(served.stream.as_fd());
     }
 
-    fn begin_linger(&mut self) -> bool {
-        let lingering = &self.shared.lingering;
-        let may = lingering.get() < self.shared.worker.borrow().settings.lingering;
-        if may {
-            lingering.set(lingering.get() + 1);
-            let now_ms = self.now_ms();
-            self.shared.with(self.token, |connection| connection.timer.linger(now_ms));
-        }
-        may
-    }
-
-    fn linger(&mut self, served: &mut Served<H>, _: u64) -> Result<(), Gone> {
+    fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
+        self.shared.with(self.token, |connection| connection.timer.linger(linger));
         self.watch(served)?;
         let before = self.take_news(served)?;
         if self.must_stop() {
@@ -285,10 +272,6 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         }
         self.park(Needs { readable: true, writable: false });
         self.take_news(served).map(|_| ())
-    }
-
-    fn end_linger(&mut self) {
-        self.shared.lingering.set(self.shared.lingering.get() - 1);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Clients who leave while their requests wait: nobody works for them.
 
-use crate::harness::{NEVER_FUSED, PATIENCE, Running, Setup, get, on, on_each, start_with};
+use crate::harness::{
+    NEVER_FUSED, PATIENCE, Running, Setup, get, on, on_each, ran_apart, start_with,
+};
 use crate::ranks::{LOOPS, THREADS, all, ask, at_a_time, hold_all, start, wait_until_there};
 use forebay_metrics::Counter;
 use forebay_sys::socket::reset_on_close;
@@ -43,6 +45,9 @@ fn is_answered(mut client: TcpStream) {
 /// The gate is shut all the while: nobody's turn comes before they are known to have left.
 #[test]
 fn nobody_computes_for_a_client_who_has_left() {
+    if ran_apart() {
+        return;
+    }
     for engine in all() {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/work");
@@ -60,6 +65,9 @@ fn nobody_computes_for_a_client_who_has_left() {
 
 #[test]
 fn nobody_reads_files_for_a_client_who_has_left() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(LOOPS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0; 3], 0);
         // as many as there are threads for such jobs, in each of these engines
@@ -85,6 +93,9 @@ fn nobody_reads_files_for_a_client_who_has_left() {
 
 #[test]
 fn a_thread_answers_nobody_who_has_left() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(THREADS) {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/hang");
@@ -116,7 +127,10 @@ fn who_leaves_before_the_moment_has_come_is_not_answered() {
 
 #[test]
 fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
-    let server = start_with("pool", Setup { pool: 1, is_alone: true, ..Setup::default() });
+    if ran_apart() {
+        return;
+    }
+    let server = start_with("pool", Setup { pool: 1, ..Setup::default() });
     let ask = || {
         let mut client = server.connect();
         client.write_all(get("/work").as_bytes()).unwrap();
@@ -138,6 +152,9 @@ fn who_leaves_before_a_thread_of_the_pool_is_free_gets_no_job() {
 /// RFC 9112 §9.6 lets a client say that it sends no more and wait for its answer.
 #[test]
 fn who_only_says_no_more_is_answered() {
+    if ran_apart() {
+        return;
+    }
     for engine in all() {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/work");
@@ -155,6 +172,9 @@ fn who_only_says_no_more_is_answered() {
 /// Its client is told so, and has no use for it any more.
 #[test]
 fn a_job_that_is_late_is_not_begun() {
+    if ran_apart() {
+        return;
+    }
     for engine in all() {
         let server = start(engine, [0.0; 3], 0);
         let held = hold_all(&server, engine, "/work");

@@ -16,16 +16,18 @@ use forebay_engine::{blocking, pool, threads};
 use forebay_metrics::Gauge;
 use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt::Debug;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -92,8 +94,6 @@ pub(crate) struct Setup {
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
     pub(crate) fixed: bool,
-    /// Whether no other engine may run meanwhile: see [`Core::calm`].
-    pub(crate) is_alone: bool,
 }
 
 impl Default for Setup {
@@ -108,7 +108,6 @@ impl Default for Setup {
             pool: 120,
             ranks: None,
             fixed: false,
-            is_alone: false,
         }
     }
 }
@@ -126,39 +125,35 @@ pub(crate) struct Core {
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
     board: Arc<Board>,
-    company: Company,
 }
 
-/// Whether other engines may run in this process at the same time.
-pub(crate) enum Company {
-    /// They may.
-    Others { _held: Option<RwLockReadGuard<'static, ()>> },
-    /// None does, so that its threads are the only ones that run: see [`Core::calm`].
-    Alone { _held: RwLockWriteGuard<'static, ()> },
-}
+/// In the environment of a process that runs one test.
+const APART: &str = "FOREBAY_TEST_APART";
 
-thread_local! {
-    /// Engines of this test.
-    static RUNNING: Cell<u32> = const { Cell::new(0) };
-}
-
-/// In this company, until the result is dropped. An engine beside another one of the same test has the
-/// company of that.
-pub(crate) fn company(is_alone: bool) -> Company {
-    static ENGINES: RwLock<()> = RwLock::new(());
-    let before = RUNNING.replace(RUNNING.get() + 1);
-    match is_alone {
-        true => Company::Alone { _held: ENGINES.write().unwrap_or_else(PoisonError::into_inner) },
-        false => Company::Others {
-            _held: (before == 0).then(|| ENGINES.read().unwrap_or_else(PoisonError::into_inner)),
-        },
+/// Runs this test in a process of its own, where its threads are the only ones: see [`Core::calm`].
+/// Says whether it did; in that process it does not, and the test goes on.
+#[must_use]
+#[track_caller]
+pub(crate) fn ran_apart() -> bool {
+    if is_apart() {
+        return false;
     }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(APART, test)
+        .output()
+        .unwrap();
+    let said =
+        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(output.status.success() && said[0].contains("1 passed"), "{}", said.concat());
+    true
 }
 
-impl Drop for Company {
-    fn drop(&mut self) {
-        RUNNING.set(RUNNING.get() - 1);
-    }
+/// Whether no other test runs in this process: it is for this one, or tests run one after the other.
+fn is_apart() -> bool {
+    std::env::var_os(APART).is_some() || std::thread::current().name() == Some("main")
 }
 
 /// A running engine whose handler answers by path.
@@ -193,13 +188,6 @@ pub(crate) fn start(engine: &str, change: impl FnOnce(&mut Settings)) -> Running
     start_with(engine, setup)
 }
 
-/// As [`start`], with no other engine beside it.
-pub(crate) fn start_alone(engine: &str, change: impl FnOnce(&mut Settings)) -> Running {
-    let mut setup = Setup { is_alone: true, ..Setup::default() };
-    change(&mut setup.settings);
-    start_with(engine, setup)
-}
-
 /// Starts an engine.
 pub(crate) fn start_with(engine: &str, setup: Setup) -> Running {
     let (sender, lines) = channel();
@@ -227,7 +215,6 @@ where
     H::Line: Send,
     H::Protocol: Send,
 {
-    let company = company(setup.is_alone);
     let listener = setup.listener.unwrap_or_else(listener);
     let address = listener.local;
     let keeper = listener.socket.try_clone().unwrap();
@@ -259,7 +246,7 @@ where
         fixed: setup.fixed,
     };
     let thread = parts.start(engine);
-    Core { address, control, settings, ranks, keeper, locals, admission, thread, board, company }
+    Core { address, control, settings, ranks, keeper, locals, admission, thread, board }
 }
 
 /// Makes a handler, and counters for its thread.
@@ -365,15 +352,41 @@ where
     }
 }
 
-/// Runs a test on every engine.
-pub(crate) fn on_each(test: impl Fn(&str)) {
-    for engine in ENGINES {
-        for ordered in ["", BY_RANK] {
-            let engine = format!("{engine}{ordered}");
-            eprintln!("engine {engine}");
-            test(&engine);
+/// Runs a test on every engine, in the order its requests come and by rank.
+pub(crate) fn on_each(test: impl Fn(&str) + Sync) {
+    side_by_side(variants(), |engine| test(&engine));
+}
+
+/// Every engine, in the order its requests come and by rank.
+pub(crate) fn variants() -> impl Iterator<Item = String> {
+    let orders = ["", BY_RANK];
+    ENGINES.iter().flat_map(move |engine| orders.map(|order| format!("{engine}{order}")))
+}
+
+/// Runs a test in several ways, a few at a time: most of it is waiting. One after another where the test
+/// [ran apart](ran_apart).
+pub(crate) fn side_by_side<W: Debug + Send>(
+    ways: impl Iterator<Item = W> + Send,
+    test: impl Fn(W) + Sync,
+) {
+    const AT_A_TIME: usize = 4;
+    let threads = if is_apart() { 1 } else { AT_A_TIME };
+    let ways = Mutex::new(ways);
+    let work = || {
+        loop {
+            let way = ways.lock().unwrap().next();
+            let Some(way) = way else { return };
+            let name = format!("{way:?}");
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(way))) {
+                eprintln!("failed: {name}");
+                resume_unwind(panic);
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        (1..threads).for_each(|_| _ = scope.spawn(work));
+        work();
+    });
 }
 
 impl Running {
@@ -423,11 +436,10 @@ impl Core {
     }
 
     /// Waits until whatever can go on has done so: all that clients have sent, or that they have left,
-    /// is known to the kernel at the server's end, and every thread of the server sleeps. For an engine
-    /// that runs alone.
+    /// is known to the kernel at the server's end, and every thread of the server sleeps. For a test that
+    /// [ran apart](ran_apart).
     #[track_caller]
     pub(crate) fn calm(&self) {
-        assert!(matches!(self.company, Company::Alone { .. }), "threads of others may run");
         calm(self.address.port());
     }
 
@@ -457,6 +469,7 @@ impl Core {
 /// woken another one by then: so each thread has to sleep once in each of several rounds.
 #[track_caller]
 pub(crate) fn calm(port: u16) {
+    assert!(is_apart(), "threads of others may run");
     // more than any request has
     const HANDS: u32 = 6;
     let until = |is_so: &mut dyn FnMut() -> bool, what: &str| {

@@ -1,7 +1,7 @@
 //! Bounds and times that clients are held to.
 
 use crate::harness::{
-    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, start, start_alone, start_with,
+    NEVER_FUSED, PATIENCE, Setup, calm, get, listener, on_each, ran_apart, start, start_with,
 };
 use forebay_control::keep_alive::{KeepAlive, Shape};
 use forebay_metrics::Counter;
@@ -10,8 +10,11 @@ use std::net::TcpStream;
 
 #[test]
 fn limits_turn_connections_away_politely() {
+    if ran_apart() {
+        return;
+    }
     on_each(|engine| {
-        let server = start_alone(engine, |settings| settings.timeouts.head_ms = 3_600_000);
+        let server = start(engine, |settings| settings.timeouts.head_ms = 3_600_000);
         let open: Vec<_> = (0..100).map(|_| server.connect()).collect();
         for stream in &open {
             let mut stream = stream;
@@ -33,6 +36,9 @@ fn limits_turn_connections_away_politely() {
 /// All that the clients send is there before the engine begins, so that none of them is late.
 #[test]
 fn slow_clients_are_told_and_cut() {
+    if ran_apart() {
+        return;
+    }
     on_each(|engine| {
         let listener = listener();
         let say = |words: &str| {

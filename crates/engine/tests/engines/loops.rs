@@ -2,7 +2,7 @@
 
 use crate::handler::{Away, Gate, Paths};
 use crate::harness::{
-    NEVER_FUSED, Setup, calm, company, get, helpers, listener, on, on_each, start_with,
+    NEVER_FUSED, Setup, calm, get, helpers, listener, on, on_each, ran_apart, start_with,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -20,8 +20,10 @@ use std::time::Duration;
 
 #[test]
 fn loops_that_share_a_socket_share_those_who_come() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(["event", "fibers"]) {
-        let _alone = company(true);
         let Listener { socket, local: address, .. } = listener();
         let control = Arc::new(Control::new(2).unwrap());
         let (lines, _read) = channel();

@@ -3,7 +3,9 @@
 //! Which request is which is told by the length of its path, which also says its rank: see
 //! [`Paths`](crate::handler::Paths).
 
-use crate::harness::{BY_RANK, NEVER_FUSED, Running, Setup, get, listener, on, start_with};
+use crate::harness::{
+    BY_RANK, NEVER_FUSED, Running, Setup, get, listener, on, ran_apart, start_with,
+};
 use forebay_engine::accept::Listener;
 use forebay_engine::ranks::{Ranks, Settings};
 use forebay_metrics::Gauge;
@@ -36,8 +38,7 @@ pub(crate) fn start(engine: &str, shares: [f64; 3], reserve: usize) -> Running {
     let slots = Arc::new([0, 1, 2].map(ClassSlot));
     let shares = Arc::new(shares);
     let ranks = Ranks::new(&Settings { shares, slots, reserve, ..Settings::default() });
-    let mut setup =
-        Setup { ranks: Some(ranks), trusts: true, fixed: true, is_alone: true, ..Setup::default() };
+    let mut setup = Setup { ranks: Some(ranks), trusts: true, fixed: true, ..Setup::default() };
     setup.listener = Some(Listener { proxy_protocol: true, ..listener() });
     start_with(&format!("{engine}{BY_RANK}"), setup)
 }
@@ -117,6 +118,9 @@ fn assert_in_turn(engine: &str, low: &[usize], other: usize, run: impl Fn() -> V
 
 #[test]
 fn a_high_rank_overtakes_and_clients_take_turns() {
+    if ran_apart() {
+        return;
+    }
     let order = |engine: &str, by_field: bool| {
         let server = start(engine, [0.0; 3], 0);
         let mut open = hold_all(&server, engine, "/hang");
@@ -143,6 +147,9 @@ fn a_high_rank_overtakes_and_clients_take_turns() {
 
 #[test]
 fn jobs_that_block_are_done_by_rank_in_a_pipeline() {
+    if ran_apart() {
+        return;
+    }
     let order = |engine: &str| {
         let server = start(engine, [0.0; 3], 0);
         let mut open = hold_all(&server, engine, "/wait");
@@ -190,6 +197,9 @@ fn answers_of_the_lowest(engine: &str) -> usize {
 /// middle of an answer pays for it with many turns. So one run of three may be spoiled.
 #[test]
 fn the_lowest_rank_has_its_share_while_others_want_all() {
+    if ran_apart() {
+        return;
+    }
     for engine in all() {
         let mut low = [(); 3].map(|()| answers_of_the_lowest(engine));
         low.sort_unstable();
@@ -199,6 +209,9 @@ fn the_lowest_rank_has_its_share_while_others_want_all() {
 
 #[test]
 fn shares_change_while_requests_wait_for_them() {
+    if ran_apart() {
+        return;
+    }
     const STRICT: [f64; 3] = [0.0; 3];
     const WITH_FLOOR: [f64; 3] = [0.0, 0.0, 0.25];
     let order = |engine: &str, before: [f64; 3], after: [f64; 3]| {
@@ -227,6 +240,9 @@ fn shares_change_while_requests_wait_for_them() {
 
 #[test]
 fn a_reserve_is_there_while_low_ranks_hold_the_rest() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(THREADS.into_iter().chain([NEVER_FUSED])) {
         let server = start(engine, [0.0, 0.2, 0.2], 1);
         let held = hold_all(&server, engine, "/hang");
@@ -242,6 +258,9 @@ fn a_reserve_is_there_while_low_ranks_hold_the_rest() {
 
 #[test]
 fn what_only_waits_keeps_nobody_from_answering() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(THREADS) {
         let server = start(engine, [0.0, 0.2, 0.2], 0);
         let many = 2 * at_a_time(engine);
@@ -263,6 +282,9 @@ fn what_only_waits_keeps_nobody_from_answering() {
 
 #[test]
 fn no_more_compute_at_a_time_than_there_are_cores_and_a_reserve() {
+    if ran_apart() {
+        return;
+    }
     for engine in all() {
         // without shares: a rank that is due keeps those above it from their reserve
         let server = start(engine, [0.0; 3], 1);
@@ -299,8 +321,11 @@ fn idle(server: &Running, rank: u8, path: &str) -> TcpStream {
 
 #[test]
 fn the_lowest_idle_connection_makes_room() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(["event", "fibers", "pipeline", NEVER_FUSED]) {
-        let setup = Setup { most: 3, per_client: 3, is_alone: true, ..Setup::default() };
+        let setup = Setup { most: 3, per_client: 3, ..Setup::default() };
         let server = start_with(&format!("{engine}{BY_RANK}"), setup);
         let is_cut = |mut stream: TcpStream| assert_eq!(stream.read(&mut [0; 9]).unwrap(), 0);
         let first = idle(&server, 0, "/ab");
@@ -335,6 +360,9 @@ fn the_lowest_idle_connection_makes_room() {
 
 #[test]
 fn what_computes_after_a_wait_needs_a_permit_too() {
+    if ran_apart() {
+        return;
+    }
     for engine in on(THREADS) {
         let server = start(engine, [0.0; 3], 0);
         let (many, most) = (2 * at_a_time(engine), at_a_time(engine));

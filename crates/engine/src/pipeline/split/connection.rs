@@ -4,8 +4,8 @@ use super::Shared;
 use super::slab::{Connection, Locked, State};
 use crate::control::Order;
 use crate::idle::{TRIES, has_news};
+use crate::linger::Linger;
 use crate::ranks::{RequestKey, Standing};
-use crate::settings::LINGER_BYTES;
 use crate::timer::Over;
 use crate::waits::Waiting;
 use crate::worker::Worker;
@@ -13,9 +13,7 @@ use forebay_conn::{Await, Closing, Event, Handler, Protocol, Rank, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Counter;
 use forebay_sys::epoll::Once;
-use forebay_sys::socket;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl<H: Handler> Shared<H> {
     /// Whose the work for this request is; where nothing is ordered, that does not matter.
@@ -239,27 +237,32 @@ impl<H: Handler> Shared<H> {
                 Closing::Now | Closing::Linger => ended.drained += 1,
             }
         }
-        if closing == Closing::Linger && self.begin_linger(worker.settings.lingering) {
-            socket::shut_down_writing(connection.served.stream.as_fd());
-            connection.served.pending = None;
-            connection.state = State::Lingering(LINGER_BYTES);
-            connection.timer.linger(worker.now_ms());
-            self.wakes(connection);
-            self.schedule(connection);
-            return self.drop_input(slot, LINGER_BYTES, worker);
+        let linger = match closing {
+            Closing::Linger => self.lingering.begin(&mut connection.served, worker),
+            Closing::Now | Closing::Reset => None,
+        };
+        let Some(linger) = linger else { return self.close(slot, closing, worker) };
+        connection.state = State::Lingering(linger);
+        connection.timer.linger(linger);
+        self.wakes(connection);
+        self.sockets().forget(&mut connection.sockets);
+        self.schedule(connection);
+        if !self.leave(connection, worker) {
+            self.close(slot, Closing::Now, worker);
         }
-        self.close(slot, closing, worker);
     }
 
     /// Reads and drops what a lingering connection has received, and waits for more.
-    pub(super) fn drop_input(&self, mut slot: Locked<'_, H>, most: u64, worker: &mut Worker<H>) {
+    pub(super) fn drop_input(
+        &self,
+        mut slot: Locked<'_, H>,
+        mut linger: Linger,
+        worker: &mut Worker<H>,
+    ) {
         let Some(connection) = slot.connection() else { return };
-        let left = worker.drop_input(connection.served.stream.as_fd(), most);
-        let lingers = left.is_some_and(|left| {
-            connection.state = State::Lingering(left);
-            self.leave(connection, worker)
-        });
-        if !lingers {
+        let lingers = linger.drop_input(&connection.served, worker);
+        connection.state = State::Lingering(linger);
+        if !lingers || !self.leave(connection, worker) {
             self.close(slot, Closing::Now, worker);
         }
     }
@@ -282,7 +285,7 @@ impl<H: Handler> Shared<H> {
     pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
         if let Some(connection) = slot.connection() {
             if let State::Lingering(_) = connection.state {
-                self.lingering.fetch_sub(1, Relaxed);
+                self.lingering.end();
             }
             self.wakes(connection);
             if !connection.sockets.is_empty() {

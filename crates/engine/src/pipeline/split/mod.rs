@@ -27,6 +27,7 @@ use crate::blocking::{Make, Stock};
 use crate::control::{Control, Ended};
 use crate::early::Early;
 use crate::idle::Idle;
+use crate::linger::Lingering;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
 use crate::worker;
@@ -35,7 +36,6 @@ use forebay_control::allocation::Phase;
 use forebay_sys::epoll::Epoll;
 use slab::{Connection, Slab};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use watcher::Watcher;
 
@@ -60,7 +60,7 @@ struct Shared<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
     time: Mutex<Time>,
-    lingering: AtomicUsize,
+    lingering: Lingering,
     idle: Mutex<Idle>,
     /// The other sockets that requests wait for.
     sockets: Mutex<Sockets>,
@@ -104,7 +104,7 @@ where
                 early: Early::default(),
                 next_ms: now_ms,
             }),
-            lingering: AtomicUsize::new(0),
+            lingering: Lingering::default(),
             idle,
             sockets: Mutex::default(),
             ended: Mutex::default(),
@@ -180,14 +180,5 @@ impl<H: Handler> Shared<H> {
     /// Wakes the watcher.
     fn ring(&self) {
         self.control.bell(0).ring();
-    }
-
-    /// Whether one more connection may linger.
-    fn begin_linger(&self, most: usize) -> bool {
-        let may = self.lingering.fetch_add(1, Relaxed) < most;
-        if !may {
-            self.lingering.fetch_sub(1, Relaxed);
-        }
-        may
     }
 }

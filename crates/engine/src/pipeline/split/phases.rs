@@ -154,8 +154,8 @@ impl<H: Handler> Shared<H> {
             // it goes on when the job is done
             State::Serving if connection.is_held() => {}
             State::Serving => self.go_on(slot, phase, None, worker, stint),
-            State::Lingering(left) if phase == Phase::Receive => {
-                self.drop_input(slot, left, worker);
+            State::Lingering(linger) if phase == Phase::Receive => {
+                self.drop_input(slot, linger, worker);
             }
             // its time was over while it waited here
             State::Lingering(_) => {}

@@ -1,6 +1,7 @@
 //! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
 
 use crate::doors;
+use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::Served;
 use crate::sockets::Watched;
@@ -42,8 +43,8 @@ pub(super) struct Connection<H: Handler> {
 pub(super) enum State {
     /// It is served.
     Serving,
-    /// Writing is shut down; this many bytes may still be read and dropped.
-    Lingering(u64),
+    /// What comes is read and dropped.
+    Lingering(Linger),
 }
 
 impl<H: Handler> Connection<H> {

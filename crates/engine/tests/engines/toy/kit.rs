@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::handler::{Mode, ToyHandler};
-use crate::harness::{BY_RANK, Core, ENGINES, Setup, start_core};
+use crate::harness::{Core, Setup, side_by_side, start_core, variants};
 use forebay_conn::Settled;
 use forebay_engine::control::Ended;
 use std::collections::{BTreeMap, HashSet};
@@ -149,16 +149,9 @@ impl Server {
 }
 
 /// Runs a test on every engine, plain and veiled.
-pub(super) fn on_each(test: impl Fn(&str, bool)) {
-    for engine in ENGINES {
-        for ordered in ["", BY_RANK] {
-            for veiled in [false, true] {
-                let engine = format!("{engine}{ordered}");
-                eprintln!("engine {engine}{}", if veiled { ", veiled" } else { "" });
-                test(&engine, veiled);
-            }
-        }
-    }
+pub(super) fn on_each(test: impl Fn(&str, bool) + Sync) {
+    let ways = variants().flat_map(|engine| [(engine.clone(), false), (engine, true)]);
+    side_by_side(ways, |(engine, veiled)| test(&engine, veiled));
 }
 
 /// Starts an engine that speaks the toy protocol.

@@ -7,9 +7,14 @@ use super::protocol::FAILED;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
-const CONNECTIONS: usize = 200;
-const REQUESTS: u32 = 20;
 const THREADS: usize = 8;
+
+/// Connections to each engine.
+fn connections() -> usize {
+    if std::env::var("FOREBAY_MATRIX").is_ok_and(|matrix| matrix == "full") { 200 } else { 48 }
+}
+
+const REQUESTS: u32 = 20;
 
 /// A small generator of random numbers (xorshift).
 struct Chance(u64);
@@ -90,14 +95,14 @@ fn all_requests_of_many_connections_are_accounted_for() {
     eprintln!("TOY_SEED={seed}");
     on_each(|engine, veiled| {
         let server = start(engine, veiled, |setup| {
-            (setup.most, setup.per_client) = (CONNECTIONS + 50, CONNECTIONS + 50);
+            (setup.most, setup.per_client) = (connections() + 50, connections() + 50);
         });
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let server = &server;
                 let mut chance = Chance(seed.wrapping_mul(2 * thread as u64 + 1) | 1);
                 scope.spawn(move || {
-                    let open: Vec<_> = (0..CONNECTIONS / THREADS)
+                    let open: Vec<_> = (0..connections() / THREADS)
                         .map(|_| {
                             let mut client = server.client(veiled);
                             let asked = ask(&mut client, &mut chance);

@@ -4,20 +4,11 @@ use super::client::Client;
 use super::handler::{FILE, PlainHttp, VeiledHttp, file_byte};
 use super::kit::Server;
 use super::veil;
-use crate::harness::{BY_RANK, ENGINES, Setup, get, listener};
+use crate::harness::{Setup, get, listener, on_each};
 use forebay_conn::Settled;
 use forebay_engine::accept::Listener;
 use forebay_metrics::Counter;
 use std::io::{Read, Write};
-
-fn on_each(test: impl Fn(&str)) {
-    for engine in ENGINES {
-        for ordered in ["", BY_RANK] {
-            eprintln!("engine {engine}{ordered}");
-            test(&format!("{engine}{ordered}"));
-        }
-    }
-}
 
 fn start(engine: &str, veiled: bool, change: impl FnOnce(&mut Setup)) -> Server {
     let mut setup = Setup::default();

@@ -1,0 +1,72 @@
+//! Lingering: a connection ends while its client may still send. Closed at once, the kernel would answer
+//! what comes with a reset, and that takes the last answer from the client (RFC 9112 §9.6). So writing is
+//! shut down, and what comes is read and dropped, for a bounded time and up to a bounded number of bytes.
+
+use crate::served::Served;
+use crate::worker::Worker;
+use forebay_conn::{Handler, Protocol};
+use forebay_sys::socket;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Bytes that are read and dropped after the last answer, at most.
+pub const BYTES: u64 = 256 * 1024;
+/// How long is waited for them, in milliseconds.
+pub const MS: u64 = 2_000;
+
+/// How many connections linger now, of one loop or of all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Lingering(AtomicUsize);
+
+/// What is left to one that lingers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Linger {
+    /// When it ends, in milliseconds of the monotonic clock.
+    pub(crate) until_ms: u64,
+    bytes: u64,
+}
+
+impl Lingering {
+    /// Shuts down writing and drops what has come. Whatever was under way on the connection is over; its
+    /// requests have left the ready queue. `None` if as many linger as may, or the client has ended: then
+    /// it is to be closed.
+    pub(crate) fn begin<H: Handler>(
+        &self,
+        served: &mut Served<H>,
+        worker: &mut Worker<H>,
+    ) -> Option<Linger> {
+        if self.0.fetch_add(1, Relaxed) >= worker.settings.lingering {
+            self.end();
+            return None;
+        }
+        socket::shut_down_writing(served.stream.as_fd());
+        served.pending = None;
+        served.take_back();
+        served.conn.abandon(&mut worker.handler);
+        let mut linger = Linger { until_ms: worker.now_ms() + MS, bytes: BYTES };
+        let lingers = linger.drop_input(served, worker);
+        if !lingers {
+            self.end();
+        }
+        lingers.then_some(linger)
+    }
+
+    /// One that lingered is closed.
+    pub(crate) fn end(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Linger {
+    /// Reads and drops what has come. Says whether more may come: neither has the client ended nor was it
+    /// too much.
+    pub(crate) fn drop_input<H: Handler>(
+        &mut self,
+        served: &Served<H>,
+        worker: &mut Worker<H>,
+    ) -> bool {
+        let left = worker.drop_input(served.stream.as_fd(), self.bytes);
+        self.bytes = left.unwrap_or_default();
+        left.is_some()
+    }
+}
