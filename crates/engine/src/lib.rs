@@ -39,7 +39,9 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+mod accepting;
 pub mod admission;
+mod architecture;
 pub mod blocking;
 pub mod control;
 mod doors;
@@ -68,5 +70,4 @@ mod waits;
 pub mod watch;
 pub mod worker;
 
-/// The names of all engines, as the configuration, metrics and figures spell them.
-pub const NAMES: &[&str] = &["threads", "pool", "event", "fibers", "pipeline"];
+pub use architecture::{Engine, NAMES};

@@ -53,8 +53,8 @@ pub use account::Account;
 pub use address::{Listen, Loopback};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over,
-    Per, Refuse, Switch, When,
+    Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
+    Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;

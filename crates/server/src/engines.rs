@@ -6,7 +6,6 @@
 //! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
 use crate::agent::{self, Steering};
-use crate::config::Engine;
 use crate::handler::FastLane;
 use crate::job::Job;
 use crate::listen::Socket;
@@ -14,6 +13,7 @@ use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
 use crate::policy::Entrance;
 use forebay_conn::Handler;
+use forebay_engine::Engine;
 use forebay_engine::admission::Admission;
 use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
@@ -196,10 +196,10 @@ impl Common {
     /// # Errors
     /// Lack of descriptors.
     pub fn prepare(&self, plan: GroupPlan, hands: Vec<Vec<Socket>>) -> io::Result<Prepared> {
-        let threads = if plan.engine == Engine::Pool { plan.workers } else { 0 };
+        let threads = if plan.engine.keeps_threads() { plan.workers } else { 0 };
         let control = Arc::new(Control::new(hands.len())?.with_threads(threads));
         // the others have no loops whose turn says something about what waits
-        if matches!(plan.engine, Engine::Event | Engine::Fibers | Engine::Pipeline) {
+        if !plan.engine.has_thread_each() {
             self.steering.watch(&control);
         }
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));

@@ -2,10 +2,11 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{By, Config, Engine, KeepAliveLaw, Listen, Listener, Site};
+use crate::config::{By, Config, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
+use forebay_engine::Engine;
 use forebay_engine::helpers::Threads;
 use forebay_engine::pipeline::{self, Fuse};
 use forebay_engine::ranks;
@@ -140,10 +141,11 @@ impl Plan {
         let spare = descriptors.saturating_sub(taken);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
-        let places = with_workers().map(|(listener, workers)| match listener.engine {
-            Engine::Event | Engine::Fibers | Engine::Pipeline => connections,
-            Engine::Pool | Engine::Threads => connections.min(*workers as u64),
-        });
+        let places =
+            with_workers().map(|(listener, workers)| match listener.engine.has_thread_each() {
+                true => connections.min(*workers as u64),
+                false => connections,
+            });
         let places = places.fold(0, u64::saturating_add).min(connections);
         let per_client = config.limits.connections_per_client.or((places / 2).max(1));
         let loops = with_workers().map(|(listener, workers)| entrances(config, listener, *workers));
@@ -203,6 +205,7 @@ fn entrances(config: &Config, listener: &Listener, workers: usize) -> usize {
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
         // one socket keeps one thread busy
         Engine::Pipeline => as_usize(config.pipeline.accept),
+        // all threads accept from it
         Engine::Pool | Engine::Threads => 1,
     }
 }
@@ -215,10 +218,8 @@ fn group(
     pipeline: pipeline::Settings,
 ) -> GroupPlan {
     // a thread that lingers serves nobody, and one client alone may be refused all the time
-    let most_lingering = match listener.engine {
-        Engine::Event | Engine::Fibers | Engine::Pipeline => usize::MAX,
-        Engine::Pool | Engine::Threads => (workers / 8).max(1),
-    };
+    let most_lingering =
+        if listener.engine.has_thread_each() { (workers / 8).max(1) } else { usize::MAX };
     GroupPlan {
         listen: listener.listen.clone(),
         engine: listener.engine,

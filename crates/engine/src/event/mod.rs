@@ -15,6 +15,7 @@ mod connection;
 mod order;
 
 use crate::accept::{Entrance, Listener, PAUSE_MS};
+use crate::accepting::Accepting;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};

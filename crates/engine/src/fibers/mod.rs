@@ -24,6 +24,7 @@ mod order;
 mod wait;
 
 use crate::accept::{Entrance, PAUSE_MS};
+use crate::accepting::Accepting;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
 use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};

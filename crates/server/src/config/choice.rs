@@ -3,8 +3,8 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, quote, wrong};
+use forebay_engine::Engine;
 use forebay_engine::pipeline::Fuse;
-use std::fmt;
 use std::path::PathBuf;
 
 /// A type that is one of a few words.
@@ -23,33 +23,10 @@ pub trait Word: Copy + PartialEq + 'static {
     }
 }
 
-/// The loop that performs the steps of the request path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// A new thread per connection, none kept.
-    Threads,
-    /// A fixed number of threads, each of which accepts.
-    Pool,
-    /// One loop per core, readiness based.
-    #[default]
-    Event,
-    /// One loop per core, a fiber per active connection.
-    Fibers,
-    /// Four phases with a list and threads each.
-    Pipeline,
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
 impl Word for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
     const WORDS: &'static [&'static str] = forebay_engine::NAMES;
-    const MEANINGS: &'static [Engine] =
-        &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Fibers, Engine::Pipeline];
+    const MEANINGS: &'static [Engine] = Engine::ALL;
 }
 
 impl Word for Fuse {

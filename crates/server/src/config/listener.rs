@@ -1,7 +1,8 @@
 //! The settings of a listener: addresses, and what serves those who connect to them.
 
 use super::table::{Preset, Section, Setting};
-use super::{Count, Engine, Listen};
+use super::{Count, Listen};
+use forebay_engine::Engine;
 
 /// Addresses that are served in the same way.
 #[derive(Clone, Debug, PartialEq)]

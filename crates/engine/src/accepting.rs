@@ -1,0 +1,93 @@
+//! How a loop accepts: a few at a time, each served at once. When all places are taken, a connection
+//! that is idle makes room, by rank.
+
+use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
+use crate::doors::Doors;
+use crate::idle::{Idle, TRIES};
+use crate::served::Served;
+use crate::worker::Worker;
+use forebay_conn::{Closing, Handler, Protocol, Rank};
+use forebay_metrics::Counter;
+use forebay_sys::epoll::Epoll;
+
+/// A loop that accepts.
+pub(crate) trait Accepting<H: Handler> {
+    /// Does something with the listening sockets, the epoll that watches them, and the worker.
+    fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &Epoll, &mut Worker<H>) -> R) -> R;
+
+    /// Does something with the order of those that are idle.
+    fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R;
+
+    /// Adds a connection and gives it its first turn.
+    fn serve_new(&mut self, served: Served<H>);
+
+    /// Adds a connection that was told no, and ends it.
+    fn end_new(&mut self, served: Served<H>, closing: Closing);
+
+    /// Closes the connection with this token if it is idle indeed; says so.
+    fn close_idle(&mut self, token: u64) -> bool;
+
+    /// Somebody has come to listener `index`.
+    fn arrived(&mut self, index: usize) {
+        let most = self.with_doors(|doors, _, _| doors.turn(index));
+        self.accept(index, most);
+        self.with_doors(|doors, epoll, worker| doors.give_way(index, epoll, worker.now_ms()));
+    }
+
+    /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
+    fn accept(&mut self, index: usize, most: usize) -> bool {
+        for _ in 0..most {
+            match self.next_arrival(index) {
+                Arrival::Served(served) => self.serve_new(served),
+                Arrival::Refused(served, closing) => self.end_new(served, closing),
+                Arrival::Gone => {}
+                Arrival::Nobody => return false,
+                Arrival::Exhausted => {
+                    self.with_doors(|doors, epoll, worker| {
+                        doors.rest(index, epoll, worker.now_ms());
+                    });
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Somebody of listener `index`. When all places are taken, one that is idle makes room.
+    fn next_arrival(&mut self, index: usize) -> Arrival<H> {
+        let nobody_is_idle = self.with_idle(|idle| idle.is_empty());
+        let arrival = self.with_doors(|doors, _, worker| match worker.draining || nobody_is_idle {
+            true => Ok(doors.next(index, worker)),
+            false => doors.next_or_crowded(index, worker),
+        });
+        arrival.unwrap_or_else(|served| {
+            self.make_room(served.conn.rank());
+            self.with_doors(|doors, _, worker| doors.take_place(*served, worker))
+        })
+    }
+
+    /// Closes the idle connection that is lowest, if it is not above this rank.
+    #[cold]
+    fn make_room(&mut self, rank: Rank) {
+        for _ in 0..TRIES {
+            let Some(token) = self.with_idle(|idle| idle.take(rank)) else { return };
+            if self.close_idle(token) {
+                return self.with_doors(|_, _, worker| worker.count(Counter::MadeRoom));
+            }
+        }
+    }
+
+    /// Takes what the listeners have queued, and closes them.
+    fn leave_listeners(&mut self) {
+        for index in 0..self.with_doors(|doors, _, _| doors.count()) {
+            self.with_doors(|doors, epoll, _| doors.unwatch(index, epoll));
+            // bounded: clients that come back at once would keep it busy for ever
+            for _ in 0..DRAIN_BATCHES {
+                if !self.accept(index, BATCH) {
+                    break;
+                }
+            }
+        }
+        self.with_doors(|doors, _, _| doors.close());
+    }
+}
