@@ -1,29 +1,22 @@
-//! What the engines with a thread per connection share: waiting in poll, or for a permit to answer,
-//! and the stock of workers.
+//! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
-use crate::accept::Listener;
-use crate::admission::Admission;
-use crate::control::{Control, Ended, Order};
+use crate::control::{Control, Order};
 use crate::helpers::Claim;
-use crate::linger::{Linger, Lingering};
-use crate::permits::{Permit, Permits};
-use crate::ranks::Ranks;
+use crate::linger::Linger;
+use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
-use crate::settings::Live;
-use crate::straight::{self, Answers, Gone, Next, Wait};
+use crate::stock::Stock;
+use crate::straight::{Answers, Gone, Next, Wait};
 use crate::timer::{Over, Timer};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
-use forebay_metrics::{Counter, Local};
+use forebay_conn::{Event, Handler, Job, Kind, Protocol, RequestId, Wants};
+use forebay_metrics::Counter;
 use forebay_sys::poll::{self, Interest, Readiness};
-use forebay_sys::process;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A wait that lasts longer than this lets the handler rest.
@@ -101,7 +94,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
     }
 
     /// This thread may be away for long, and nothing is wrong with it.
-    fn rest(&self) {
+    pub(crate) fn rest(&self) {
         if let Some(number) = self.beat {
             self.control.thread_beat_rests(number);
         }
@@ -471,140 +464,5 @@ fn interest_of(wants: Wants) -> Interest {
         (true, false) => Interest::Read,
         (false, true) => Interest::Write,
         (false, false) => Interest::End,
-    }
-}
-
-/// Makes a handler and the counters it writes to.
-pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
-
-/// Everything an engine with a thread per connection is made of.
-pub struct Parts<H: Handler> {
-    /// Where connections come from.
-    pub listeners: Vec<Listener>,
-    /// Makes the handlers.
-    pub make: Make<H>,
-    /// Timeouts and bounds.
-    pub settings: Arc<Live>,
-    /// The count of connections.
-    pub admission: Arc<Admission>,
-    /// The order of service.
-    pub ranks: Ranks,
-    /// Where orders come from.
-    pub control: Arc<Control>,
-    /// Threads of the pool, or most threads at once; at least 1.
-    pub threads: usize,
-    /// Jobs that wait for devices, at once, about; at least 1.
-    pub jobs: usize,
-}
-
-/// What the threads share: workers that none of them uses and how to make more, and permits.
-pub struct Stock<H: Handler> {
-    make: Make<H>,
-    settings: Arc<Live>,
-    ranks: Ranks,
-    permits: Option<Permits>,
-    job_permits: Option<Permits>,
-    idle: Mutex<Vec<Worker<H>>>,
-    /// Connections that linger now.
-    lingering: Lingering,
-    /// Threads that have a connection, of how many.
-    busy: AtomicUsize,
-    threads: usize,
-}
-
-impl<H: Handler> Stock<H> {
-    /// An empty stock for so many threads, whose requests are answered as they come.
-    pub fn new(make: Make<H>, settings: Arc<Live>, threads: usize) -> Stock<H> {
-        Stock {
-            make,
-            settings,
-            ranks: Ranks::default(),
-            permits: None,
-            job_permits: None,
-            idle: Mutex::new(Vec::new()),
-            lingering: Lingering::default(),
-            busy: AtomicUsize::new(0),
-            threads: threads.max(1),
-        }
-    }
-
-    /// Threads answer in this order, no more of them at a time than there are cores; and about `jobs`
-    /// of them at a time do jobs that wait for devices.
-    #[must_use]
-    pub fn in_order(self, ranks: Ranks, jobs: usize) -> Stock<H> {
-        let permits = Permits::to_answer(&ranks, process::usable_cores());
-        let job_permits = Some(Permits::to_wait(&ranks, jobs));
-        Stock { permits, job_permits, ranks, ..self }
-    }
-
-    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
-    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
-    pub fn serve(
-        &self,
-        worker: &mut Worker<H>,
-        served: Served<H>,
-        control: &Control,
-        number: Option<usize>,
-    ) -> Ended {
-        let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
-        wait.worker().handler.rest();
-        wait.rest();
-        ended
-    }
-
-    /// Closes a connection on this thread.
-    pub fn close(
-        &self,
-        worker: &mut Worker<H>,
-        served: Served<H>,
-        closing: Closing,
-        control: &Control,
-    ) {
-        let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, None);
-        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
-        drop(wait);
-        worker.handler.rest();
-    }
-
-    /// The share of all threads that have a connection.
-    fn load(&self) -> f64 {
-        self.busy.load(Relaxed) as f64 / self.threads as f64
-    }
-
-    /// A thread has a connection until the result is dropped.
-    fn occupy(&self) -> Occupied<'_> {
-        self.busy.fetch_add(1, Relaxed);
-        Occupied(&self.busy)
-    }
-
-    /// A worker, for one thread.
-    pub fn take(&self) -> Worker<H> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.unwrap_or_else(|| {
-            let (handler, metrics) = (self.make)();
-            Worker::new(handler, Arc::clone(&self.settings), metrics)
-        })
-    }
-
-    /// Lets go of all workers in stock, and so of what their handlers have not yet written.
-    pub fn clear(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// The thread needs it no longer.
-    pub fn give_back(&self, worker: Worker<H>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
-    }
-}
-
-/// A thread that has a connection.
-struct Occupied<'s>(&'s AtomicUsize);
-
-impl Drop for Occupied<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }

@@ -15,9 +15,9 @@
 //!   all have answered an order to stop.
 
 use crate::accept::{Arrival, Entrance, PAUSE_MS};
-use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
+use crate::stock::{Parts, Stock};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::poll;

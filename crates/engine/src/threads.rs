@@ -14,9 +14,9 @@
 //!   when all have answered an order to stop.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
-use crate::blocking::{Parts, Stock};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
+use crate::stock::{Parts, Stock};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_metrics::Counter;

@@ -22,7 +22,7 @@ use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, Settings};
-use forebay_engine::{blocking, pool, threads, worker};
+use forebay_engine::{pool, stock, threads, worker};
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
 use forebay_sys::process;
@@ -263,7 +263,7 @@ impl Common {
         hand: Option<Vec<Socket>>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
-    ) -> blocking::Parts<FastLane> {
+    ) -> stock::Parts<FastLane> {
         let common = self.clone();
         // threads ask for a permit before they look at a request
         let entrance = if self.ranks.is_ordered() { Entrance::Queue } else { Entrance::Job };
@@ -271,7 +271,7 @@ impl Common {
             let metrics = common.register.worker();
             (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
         };
-        blocking::Parts {
+        stock::Parts {
             listeners: hand.unwrap_or_default(),
             make: Box::new(make),
             settings: Arc::clone(settings),

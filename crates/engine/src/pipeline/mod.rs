@@ -37,12 +37,12 @@ pub use board::Board;
 
 use crate::accept::Listener;
 use crate::admission::Admission;
-use crate::blocking::Make;
 use crate::control::{Control, Ended};
 use crate::event;
 use crate::helpers::Helpers;
 use crate::ranks::Ranks;
 use crate::settings::Live;
+use crate::stock::Make;
 use controller::{Controller, Hold};
 use forebay_conn::{Handler, Job};
 use forebay_control::allocation::{self, Phase};

@@ -12,7 +12,7 @@ use forebay_engine::helpers::{Helpers, Threads};
 use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
 use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
-use forebay_engine::{blocking, pool, threads};
+use forebay_engine::{pool, stock, threads};
 use forebay_metrics::Gauge;
 use forebay_metrics::{ClassSlot, Counter, Local};
 use forebay_sys::socket::{ListenOptions, listen, local_address};
@@ -314,8 +314,8 @@ where
         }
     }
 
-    fn of_threads(self, threads: usize) -> blocking::Parts<H> {
-        blocking::Parts {
+    fn of_threads(self, threads: usize) -> stock::Parts<H> {
+        stock::Parts {
             listeners: self.listeners,
             make: self.make,
             settings: self.settings,

@@ -1,0 +1,163 @@
+//! Decision, order, process: who answers a request, when, and with what.
+
+use super::receive::{ask_for_body, discarding};
+use super::{Answer, Http1, Owned, Stage, State};
+use crate::handler::{Decision, Handler, Job, Outcome, Piece, Stages};
+use crate::input::Input;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::step::{Closing, Context, Event, Step};
+use forebay_http::framing::Framing;
+use forebay_http::head::Head;
+use forebay_metrics::{Activity, Stopwatch};
+
+impl<H: Handler> Http1<H> {
+    /// The request that is kept goes on if it can.
+    pub(super) fn go_on<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        let is_answered = self.is_answered(cx);
+        let State::Kept(kept) = &mut self.state else { return None };
+        let id = kept.id;
+        match &mut kept.stage {
+            Stage::Body(_) => return self.discard(cx, input),
+            Stage::Deciding(None) => match cx.event.take() {
+                Some(Event::Done(of, done)) if of == id => self.decide(cx, input, done),
+                Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),
+                _ => return Some(Step::Wait),
+            },
+            Stage::Job(None) => match cx.event.take() {
+                Some(Event::Done(of, done)) if of == id => self.answer_kept(cx, input, Some(done)),
+                Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),
+                _ => return Some(Step::Wait),
+            },
+            Stage::Early(wait_ms) => match cx.event.take() {
+                Some(Event::Due(of)) if of == id => kept.stage = Stage::Whole,
+                _ => return Some(Step::NotBefore(id, *wait_ms)),
+            },
+            // what was answered before goes out before anything that may take long
+            _ if !cx.out.is_empty() => return Some(Step::Send),
+            Stage::Whole => match cx.handler.enqueue(&mut kept.grant.ticket) {
+                Ok(()) => kept.stage = Stage::Ready,
+                Err(refusal) => self.turn_away_kept(cx, refusal),
+            },
+            Stage::Deciding(job) | Stage::Job(job) => return Some(Step::Job(id, job.take()?)),
+            Stage::Ready if is_answered => {
+                cx.event = None;
+                self.answer_kept(cx, input, None);
+            }
+            Stage::Ready => return Some(Step::Enqueue(id)),
+            Stage::HandOver => return Some(Step::HandOver),
+        }
+        None
+    }
+
+    /// The job is done after which it is known who answers the request that is kept.
+    pub(super) fn decide<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &Input,
+        done: <H::Job as Job>::Done,
+    ) {
+        let State::Kept(kept) = &mut self.state else { return };
+        let (framing, handler) = (kept.head.framing(), &mut *cx.handler);
+        let decision = kept.with(cx.peer, cx.path, |request, grant, _| {
+            handler.decide(request, &mut grant.ticket, Some(done))
+        });
+        kept.stage = match decision {
+            Decision::Job(job) => Stage::Deciding(Some(job)),
+            Decision::HandOver => Stage::HandOver,
+            Decision::Here => match discarding(cx, framing) {
+                Ok(decoder) => {
+                    ask_for_body(cx, &kept.head.view(), !input.is_empty());
+                    Stage::Body(decoder)
+                }
+                Err(error) => return self.refuse_kept(cx, error.status(), error.reason()),
+            },
+        };
+    }
+
+    /// Whether requests of this one's rank are answered in this turn.
+    #[inline]
+    pub(super) fn is_answered<S>(&self, cx: &Context<'_, H, S>) -> bool {
+        cx.answers.is_some_and(|last| self.rank <= last)
+    }
+
+    /// The process stage for a request that was kept.
+    pub(super) fn answer_kept<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &Input,
+        done: Option<<H::Job as Job>::Done>,
+    ) {
+        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let (stages, framing) = (kept.stages, kept.head.framing());
+        let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
+            self.answer(cx, request, &mut grant.ticket, done, stages)
+        });
+        kept.stage = match answer {
+            Answer::Next | Answer::Last => {
+                if let Answer::Last = answer {
+                    self.state = last(!input.is_empty());
+                }
+                if may_be_outdated(cx) {
+                    kept.stage = Stage::Ready;
+                    self.sending.request = Some(kept);
+                }
+                return;
+            }
+            Answer::Job(job) => Stage::Job(Some(job)),
+            Answer::HandOver => Stage::HandOver,
+        };
+        let is_late = matches!(kept.stage, Stage::HandOver) && framing != Framing::None;
+        self.state = State::Kept(kept);
+        if is_late {
+            // its body is gone: that was to be decided before
+            self.refuse_kept(cx, 500, "the request cannot be handed over any more");
+        }
+    }
+
+    /// The process stage: the handler's answer to an admitted request.
+    pub(super) fn answer<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        request: &Request<'_>,
+        ticket: &mut H::Ticket,
+        done: Option<<H::Job as Job>::Done>,
+        stages: Stages,
+    ) -> Answer<H::Job> {
+        let keeps_alive = self.keeps_alive(request.head, cx);
+        let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
+        reply.answers(request.head);
+        reply.timeout_s = cx.announce_s;
+        match cx.handler.process(request, ticket, done, &mut reply) {
+            Outcome::Replied => {}
+            Outcome::Job(job) => return Answer::Job(job),
+            Outcome::HandOver => return Answer::HandOver,
+        }
+        cx.watch.lap(Activity::Process);
+        let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
+        let owned = Owned::Ticket(std::mem::take(ticket));
+        self.written(cx, Some(request), owned, stages, status, bytes);
+        self.announced_s = cx.announce_s;
+        if keep_alive { Answer::Next } else { Answer::Last }
+    }
+
+    /// Whether the connection may stay open after the answer to this request.
+    pub(super) fn keeps_alive<S>(&self, head: &Head<'_>, cx: &Context<'_, H, S>) -> bool {
+        head.keep_alive && !cx.draining && !self.input_ended && self.served + 1 < cx.limits.requests
+    }
+}
+
+/// Whether the last answer is a file, which may turn out to have changed before the answer is begun.
+pub(super) fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
+    let body = cx.out.body.as_ref();
+    body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })))
+}
+
+/// The state after a last answer.
+pub(super) fn last<H: Handler>(is_unread: bool) -> State<H> {
+    State::Last(if is_unread { Closing::Linger } else { Closing::Now })
+}

@@ -1,0 +1,330 @@
+//! HTTP/1 on one connection: requests one after another, each through the four stages.
+//!
+//! A request that can be answered at once borrows the received bytes and leaves nothing behind. One that
+//! must wait is kept as an [`Exchange`], with all it owns; what it waits for is its `Stage`.
+
+mod answer;
+mod receive;
+mod refuse;
+
+use crate::handler::{Handler, Parts, Rank, Settled};
+use crate::input::Input;
+use crate::protocol::{Awaited, Protocol};
+use crate::request::{Exchange, RequestId};
+use crate::step::{Await, Closing, Context, Step};
+use forebay_http::body::Decoder;
+use forebay_http::head::Method;
+use forebay_metrics::Stopwatch;
+use receive::{is_head, whole};
+use std::net::IpAddr;
+
+/// Once this many bytes of answers are waiting in [`Out`](crate::Out), they are sent before the next request
+/// of a pipeline is looked at.
+const BATCH_BYTES: usize = 48 * 1024;
+
+/// How often a request is answered whose file changes each time before its answer is begun.
+const MOST_ATTEMPTS: u8 = 3;
+
+/// One connection as a state machine.
+///
+/// An idle one owns no heap memory.
+pub struct Http1<H: Handler> {
+    state: State<H>,
+    /// Received and not yet used, while another connection has the loop's buffer.
+    held: Vec<u8>,
+    sending: Sending<H>,
+    /// The order of the last request, and whose it was if a proxy's connection brings those of many.
+    rank: Rank,
+    client: Option<IpAddr>,
+    served: u32,
+    /// Seconds the client was told that the connection is kept.
+    announced_s: u32,
+    input_ended: bool,
+}
+
+enum State<H: Handler> {
+    /// A head is received, or nothing yet.
+    Head(Partial),
+    /// A request waits.
+    Kept(Kept<H>),
+    /// The last answer is written.
+    Last(Closing),
+}
+
+/// A request that is kept.
+type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<<H as Parts>::Job>>>;
+
+/// The beginning of a head.
+#[derive(Clone, Copy, Default)]
+struct Partial {
+    /// How many bytes are known not to hold its end.
+    searched: usize,
+    /// When the first of them was seen; 0 if none was, or time does not matter.
+    begun_ns: u64,
+}
+
+/// What a request that is kept waits for.
+enum Stage<J> {
+    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+    /// answers. Until then nothing of the body is received.
+    Deciding(Option<J>),
+    /// For its body, which is discarded.
+    Body(Decoder),
+    /// For the moment from which it may be answered, in so many milliseconds.
+    Early(u32),
+    /// For nothing but the server from here on: it is to be enqueued.
+    Whole,
+    /// For its turn.
+    Ready,
+    /// For this job, which is to be started, or which is running if it is gone.
+    Job(Option<J>),
+    /// To be handed over.
+    HandOver,
+}
+
+/// What is left of the last answer written, until that is sent.
+struct Sending<H: Handler> {
+    line: Option<H::Line>,
+    ticket: Option<H::Ticket>,
+    body_sent_bytes: u64,
+    /// Its request, if its file may turn out to have changed before anything of the answer was sent.
+    request: Option<Kept<H>>,
+}
+
+/// How an attempt to answer one request ended.
+enum Answer<J> {
+    /// Written; the connection is kept.
+    Next,
+    /// Written; the connection ends with it.
+    Last,
+    Job(J),
+    HandOver,
+}
+
+/// The ticket of a request that is refused.
+enum Owned<T> {
+    /// It was not judged.
+    Nothing,
+    /// To be settled when the answer is sent.
+    Ticket(T),
+    /// Settled already.
+    Settled(T),
+}
+
+impl<H: Handler> Default for State<H> {
+    fn default() -> Self {
+        State::Head(Partial::default())
+    }
+}
+
+impl<H: Handler> Default for Http1<H> {
+    fn default() -> Self {
+        Http1 {
+            state: State::default(),
+            held: Vec::new(),
+            sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
+            rank: Rank::FIRST,
+            client: None,
+            served: 0,
+            announced_s: 0,
+            input_ended: false,
+        }
+    }
+}
+
+impl<H: Handler> Protocol<H> for Http1<H> {
+    fn advance<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
+        loop {
+            if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
+                return Step::Send;
+            }
+            let blocked = match &self.state {
+                State::Head(_) => self.receive(cx, input),
+                State::Kept(_) => self.go_on(cx, input),
+                State::Last(_) if !cx.out.is_empty() => Some(Step::Send),
+                State::Last(closing) => Some(Step::Close(*closing)),
+            };
+            match blocked {
+                None => continue,
+                Some(Step::Receive | Step::Yield | Step::Wait | Step::NotBefore(..))
+                    if !cx.out.is_empty() =>
+                {
+                    return Step::Send;
+                }
+                Some(Step::Receive) if self.input_ended => return Step::Close(Closing::Now),
+                Some(step) => return step,
+            }
+        }
+    }
+
+    #[inline]
+    fn resume(&mut self, input: &mut Input) {
+        input.clear();
+        if !self.held.is_empty() {
+            input.fill(&std::mem::take(&mut self.held));
+        }
+    }
+
+    #[inline]
+    fn suspend(&mut self, input: &mut Input) {
+        if !input.is_empty() {
+            self.held = input.bytes().to_vec();
+            input.clear();
+        }
+    }
+
+    fn end_input(&mut self) {
+        self.input_ended = true;
+    }
+
+    #[inline]
+    fn wants_input(&self) -> bool {
+        match &self.state {
+            State::Head(_) => true,
+            State::Kept(kept) => matches!(kept.stage, Stage::Body(_)),
+            State::Last(_) => false,
+        }
+    }
+
+    #[inline]
+    fn body_sent(&mut self, count: u64) {
+        self.sending.body_sent_bytes += count;
+    }
+
+    #[inline]
+    fn sent(&mut self, handler: &mut H) {
+        self.end(handler, Settled::Answered);
+        self.sending.request = None;
+    }
+
+    #[cold]
+    fn withdraw<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> bool {
+        if cx.out.earlier().is_none() || self.sending.ticket.is_none() {
+            return false;
+        }
+        let Some(mut kept) = self.sending.request.take() else { return false };
+        cx.out.withdraw();
+        self.sending.line = None;
+        kept.grant.ticket = self.sending.ticket.take().unwrap_or_default();
+        kept.withdrawn += 1;
+        self.served -= 1;
+        let is_given_up = kept.withdrawn >= MOST_ATTEMPTS;
+        if is_given_up {
+            let (stages, head_only) = (kept.stages, kept.head.method() == Method::Head);
+            kept.with(cx.peer, cx.path, |request, grant, _| {
+                let owned = Owned::Ticket(std::mem::take(&mut grant.ticket));
+                let reason = "the file changes again and again";
+                self.refuse(cx, head_only, Some(request), owned, stages, 503, reason);
+            });
+        } else {
+            self.state = State::Kept(kept);
+        }
+        true
+    }
+
+    fn abandon(&mut self, handler: &mut H) {
+        self.end(handler, Settled::Cut);
+        if let State::Kept(mut kept) = std::mem::take(&mut self.state) {
+            handler.settle(&mut kept.grant.ticket, Settled::Cut);
+        }
+    }
+
+    fn expire<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+        _: Awaited,
+    ) -> Option<Closing> {
+        match (self.awaits().what, std::mem::take(&mut self.state)) {
+            (Await::Head, State::Head(partial)) if !self.held.is_empty() || !input.is_empty() => {
+                let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
+                let reason = "the request took too long to arrive";
+                self.refuse(cx, is_head, None, Owned::Nothing, stages, 408, reason);
+            }
+            (Await::Body, kept) => {
+                self.state = kept;
+                self.refuse_kept(cx, 408, "the request body took too long to arrive");
+            }
+            (Await::Job | Await::Admission, State::Kept(mut kept)) => {
+                cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
+                let head_only = kept.head.method() == Method::Head;
+                let owned = Owned::Settled(kept.grant.ticket);
+                let reason = "the request could not be processed in time";
+                self.refuse(cx, head_only, None, owned, kept.stages, 503, reason);
+            }
+            (Await::Send, _) => return Some(Closing::Reset),
+            _ => return Some(Closing::Now),
+        }
+        Some(Closing::Linger)
+    }
+
+    #[inline]
+    fn awaits(&self) -> Awaited {
+        let what = match &self.state {
+            State::Head(partial)
+                if self.held.is_empty() && partial.searched == 0 && self.served > 0 =>
+            {
+                Await::Idle
+            }
+            State::Head(_) => Await::Head,
+            State::Kept(kept) => match kept.stage {
+                Stage::Body(_) => Await::Body,
+                Stage::Early(_) => Await::Admission,
+                _ => Await::Job,
+            },
+            State::Last(_) => Await::Send,
+        };
+        Awaited { what, id: RequestId(self.served) }
+    }
+
+    #[inline]
+    fn standing(&self, _: RequestId) -> (Rank, Option<IpAddr>) {
+        (self.rank, self.client)
+    }
+
+    #[inline]
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: Rank) {
+        self.rank = rank;
+    }
+
+    fn is_queued(&self) -> bool {
+        let State::Kept(kept) = &self.state else { return false };
+        matches!(
+            kept.stage,
+            Stage::Early(_)
+                | Stage::Whole
+                | Stage::Ready
+                | Stage::Deciding(Some(_))
+                | Stage::Job(Some(_))
+        )
+    }
+
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Head(Partial { searched: 0, .. })) && self.held.is_empty()
+    }
+
+    #[inline]
+    fn announced_s(&self) -> u32 {
+        self.announced_s
+    }
+
+    fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
+        let (mut received, ticket) = match std::mem::take(&mut self.state) {
+            State::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
+            // nothing was kept, so nothing is owned
+            State::Head(_) | State::Last(_) => (Vec::new(), H::Ticket::default()),
+        };
+        received.extend_from_slice(input.bytes());
+        input.clear();
+        (received, ticket)
+    }
+}

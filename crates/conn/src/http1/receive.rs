@@ -1,0 +1,205 @@
+//! Receive and verdict: a head is found and judged, and its body discarded.
+
+use super::answer::{last, may_be_outdated};
+use super::{Answer, Http1, Owned, Partial, Stage, State};
+use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
+use crate::input::Input;
+use crate::protocol::Protocol;
+use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::step::{Closing, Context, Step};
+use forebay_http::body::{BodyError, Decoder, Trailers};
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Lines, Method, Parsed};
+use forebay_metrics::{Activity, Counter, Stopwatch};
+
+impl<H: Handler> Http1<H> {
+    /// Finds the next head and has it answered.
+    pub(super) fn receive<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        let State::Head(Partial { searched, begun_ns }) = self.state else { return None };
+        if input.is_empty() {
+            return Some(Step::Receive);
+        }
+        if cx.budget == 0 {
+            return Some(Step::Yield);
+        }
+        if searched > 0
+            && input.len() < cx.limits.head.head_bytes
+            && !is_worth_parsing(input.bytes(), searched)
+        {
+            self.state = State::Head(Partial { searched: input.len(), begun_ns });
+            return Some(Step::Receive);
+        }
+        let mut lines = Lines::new();
+        let used = match Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
+            Ok(Parsed::Partial) => {
+                let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
+                self.state = State::Head(Partial { searched: input.len(), begun_ns });
+                return Some(Step::Receive);
+            }
+            Ok(Parsed::Complete(head)) => {
+                cx.watch.lap(Activity::Parse);
+                self.complete(cx, &head, input, begun_ns);
+                head.len
+            }
+            Err(error) => {
+                let is_head = is_head(input.bytes());
+                let stages = whole(cx, begun_ns);
+                self.refuse(
+                    cx,
+                    is_head,
+                    None,
+                    Owned::Nothing,
+                    stages,
+                    error.status(),
+                    error.reason(),
+                );
+                0
+            }
+        };
+        input.consume(used);
+        None
+    }
+
+    /// A whole head is there: it is judged, and answered if it need not wait.
+    pub(super) fn complete<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        head: &Head<'_>,
+        input: &Input,
+        begun_ns: u64,
+    ) {
+        cx.path.forget();
+        let request = Request::new(head, cx.peer, cx.path);
+        let stages = whole(cx, begun_ns);
+        // the request before this one is over
+        self.sent(cx.handler);
+        let Admitted { rank, client, wait_ms, mut ticket } = match cx.handler.verdict(&request) {
+            Verdict::Admit(admitted) => admitted,
+            Verdict::Refuse(refusal, ticket) => {
+                let is_whole = head.framing == Framing::None;
+                return self.refuse_request(cx, &request, refusal, ticket, stages, is_whole);
+            }
+            Verdict::Reset => return self.state = State::Last(Closing::Reset),
+        };
+        (self.rank, self.client) = (rank, client);
+        let keep = |conn: &mut Self, ticket, stage| {
+            let grant = Grant { rank, client, wait_ms, ticket };
+            let id = RequestId(conn.served);
+            let kept = Exchange::keep(id, &request, input.bytes(), grant, stages, stage);
+            conn.state = State::Kept(Box::new(kept));
+        };
+        if head.framing != Framing::None {
+            return match cx.handler.decide(&request, &mut ticket, None) {
+                Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
+                Decision::HandOver => keep(self, ticket, Stage::HandOver),
+                Decision::Here => match discarding(cx, head.framing) {
+                    Ok(decoder) => {
+                        ask_for_body(cx, head, input.len() > head.len);
+                        keep(self, ticket, Stage::Body(decoder));
+                    }
+                    Err(error) => {
+                        let (status, reason) = (error.status(), error.reason());
+                        let owned = Owned::Ticket(ticket);
+                        let head_only = head.method == Method::Head;
+                        self.refuse(cx, head_only, Some(&request), owned, stages, status, reason);
+                    }
+                },
+            };
+        }
+        if wait_ms > 0 || !self.is_answered(cx) {
+            let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+            return keep(self, ticket, stage);
+        }
+        if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
+            return self.refuse_request(cx, &request, refusal, ticket, stages, true);
+        }
+        let answer = self.answer(cx, &request, &mut ticket, None, stages);
+        if let Answer::Next | Answer::Last = answer
+            && may_be_outdated(cx)
+        {
+            let grant = Grant { rank, client, wait_ms, ticket: H::Ticket::default() };
+            let id = RequestId(self.served);
+            let kept = Exchange::keep(id, &request, input.bytes(), grant, stages, Stage::Ready);
+            self.sending.request = Some(Box::new(kept));
+        }
+        match answer {
+            Answer::Next => self.state = State::default(),
+            Answer::Last => self.state = last(input.len() > head.len),
+            Answer::Job(job) => keep(self, ticket, Stage::Job(Some(job))),
+            Answer::HandOver => keep(self, ticket, Stage::HandOver),
+        }
+    }
+
+    /// Discards the body of the request that is kept.
+    pub(super) fn discard<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        let State::Kept(kept) = &mut self.state else { return None };
+        let Stage::Body(decoder) = &mut kept.stage else { return None };
+        match decoder.skip(input.bytes()) {
+            Ok(skipped) => {
+                let is_done = decoder.is_done();
+                input.consume(skipped);
+                if !is_done {
+                    return Some(Step::Receive);
+                }
+                kept.stages.complete_ns = cx.handler.tick();
+                kept.stage = match kept.grant.wait_ms {
+                    0 => Stage::Whole,
+                    wait_ms => Stage::Early(wait_ms),
+                };
+            }
+            Err(error) => self.refuse_kept(cx, error.status(), error.reason()),
+        }
+        None
+    }
+}
+
+/// What there is to receive of the request is there, at least its head.
+#[inline]
+pub(super) fn whole<H: Handler, S>(cx: &mut Context<'_, H, S>, begun_ns: u64) -> Stages {
+    let complete_ns = cx.handler.tick();
+    Stages { begun_ns: if begun_ns == 0 { complete_ns } else { begun_ns }, complete_ns }
+}
+
+/// What finds the end of a body that is discarded.
+pub(super) fn discarding<H: Handler, S>(
+    cx: &Context<'_, H, S>,
+    framing: Framing,
+) -> Result<Decoder, BodyError> {
+    Decoder::new(framing, cx.limits.body_bytes, Trailers::Discard, &cx.limits.head)
+}
+
+/// The body is wanted: a client that waits for that is told so, unless it has begun already.
+pub(super) fn ask_for_body<H: Handler, S>(
+    cx: &mut Context<'_, H, S>,
+    head: &Head<'_>,
+    has_begun: bool,
+) {
+    if head.expects_continue && !has_begun {
+        cx.out.bytes.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        cx.metrics.add(Counter::Status1xx, 1);
+    }
+}
+
+/// Whether these bytes begin with a HEAD request, well-formed or not.
+pub(super) fn is_head(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().starts_with(b"HEAD ")
+}
+
+/// Whether a partial head should be parsed again now that `bytes` are there, of which `searched`
+/// were looked at before: when its first line is whole and when its end has come. So a head sent
+/// byte by byte costs one search each, not one parse, and nonsense is still refused early.
+fn is_worth_parsing(bytes: &[u8], searched: usize) -> bool {
+    let is_first_line = memchr::memchr(b'\n', bytes).is_some_and(|at| at >= searched);
+    let new = &bytes[searched.saturating_sub(2)..];
+    is_first_line
+        || memchr::memmem::find(new, b"\n\r\n").is_some()
+        || memchr::memmem::find(new, b"\n\n").is_some()
+}

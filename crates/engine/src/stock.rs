@@ -1,0 +1,156 @@
+//! What the engines with a thread per connection are made of, and what their threads share: workers that
+//! none of them uses, and permits.
+
+use crate::accept::Listener;
+use crate::admission::Admission;
+use crate::blocking::Blocking;
+use crate::control::{Control, Ended};
+use crate::linger::Lingering;
+use crate::permits::Permits;
+use crate::ranks::Ranks;
+use crate::served::Served;
+use crate::settings::Live;
+use crate::straight::{self, Wait};
+use crate::worker::Worker;
+use forebay_conn::{Closing, Handler};
+use forebay_metrics::Local;
+use forebay_sys::process;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Makes a handler and the counters it writes to.
+pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
+
+/// Everything an engine with a thread per connection is made of.
+pub struct Parts<H: Handler> {
+    /// Where connections come from.
+    pub listeners: Vec<Listener>,
+    /// Makes the handlers.
+    pub make: Make<H>,
+    /// Timeouts and bounds.
+    pub settings: Arc<Live>,
+    /// The count of connections.
+    pub admission: Arc<Admission>,
+    /// The order of service.
+    pub ranks: Ranks,
+    /// Where orders come from.
+    pub control: Arc<Control>,
+    /// Threads of the pool, or most threads at once; at least 1.
+    pub threads: usize,
+    /// Jobs that wait for devices, at once, about; at least 1.
+    pub jobs: usize,
+}
+
+/// What the threads share: workers that none of them uses and how to make more, and permits.
+pub struct Stock<H: Handler> {
+    make: Make<H>,
+    settings: Arc<Live>,
+    pub(crate) ranks: Ranks,
+    /// To answer; none if nothing is ordered.
+    pub(crate) permits: Option<Permits>,
+    /// To do jobs that wait for devices.
+    pub(crate) job_permits: Option<Permits>,
+    idle: Mutex<Vec<Worker<H>>>,
+    /// Connections that linger now.
+    lingering: Lingering,
+    /// Threads that have a connection, of how many.
+    busy: AtomicUsize,
+    threads: usize,
+}
+
+impl<H: Handler> Stock<H> {
+    /// An empty stock for so many threads, whose requests are answered as they come.
+    pub fn new(make: Make<H>, settings: Arc<Live>, threads: usize) -> Stock<H> {
+        Stock {
+            make,
+            settings,
+            ranks: Ranks::default(),
+            permits: None,
+            job_permits: None,
+            idle: Mutex::new(Vec::new()),
+            lingering: Lingering::default(),
+            busy: AtomicUsize::new(0),
+            threads: threads.max(1),
+        }
+    }
+
+    /// Threads answer in this order, no more of them at a time than there are cores; and about `jobs`
+    /// of them at a time do jobs that wait for devices.
+    #[must_use]
+    pub fn in_order(self, ranks: Ranks, jobs: usize) -> Stock<H> {
+        let permits = Permits::to_answer(&ranks, process::usable_cores());
+        let job_permits = Some(Permits::to_wait(&ranks, jobs));
+        Stock { permits, job_permits, ranks, ..self }
+    }
+
+    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
+    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
+    pub fn serve(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        control: &Control,
+        number: Option<usize>,
+    ) -> Ended {
+        let _occupied = self.occupy();
+        let mut wait = Blocking::new(worker, control, self, number);
+        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
+        wait.worker().handler.rest();
+        wait.rest();
+        ended
+    }
+
+    /// Closes a connection on this thread.
+    pub fn close(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        closing: Closing,
+        control: &Control,
+    ) {
+        let _occupied = self.occupy();
+        let mut wait = Blocking::new(worker, control, self, None);
+        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
+        drop(wait);
+        worker.handler.rest();
+    }
+
+    /// The share of all threads that have a connection.
+    pub(crate) fn load(&self) -> f64 {
+        self.busy.load(Relaxed) as f64 / self.threads as f64
+    }
+
+    /// A thread has a connection until the result is dropped.
+    fn occupy(&self) -> Occupied<'_> {
+        self.busy.fetch_add(1, Relaxed);
+        Occupied(&self.busy)
+    }
+
+    /// A worker, for one thread.
+    pub fn take(&self) -> Worker<H> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| {
+            let (handler, metrics) = (self.make)();
+            Worker::new(handler, Arc::clone(&self.settings), metrics)
+        })
+    }
+
+    /// Lets go of all workers in stock, and so of what their handlers have not yet written.
+    pub fn clear(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// The thread needs it no longer.
+    pub fn give_back(&self, worker: Worker<H>) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+    }
+}
+
+/// A thread that has a connection.
+struct Occupied<'s>(&'s AtomicUsize);
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
