@@ -46,6 +46,8 @@ pub struct Served<H: Handler> {
     pub place: Option<Place>,
     /// What its requests wait for.
     pub(crate) waits: Waits<H::Job>,
+    /// Those that wait for a job since deadlines were set last: each has time of its own.
+    pub(crate) new_jobs: Vec<RequestId>,
     /// What has happened to them while an answer had to go out first.
     pub(crate) inbox: VecDeque<EventOf<H>>,
     /// The protocol holds as much as it may for a client that takes nothing: it does not go on by what was
@@ -81,6 +83,7 @@ impl<H: Handler> Served<H> {
             ended: false,
             place: None,
             waits: Waits::default(),
+            new_jobs: Vec::new(),
             inbox: VecDeque::new(),
             has_enough: false,
             lags: false,
@@ -224,6 +227,7 @@ impl<H: Handler> Served<H> {
     /// This request waits for this job from now on. Returns the claim of whoever does it.
     pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> Claim<H::Job> {
         let claim = Claim::new(job);
+        self.new_jobs.push(id);
         self.waits.add(id, Waiting::Job(claim.clone()));
         claim
     }

@@ -8,7 +8,7 @@
 use crate::linger::Linger;
 use crate::served::Served;
 use crate::worker::Worker;
-use forebay_conn::{Await, Awaited, Handler, Protocol};
+use forebay_conn::{Await, Awaited, Handler, Protocol, RequestId};
 
 /// What a connection and its requests wait for, each until when, and the connection's entry in a wheel.
 /// All times are in milliseconds of the monotonic clock.
@@ -39,6 +39,9 @@ impl Timer {
     #[inline]
     pub(crate) fn set<H: Handler>(&mut self, served: &mut Served<H>, worker: &Worker<H>) -> bool {
         let awaited = served.awaits();
+        if !served.new_jobs.is_empty() {
+            self.forget_jobs(&mut served.new_jobs);
+        }
         let is_new = self.first.awaited != Some(awaited);
         if is_new {
             // it may be one of those that came after the first
@@ -58,11 +61,28 @@ impl Timer {
     #[cold]
     fn set_more<H: Handler>(&mut self, served: &Served<H>, worker: &Worker<H>) {
         let before = std::mem::take(&mut self.more);
+        // they come in the same order each time, so the next is looked for after the last
+        let mut after = 0;
         served.conn.also_awaits(&mut |awaited| {
-            let known = before.iter().find(|deadline| deadline.awaited == Some(awaited));
-            let at_ms = known.map_or_else(|| at_ms(served, worker, awaited), |known| known.at_ms);
+            let is_it = |deadline: &Deadline| deadline.awaited == Some(awaited);
+            let at = before[after..].iter().position(is_it).map(|at| after + at);
+            let at = at.or_else(|| before[..after].iter().position(is_it));
+            after = at.map_or(after, |at| at + 1);
+            let at_ms = at.map_or_else(|| at_ms(served, worker, awaited), |at| before[at].at_ms);
             self.more.push(Deadline { awaited: Some(awaited), at_ms });
         });
+    }
+
+    /// What was known of the jobs of these requests is about earlier ones.
+    #[cold]
+    fn forget_jobs(&mut self, new: &mut Vec<RequestId>) {
+        for deadline in std::iter::once(&mut self.first).chain(&mut self.more) {
+            let job = deadline.awaited.filter(|awaited| awaited.what == Await::Job);
+            if job.is_some_and(|awaited| new.contains(&awaited.id)) {
+                *deadline = Deadline::default();
+            }
+        }
+        new.clear();
     }
 
     /// The connection lingers from now on, and waits for nothing else.
@@ -119,11 +139,6 @@ impl Timer {
     pub(crate) fn is_scheduled(&self) -> bool {
         let at_ms = self.at_ms();
         at_ms == u64::MAX || (self.shown_ms != 0 && self.shown_ms <= at_ms + 2 * SLOT_MS)
-    }
-
-    /// What the connection waits for next is new, even if it is of the same kind.
-    pub(crate) fn renew(&mut self) {
-        self.first = Deadline::default();
     }
 
     /// The wheel presents the connection. Says whether this is its entry, and not one from before a

@@ -61,7 +61,7 @@ impl<H: Handler> Http1<H> {
         input: &Input,
         done: <H::Job as Job>::Done,
     ) {
-        let State::Kept(kept) = &mut self.state else { return };
+        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let (framing, handler) = (kept.head.framing(), &mut *cx.handler);
         let decision = kept.with(cx.peer, cx.path, |request, grant, _| {
             handler.decide(request, &mut grant.ticket, Some(done))
@@ -74,9 +74,13 @@ impl<H: Handler> Http1<H> {
                     ask_for_body(cx, &kept.head.view(), !input.is_empty());
                     Stage::Body(decoder)
                 }
-                Err(error) => return self.refuse_kept(cx, error.status(), error.reason()),
+                Err(error) => {
+                    let (status, reason) = (error.status(), error.reason());
+                    return self.refuse_kept(cx, &mut kept, Owned::Ticket, status, reason);
+                }
             },
         };
+        self.state = State::Kept(kept);
     }
 
     /// Whether requests of this one's rank are answered in this turn.
@@ -112,11 +116,12 @@ impl<H: Handler> Http1<H> {
             Answer::HandOver => Stage::HandOver,
         };
         let is_late = matches!(kept.stage, Stage::HandOver) && framing != Framing::None;
-        self.state = State::Kept(kept);
         if is_late {
             // its body is gone: that was to be decided before
-            self.refuse_kept(cx, 500, "the request cannot be handed over any more");
+            let reason = "the request cannot be handed over any more";
+            return self.refuse_kept(cx, &mut kept, Owned::Ticket, 500, reason);
         }
+        self.state = State::Kept(kept);
     }
 
     /// The process stage: the handler's answer to an admitted request.
@@ -139,7 +144,7 @@ impl<H: Handler> Http1<H> {
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
-        let owned = Owned::Ticket(std::mem::take(ticket));
+        let owned = Some(Owned::Ticket(std::mem::take(ticket)));
         self.written(cx, Some(request), owned, stages, status, bytes);
         self.announced_s = cx.announce_s;
         if keep_alive { Answer::Next } else { Answer::Last }

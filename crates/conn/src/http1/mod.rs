@@ -10,10 +10,9 @@ mod refuse;
 use crate::handler::{Handler, Parts, Rank, Settled};
 use crate::input::Input;
 use crate::protocol::{Awaited, Protocol};
-use crate::request::{Exchange, RequestId};
+use crate::request::{Exchange, Request, RequestId};
 use crate::step::{Await, Closing, Context, Step};
 use forebay_http::body::Decoder;
-use forebay_http::head::Method;
 use forebay_metrics::Stopwatch;
 use receive::{is_head, whole};
 use std::net::IpAddr;
@@ -101,14 +100,20 @@ enum Answer<J> {
     HandOver,
 }
 
-/// The ticket of a request that is refused.
+/// The ticket of a request that is answered.
 enum Owned<T> {
-    /// It was not judged.
-    Nothing,
     /// To be settled when the answer is sent.
     Ticket(T),
     /// Settled already.
     Settled(T),
+}
+
+/// What cannot be served.
+enum Unserved<'r, T> {
+    /// Bytes that are no request, or not all of one; whether they begin as a HEAD request does.
+    Bytes { is_head: bool },
+    /// A request.
+    Request(&'r Request<'r>, Owned<T>),
 }
 
 impl<H: Handler> Default for State<H> {
@@ -214,12 +219,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         self.served -= 1;
         let is_given_up = kept.withdrawn >= MOST_ATTEMPTS;
         if is_given_up {
-            let (stages, head_only) = (kept.stages, kept.head.method() == Method::Head);
-            kept.with(cx.peer, cx.path, |request, grant, _| {
-                let owned = Owned::Ticket(std::mem::take(&mut grant.ticket));
-                let reason = "the file changes again and again";
-                self.refuse(cx, head_only, Some(request), owned, stages, 503, reason);
-            });
+            self.refuse_kept(cx, &mut kept, Owned::Ticket, 503, "the file changes again and again");
         } else {
             self.state = State::Kept(kept);
         }
@@ -243,18 +243,16 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             (Await::Head, State::Head(partial)) if !self.held.is_empty() || !input.is_empty() => {
                 let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
                 let reason = "the request took too long to arrive";
-                self.refuse(cx, is_head, None, Owned::Nothing, stages, 408, reason);
+                self.refuse(cx, Unserved::Bytes { is_head }, stages, 408, reason);
             }
-            (Await::Body, kept) => {
-                self.state = kept;
-                self.refuse_kept(cx, 408, "the request body took too long to arrive");
+            (Await::Body, State::Kept(mut kept)) => {
+                let reason = "the request body took too long to arrive";
+                self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
             }
             (Await::Job | Await::Admission, State::Kept(mut kept)) => {
                 cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
-                let head_only = kept.head.method() == Method::Head;
-                let owned = Owned::Settled(kept.grant.ticket);
                 let reason = "the request could not be processed in time";
-                self.refuse(cx, head_only, None, owned, kept.stages, 503, reason);
+                self.refuse_kept(cx, &mut kept, Owned::Settled, 503, reason);
             }
             (Await::Send, _) => return Some(Closing::Reset),
             _ => return Some(Closing::Now),

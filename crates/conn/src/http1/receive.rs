@@ -1,7 +1,7 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
 use super::answer::{last, may_be_outdated};
-use super::{Answer, Http1, Owned, Partial, Stage, State};
+use super::{Answer, Http1, Owned, Partial, Stage, State, Unserved};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
@@ -9,7 +9,7 @@ use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::{Closing, Context, Step};
 use forebay_http::body::{BodyError, Decoder, Trailers};
 use forebay_http::framing::Framing;
-use forebay_http::head::{Head, Lines, Method, Parsed};
+use forebay_http::head::{Head, Lines, Parsed};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 impl<H: Handler> Http1<H> {
@@ -48,15 +48,8 @@ impl<H: Handler> Http1<H> {
             Err(error) => {
                 let is_head = is_head(input.bytes());
                 let stages = whole(cx, begun_ns);
-                self.refuse(
-                    cx,
-                    is_head,
-                    None,
-                    Owned::Nothing,
-                    stages,
-                    error.status(),
-                    error.reason(),
-                );
+                let (status, reason) = (error.status(), error.reason());
+                self.refuse(cx, Unserved::Bytes { is_head }, stages, status, reason);
                 0
             }
         };
@@ -103,9 +96,8 @@ impl<H: Handler> Http1<H> {
                     }
                     Err(error) => {
                         let (status, reason) = (error.status(), error.reason());
-                        let owned = Owned::Ticket(ticket);
-                        let head_only = head.method == Method::Head;
-                        self.refuse(cx, head_only, Some(&request), owned, stages, status, reason);
+                        let unserved = Unserved::Request(&request, Owned::Ticket(ticket));
+                        self.refuse(cx, unserved, stages, status, reason);
                     }
                 },
             };
@@ -155,7 +147,12 @@ impl<H: Handler> Http1<H> {
                     wait_ms => Stage::Early(wait_ms),
                 };
             }
-            Err(error) => self.refuse_kept(cx, error.status(), error.reason()),
+            Err(error) => {
+                let State::Kept(mut kept) = std::mem::take(&mut self.state) else {
+                    return None;
+                };
+                self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());
+            }
         }
         None
     }

@@ -1,10 +1,10 @@
 //! Refusals, and what every answer leaves behind.
 
-use super::{Http1, Owned, State};
+use super::{Http1, Owned, Stage, State, Unserved};
 use crate::handler::{Answered, Handler, Refusal, Settled, Stages};
 use crate::protocol::Protocol;
 use crate::reply::Reply;
-use crate::request::Request;
+use crate::request::{Exchange, Request};
 use crate::step::{Closing, Context};
 use forebay_http::head::Method;
 use forebay_metrics::{Counter, Stopwatch};
@@ -25,7 +25,8 @@ impl<H: Handler> Http1<H> {
         reply.answers(request.head);
         cx.handler.turn_away(refusal, &mut reply);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
-        self.written(cx, Some(request), Owned::Ticket(ticket), stages, status, bytes);
+        let owned = Some(Owned::Ticket(ticket));
+        self.written(cx, Some(request), owned, stages, status, bytes);
         self.state = if keep_alive { State::default() } else { State::Last(Closing::Linger) };
     }
 
@@ -45,36 +46,45 @@ impl<H: Handler> Http1<H> {
 
     /// Answers what cannot be served, and ends the connection: what follows cannot be trusted to
     /// be a request.
-    #[allow(clippy::too_many_arguments, reason = "what is known of a request that has no type yet")]
     pub(super) fn refuse<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        head_only: bool,
-        request: Option<&Request<'_>>,
-        owned: Owned<H::Ticket>,
+        what: Unserved<'_, H::Ticket>,
         stages: Stages,
         status: u16,
         reason: &'static str,
     ) {
         let mut reply = Reply::new(cx.out, cx.date, false);
-        reply.head_only = head_only;
+        let (request, owned) = match what {
+            Unserved::Bytes { is_head } => {
+                reply.head_only = is_head;
+                (None, None)
+            }
+            Unserved::Request(request, owned) => {
+                reply.head_only = request.head.method == Method::Head;
+                (Some(request), Some(owned))
+            }
+        };
         cx.handler.refuse(status, reason, &mut reply);
         let (status, bytes) = (reply.status, reply.body_bytes);
         self.written(cx, request, owned, stages, status, bytes);
         self.state = State::Last(Closing::Linger);
     }
 
-    /// As [`refuse`](Http1::refuse), for the request that is kept.
+    /// As [`refuse`](Http1::refuse), for a request that was kept.
     pub(super) fn refuse_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
+        kept: &mut Exchange<H::Ticket, Stage<H::Job>>,
+        owned: impl FnOnce(H::Ticket) -> Owned<H::Ticket>,
         status: u16,
         reason: &'static str,
     ) {
-        let State::Kept(kept) = std::mem::take(&mut self.state) else { return };
-        let head_only = kept.head.method() == Method::Head;
-        let owned = Owned::Ticket(kept.grant.ticket);
-        self.refuse(cx, head_only, None, owned, kept.stages, status, reason);
+        let stages = kept.stages;
+        kept.with(cx.peer, cx.path, |request, grant, _| {
+            let owned = owned(std::mem::take(&mut grant.ticket));
+            self.refuse(cx, Unserved::Request(request, owned), stages, status, reason);
+        });
     }
 
     /// An answer is in [`Out`](crate::Out): count it and begin its log line.
@@ -82,7 +92,7 @@ impl<H: Handler> Http1<H> {
         &mut self,
         cx: &mut Context<'_, H, S>,
         request: Option<&Request<'_>>,
-        owned: Owned<H::Ticket>,
+        owned: Option<Owned<H::Ticket>>,
         stages: Stages,
         status: u16,
         body_bytes: u64,
@@ -92,9 +102,9 @@ impl<H: Handler> Http1<H> {
         cx.metrics.add(Counter::of_status(status), 1);
         self.sent(cx.handler);
         let (ticket, is_settled) = match owned {
-            Owned::Nothing => (None, false),
-            Owned::Ticket(ticket) => (Some(ticket), false),
-            Owned::Settled(ticket) => (Some(ticket), true),
+            None => (None, false),
+            Some(Owned::Ticket(ticket)) => (Some(ticket), false),
+            Some(Owned::Settled(ticket)) => (Some(ticket), true),
         };
         let peer = cx.peer;
         let answered = Answered { peer, request, ticket: ticket.as_ref(), status, stages };

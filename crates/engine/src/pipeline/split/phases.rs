@@ -371,10 +371,6 @@ impl<H: Handler> Shared<H> {
         if !connection.served.job_done(id) || connection.state != State::Serving {
             return;
         }
-        if !connection.served.conn.goes_on() {
-            // the next job has time of its own
-            connection.timer.renew();
-        }
         match done {
             Some(done) if id == RequestId::SENDING => {
                 self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, stint);

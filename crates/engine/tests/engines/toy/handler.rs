@@ -3,8 +3,9 @@
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
 //! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
 //! later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes from memory, `/file` from a
-//! file that is never in memory, `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the first rank and
-//! `.bulk` the last.
+//! file that is never in memory, `/slowfile` from one that is on a slow disk, `/badfile` from one that
+//! cannot be read; anything else is its own answer. At the end `.gold` is the first rank and `.bulk` the
+//! last.
 
 use super::kit::Kit;
 use super::protocol::Toy;
@@ -20,6 +21,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// What is spoken, and through which transport.
 pub(super) trait Mode: Send + Sized + 'static {
@@ -92,6 +94,7 @@ impl Job for Work {
             }
             Work::Warm(file) => {
                 assert!(!file.is_bad, "a job that panics");
+                std::thread::sleep(file.takes);
                 file.warm.fetch_add(WARM, Relaxed);
                 Done::Warm
             }
@@ -118,6 +121,8 @@ impl Job for Work {
 
 /// Bytes of a file that a job brings into memory.
 const WARM: u64 = 300_000;
+/// How long the slow disk takes for them.
+pub(super) const SLOW: Duration = Duration::from_millis(700);
 /// Bytes of the file.
 pub(super) const FILE: usize = 1_500_000;
 
@@ -132,6 +137,8 @@ pub(super) struct Cold {
     warm: AtomicU64,
     /// It cannot be brought there.
     is_bad: bool,
+    /// How long a job for more of it takes.
+    takes: Duration,
 }
 
 fn file() -> &'static File {
@@ -232,8 +239,9 @@ impl<M: Mode> Process for ToyHandler<M> {
                 let count: u64 = count.parse().unwrap();
                 Some((Body::Memory(count, false), count))
             }
-            None if path == "/file" || path == "/badfile" => {
-                let cold = Cold { warm: AtomicU64::new(0), is_bad: path == "/badfile" };
+            None if ["/file", "/slowfile", "/badfile"].contains(&path.as_str()) => {
+                let takes = if path == "/slowfile" { SLOW } else { Duration::ZERO };
+                let cold = Cold { warm: AtomicU64::new(0), is_bad: path == "/badfile", takes };
                 Some((Body::File(0, Arc::new(cold)), FILE as u64))
             }
             None => None,

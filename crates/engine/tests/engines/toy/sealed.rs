@@ -1,10 +1,10 @@
 //! HTTP/1 through the sealed transport: the same answers as through none.
 
 use super::client::Client;
-use super::handler::{FILE, PlainHttp, VeiledHttp, file_byte};
+use super::handler::{FILE, PlainHttp, SLOW, VeiledHttp, file_byte};
 use super::kit::Server;
 use super::veil;
-use crate::harness::{Setup, get, listener, on_each};
+use crate::harness::{ENGINES, Setup, get, listener, on_each, side_by_side};
 use forebay_conn::Settled;
 use forebay_engine::accept::Listener;
 use forebay_metrics::Counter;
@@ -188,4 +188,20 @@ fn a_proxy_states_its_client_before_the_handshake() {
         }
         server.stop();
     });
+}
+
+/// All of them take longer than one may.
+#[test]
+fn each_job_for_a_slow_file_has_time_of_its_own() {
+    side_by_side(
+        ENGINES.iter().flat_map(|engine| [(engine, false), (engine, true)]),
+        |(engine, veiled)| {
+            let server = start(engine, veiled, |setup| {
+                setup.settings.timeouts.job_ms = 3 * SLOW.as_millis() as u64;
+            });
+            let (answer, _) = exchange(&server, veiled, &get("/slowfile"));
+            assert!(answer.ends_with(&[file_byte(FILE - 2), file_byte(FILE - 1)]), "{engine}");
+            server.stop();
+        },
+    );
 }
