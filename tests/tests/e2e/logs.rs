@@ -111,6 +111,14 @@ fn json_lines_say_what_was_asked_and_how_long_it_took() {
         assert_eq!(send(&served, b"rub\x01bish\r\n\r\n"), 400);
         let seen = &objects(&access, 3)[2];
         assert_eq!((&seen["status"], &seen["method"]), (&400.into(), &Value::Null), "{engine}");
+
+        // its body turns out to be no body when the request is long judged
+        let chunked =
+            b"POST /a.txt HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nrubbish";
+        assert_eq!(send(&served, chunked), 400);
+        let seen = &objects(&access, 4)[3];
+        let said = ["method", "target"].map(|member| seen[member].as_str().unwrap());
+        assert_eq!(said, ["POST", "/a.txt"], "{engine}");
         assert!(!text(&access).contains("geheim") && !served.stderr().contains("geheim"));
     }
 }
@@ -271,6 +279,7 @@ fn json_lines_say_how_a_request_was_judged() {
             let request = "GET /work?cpu=10s HTTP/1.1\r\nHost: a\r\n\r\n";
             let late = told_by(&hasty, 4, request, 503);
             assert_eq!(late, ["bulk", "", "expired", ""], "{engine}");
+            assert_eq!(objects(&access, 4)[3]["target"], "/work?cpu=10s");
         }
     }
 }
