@@ -9,7 +9,8 @@
 //! | [`threads`] | a new thread per connection, none kept |
 //! | [`pool`] | a fixed number of threads, each accepts under a mutex |
 //! | `straight` | straight-line code for one connection, over a way of waiting |
-//! | [`blocking`] | how `threads` and `pool` wait |
+//! | `blocking` | how `threads` and `pool` wait |
+//! | [`stock`] | what their threads share: workers that none uses, permits |
 //! | [`event`] | one loop per core, readiness based; jobs that would block go to helper threads |
 //! | [`fibers`] | one loop per core, a fiber per active connection in straight-line code |
 //! | [`pipeline`] | four phases with a list and threads each, fused while nothing waits |
@@ -21,6 +22,7 @@
 //! | `waits` | what its requests wait for: jobs, turns, moments |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
+//! | `accepting` | how a loop accepts, and has somebody idle make room |
 //! | `doors` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
@@ -31,8 +33,10 @@
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
+//! | [`linger`] | the end of connections whose clients may still send |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
+//! | `architecture` | the engines by name, and what others must know of each |
 //! | [`control`] | how a running engine is told to drain or to stop |
 //!
 //! It deliberately contains no `unsafe` and no async runtime.
