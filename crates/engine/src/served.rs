@@ -68,6 +68,16 @@ pub(crate) struct Beginning {
     pub(crate) preface: Option<Preface>,
 }
 
+/// The event that was kept for longest.
+#[cold]
+pub(crate) fn next_event<H: Handler>(inbox: &mut VecDeque<EventOf<H>>) -> Option<EventOf<H>> {
+    let event = inbox.pop_front();
+    if inbox.is_empty() {
+        *inbox = VecDeque::new();
+    }
+    event
+}
+
 impl<H: Handler> Served<H> {
     /// A connection that was just accepted. Its request is likely to be there already.
     pub fn new(socket: OwnedFd, transport: H::Transport, peer: Peer) -> Served<H> {

@@ -5,7 +5,7 @@
 
 use crate::accept;
 use crate::send::{self, Progress};
-use crate::served::{DoneOf, EventOf, Served};
+use crate::served::{DoneOf, EventOf, Served, next_event};
 use crate::stream::Stream;
 use crate::waits::Waiting;
 use crate::watch::Watch;
@@ -146,19 +146,11 @@ impl<H: Handler> Worker<H> {
         {
             return fate;
         }
-        match event {
-            // a job for what is being sent has warmed its file, and that is all its result
-            Some(Event::Done(RequestId::SENDING, _)) => event = None,
-            Some(Event::Failed(RequestId::SENDING)) => {
-                self.input.clear();
-                return Fate::Closes(Closing::Reset);
+        if let Some(happened) = event {
+            match self.take_note(served, happened) {
+                Ok(news) => event = news,
+                Err(fate) => return fate,
             }
-            _ => {}
-        }
-        if !served.inbox.is_empty()
-            && let Some(event) = event.take()
-        {
-            served.keep_event(event);
         }
         let mut watch = Watch::new(&self.metrics, sampled);
         let input = &mut self.input;
@@ -204,18 +196,16 @@ impl<H: Handler> Worker<H> {
                 Step::Send
             } else {
                 if cx.event.is_none() && !served.inbox.is_empty() {
-                    cx.event = served.inbox.pop_front();
+                    cx.event = next_event::<H>(&mut served.inbox);
                 }
                 served.conn.advance(&mut cx, input)
             };
-            if let Step::Receive | Step::Wait = step {
-                // it is none of the requests that are there
-                cx.event = None;
-            }
             match step {
-                // what else has happened is looked at first
-                Step::Receive | Step::Wait if !served.inbox.is_empty() => {}
+                // What has happened is taken, or about none of the requests that are there. What else has
+                // is looked at first.
+                Step::Receive | Step::Wait if !served.inbox.is_empty() => cx.event = None,
                 Step::Receive if !served.readable => {
+                    cx.event = None;
                     let idle = input.is_empty() && served.conn.awaits().what == Await::Idle;
                     break if cx.draining && idle && !is_blocked {
                         Fate::Closes(Closing::Now)
@@ -223,8 +213,12 @@ impl<H: Handler> Worker<H> {
                         Fate::Waits
                     };
                 }
-                Step::Receive if is_elsewhere(Phase::Receive) => break Fate::Next(Phase::Receive),
+                Step::Receive if is_elsewhere(Phase::Receive) => {
+                    cx.event = None;
+                    break Fate::Next(Phase::Receive);
+                }
                 Step::Receive => {
+                    cx.event = None;
                     let room = input.room();
                     let most = room.len();
                     let received = served.stream.receive(room, &mut self.wire);
@@ -267,7 +261,10 @@ impl<H: Handler> Worker<H> {
                         cx.metrics.add(Counter::GivenUp, 1);
                     }
                 }
-                Step::Wait => break Fate::Waits,
+                Step::Wait => {
+                    cx.event = None;
+                    break Fate::Waits;
+                }
                 Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
                 Step::End => served.stream.end_output(),
@@ -282,8 +279,6 @@ impl<H: Handler> Worker<H> {
         if let Some(event) = cx.event.take() {
             // it was the first of them
             served.inbox.push_front(event);
-        } else if served.inbox.is_empty() && served.inbox.capacity() > 0 {
-            served.inbox = Default::default();
         }
         if !cx.out.is_empty() || served.stream.has_unsent() {
             if let Some(body) = &mut cx.out.body {
@@ -303,6 +298,28 @@ impl<H: Handler> Worker<H> {
             served.conn.suspend(input);
         }
         fate
+    }
+
+    /// Something has happened to a request. Says what the protocol is told of it now.
+    #[cold]
+    fn take_note(
+        &mut self,
+        served: &mut Served<H>,
+        event: EventOf<H>,
+    ) -> Result<Option<EventOf<H>>, Fate<H::Job>> {
+        match event {
+            // a job for what is being sent has warmed its file, and that is all its result
+            Event::Done(RequestId::SENDING, _) => Ok(None),
+            Event::Failed(RequestId::SENDING) => {
+                self.input.clear();
+                Err(Fate::Closes(Closing::Reset))
+            }
+            event if served.inbox.is_empty() => Ok(Some(event)),
+            event => {
+                served.keep_event(event);
+                Ok(None)
+            }
+        }
     }
 
     /// Before the protocol: a proxy states its client, then the transport is opened. `None` when the
