@@ -1,8 +1,8 @@
 //! Accepting: who is let in, and what happens when nobody can be. The same for every engine.
 
 use crate::admission::{Admission, Full, Place};
-use crate::linger;
 use crate::served::Served;
+use crate::settings::LINGER_BYTES;
 use crate::watch::Watch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Listening, Peer, Protocol, Verdict};
@@ -243,7 +243,7 @@ impl Entrance {
                     let mut served = Served::new(socket, transport, peer);
                     worker.refuse(&mut served, 503, "the server has no free descriptor");
                     // what came so far is read, so that the close does not destroy the answer
-                    worker.drop_input(served.stream.as_fd(), linger::BYTES);
+                    worker.drop_input(served.stream.as_fd(), LINGER_BYTES);
                     true
                 }
                 Ok(Accepted::Failed) => true,

@@ -1,17 +1,17 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
-use crate::control::{Control, Order};
+use crate::control::{Control, Ended, Order};
 use crate::helpers::Claim;
 use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
 use crate::stock::Stock;
-use crate::straight::{Answers, Gone, Next, Wait};
+use crate::straight::{self, Answers, Gone, Next, Wait};
 use crate::timer::{Over, Timer};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::{Event, Handler, Job, Kind, Protocol, RequestId, Wants};
+use forebay_conn::{Closing, Event, Handler, Job, Kind, Protocol, RequestId, Wants};
 use forebay_metrics::Counter;
 use forebay_sys::poll::{self, Interest, Readiness};
 use std::collections::VecDeque;
@@ -464,5 +464,39 @@ fn interest_of(wants: Wants) -> Interest {
         (true, false) => Interest::Read,
         (false, true) => Interest::Write,
         (false, false) => Interest::End,
+    }
+}
+
+impl<H: Handler> Stock<H> {
+    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
+    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
+    pub fn serve(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        control: &Control,
+        number: Option<usize>,
+    ) -> Ended {
+        let _occupied = self.occupy();
+        let mut wait = Blocking::new(worker, control, self, number);
+        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
+        wait.worker().handler.rest();
+        wait.rest();
+        ended
+    }
+
+    /// Closes a connection on this thread.
+    pub fn close(
+        &self,
+        worker: &mut Worker<H>,
+        served: Served<H>,
+        closing: Closing,
+        control: &Control,
+    ) {
+        let _occupied = self.occupy();
+        let mut wait = Blocking::new(worker, control, self, None);
+        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
+        drop(wait);
+        worker.handler.rest();
     }
 }

@@ -33,7 +33,7 @@
 //! | `line` | the connections of a loop whose request is to be answered, in order |
 //! | `permits` | which threads may answer, where each connection has one |
 //! | [`send`] | how an answer leaves: memory, file, the truth about files |
-//! | [`linger`] | the end of connections whose clients may still send |
+//! | `linger` | the end of connections whose clients may still send |
 //! | [`timer`] | deadlines of thousands of connections |
 //! | [`watch`] | the stopwatch of sampled turns |
 //! | `architecture` | the engines by name, and what others must know of each |
@@ -56,7 +56,7 @@ pub mod helpers;
 mod idle;
 pub mod lanes;
 mod line;
-pub mod linger;
+mod linger;
 mod permits;
 pub mod pipeline;
 pub mod pool;

@@ -3,16 +3,12 @@
 //! shut down, and what comes is read and dropped, for a bounded time and up to a bounded number of bytes.
 
 use crate::served::Served;
+use crate::settings::{LINGER_BYTES, LINGER_MS};
 use crate::worker::Worker;
 use forebay_conn::{Handler, Protocol};
 use forebay_sys::socket;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-/// Bytes that are read and dropped after the last answer, at most.
-pub const BYTES: u64 = 256 * 1024;
-/// How long is waited for them, in milliseconds.
-pub const MS: u64 = 2_000;
 
 /// How many connections linger now, of one loop or of all threads.
 #[derive(Debug, Default)]
@@ -43,7 +39,7 @@ impl Lingering {
         served.pending = None;
         served.take_back();
         served.conn.abandon(&mut worker.handler);
-        let mut linger = Linger { until_ms: worker.now_ms() + MS, bytes: BYTES };
+        let mut linger = Linger { until_ms: worker.now_ms() + LINGER_MS, bytes: LINGER_BYTES };
         let lingers = linger.drop_input(served, worker);
         if !lingers {
             self.end();

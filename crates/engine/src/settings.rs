@@ -15,7 +15,7 @@ pub struct Settings {
     pub keep_alive: Option<KeepAlive>,
     /// Whether clients are told how long (`Keep-Alive: timeout=`). What they were told is kept.
     pub announce: bool,
-    /// Connections of one loop that may linger at a time (see [`linger`](crate::linger)); beyond that they are
+    /// Connections of one loop that may linger at a time (see [`LINGER_MS`]); beyond that they are
     /// closed at once.
     pub lingering: usize,
     /// Every so many turns of a connection one is timed by activity; 0 for never.
@@ -93,3 +93,8 @@ impl Timeouts {
         self.send_bytes_per_s.saturating_mul(self.send_window_ms) / 1000
     }
 }
+
+/// Bytes that are read and dropped after the last answer, at most.
+pub const LINGER_BYTES: u64 = 256 * 1024;
+/// How long is waited for them, in milliseconds.
+pub const LINGER_MS: u64 = 2_000;

@@ -3,16 +3,13 @@
 
 use crate::accept::Listener;
 use crate::admission::Admission;
-use crate::blocking::Blocking;
-use crate::control::{Control, Ended};
+use crate::control::Control;
 use crate::linger::Lingering;
 use crate::permits::Permits;
 use crate::ranks::Ranks;
-use crate::served::Served;
 use crate::settings::Live;
-use crate::straight::{self, Wait};
 use crate::worker::Worker;
-use forebay_conn::{Closing, Handler};
+use forebay_conn::Handler;
 use forebay_metrics::Local;
 use forebay_sys::process;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -52,7 +49,7 @@ pub struct Stock<H: Handler> {
     pub(crate) job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
     /// Connections that linger now.
-    lingering: Lingering,
+    pub(crate) lingering: Lingering,
     /// Threads that have a connection, of how many.
     busy: AtomicUsize,
     threads: usize,
@@ -83,45 +80,13 @@ impl<H: Handler> Stock<H> {
         Stock { permits, job_permits, ranks, ..self }
     }
 
-    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
-    /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
-    pub fn serve(
-        &self,
-        worker: &mut Worker<H>,
-        served: Served<H>,
-        control: &Control,
-        number: Option<usize>,
-    ) -> Ended {
-        let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
-        wait.worker().handler.rest();
-        wait.rest();
-        ended
-    }
-
-    /// Closes a connection on this thread.
-    pub fn close(
-        &self,
-        worker: &mut Worker<H>,
-        served: Served<H>,
-        closing: Closing,
-        control: &Control,
-    ) {
-        let _occupied = self.occupy();
-        let mut wait = Blocking::new(worker, control, self, None);
-        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
-        drop(wait);
-        worker.handler.rest();
-    }
-
     /// The share of all threads that have a connection.
     pub(crate) fn load(&self) -> f64 {
         self.busy.load(Relaxed) as f64 / self.threads as f64
     }
 
     /// A thread has a connection until the result is dropped.
-    fn occupy(&self) -> Occupied<'_> {
+    pub(crate) fn occupy(&self) -> Occupied<'_> {
         self.busy.fetch_add(1, Relaxed);
         Occupied(&self.busy)
     }
@@ -147,7 +112,7 @@ impl<H: Handler> Stock<H> {
 }
 
 /// A thread that has a connection.
-struct Occupied<'s>(&'s AtomicUsize);
+pub(crate) struct Occupied<'s>(&'s AtomicUsize);
 
 impl Drop for Occupied<'_> {
     fn drop(&mut self) {

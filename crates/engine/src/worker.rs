@@ -1,9 +1,8 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
 //! with one is a turn (`turn.rs`).
 
-use crate::linger;
 use crate::served::Served;
-use crate::settings::{Live, Settings};
+use crate::settings::{LINGER_BYTES, Live, Settings};
 use crate::stream::{Stream, Wire};
 use crate::watch::Watch;
 use forebay_conn::{
@@ -239,7 +238,7 @@ impl<H: Handler> Worker<H> {
             Closing::Reset => socket::reset_on_close(served.stream.as_fd()),
             // What has come is not left unread: most clients send no more, and lose nothing to a reset.
             Closing::Linger => {
-                self.drop_input(served.stream.as_fd(), linger::BYTES);
+                self.drop_input(served.stream.as_fd(), LINGER_BYTES);
             }
             Closing::Now => {}
         }

@@ -1,8 +1,8 @@
 //! Decision, order, process: who answers a request, when, and with what.
 
 use super::receive::{ask_for_body, discarding};
-use super::{Answer, Http1, Owned, Stage, State};
-use crate::handler::{Decision, Handler, Job, Outcome, Piece, Stages};
+use super::{Answer, Http1, Owned, Stage, State, last, may_be_outdated};
+use crate::handler::{Decision, Handler, Job, Outcome, Stages};
 use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::Request;
@@ -154,15 +154,4 @@ impl<H: Handler> Http1<H> {
     pub(super) fn keeps_alive<S>(&self, head: &Head<'_>, cx: &Context<'_, H, S>) -> bool {
         head.keep_alive && !cx.draining && !self.input_ended && self.served + 1 < cx.limits.requests
     }
-}
-
-/// Whether the last answer is a file, which may turn out to have changed before the answer is begun.
-pub(super) fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
-    let body = cx.out.body.as_ref();
-    body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })))
-}
-
-/// The state after a last answer.
-pub(super) fn last<H: Handler>(is_unread: bool) -> State<H> {
-    State::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }

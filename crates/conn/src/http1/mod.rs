@@ -7,7 +7,7 @@ mod answer;
 mod receive;
 mod refuse;
 
-use crate::handler::{Handler, Parts, Rank, Settled};
+use crate::handler::{Handler, Parts, Piece, Rank, Settled};
 use crate::input::Input;
 use crate::protocol::{Awaited, Protocol};
 use crate::request::{Exchange, Request, RequestId};
@@ -325,4 +325,15 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         input.clear();
         (received, ticket)
     }
+}
+
+/// Whether the last answer is a file, which may turn out to have changed before the answer is begun.
+fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
+    let body = cx.out.body.as_ref();
+    body.is_some_and(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })))
+}
+
+/// The state after a last answer.
+fn last<H: Handler>(is_unread: bool) -> State<H> {
+    State::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }

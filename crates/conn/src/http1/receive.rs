@@ -1,7 +1,6 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
-use super::answer::{last, may_be_outdated};
-use super::{Answer, Http1, Owned, Partial, Stage, State, Unserved};
+use super::{Answer, Http1, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
