@@ -15,6 +15,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-control", 0),
     ("forebay-policy", 1),
     ("forebay-conn", 1),
+    ("forebay-tls", 2),
     // The kernel's side, and the only packages with `unsafe`.
     ("forebay-sys", 2),
     ("forebay-fiber", 2),

@@ -1,0 +1,305 @@
+//! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
+//! given what, and what of it is work for a helper thread.
+
+use crate::identity::{Identities, Identity};
+use forebay_conn::transport::{Broken, Plaintext};
+use forebay_conn::{Job, Opening, Transport};
+use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
+use rustls::{HandshakeKind, ProtocolVersion};
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+/// What a client hears that speaks HTTP where TLS is spoken.
+const WRONG_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 54\r\nConnection: close\r\n\r\n\
+    This port speaks HTTPS: begin the address with https.\n";
+
+/// One connection's.
+#[derive(Default)]
+pub enum Channel {
+    /// Nothing lies between.
+    #[default]
+    Plain,
+    /// TLS does.
+    Sealed(Box<Session>),
+}
+
+/// A job that does handshakes.
+pub trait Shakes: Job {
+    /// The job for this one.
+    fn handshake(handshake: Handshake) -> Self;
+
+    /// What has come of it; `None` if that is the result of something else.
+    fn handshaken(done: Self::Done) -> Option<Handshaken>;
+}
+
+/// The dear part of a handshake: agreeing on a key, and signing.
+pub struct Handshake {
+    accepted: Accepted,
+    config: Arc<ServerConfig>,
+}
+
+/// What has come of it: a connection, or the alert that tells why not.
+pub struct Handshaken(Result<Box<ServerConnection>, Vec<u8>>);
+
+impl Handshake {
+    /// Does it.
+    pub fn run(self) -> Handshaken {
+        let made = self.accepted.into_connection(self.config);
+        Handshaken(made.map(Box::new).map_err(|(_, mut alert)| {
+            let mut words = Vec::new();
+            // writing to memory does not fail
+            let _ = alert.write_all(&mut words);
+            words
+        }))
+    }
+}
+
+/// A session of TLS.
+pub struct Session {
+    state: State,
+    /// Received, and not taken apart while the protocol has not read what came before.
+    wire: Vec<u8>,
+    /// To be said, apart from what the connection says.
+    words: Vec<u8>,
+    /// Who answers, since that is known.
+    identity: Option<Arc<Identity>>,
+}
+
+enum State {
+    /// Nothing has come yet.
+    New(Arc<Identities>),
+    /// The client's hello is received.
+    Hello(Box<Acceptor>, Arc<Identities>),
+    /// A job does the handshake.
+    Working,
+    /// The handshake goes on, or is done.
+    Up(Box<ServerConnection>),
+    /// It has failed.
+    Over,
+}
+
+/// What was agreed with a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secured {
+    /// The name it has asked for, in small letters.
+    pub name: Option<Box<str>>,
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// The cipher suite, by its name in the registry of IANA.
+    pub cipher: &'static str,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+}
+
+impl Channel {
+    /// A new connection to a server with these identities.
+    pub fn sealed(identities: &Arc<Identities>) -> Channel {
+        Channel::Sealed(Box::new(Session {
+            state: State::New(Arc::clone(identities)),
+            wire: Vec::new(),
+            words: Vec::new(),
+            identity: None,
+        }))
+    }
+
+    /// Who the server is for this client, and what was agreed; `None` if it is plain or not open.
+    pub fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
+        match self {
+            Channel::Plain => None,
+            Channel::Sealed(session) => session.secured(),
+        }
+    }
+}
+
+impl Session {
+    fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
+        let State::Up(connection) = &self.state else { return None };
+        let version = match connection.protocol_version()? {
+            ProtocolVersion::TLSv1_3 => "TLSv1.3",
+            _ => "TLSv1.2",
+        };
+        let cipher = connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown");
+        let secured = Secured {
+            name: connection.server_name().map(Into::into),
+            version,
+            cipher,
+            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        };
+        Some((self.identity.as_ref()?, secured))
+    }
+
+    /// The client's hello: who answers it, and whether that is a job.
+    fn greet<J: Shakes>(&mut self) -> Opening<J> {
+        let State::Hello(acceptor, identities) = &mut self.state else { return Opening::Failed };
+        let accepted = match acceptor.accept() {
+            Ok(None) => return Opening::Receive,
+            Ok(Some(accepted)) => accepted,
+            Err((_, mut alert)) => {
+                let _ = alert.write_all(&mut self.words);
+                return self.fail();
+            }
+        };
+        let hello = accepted.client_hello();
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let Some(identity) = identities.find(name.as_deref()) else {
+            // fatal, unrecognized_name (RFC 6066 §3)
+            self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
+            return self.fail();
+        };
+        let is_dear = identity.is_dear(&hello);
+        let handshake = Handshake { accepted, config: Arc::clone(&identity.config) };
+        self.identity = Some(Arc::clone(identity));
+        self.state = State::Working;
+        if is_dear {
+            return Opening::Job(J::handshake(handshake));
+        }
+        self.go_on(handshake.run())
+    }
+
+    /// The dear part of the handshake is done.
+    fn go_on<J: Shakes>(&mut self, Handshaken(made): Handshaken) -> Opening<J> {
+        match made {
+            Ok(connection) => self.state = State::Up(connection),
+            Err(alert) => {
+                self.words.extend_from_slice(&alert);
+                return self.fail();
+            }
+        }
+        let wire = std::mem::take(&mut self.wire);
+        match self.take(&wire) {
+            Ok(()) => self.progress(),
+            Err(Broken) => Opening::Failed,
+        }
+    }
+
+    fn progress<J: Shakes>(&self) -> Opening<J> {
+        match &self.state {
+            State::Up(connection) if !connection.is_handshaking() => Opening::Open,
+            State::New(_) | State::Hello(..) | State::Working | State::Up(_) => Opening::Receive,
+            State::Over => Opening::Failed,
+        }
+    }
+
+    fn fail<J: Shakes>(&mut self) -> Opening<J> {
+        self.state = State::Over;
+        Opening::Failed
+    }
+
+    /// Takes apart what was received, as far as the protocol has read what came before. The rest waits.
+    fn take(&mut self, wire: &[u8]) -> Result<(), Broken> {
+        let mut rest = wire;
+        if let State::New(identities) = &self.state {
+            // a record of TLS begins with a small number
+            if rest.first().is_some_and(u8::is_ascii_alphabetic) {
+                self.words.extend_from_slice(WRONG_PORT);
+                self.state = State::Over;
+                return Err(Broken);
+            }
+            self.state = State::Hello(Box::default(), Arc::clone(identities));
+        }
+        match &mut self.state {
+            State::Hello(acceptor, _) => {
+                while !rest.is_empty() {
+                    match acceptor.read_tls(&mut rest) {
+                        Ok(0) => break,
+                        Ok(_) => {}
+                        Err(_) => return Err(Broken),
+                    }
+                }
+            }
+            State::Up(connection) => {
+                while !rest.is_empty() {
+                    match connection.read_tls(&mut rest) {
+                        // the client has ended its direction; or what came before is to be read first
+                        Ok(0) | Err(_) => break,
+                        Ok(_) => {}
+                    }
+                    let state = connection.process_new_packets().map_err(|_| Broken)?;
+                    if state.plaintext_bytes_to_read() > 0 {
+                        break;
+                    }
+                }
+                self.wire = rest.to_vec();
+            }
+            State::Working => self.wire = rest.to_vec(),
+            State::New(_) | State::Over => return Err(Broken),
+        }
+        Ok(())
+    }
+}
+
+impl<J: Shakes> Transport<J> for Channel {
+    #[inline]
+    fn is_plain(&self) -> bool {
+        matches!(self, Channel::Plain)
+    }
+
+    fn open(&mut self, done: Option<J::Done>) -> Opening<J> {
+        let Channel::Sealed(session) = self else { return Opening::Open };
+        match (&session.state, done.and_then(J::handshaken)) {
+            (State::Working, Some(handshaken)) => session.go_on(handshaken),
+            (State::Hello(..), None) => session.greet(),
+            (State::Working, None) => session.fail(),
+            _ => session.progress(),
+        }
+    }
+
+    fn receive(&mut self, wire: &[u8]) -> Result<(), Broken> {
+        let Channel::Sealed(session) = self else { return Err(Broken) };
+        if session.wire.is_empty() {
+            return session.take(wire);
+        }
+        let mut all = std::mem::take(&mut session.wire);
+        all.extend_from_slice(wire);
+        session.take(&all)
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> Plaintext {
+        let Channel::Sealed(session) = self else { return Plaintext::Nothing };
+        loop {
+            let State::Up(connection) = &mut session.state else { return Plaintext::End };
+            match connection.reader().read(room) {
+                Ok(0) => return Plaintext::End,
+                Ok(count) => return Plaintext::Bytes(count),
+                Err(_) if session.wire.is_empty() => return Plaintext::Nothing,
+                Err(_) => {}
+            }
+            let wire = std::mem::take(&mut session.wire);
+            let count = wire.len();
+            if session.take(&wire).is_err() || session.wire.len() == count {
+                session.wire.clear();
+                return Plaintext::End;
+            }
+        }
+    }
+
+    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
+        let Channel::Sealed(session) = self else { return };
+        if let State::Up(connection) = &mut session.state {
+            // neither fails: both write to memory
+            let _ = connection.writer().write_all(plain);
+            while connection.wants_write() && connection.write_tls(wire).is_ok() {}
+        }
+    }
+
+    fn flush(&mut self, wire: &mut Vec<u8>) {
+        let Channel::Sealed(session) = self else { return };
+        wire.append(&mut session.words);
+        if let State::Up(connection) = &mut session.state {
+            while connection.wants_write() && connection.write_tls(wire).is_ok() {}
+        }
+    }
+
+    fn end(&mut self, wire: &mut Vec<u8>) {
+        if let Channel::Sealed(session) = self
+            && let State::Up(connection) = &mut session.state
+        {
+            connection.send_close_notify();
+        }
+        Transport::<J>::flush(self, wire);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! Sessions with the library's own client, byte by byte and at once, without a socket.
+
+use super::*;
+use crate::identity::tickets;
+use crate::pair::Pair;
+use forebay_metrics::{Local, Stopwatch};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// A job that does nothing but handshakes.
+struct Work(Handshake);
+
+impl Job for Work {
+    type Done = Handshaken;
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) -> Handshaken {
+        self.0.run()
+    }
+
+    fn lane(&self) -> u64 {
+        0
+    }
+}
+
+impl Shakes for Work {
+    fn handshake(handshake: Handshake) -> Work {
+        Work(handshake)
+    }
+
+    fn handshaken(done: Handshaken) -> Option<Handshaken> {
+        Some(done)
+    }
+}
+
+/// Certificates for tests, and who trusts them.
+struct Ca {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    roots: RootCertStore,
+}
+
+impl Ca {
+    fn new() -> Ca {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        Ca { issuer: rcgen::Issuer::new(params, key), roots }
+    }
+
+    fn pair(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Pair {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = rcgen::CertificateParams::new(names).unwrap();
+        let key = rcgen::KeyPair::generate_for(kind).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair::read(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap()
+    }
+
+    fn identity(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Arc<Identity> {
+        let pair = self.pair(names, kind);
+        Arc::new(Identity::new(vec![pair], tickets().unwrap()).unwrap())
+    }
+
+    fn client(&self) -> Arc<ClientConfig> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(self.roots.clone())
+            .with_no_client_auth();
+        Arc::new(config)
+    }
+}
+
+const ECDSA: &rcgen::SignatureAlgorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
+const RSA: &rcgen::SignatureAlgorithm = &rcgen::PKCS_RSA_SHA256;
+
+/// Both ends of a connection, and how many jobs the server has asked for.
+struct Both {
+    client: ClientConnection,
+    server: Channel,
+    is_open: bool,
+    jobs: u32,
+    /// Bytes given to the server at a time.
+    step: usize,
+}
+
+impl Both {
+    fn new(config: &Arc<ClientConfig>, name: &str, identities: &Arc<Identities>) -> Both {
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let client = ClientConnection::new(Arc::clone(config), name).unwrap();
+        let server = Channel::sealed(identities);
+        Both { client, server, is_open: false, jobs: 0, step: usize::MAX }
+    }
+
+    fn give_server(&mut self, wire: &[u8]) -> Result<(), Broken> {
+        for part in wire.chunks(self.step.min(wire.len().max(1))) {
+            Transport::<Work>::receive(&mut self.server, part)?;
+            if self.is_open {
+                continue;
+            }
+            let mut opening = Transport::<Work>::open(&mut self.server, None);
+            while let Opening::Job(Work(handshake)) = opening {
+                self.jobs += 1;
+                opening = Transport::<Work>::open(&mut self.server, Some(handshake.run()));
+            }
+            match opening {
+                Opening::Open => self.is_open = true,
+                Opening::Receive => {}
+                Opening::Failed | Opening::Job(_) => return Err(Broken),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes go to and fro until neither has more to say.
+    fn talk(&mut self) -> Result<(), rustls::Error> {
+        loop {
+            let (mut up, mut down) = (Vec::new(), Vec::new());
+            while self.client.wants_write() {
+                self.client.write_tls(&mut up).unwrap();
+            }
+            let given = if up.is_empty() { Ok(()) } else { self.give_server(&up) };
+            Transport::<Work>::flush(&mut self.server, &mut down);
+            let mut rest = &down[..];
+            while !rest.is_empty() {
+                self.client.read_tls(&mut rest).unwrap();
+                self.client.process_new_packets()?;
+            }
+            if given.is_err() || (up.is_empty() && down.is_empty()) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_server(&mut self, wanted: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut room = [0; 10_000];
+        while all.len() < wanted {
+            match Transport::<Work>::read(&mut self.server, &mut room) {
+                Plaintext::Bytes(count) => all.extend_from_slice(&room[..count]),
+                Plaintext::Nothing | Plaintext::End => break,
+            }
+        }
+        all
+    }
+
+    fn secured(&self) -> Secured {
+        self.server.secured().unwrap().1
+    }
+}
+
+#[test]
+fn bytes_go_both_ways_however_they_are_cut() {
+    let ca = Ca::new();
+    let identities = Arc::new(Identities::new(Some(ca.identity(&["a.example"], ECDSA))));
+    for step in [1, 7, 100, usize::MAX] {
+        let mut both = Both::new(&ca.client(), "a.example", &identities);
+        both.step = step;
+        both.talk().unwrap();
+        assert!(both.is_open && both.jobs == 0, "{step}");
+        let asked: Vec<u8> = (0..60_000u32).map(|at| (at % 251) as u8).collect();
+        let mut seen = Vec::new();
+        for part in asked.chunks(20_000) {
+            both.client.writer().write_all(part).unwrap();
+            both.talk().unwrap();
+            seen.extend(both.read_server(part.len()));
+        }
+        assert!(seen == asked, "{step}: {} bytes", seen.len());
+        let mut wire = Vec::new();
+        for part in asked.chunks(16_384) {
+            Transport::<Work>::write(&mut both.server, part, &mut wire);
+        }
+        Transport::<Work>::end(&mut both.server, &mut wire);
+        let (mut rest, mut answered) = (&wire[..], Vec::new());
+        while !rest.is_empty() {
+            both.client.read_tls(&mut rest).unwrap();
+            both.client.process_new_packets().unwrap();
+            let mut room = [0; 20_000];
+            while let Ok(count @ 1..) = both.client.reader().read(&mut room) {
+                answered.extend_from_slice(&room[..count]);
+            }
+        }
+        assert!(answered == asked);
+        both.client.send_close_notify();
+        both.talk().unwrap();
+        let end = Transport::<Work>::read(&mut both.server, &mut [0; 9]);
+        assert_eq!(end, Plaintext::End);
+    }
+}
+
+/// More than the library keeps of what is not read: the rest waits as it came.
+#[test]
+fn what_comes_at_once_is_read_as_it_is_wanted() {
+    let ca = Ca::new();
+    let identities = Arc::new(Identities::new(Some(ca.identity(&["a.example"], ECDSA))));
+    let mut both = Both::new(&ca.client(), "a.example", &identities);
+    both.talk().unwrap();
+    both.client.set_buffer_limit(None);
+    let asked = vec![7; 100_000];
+    both.client.writer().write_all(&asked).unwrap();
+    both.talk().unwrap();
+    assert_eq!(both.read_server(asked.len()).len(), asked.len());
+}
+
+#[test]
+fn the_name_decides_who_answers() {
+    let ca = Ca::new();
+    let mut identities = Identities::new(None);
+    identities.add("a.example", &ca.identity(&["a.example"], ECDSA));
+    identities.add("*.a.example", &ca.identity(&["*.a.example"], ECDSA));
+    identities.add("b.a.example", &ca.identity(&["b.a.example"], ECDSA));
+    let identities = Arc::new(identities);
+    for (name, names) in [
+        ("a.example", Some("a.example")),
+        ("A.Example", Some("a.example")),
+        ("x.a.example", Some("*.a.example")),
+        ("b.a.example", Some("b.a.example")),
+        ("x.x.a.example", None),
+        ("other.example", None),
+    ] {
+        let mut both = Both::new(&ca.client(), name, &identities);
+        let talked = both.talk();
+        match names {
+            Some(names) => {
+                let (identity, secured) = both.server.secured().unwrap();
+                assert_eq!(identity.pairs()[0].names, [names], "{name}");
+                assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
+                assert_eq!((secured.version, secured.resumed), ("TLSv1.3", false));
+            }
+            None => {
+                let alert = rustls::AlertDescription::UnrecognisedName;
+                assert_eq!(talked, Err(rustls::Error::AlertReceived(alert)), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dear_signature_is_a_job_and_a_resumed_session_needs_its_name() {
+    let ca = Ca::new();
+    let identity = ca.identity(&["a.example", "b.example"], RSA);
+    let identities = Arc::new(Identities::new(Some(identity)));
+    let client = ca.client();
+    let talk = |name: &str| {
+        let mut both = Both::new(&client, name, &identities);
+        both.talk().unwrap();
+        assert!(both.is_open);
+        (both.jobs, both.secured().resumed)
+    };
+    assert_eq!(talk("a.example"), (1, false));
+    assert!(talk("a.example").1, "the second is resumed");
+    assert!(!talk("b.example").1, "but not under another name");
+}
+
+#[test]
+fn two_pairs_serve_clients_of_both_kinds() {
+    let ca = Ca::new();
+    let pairs = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["a.example"], RSA)];
+    let identity = Identity::new(pairs, tickets().unwrap()).unwrap();
+    let identities = Arc::new(Identities::new(Some(Arc::new(identity))));
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.cipher_suites.retain(|suite| suite.suite().as_str().unwrap().contains("_RSA_"));
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(ca.roots.clone())
+        .with_no_client_auth();
+    for (config, jobs) in [(Arc::new(config), None), (ca.client(), Some(0))] {
+        let mut both = Both::new(&config, "a.example", &identities);
+        both.talk().unwrap();
+        assert!(both.is_open && jobs.is_none_or(|jobs| both.jobs == jobs));
+    }
+    let others = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["b.example"], RSA)];
+    let error = Identity::new(others, tickets().unwrap()).unwrap_err().to_string();
+    assert!(error.contains(".example"), "{error}");
+}
+
+#[test]
+fn who_speaks_http_is_told_so_and_rubbish_ends() {
+    let ca = Ca::new();
+    let identities = Arc::new(Identities::new(Some(ca.identity(&["a.example"], ECDSA))));
+    for (wire, words) in [
+        (&b"GET / HTTP/1.1\r\n"[..], &b"HTTP/1.1 400"[..]),
+        (b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", b"\x15\x03"),
+        (b"\x00\x00\x00\x00\x00\x00\x00\x00", b""),
+    ] {
+        let mut server = Channel::sealed(&identities);
+        let received = Transport::<Work>::receive(&mut server, wire).is_ok();
+        let failed =
+            !received || matches!(Transport::<Work>::open(&mut server, None), Opening::Failed);
+        assert!(failed, "{wire:?}");
+        let mut said = Vec::new();
+        Transport::<Work>::flush(&mut server, &mut said);
+        assert!(said.starts_with(words), "{wire:?}: {said:?}");
+    }
+    let body = WRONG_PORT.windows(4).position(|part| part == b"\r\n\r\n").unwrap() + 4;
+    let length = format!("Content-Length: {}\r\n", WRONG_PORT.len() - body);
+    assert!(String::from_utf8_lossy(WRONG_PORT).contains(&length), "{length}");
+}
+
+#[test]
+fn a_pair_says_what_is_wrong_with_it() {
+    let ca = Ca::new();
+    let params = || rcgen::CertificateParams::new(vec!["A.example".to_owned()]).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params().signed_by(&key, &ca.issuer).unwrap().pem();
+    let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    let encrypted =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----";
+    let key = key.serialize_pem();
+    let told =
+        |certificate: &str, key: &str| match Pair::read(certificate.as_bytes(), key.as_bytes()) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+    assert_eq!(told(&certificate, &key), "");
+    assert!(told(&certificate, &other).contains("not that of"), "{}", told(&certificate, &other));
+    assert!(told(&certificate, encrypted).contains("openssl pkey"));
+    assert!(told(&certificate, "nothing").contains("no private key"));
+    assert!(told("nothing", &key).contains("no certificate"));
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(told(broken, &key).contains("broken"), "{}", told(broken, &key));
+    let pair = Pair::read(certificate.as_bytes(), key.as_bytes()).unwrap();
+    assert!(pair.covers("a.example") && !pair.covers("b.example"));
+}

@@ -1,0 +1,153 @@
+//! Who the server is, by the name a client asks for.
+
+use crate::pair::{Pair, covers};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, ServerConfig,
+};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// What an HTTP/1.1 server says it speaks (RFC 7301).
+const HTTP_1_1: &[u8] = b"http/1.1";
+
+/// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
+#[derive(Debug)]
+pub struct Identity {
+    pub(crate) config: Arc<ServerConfig>,
+    pairs: Vec<Pair>,
+    names: Vec<String>,
+}
+
+/// All identities of a server: the exact name before the wildcard, and one for everybody else.
+#[derive(Debug, Default)]
+pub struct Identities {
+    /// By host, or by `*.` and a domain.
+    by_name: HashMap<String, Arc<Identity>>,
+    default: Option<Arc<Identity>>,
+}
+
+/// Why there is no identity of these pairs.
+#[derive(Debug)]
+pub enum IdentityError {
+    /// There are none.
+    NoPairs,
+    /// They are not for the same names: this one is missing from one of them.
+    Names(String),
+    /// The settings contradict one another.
+    Settings(rustls::Error),
+}
+
+/// Chooses among the pairs by what the client can verify: the first that fits.
+#[derive(Debug)]
+struct Choice(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Choice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let fits =
+            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        self.0.iter().find(fits).or(self.0.first()).cloned()
+    }
+}
+
+impl Identity {
+    /// Of these pairs, the preferred one first. `tickets` seals what clients bring to resume: it must be
+    /// shared by those only that may resume each other's sessions.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn new(
+        pairs: Vec<Pair>,
+        tickets: Arc<dyn ProducesTickets>,
+    ) -> Result<Identity, IdentityError> {
+        let names: Vec<String> = pairs.first().ok_or(IdentityError::NoPairs)?.names.clone();
+        let of_first: HashSet<&String> = names.iter().collect();
+        for pair in &pairs {
+            let of_other: HashSet<&String> = pair.names.iter().collect();
+            if let Some(name) = of_first.symmetric_difference(&of_other).next() {
+                return Err(IdentityError::Names((*name).clone()));
+            }
+        }
+        let choice = Choice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(IdentityError::Settings)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(choice));
+        config.ticketer = tickets;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        // one is enough: a client that opens several connections gets one with each
+        config.send_tls13_tickets = 1;
+        Ok(Identity { config: Arc::new(config), pairs, names })
+    }
+
+    /// Whether its certificates are for this host, which is in small letters and without a port.
+    pub fn covers(&self, host: &str) -> bool {
+        covers(&self.names, host)
+    }
+
+    /// The pairs it has.
+    pub fn pairs(&self) -> &[Pair] {
+        &self.pairs
+    }
+
+    /// Whether the signature for this client takes so long that it is for a helper thread.
+    pub(crate) fn is_dear(&self, hello: &ClientHello<'_>) -> bool {
+        let fits = |pair: &&Pair| pair.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        self.pairs.iter().find(fits).is_some_and(|pair| pair.is_dear)
+    }
+}
+
+impl Identities {
+    /// Without a default, who asks for no name or an unknown one is refused.
+    pub fn new(default: Option<Arc<Identity>>) -> Identities {
+        Identities { by_name: HashMap::new(), default }
+    }
+
+    /// This identity answers for this name: a host in small letters, or `*.` and a domain. The first one
+    /// for a name keeps it.
+    pub fn add(&mut self, name: &str, identity: &Arc<Identity>) {
+        self.by_name.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
+    }
+
+    /// Who answers a client that asks for this name.
+    pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
+        let by_name = |name: &str| self.by_name.get(name);
+        let named = name.and_then(|name| {
+            let wildcard = || by_name(&format!("*.{}", name.split_once('.')?.1));
+            by_name(name).or_else(wildcard)
+        });
+        named.or(self.default.as_ref())
+    }
+}
+
+/// Tickets that are sealed with keys of their own, which change every six hours; one is taken for twelve.
+///
+/// # Errors
+/// Lack of random numbers.
+pub fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+    aws_lc_rs::Ticketer::new()
+}
+
+/// The primitives of AWS-LC, X25519MLKEM768 first.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdentityError::NoPairs => f.write_str("there is no certificate"),
+            IdentityError::Names(name) => {
+                write!(f, "not all of its certificates are for {name:?}")
+            }
+            IdentityError::Settings(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {}

@@ -1,0 +1,23 @@
+//! TLS as a [`Transport`](forebay_conn::Transport): bytes of the socket in, bytes of the protocol out.
+//!
+//! A request's journey: a connection through a listener with TLS begins as a [`Channel`] with the
+//! [`Identities`] in force. When the client's hello is whole, the name in it decides which identity answers; the
+//! handshake is done at once, or by a helper thread if its signature is dear ([`Handshake`]). From then on
+//! the channel opens what comes and seals what leaves, and the protocol above knows nothing of it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`channel`] | the transport: plain, or a session of TLS |
+//! | [`identity`] | certificates by server name, found in O(1) |
+//! | [`pair`] | a certificate and its key: read, checked against one another, described |
+//!
+//! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
+#![forbid(unsafe_code)]
+
+pub mod channel;
+pub mod identity;
+pub mod pair;
+
+pub use channel::{Channel, Handshake, Handshaken, Secured, Shakes};
+pub use identity::{Identities, Identity, IdentityError};
+pub use pair::{Pair, PairError};

@@ -1,0 +1,130 @@
+//! A certificate chain and its private key.
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys, SignatureAlgorithm};
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// A certificate chain and the private key of its first certificate.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    pub(crate) key: Arc<CertifiedKey>,
+    /// Names of hosts it is for, in small letters; `*.` and a domain for all hosts right below it.
+    pub names: Vec<String>,
+    /// When it expires, in seconds since 1970.
+    pub not_after_s: i64,
+    /// Its handshakes are for a helper thread: an RSA signature takes a millisecond.
+    pub(crate) is_dear: bool,
+}
+
+/// Why a pair cannot be used.
+#[derive(Debug)]
+pub enum PairError {
+    /// The text of the certificates is no PEM.
+    Certificates(pem::Error),
+    /// There is no certificate in it.
+    NoCertificate,
+    /// Its first certificate is none.
+    Broken(String),
+    /// The text of the key is no PEM, or holds no key that is known.
+    Key(pem::Error),
+    /// The key is encrypted.
+    Encrypted,
+    /// The key is of a kind that cannot sign here.
+    Unfit(Error),
+    /// The key is not that of the certificate.
+    Inconsistent,
+}
+
+impl Pair {
+    /// Reads a chain of certificates in PEM, the server's own first, and its key in PEM: PKCS#8, PKCS#1
+    /// or SEC1, not encrypted.
+    ///
+    /// # Errors
+    /// See [`PairError`].
+    pub fn read(certificates: &[u8], key: &[u8]) -> Result<Pair, PairError> {
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
+            .collect::<Result<_, _>>()
+            .map_err(PairError::Certificates)?;
+        let first = chain.first().ok_or(PairError::NoCertificate)?;
+        let (names, not_after_s) = describe(first)?;
+        let has = |words: &[u8]| key.windows(words.len()).any(|part| part == words);
+        if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
+            return Err(PairError::Encrypted);
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(PairError::Key)?;
+        let key = aws_lc_rs::sign::any_supported_type(&key).map_err(PairError::Unfit)?;
+        let is_dear = key.algorithm() == SignatureAlgorithm::RSA;
+        let key = CertifiedKey::new(chain, key);
+        match key.keys_match() {
+            Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(_) => return Err(PairError::Inconsistent),
+        }
+        Ok(Pair { key: Arc::new(key), names, not_after_s, is_dear })
+    }
+
+    /// Whether it is for this host, which is in small letters and without a port.
+    pub fn covers(&self, host: &str) -> bool {
+        covers(&self.names, host)
+    }
+}
+
+/// Whether one of these names is, or stands for, this host.
+pub(crate) fn covers(names: &[String], host: &str) -> bool {
+    let below = host.split_once('.').map(|(_, domain)| domain);
+    names.iter().any(|name| match name.strip_prefix("*.") {
+        None => name == host,
+        Some(domain) => below == Some(domain),
+    })
+}
+
+/// The names of a certificate, and when it expires.
+fn describe(certificate: &[u8]) -> Result<(Vec<String>, i64), PairError> {
+    let broken = |error: &dyn fmt::Display| PairError::Broken(error.to_string());
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| broken(&error))?;
+    let alternatives = parsed.subject_alternative_name().map_err(|error| broken(&error))?;
+    let names = alternatives.iter().flat_map(|extension| &extension.value.general_names);
+    let names = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(bytes) => address(bytes),
+        _ => None,
+    });
+    Ok((names.collect(), parsed.validity().not_after.timestamp()))
+}
+
+/// An address as it stands in a Host field.
+fn address(bytes: &[u8]) -> Option<String> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(bytes).to_string());
+    }
+    let bytes = <[u8; 16]>::try_from(bytes).ok()?;
+    Some(format!("[{}]", Ipv6Addr::from(bytes)))
+}
+
+impl fmt::Display for PairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PairError::Certificates(error) => write!(f, "the certificates cannot be read: {error}"),
+            PairError::NoCertificate => f.write_str("there is no certificate in it"),
+            PairError::Broken(error) => write!(f, "the first certificate is broken: {error}"),
+            PairError::Key(pem::Error::NoItemsFound) => {
+                f.write_str("there is no private key in it (PKCS#8, PKCS#1 or SEC1 in PEM)")
+            }
+            PairError::Key(error) => write!(f, "the key cannot be read: {error}"),
+            PairError::Encrypted => f.write_str(
+                "the key is encrypted, and nobody is there to ask for its password; \
+                 \"openssl pkey -in KEY -out NEWKEY\" writes it without one",
+            ),
+            PairError::Unfit(error) => write!(f, "the key cannot be used: {error}"),
+            PairError::Inconsistent => f.write_str("the key is not that of the first certificate"),
+        }
+    }
+}
+
+impl std::error::Error for PairError {}
