@@ -6,7 +6,7 @@
 use crate::auth::{Decision, Own, Realms, Verification};
 use crate::content::Content;
 use crate::pages::Refusal;
-use crate::rules::{FieldName, FieldValue, HeaderRule, Pattern};
+use crate::rules::{FieldName, FieldValue, HeaderRule, Scope};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -41,8 +41,8 @@ impl Guard {
         let suffixes: [&[u8]; 3] = [b".br", b".zst", b".gz"];
         let original = suffixes.iter().find_map(|suffix| path.strip_suffix(*suffix));
         let original = original.filter(|_| site.precompressed);
-        let fits = |pattern: &Pattern| {
-            pattern.matches(path) || original.is_some_and(|original| pattern.matches(original))
+        let fits = |scope: &Scope| {
+            scope.contains(path) || original.is_some_and(|original| scope.contains(original))
         };
         let access = (0..=u16::MAX).zip(&site.access).filter(|(_, rule)| fits(&rule.path));
         let access: Box<[u16]> = access.map(|(number, _)| number).collect();
@@ -50,6 +50,11 @@ impl Guard {
         let realm = realm.map(|(number, _)| number);
         let is_needed = realm.is_some() || !access.is_empty();
         is_needed.then(|| Box::new(Guard { access, realm }))
+    }
+
+    /// Whether what is there is only for those who name themselves.
+    pub(crate) fn is_private(&self) -> bool {
+        self.realm.is_some()
     }
 
     /// Whether a request for the path may be answered: the address first, as it costs nothing.
@@ -107,23 +112,21 @@ pub(crate) fn stop(decision: Decision, realms: &Realms, realm: u32) -> Result<()
     Err(Stop::Refuse(refusal))
 }
 
-/// What is protected is for one person: a header rule for each realm, before all others, so that
-/// the operator's rules have the last word. What `cache_control` says besides stays.
-pub(crate) fn private_rules(site: &SiteSettings) -> Vec<HeaderRule> {
+/// What is protected by a password is for one person: a header rule for that, which goes before all
+/// others, so that the operator's rules have the last word. What `cache_control` says besides stays.
+/// `None` if that decides already.
+pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
     let said = site.cache_control.as_deref().unwrap_or_default();
     let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());
     let decided = ["private", "public", "no-store", "s-maxage"];
     let is_decided = |at: &str| decided.iter().any(|known| at.eq_ignore_ascii_case(known));
-    if directives().any(is_decided) {
-        return Vec::new();
+    if site.auth.is_empty() || directives().any(is_decided) {
+        return None;
     }
     let value = if said.is_empty() { "private".to_owned() } else { format!("private, {said}") };
-    let rule = |path| {
-        let name = FieldName::parse("Cache-Control").ok()?;
-        let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
-        HeaderRule::new(Some(path), None, vec![(name, value)], Vec::new()).ok()
-    };
-    site.auth.iter().filter_map(|auth| rule(auth.path.clone())).collect()
+    let name = FieldName::parse("Cache-Control").ok()?;
+    let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
+    HeaderRule::new(None, None, vec![(name, value)], Vec::new()).ok()
 }
 
 #[cfg(test)]
@@ -131,18 +134,18 @@ mod tests {
     use super::*;
     use crate::rules::{Access, Auth, Network, Realm};
 
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap()
+    fn scope(text: &str) -> Scope {
+        Scope::parse(text).unwrap()
     }
 
     fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
         let networks =
             |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-        Access { path: pattern(path), allow: networks(allow), deny: networks(deny) }
+        Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
     }
 
     fn auth(path: &str) -> Auth {
-        Auth { path: pattern(path), realm: Realm::default(), users: Vec::new(), file: None }
+        Auth { path: scope(path), realm: Realm::default(), users: Vec::new(), file: None }
     }
 
     #[test]
@@ -224,8 +227,7 @@ mod tests {
                 auth: vec![auth("/a/*")],
                 ..SiteSettings::default()
             };
-            let rules = private_rules(&site);
-            rules.first().map(|rule| rule.set()[0].1.as_str().to_owned())
+            private_rule(&site).map(|rule| rule.set()[0].1.as_str().to_owned())
         };
         for (said, expected) in [
             (None, Some("private")),

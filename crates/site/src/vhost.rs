@@ -16,6 +16,8 @@ pub(crate) struct VirtualHost {
     pub(crate) place: Option<Place>,
     /// The number of its first realm among those of all sites.
     first_realm: u32,
+    /// Whether the first header rule is the one for what is protected by passwords.
+    has_private_rule: bool,
     pub(crate) pages: Pages,
 }
 
@@ -39,8 +41,11 @@ impl VirtualHost {
             None => None,
         };
         let mut settings = settings.clone();
-        settings.headers.splice(..0, guard::private_rules(&settings));
-        Ok(VirtualHost { settings, place, first_realm, pages: Pages::new(is_server_named) })
+        let private = guard::private_rule(&settings);
+        let has_private_rule = private.is_some();
+        settings.headers.splice(..0, private);
+        let pages = Pages::new(is_server_named);
+        Ok(VirtualHost { settings, place, first_realm, has_private_rule, pages })
     }
 
     /// The rules about clients that are for a path; none are for the key of an
@@ -59,7 +64,9 @@ impl VirtualHost {
 
     /// The numbers of the header rules for a path.
     pub(crate) fn dress_of(&self, path: &[u8]) -> Box<[u16]> {
-        dress_of(&self.settings.headers, path)
+        let is_private = || self.guard_of(path).is_some_and(|guard| guard.is_private());
+        let first = u16::from(self.has_private_rule && !is_private());
+        dress_of(&self.settings.headers, first, path)
     }
 
     /// The file that stands for an error.

@@ -99,17 +99,19 @@ impl Draft {
             }
         }
         for (at, site) in self.every_site() {
+            let mut note = |list: &str, index, text: &str| {
+                let at = at.child(list).item(index).child("path");
+                remarks.extend(encoded(text).map(|wrong| (at, wrong)));
+            };
+            let access = site.access.iter().enumerate();
+            access.for_each(|(index, rule)| note("access", index, rule.path.as_str()));
+            let auth = site.auth.iter().enumerate();
+            auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
-                    let at = at.child(list).item(index).child("path");
-                    remarks.extend(encoded(pattern.as_str()).map(|wrong| (at, wrong)));
+                    note(list, index, pattern.as_str());
                 }
             };
-            site.access
-                .iter()
-                .enumerate()
-                .for_each(|(index, rule)| look("access", index, &rule.path));
-            site.auth.iter().enumerate().for_each(|(index, rule)| look("auth", index, &rule.path));
             site.work.iter().enumerate().for_each(|(index, rule)| look("work", index, &rule.path));
             let redirects = site.redirects.iter().enumerate();
             redirects.for_each(|(index, rule)| look("redirect", index, rule.pattern()));

@@ -10,7 +10,7 @@ use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
     Candidate, ErrorPage, FieldName, FieldValue, Host, MediaPattern, Network, Pattern, Realm,
-    Redirect, SiteName, Template, TryFiles, User,
+    Redirect, Scope, SiteName, Template, TryFiles, User,
 };
 use std::fmt::Display;
 
@@ -40,6 +40,11 @@ written!(
     "an address such as \"::1\", a network such as \"10.0.0.0/8\", \"unix\" or \"all\""
 );
 written!(Pattern, "a path such as \"/exact\", \"/dir/*\" or \"*.ext\"");
+written!(
+    Scope,
+    "a path with all below it such as \"/dir\", one path such as \"=/exact\", or a pattern such as \
+     \"*.ext\""
+);
 written!(Template, "a text such as \"https://$host/new/$1\"");
 written!(MediaPattern, "a media type such as \"text/css\" or \"image/*\"");
 written!(FieldName, "the name of a field such as \"Server\"");

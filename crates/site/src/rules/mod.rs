@@ -11,6 +11,7 @@ mod page;
 mod password;
 mod pattern;
 mod redirect;
+mod scope;
 mod template;
 mod try_files;
 
@@ -23,6 +24,7 @@ pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub use scope::{Scope, ScopeError};
 pub use template::{Part, Template, TemplateError};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
 

@@ -1,6 +1,6 @@
 //! Rules about who may ask: addresses, passwords, and the handler for tests behind them.
 
-use crate::rules::{Access, Auth, Network, Pattern, Realm, Redirect, Template, User, Work};
+use crate::rules::{Access, Auth, Network, Pattern, Realm, Redirect, Scope, Template, User, Work};
 use crate::testing::{Client, Folder};
 use crate::{Settings, SiteSettings, settings};
 use std::fs;
@@ -16,14 +16,18 @@ fn pattern(text: &str) -> Pattern {
     Pattern::parse(text).unwrap()
 }
 
+fn scope(text: &str) -> Scope {
+    Scope::parse(text).unwrap()
+}
+
 fn auth(path: &str, users: &[&str]) -> Auth {
     let users = users.iter().map(|name| User::parse(name, HASH).unwrap()).collect();
-    Auth { path: pattern(path), realm: Realm::default(), users, file: None }
+    Auth { path: scope(path), realm: Realm::default(), users, file: None }
 }
 
 fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
     let networks = |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-    Access { path: pattern(path), allow: networks(allow), deny: networks(deny) }
+    Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
 }
 
 fn with(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {
@@ -59,6 +63,42 @@ fn only_admitted_addresses_are_answered() {
     }
     client.client = "10.1.2.3".parse().unwrap();
     assert!(!client.get("/in/page.txt").is_miss, "it is answered from the loop's own table");
+}
+
+#[test]
+fn a_path_is_protected_with_all_below_it() {
+    let folder = Folder::new();
+    for name in ["in/page.txt", "in/index.html", "in/deep/x", "inside", "only", "only.d/x"] {
+        folder.write(name, "text");
+    }
+    let mut client = with(&folder, |site| {
+        site.access = vec![access("/in", &["10.0.0.0/8"], &[])];
+        site.auth = vec![auth("=/only", &["alice"]), auth("/in/deep/", &["alice"])];
+    });
+    for _ in 0..2 {
+        for (path, stranger, known) in [
+            ("/in", 403, 301),
+            ("/in/", 403, 200),
+            ("/in/page.txt", 403, 200),
+            ("/in/missing", 403, 404),
+            ("/in/deep/x", 403, 401),
+            ("/in/deep", 403, 401),
+            ("/x/../in/page.txt", 403, 200),
+            ("/inside", 200, 200),
+            ("/only", 401, 401),
+            ("/only.d/x", 200, 200),
+        ] {
+            client.client = "127.0.0.1".parse().unwrap();
+            assert_eq!(client.get(path).status, stranger, "{path}");
+            client.client = "10.0.0.1".parse().unwrap();
+            assert_eq!(client.get(path).status, known, "{path}");
+        }
+    }
+    assert_eq!(
+        client.get_with("/in/deep/x", ALICE).field("Cache-Control"),
+        Some("private, no-cache")
+    );
+    assert_eq!(client.get("/in/page.txt").field("Cache-Control"), Some("no-cache"));
 }
 
 #[test]
