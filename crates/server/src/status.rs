@@ -84,6 +84,7 @@ impl Status {
             (Gauge::CacheInvalidations, content.invalidations),
             (Gauge::BodyBytes, content.body_bytes),
             (Gauge::Crowded, content.crowded),
+            (Gauge::Uncompressed, content.uncompressed),
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
             (Gauge::LogDropped, arrangement.logs.dropped()),

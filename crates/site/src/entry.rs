@@ -300,6 +300,20 @@ impl Variant {
         is_same() || is_same()
     }
 
+    /// The body, read from its file; `None` if that fails or the file has changed. May block.
+    pub(crate) fn read_whole(&self) -> Option<Vec<u8>> {
+        let file = self.file.as_ref()?;
+        let mut body = vec![0; usize::try_from(self.size).ok()?];
+        let mut done = 0;
+        while done < body.len() {
+            match file::read_at(file.as_fd(), &mut body[done..], done as u64) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => done += count,
+            }
+        }
+        self.is_intact().then_some(body)
+    }
+
     /// What its heads and its body in memory cost to keep, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         (self.ready.len() + self.not_modified.len()) as u64

@@ -208,8 +208,8 @@ impl Reader<'_> {
                 Err(_) => {}
             }
         }
-        // what is sent from the disk stays as it is
-        let on_demand = on_demand.filter(|_| identity.memory().is_some());
+        // what is not kept would be compressed for each request anew
+        let on_demand = on_demand.filter(|_| !self.is_last && !self.is_crowded);
         let status = self.order.status;
         Ok(Found { status, is_file: status == 200, identity, encoded, on_demand })
     }
@@ -244,11 +244,17 @@ impl Reader<'_> {
         content_type: &str,
         bytes: u64,
     ) -> Option<Box<OnDemand>> {
-        if !self.content.store.is_on() || bytes > self.most_in_memory() {
+        let Content { store, settings, .. } = self.content;
+        if !store.is_on() {
             return None;
         }
-        let wanted = &self.vhost.settings.compress;
-        OnDemand::new(wanted, present, content_type, bytes).map(Box::new)
+        let site = &self.vhost.settings;
+        let on_demand = OnDemand::new(&site.compress, present, content_type, bytes)?;
+        if bytes > site.compress_bytes.min(settings.cache.bytes / 16) {
+            self.content.count_uncompressed();
+            return None;
+        }
+        Some(Box::new(on_demand))
     }
 
     fn variant(

@@ -51,6 +51,9 @@ pub struct SiteSettings {
     /// Codings into which compressible files are turned when they are asked for; the first that a
     /// client likes best. Default: br, zstd, gzip.
     pub compress: Vec<Coding>,
+    /// The largest file or list that is compressed, in bytes. At most a sixteenth of
+    /// [`Cache::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
+    pub compress_bytes: u64,
     /// Whether a directory without an index is answered with a list of its files. Default: no.
     pub listing: bool,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
@@ -92,6 +95,7 @@ impl Default for SiteSettings {
             hidden: false,
             precompressed: true,
             compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
+            compress_bytes: 4 << 20,
             listing: false,
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),

@@ -2,7 +2,7 @@
 
 use super::table::{List, Preset, Section, Setting};
 use super::written::ErrorPages;
-use super::{FieldValue, Log};
+use super::{FieldValue, Log, Size};
 use forebay_http::coding::Coding;
 use forebay_site::SiteSettings;
 use forebay_site::rules::{
@@ -31,6 +31,8 @@ pub struct Site {
     pub precompressed: bool,
     /// `compress`
     pub compress: Vec<Coding>,
+    /// `compress_bytes`
+    pub compress_bytes: Size,
     /// `cache_control`
     pub cache_control: FieldValue,
     /// `errors`
@@ -101,6 +103,7 @@ impl Site {
             hidden: self.hidden,
             precompressed: self.precompressed,
             compress: self.compress.clone(),
+            compress_bytes: self.compress_bytes.0,
             listing: self.listing,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
@@ -137,6 +140,7 @@ impl Section for Site {
             listing: false,
             precompressed: false,
             compress: Vec::new(),
+            compress_bytes: Size(0),
             cache_control: FieldValue::default(),
             errors: ErrorPages::default(),
             log: Log::default(),
@@ -269,6 +273,17 @@ const SETTINGS: &[Setting<Site>] = &[
                   them, compressed when first asked for. Empty: none.",
         example: "[\"gzip\"]",
         at: |s| &mut s.compress,
+    },
+    Setting {
+        key: "compress_bytes",
+        preset: Preset::Value("4MiB"),
+        range: Some(("1KiB", "64MiB")),
+        meaning: "The largest file or list that is compressed when it is asked for; larger ones are \
+                  sent as they are, which forebay_uncompressed_total counts. At most a sixteenth of \
+                  cache.bytes counts, because what is compressed is kept there; cache.file_bytes does \
+                  not matter. 4 MiB of text take a helper about 0.2 s, once.",
+        example: "\"16MiB\"",
+        at: |s| &mut s.compress_bytes,
     },
     Setting {
         key: "cache_control",
