@@ -5,6 +5,7 @@ use crate::compress::OnDemand;
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
+use crate::fields::Dress;
 use crate::listing::Listing;
 use crate::look::{Look, Order, Outcome, Seen};
 use crate::piped::Piped;
@@ -76,8 +77,8 @@ fn load_one(
         return failed(key);
     };
     let order = Order::of(vhost, &key.path);
-    let guard = vhost.guard_of(&key.path);
     if let Some(what) = order.without_files(vhost) {
+        let guard = order.guard(vhost, None);
         let entry = Entry::new(key.clone(), what, order.dress).guarded(guard);
         let entry = Arc::new(entry);
         content.keep(&entry);
@@ -86,16 +87,20 @@ fn load_one(
     for attempt in 1..=ATTEMPTS {
         let Some(mut claim) = content.claim(key.site) else { break };
         let seen = Look { vhost, order: &order, claim: &mut claim, watch }.see();
-        if let Some(known) = known.as_ref().filter(|known| seen.is(known)) {
+        let guard = order.guard(vhost, Some(&seen));
+        let is_same = |known: &&Arc<Entry>| seen.is(known) && known.guard == guard;
+        if let Some(known) = known.as_ref().filter(is_same) {
             let until_ms = until(content, &claim, known, asked_ms);
             claim.settle(known, until_ms, false);
             return Arc::clone(known);
         }
         let is_last = attempt == ATTEMPTS;
+        let dress = vhost.dress_with(&order.dress, guard.as_deref());
         let mut reader = Reader {
             content,
             vhost,
             order: &order,
+            dress: vhost.dress(&dress),
             claim: &claim,
             is_last,
             wants_all,
@@ -107,7 +112,7 @@ fn load_one(
         *piped = reader.piped.take();
         // when there is room again, it is to be found in memory
         let is_passing = is_last || reader.is_crowded || piped.is_some();
-        let entry = Entry::new(key.clone(), what, order.dress.clone()).guarded(guard);
+        let entry = Entry::new(key.clone(), what, dress).guarded(guard);
         let entry = Arc::new(entry);
         let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
@@ -152,6 +157,8 @@ struct Reader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
     order: &'r Order,
+    /// The header rules for the answer.
+    dress: Dress<'r>,
     claim: &'r Claim<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
@@ -195,7 +202,7 @@ impl Reader<'_> {
             cache_control: self.vhost.settings.cache_control.as_deref(),
             content_type: &content_type,
             vary: (!siblings.is_empty() || on_demand.is_some()).then_some("Accept-Encoding"),
-            dress: self.vhost.dress(&self.order.dress),
+            dress: self.dress,
             now_ns: now_ns(),
         };
         let identity = self.variant(&common, Coding::Identity, path, stamp)?;
@@ -230,7 +237,7 @@ impl Reader<'_> {
             cache_control: vhost.settings.cache_control.as_deref(),
             content_type,
             vary: Some(if on_demand.is_some() { "Accept, Accept-Encoding" } else { "Accept" }),
-            dress: vhost.dress(&self.order.dress),
+            dress: self.dress,
             now_ns: now_ns(),
         };
         Ok(Found { on_demand, ..common.found(body.into_bytes()) })

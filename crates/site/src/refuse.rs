@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::body::{Body, Source};
 use crate::entry::{Asked, Entry, Inner, Key, Kind};
+use crate::guard::Guard;
 use crate::job::{Job, Work};
 use crate::load::Want;
 use crate::pages::Refusal;
@@ -71,7 +72,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let dress = self.dress_of(site, request);
-        self.refuse_with(site, request, refusal, dress, reply)
+        self.refuse_with(site, request, refusal, dress, None, reply)
     }
 
     /// The numbers of the header rules for the path of a request.
@@ -83,7 +84,8 @@ impl Site {
         request.path().map(|path| vhost.dress_of(&path)).unwrap_or_default()
     }
 
-    /// Answers with an error: with the site's page for it, if there is one.
+    /// Answers with an error: with the site's page for it, if there is one that may be shown to a
+    /// client that has `passed` these rules.
     #[cold]
     pub(crate) fn refuse_with(
         &mut self,
@@ -91,10 +93,11 @@ impl Site {
         request: &Request<'_>,
         refusal: Refusal,
         dress: Box<[u16]>,
+        passed: Option<&Guard>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let vhost = self.vhost(site);
-        let Some(page) = vhost.error_page(refusal.status) else {
+        let Some(page) = vhost.error_page(refusal.status, passed) else {
             vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
             return Outcome::Replied;
         };

@@ -146,7 +146,10 @@ fn large_files_and_lists_are_compressed() {
         assert_eq!(answer.field("Vary"), Some("Accept-Encoding"), "{engine}");
         assert!(gunzip(&answer.body) == script.as_bytes(), "{engine}");
         let plain = get(&served, "/app.js", "identity");
-        assert_eq!((plain.field("Vary"), plain.body.len()), (Some("Accept-Encoding"), script.len()));
+        assert_eq!(
+            (plain.field("Vary"), plain.body.len()),
+            (Some("Accept-Encoding"), script.len())
+        );
         let list = get(&served, "/list/", BROWSER);
         assert_eq!(list.field("Content-Encoding"), Some("br"), "{engine}");
         let plain = get(&served, "/list/", "identity");

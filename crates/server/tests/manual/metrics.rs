@@ -45,6 +45,8 @@ scrape_configs:
   ([`cache.bytes`](configuration.md#cachebytes)).
 - `forebay_bodies_crowded_total`: more answers were on their way than there is memory for
   ([`cache.in_flight`](configuration.md#cachein_flight)); files were sent from the disk instead.
+- `forebay_uncompressed_total`: text went out as it is, because it is larger than
+  [`compress_bytes`](configuration.md#compress_bytes).
 
 ## What becomes of requests
 
