@@ -10,6 +10,7 @@ use crate::pages::Refusal;
 use crate::site::Site;
 use forebay_conn::{Outcome, Reply, Request};
 use forebay_http::head::Method;
+use forebay_http::path::PathError;
 use forebay_metrics::Counter;
 use std::sync::Arc;
 
@@ -61,6 +62,21 @@ impl Site {
         let dress = self.dress_of(site, request);
         let vhost = self.vhost(site);
         vhost.pages.options(vhost.dress(&dress), reply);
+    }
+
+    /// Answers a request whose target leads nowhere, whatever its method.
+    pub(crate) fn refuse_no_path(
+        &mut self,
+        error: PathError,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let refusal = match error.status() {
+            404 => Refusal::of(404),
+            status => Refusal::new(status, error.reason()),
+        };
+        self.refuse_with(site, request, refusal, Box::default(), None, reply)
     }
 
     /// Answers with an error whatever is at the path.

@@ -107,6 +107,11 @@ impl Site {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
             return self.go_on(site, request, client, done, reply);
         }
+        // what is asked of the server as a whole, or of another, has no path
+        let has_path = request.head.path.starts_with(b"/");
+        if has_path && let Err(error) = request.path() {
+            return self.refuse_no_path(error, site, request, reply);
+        }
         let vhost = self.vhost(site);
         match request.head.method {
             Method::Get | Method::Head => self.get(site, request, client, reply),
@@ -292,13 +297,7 @@ impl Site {
     ) -> Outcome<Job> {
         let path = match request.path() {
             Ok(path) => path,
-            Err(error) => {
-                let refusal = match error.status() {
-                    404 => Refusal::of(404),
-                    status => Refusal::new(status, error.reason()),
-                };
-                return self.refuse_with(site, request, refusal, Box::default(), None, reply);
-            }
+            Err(error) => return self.refuse_no_path(error, site, request, reply),
         };
         let Some(entry) = self.cached(Asked { site, path: &path }) else {
             return self.load(Key { site, path: (*path).into() }, request);
