@@ -6,7 +6,7 @@ use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
 use crate::fields::Dress;
-use crate::listing::Listing;
+use crate::listing::{Listing, Shape};
 use crate::look::{Look, Order, Outcome, Seen};
 use crate::piped::Piped;
 use crate::read::Read;
@@ -31,8 +31,8 @@ const ATTEMPTS: u32 = 3;
 /// What a request wants besides its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// JSON rather than HTML where there is a choice.
-    pub(crate) prefers_json: bool,
+    /// What a list should look like.
+    pub(crate) shape: Shape,
     /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
     /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
@@ -53,7 +53,9 @@ pub(crate) fn load(content: &Content, key: &Key, want: Want, watch: &mut dyn Sto
     let entry = load_one(content, key, want, &mut piped, watch);
     let inner = match &entry.what {
         What::Alias(alias) => {
-            let key = Key { site: key.site, path: alias.to(|| want.prefers_json).into() };
+            let mut path = Vec::new();
+            alias.push_key(|| want.shape, &mut path);
+            let key = Key { site: key.site, path: path.into() };
             Some(load_one(content, &key, want, &mut piped, watch))
         }
         _ => None,
@@ -193,7 +195,7 @@ impl Reader<'_> {
         let Some(((_, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
-        let content_type = bake::content_type(path);
+        let content_type = bake::content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
         let on_demand = self.on_demand(&present, &content_type, stamp.size);
         let common = Common {
@@ -223,10 +225,12 @@ impl Reader<'_> {
 
     fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
         let vhost = self.vhost;
-        let listing = Listing::read(&self.claim.root, directory, vhost.settings.hidden);
+        let shape = self.order.shape();
+        let listing =
+            Listing::read(&self.claim.root, directory, vhost.settings.hidden, shape.order);
         self.watch.lap(Activity::Load);
         let listing = listing.map_err(|error| Trouble::from(&error))?;
-        let (content_type, body) = match self.order.is_json() {
+        let (content_type, body) = match shape.is_json {
             true => ("application/json", listing.json()),
             false => ("text/html; charset=utf-8", listing.html()),
         };

@@ -4,6 +4,7 @@ use crate::content::Claim;
 use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Variant, What};
 use crate::forms::{CODINGS, Expected};
 use crate::guard::Guard;
+use crate::listing::Shape;
 use crate::load::Trouble;
 use crate::pages::Refusal;
 use crate::route;
@@ -122,15 +123,17 @@ impl Order {
         vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
     }
 
-    /// Whether a list is to be JSON.
-    pub(crate) fn is_json(&self) -> bool {
-        self.inner == Some(InnerKind::ListJson)
+    /// What a list looks like.
+    pub(crate) fn shape(&self) -> Shape {
+        match self.inner {
+            Some(InnerKind::List(shape)) => shape,
+            _ => Shape::default(),
+        }
     }
 
     fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Outcome {
-        let inner = |kind| Inner { kind, status, dress: self.dress.clone(), path: path.to_vec() };
-        let json = (kind == InnerKind::List).then(|| inner(InnerKind::ListJson).key());
-        Outcome::Alias(Alias { to: inner(kind).key(), json })
+        let (dress, path) = (self.dress.clone(), path.to_vec());
+        Outcome::Alias(Alias::new(&Inner { kind, status, dress, path }))
     }
 
     /// What is answered where no file is.
@@ -206,14 +209,12 @@ impl Look<'_, '_> {
                 }
                 seen => seen,
             },
-            Some(InnerKind::List | InnerKind::ListJson) => {
-                Seen::none(Outcome::Listed(order.path.clone()))
-            }
+            Some(InnerKind::List(_)) => Seen::none(Outcome::Listed(order.path.clone())),
         };
         let Seen { outcome, files, places } = seen;
         let outcome = match outcome {
             Outcome::Listed(path) if order.inner.is_none() => {
-                order.alias(InnerKind::List, 200, &path)
+                order.alias(InnerKind::List(Shape::default()), 200, &path)
             }
             outcome => order.instead(self.vhost, outcome),
         };

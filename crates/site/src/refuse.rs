@@ -126,7 +126,7 @@ impl Site {
         self.metrics.add(Counter::CacheMisses, 1);
         let (content, key) = (Arc::clone(&self.content), Key { site, path });
         let refusal = Some(Box::new(refusal));
-        let want = Want { prefers_json: false, wants_all: false, asked_ms: self.now_ms };
+        let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
         Outcome::Job(Job(Work::Load { content, key, want, refusal }))
     }
 

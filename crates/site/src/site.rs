@@ -9,6 +9,7 @@ use crate::front::{Front, Hit, Ticket};
 use crate::guard::{self, Stop};
 use crate::hosts::Memo;
 use crate::job::{self, Done, Job, Work};
+use crate::listing::{Order, Shape};
 use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
 use crate::vhost::VirtualHost;
@@ -165,7 +166,7 @@ impl Site {
             Err(Instead::Follow) => {
                 self.path.clear();
                 if let What::Alias(alias) = &entry.what {
-                    self.path.extend_from_slice(alias.to(|| prefers_json(request.head)));
+                    alias.push_key(|| shape(request.head), &mut self.path);
                 }
                 self.follow(ticket, site, request, client, reply)
             }
@@ -320,9 +321,9 @@ impl Site {
     fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
-        let prefers_json = prefers_json(request.head);
+        let shape = shape(request.head);
         let wants_all = wants_all(request.head);
-        let want = Want { prefers_json, wants_all, asked_ms: self.now_ms };
+        let want = Want { shape, wants_all, asked_ms: self.now_ms };
         Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
     }
 
@@ -446,11 +447,12 @@ impl Site {
         }
         let inner = match &entry.what {
             What::Alias(alias) => {
-                let path = alias.to(|| prefers_json(request.head));
+                let mut path = Vec::new();
+                alias.push_key(|| shape(request.head), &mut path);
                 if inner.is_some() {
                     inner
-                } else if let Some(cached) = self.cached(Asked { site, path }) {
-                    self.remember(site, path, &cached);
+                } else if let Some(cached) = self.cached(Asked { site, path: &path }) {
+                    self.remember(site, &path, &cached);
                     Some(cached)
                 } else {
                     return self.load(entry.key.clone(), request);
@@ -574,9 +576,10 @@ fn wants_all(head: &Head<'_>) -> bool {
     head.method == Method::Get && !conditions.into_iter().any(|name| head.has(name))
 }
 
-/// Whether the client would rather have JSON where there is a choice.
-fn prefers_json(head: &Head<'_>) -> bool {
-    accept::prefers(head, "application/json", "text/html")
+/// What a list should look like for the client.
+fn shape(head: &Head<'_>) -> Shape {
+    let is_json = accept::prefers(head, "application/json", "text/html");
+    Shape { is_json, order: Order::of(head.query.unwrap_or_default()) }
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then

@@ -1,7 +1,7 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
 use super::table::{List, Preset, Section, Setting};
-use super::written::ErrorPages;
+use super::written::{ErrorPages, MediaTypes};
 use super::{FieldValue, Log, Size};
 use forebay_http::coding::Coding;
 use forebay_site::SiteSettings;
@@ -33,6 +33,8 @@ pub struct Site {
     pub compress: Vec<Coding>,
     /// `compress_bytes`
     pub compress_bytes: Size,
+    /// `types`
+    pub types: MediaTypes,
     /// `cache_control`
     pub cache_control: FieldValue,
     /// `errors`
@@ -104,6 +106,7 @@ impl Site {
             precompressed: self.precompressed,
             compress: self.compress.clone(),
             compress_bytes: self.compress_bytes.0,
+            types: self.types.0.clone(),
             listing: self.listing,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
@@ -141,6 +144,7 @@ impl Section for Site {
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
+            types: MediaTypes::default(),
             cache_control: FieldValue::default(),
             errors: ErrorPages::default(),
             log: Log::default(),
@@ -284,6 +288,16 @@ const SETTINGS: &[Setting<Site>] = &[
                   not matter. 4 MiB of text take a helper about 0.2 s, once.",
         example: "\"16MiB\"",
         at: |s| &mut s.compress_bytes,
+    },
+    Setting {
+        key: "types",
+        preset: Preset::Unset("the types that Forebay knows, and application/octet-stream"),
+        range: None,
+        meaning: "Media types of files by the ending of their names, instead of the known ones. .ts, \
+                  .mts, .cts and .tsx are text, as programs in TypeScript are; where they are films, \
+                  say ts = \"video/mp2t\".",
+        example: "{ ts = \"video/mp2t\", wat = \"text/plain\" }",
+        at: |s| &mut s.types,
     },
     Setting {
         key: "cache_control",

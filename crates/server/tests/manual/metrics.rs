@@ -21,6 +21,8 @@ listen = \"127.0.0.1:9090\"
 |---|---|
 | `/metrics` | counters in the text format of Prometheus |
 | `/status` | the same as JSON, for people and scripts |
+| `/healthz` | 200 while the process answers |
+| `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 
 ```
 curl -s http://127.0.0.1:9090/metrics

@@ -14,6 +14,7 @@ mod redirect;
 mod scope;
 mod template;
 mod try_files;
+mod types;
 
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
 pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
@@ -27,6 +28,7 @@ pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
 pub use scope::{Scope, ScopeError};
 pub use template::{Part, Template, TemplateError};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
+pub use types::{FileMediaType, FileMediaTypeError};
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {
