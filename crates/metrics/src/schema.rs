@@ -68,6 +68,7 @@ schema! {
         CacheInvalidations = "forebay_cache_invalidations_total" "", "Answers dropped because their file changed.";
         BodyBytes = "forebay_body_bytes" "", "Bytes of files in memory as bodies of answers, held by the data cache or on their way.";
         Crowded = "forebay_bodies_crowded_total" "", "Files sent from the disk because memory for answers on their way (cache.in_flight) was used up.";
+        Uncompressed = "forebay_uncompressed_total" "", "Files and lists loaded that were not compressed because they are larger than compress_bytes.";
         WatchedDirectories = "forebay_watched_directories" "", "Directories watched for changes.";
         Helpers = "forebay_helper_threads" "", "Helper threads alive.";
         Generation = "forebay_config_generation" "", "Number of the configuration in force; the first is 1.";

@@ -1,10 +1,12 @@
-//! The admin listener's handler: what the server counts, to read, in three documents.
+//! The admin listener's handler: what the server counts and how it is, to read.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/` | what there is |
 //! | `/metrics` | Prometheus text 0.0.4 |
 //! | `/status` | JSON |
+//! | `/healthz` | 200 while the process answers |
+//! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 //!
 //! It changes nothing, and answers only those who ask for it by a loopback name: a page on the
 //! internet can make a browser send requests to 127.0.0.1, but the Host field then names the page's
@@ -48,7 +50,9 @@ impl AdminListener {
     pub fn new(listeners: Vec<Listener>, status: Arc<Status>) -> io::Result<AdminListener> {
         let control = Arc::new(Control::new(1)?);
         let address = listeners.first().map_or(Peer::UNIX, |listener| listener.local);
-        let handler = Admin::new(Arc::new(move || status.snapshot()), address);
+        let draining = Arc::clone(&status);
+        let readiness = Arc::new(move || draining.accepts());
+        let handler = Admin::new(Arc::new(move || status.snapshot()), readiness, address);
         let task = engines::prepare_apart("admin", listeners, handler, Arc::clone(&control))?;
         Ok(AdminListener { control, task })
     }
@@ -74,9 +78,13 @@ impl RunningAdmin {
 /// Takes a snapshot; called for each request of a document, so it must be cheap and not block.
 pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
+/// Says whether clients are accepted.
+pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Answers for the admin listener.
 pub struct Admin {
     source: Source,
+    readiness: Readiness,
     address: IpAddr,
 }
 
@@ -87,22 +95,28 @@ const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 const INDEX: &str = "This is forebay's admin listener. It can be read, not written.\n\n\
-    /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n";
+    /metrics  counters for Prometheus\n/status   the same as JSON, with time per activity\n\
+    /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
 
 impl Admin {
-    /// Answers with what `source` says, to requests that name `address` or a loopback host.
-    pub fn new(source: Source, address: SocketAddr) -> Admin {
-        Admin { source, address: address.ip() }
+    /// Answers with what `source` and `readiness` say, to requests that name `address` or a loopback
+    /// host.
+    pub fn new(source: Source, readiness: Readiness, address: SocketAddr) -> Admin {
+        Admin { source, readiness, address: address.ip() }
     }
 
-    /// Type and text of a document.
-    fn document(&self, path: &[u8]) -> Option<(&'static str, String)> {
-        match path {
-            b"/" => Some((TEXT, INDEX.to_owned())),
-            b"/metrics" => Some((METRICS, self.rendered(render::prometheus))),
-            b"/status" => Some(("application/json", self.rendered(render::json))),
-            _ => None,
-        }
+    /// Status, type and text of a document.
+    fn document(&self, path: &[u8]) -> Option<(u16, &'static str, String)> {
+        let (status, kind, text) = match path {
+            b"/" => (200, TEXT, INDEX.to_owned()),
+            b"/metrics" => (200, METRICS, self.rendered(render::prometheus)),
+            b"/status" => (200, "application/json", self.rendered(render::json)),
+            b"/healthz" => (200, TEXT, "alive\n".to_owned()),
+            b"/readyz" if (self.readiness)() => (200, TEXT, "ready\n".to_owned()),
+            b"/readyz" => (503, TEXT, "draining\n".to_owned()),
+            _ => return None,
+        };
+        Some((status, kind, text))
     }
 
     fn rendered(&self, render: Render) -> String {
@@ -176,10 +190,11 @@ impl Process for Admin {
         } else if !matches!(head.method, Method::Get | Method::Head) {
             let fields = format!("{plain}Allow: GET, HEAD\r\n");
             answer(reply, false, 405, &fields, "This listener can only be read.\n");
-        } else if let Some((kind, text)) = self.document(head.path) {
-            answer(reply, head_only, 200, &format!("Content-Type: {kind}\r\n"), &text);
+        } else if let Some((status, kind, text)) = self.document(head.path) {
+            answer(reply, head_only, status, &format!("Content-Type: {kind}\r\n"), &text);
         } else {
-            answer(reply, head_only, 404, &plain, "There are /, /metrics and /status.\n");
+            let body = "There are /, /metrics, /status, /healthz and /readyz.\n";
+            answer(reply, head_only, 404, &plain, body);
         }
         Outcome::Replied
     }
@@ -199,13 +214,17 @@ mod tests {
     use forebay_metrics::{Gauge, Info};
 
     fn ask(request: &str) -> String {
+        ask_while(true, request)
+    }
+
+    fn ask_while(accepts: bool, request: &str) -> String {
         let address = "127.0.0.1:9090".parse().unwrap();
         let source: Source = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
             info: Info { version: "0.1.0".to_owned(), ..Info::default() },
             ..Snapshot::default()
         });
-        let mut admin = Admin::new(source, address);
+        let mut admin = Admin::new(source, Arc::new(move || accepts), address);
         let mut lines = Lines::new();
         let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
         let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
@@ -243,6 +262,21 @@ mod tests {
         let object: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(object["version"], "0.1.0");
         assert_eq!(object["responses"]["2xx"], 0);
+    }
+
+    #[test]
+    fn it_is_alive_while_it_drains_and_not_ready() {
+        for (accepts, path, expected) in [
+            (true, "/healthz", ("HTTP/1.1 200 OK", "alive\n")),
+            (true, "/readyz", ("HTTP/1.1 200 OK", "ready\n")),
+            (false, "/healthz", ("HTTP/1.1 200 OK", "alive\n")),
+            (false, "/readyz", ("HTTP/1.1 503 Service Unavailable", "draining\n")),
+        ] {
+            let answer =
+                ask_while(accepts, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert_eq!((head.lines().next().unwrap(), body), expected, "{path}");
+        }
     }
 
     #[test]

@@ -201,6 +201,7 @@ impl Server {
         match self.draining {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
+                self.status.drains();
                 self.give_all(Order::Drain);
                 // those who drain hold duplicates and take what is queued
                 self.listeners().end();

@@ -6,11 +6,13 @@ use crate::engines::Common;
 use crate::plan::Plan;
 use forebay_metrics::{Gauge, Info, Snapshot};
 use forebay_sys::clock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Everything that can be reported, as of now.
 pub struct Status {
     started_ms: u64,
+    is_draining: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -44,7 +46,8 @@ impl Status {
     /// Of a server that begins now.
     pub fn new(common: &Common, plan: &Plan) -> Arc<Status> {
         let state = Mutex::new(State::new(common, plan));
-        Arc::new(Status { started_ms: clock::coarse_ms(), state })
+        let is_draining = AtomicBool::new(false);
+        Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state })
     }
 
     /// The server runs this from now on, because of a reload or because of something else.
@@ -57,6 +60,16 @@ impl Status {
             next.last_reload = state.last_reload;
         }
         *state = next;
+    }
+
+    /// Clients are accepted no more.
+    pub fn drains(&self) {
+        self.is_draining.store(true, Relaxed);
+    }
+
+    /// Whether clients are accepted.
+    pub fn accepts(&self) -> bool {
+        !self.is_draining.load(Relaxed)
     }
 
     /// A reload has changed nothing.
@@ -84,6 +97,7 @@ impl Status {
             (Gauge::CacheInvalidations, content.invalidations),
             (Gauge::BodyBytes, content.body_bytes),
             (Gauge::Crowded, content.crowded),
+            (Gauge::Uncompressed, content.uncompressed),
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
             (Gauge::LogDropped, arrangement.logs.dropped()),

@@ -2,7 +2,8 @@
 //!
 //! It is done once for each answer and coding, by a helper thread, when the first client asks
 //! whose best choice it is; the outcome stays with the answer. That is why the levels may be
-//! higher than a server takes that compresses every answer anew.
+//! higher than a server takes that compresses every answer anew. A file that is sent from the disk is
+//! read for it first, by a job of its own: reading may hang, and threads that compute are few.
 //!
 //! Measured on 120 pages, scripts and style sheets of 31 KB on average (of rustdoc and mdBook),
 //! with the codecs below, on one core of a virtual machine:
@@ -18,21 +19,21 @@
 use crate::bake::length_line;
 use crate::entry::{Layout, Variant};
 use crate::fields::line;
+use crate::room::{Room, Rooms};
 use forebay_http::coding::{Coding, Preference};
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const BR_LEVEL: i32 = 5;
-/// The window, as a power of two: 4 MiB, more than any body that is compressed.
+/// The window, as a power of two: 4 MiB, as much as is compressed unless set otherwise.
 const BR_WINDOW: i32 = 22;
 const ZSTD_LEVEL: i32 = 7;
 const GZIP_LEVEL: u32 = 6;
 
 /// Smaller bodies fit into one segment anyway.
 const LEAST_BYTES: u64 = 1024;
-/// Larger ones, which only a setting brings into memory, would hold a helper for too long.
-const MOST_BYTES: u64 = 4 << 20;
 /// Saving less than this is not worth decoding; the field `Content-Encoding` takes a part of it.
 const LEAST_SAVED_BYTES: usize = 64;
 
@@ -80,9 +81,21 @@ pub(crate) struct OnDemand {
     codings: Vec<Coding>,
     /// In the same order. `None` in it says that the body does not become smaller.
     made: Vec<OnceLock<Option<Variant>>>,
-    /// One is made at a time.
-    making: Mutex<()>,
+    /// One is made at a time, from this if the answer's own body is in a file.
+    read: Mutex<Option<Whole>>,
+    /// Whether there is such a body: to be asked without waiting for whoever reads or makes.
+    is_read: AtomicBool,
 }
+
+/// A file that was read to be compressed, until that is done.
+#[derive(Debug)]
+struct Whole {
+    body: Vec<u8>,
+    _room: Room,
+}
+
+/// There is no room in memory to read a file.
+pub(crate) struct Crowded;
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,13 +117,18 @@ impl OnDemand {
         content_type: &str,
         bytes: u64,
     ) -> Option<OnDemand> {
-        if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes) || !is_compressible(content_type) {
+        if bytes < LEAST_BYTES || !is_compressible(content_type) {
             return None;
         }
         let is_wanted = |coding: &&Coding| **coding != Coding::Identity && !files.contains(coding);
         let codings: Vec<Coding> = wanted.iter().filter(is_wanted).copied().collect();
         let made = codings.iter().map(|_| OnceLock::new()).collect();
-        (!codings.is_empty()).then_some(OnDemand { codings, made, making: Mutex::default() })
+        (!codings.is_empty()).then_some(OnDemand {
+            codings,
+            made,
+            read: Mutex::default(),
+            is_read: AtomicBool::new(false),
+        })
     }
 
     /// What was made for the place.
@@ -153,6 +171,49 @@ impl OnDemand {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Option<Whole>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the identity must be [read](OnDemand::read) before anything can be made of it.
+    pub(crate) fn must_read(&self, identity: &Variant) -> bool {
+        identity.memory().is_none() && !self.is_read.load(Relaxed)
+    }
+
+    /// Reads the identity, if what belongs in the place is not made yet. May block.
+    ///
+    /// # Errors
+    /// [`Crowded`]; then nothing will be made.
+    pub(crate) fn read(
+        &self,
+        place: usize,
+        identity: &Variant,
+        rooms: &Rooms,
+    ) -> Result<(), Crowded> {
+        let mut read = self.lock();
+        if self.made.get(place).is_none_or(|slot| slot.get().is_some()) || read.is_some() {
+            return Ok(());
+        }
+        let Some(room) = rooms.take(identity.size) else {
+            self.give_up();
+            return Err(Crowded);
+        };
+        match identity.read_whole() {
+            Some(body) => {
+                *read = Some(Whole { body, _room: room });
+                self.is_read.store(true, Relaxed);
+            }
+            // it cannot be read, or has changed, which the answer will be checked for
+            None => self.give_up(),
+        }
+        Ok(())
+    }
+
+    /// Nothing will be made any more.
+    fn give_up(&self) {
+        self.made.iter().for_each(|slot| drop(slot.set(None)));
+    }
+
     /// Makes what belongs in the place from the identity, unless it is there. Returns the bytes
     /// that it takes. Takes CPU time.
     pub(crate) fn make(&self, place: usize, identity: &Variant) -> u64 {
@@ -160,19 +221,22 @@ impl OnDemand {
             return 0;
         };
         // whoever comes second finds it made
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = self.lock();
+        let whole = read.take();
+        self.is_read.store(false, Relaxed);
         if slot.get().is_some() {
             return 0;
         }
-        let body = identity.memory().and_then(|body| {
-            let smaller = compress(*coding, body)?;
-            (smaller.len() + LEAST_SAVED_BYTES <= body.len()).then_some(smaller)
-        });
+        // without one, another coding was made of what was read; it is asked for again
+        let body = identity.memory().or(whole.as_ref().map(|whole| &whole.body[..]));
+        let Some(body) = body else { return 0 };
+        let smaller = compress(*coding, body);
+        let body = smaller.filter(|smaller| smaller.len() + LEAST_SAVED_BYTES <= body.len());
         let variant = body.map(|body| recode(identity, *coding, &body));
         let bytes = variant.as_ref().map_or(0, Variant::weight);
         if variant.is_none() {
             // what one codec cannot make smaller no other can
-            self.made.iter().for_each(|slot| drop(slot.set(None)));
+            self.give_up();
             return 0;
         }
         // it was empty, and nobody else fills it

@@ -50,6 +50,7 @@ pub struct Content {
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<Watcher>>,
     invalidated: AtomicU64,
+    uncompressed: AtomicU64,
     notice: Box<dyn Fn(Notice) + Send + Sync>,
     told: Mutex<Vec<std::mem::Discriminant<Notice>>>,
 }
@@ -69,6 +70,8 @@ pub struct Figures {
     pub body_bytes: u64,
     /// Files sent from the disk because there was no room for them in memory, since the start.
     pub crowded: u64,
+    /// Files and lists loaded since the start that were too large to be compressed.
+    pub uncompressed: u64,
     /// Directories watched for changes.
     pub watched_directories: u64,
 }
@@ -115,6 +118,7 @@ impl Content {
             pipes: Pipes::new(settings.cache.pipes as usize),
             watcher,
             invalidated: AtomicU64::new(0),
+            uncompressed: AtomicU64::new(0),
             notice: Box::new(notice),
             told: Mutex::default(),
             settings,
@@ -134,8 +138,14 @@ impl Content {
             invalidations: self.invalidated.load(Relaxed),
             body_bytes: self.rooms.bytes(),
             crowded: self.rooms.refused(),
+            uncompressed: self.uncompressed.load(Relaxed),
             watched_directories: self.watcher.as_ref().map_or(0, |at| at.graph().len() as u64),
         }
+    }
+
+    /// Something was too large to be compressed.
+    pub(crate) fn count_uncompressed(&self) {
+        self.uncompressed.fetch_add(1, Relaxed);
     }
 
     /// What it was opened with.

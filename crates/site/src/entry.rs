@@ -3,6 +3,7 @@
 use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use crate::guard::Guard;
+use crate::listing::Shape;
 use crate::pages::Page;
 use crate::room::Room;
 use forebay_http::coding::Coding;
@@ -91,26 +92,23 @@ pub(crate) enum What {
     Failed(u16),
 }
 
-/// Where the answer is: the keys of [`Inner`]s.
+/// Where the answer is: the key of an [`Inner`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Alias {
-    pub(crate) to: Box<[u8]>,
-    /// For those who prefer JSON.
-    pub(crate) json: Option<Box<[u8]>>,
-}
+pub(crate) struct Alias(Box<[u8]>);
 
 impl Alias {
-    /// The key for a client; who is asked only if there is a choice.
-    #[inline]
-    pub(crate) fn to(&self, prefers_json: impl FnOnce() -> bool) -> &[u8] {
-        match &self.json {
-            Some(json) if prefers_json() => json,
-            _ => &self.to,
-        }
+    pub(crate) fn new(inner: &Inner) -> Alias {
+        Alias(inner.key())
     }
 
-    fn bytes(&self) -> usize {
-        self.to.len() + self.json.as_ref().map_or(0, |json| json.len())
+    /// Appends the key for a client, who is asked for the shape of a list only if it is one.
+    #[inline]
+    pub(crate) fn push_key(&self, shape: impl FnOnce() -> Shape, key: &mut Vec<u8>) {
+        let start = key.len();
+        key.extend_from_slice(&self.0);
+        if let Some(kind) = key.get_mut(start + 1).filter(|kind| **kind != Kind::File.number()) {
+            *kind = Kind::List(shape()).number();
+        }
     }
 }
 
@@ -155,9 +153,23 @@ pub(crate) enum Kind {
     /// A file or the index of a directory is the answer.
     File,
     /// A directory's files are listed.
-    List,
-    /// The same in JSON.
-    ListJson,
+    List(Shape),
+}
+
+impl Kind {
+    fn number(self) -> u8 {
+        match self {
+            Kind::File => 0,
+            Kind::List(shape) => 1 + shape.number(),
+        }
+    }
+
+    fn of(number: u8) -> Option<Kind> {
+        match number.checked_sub(1) {
+            None => Some(Kind::File),
+            Some(number) => Shape::of(number).map(Kind::List),
+        }
+    }
 }
 
 /// The first byte of an [`Inner`]'s key.
@@ -165,7 +177,7 @@ const INNER: u8 = 0;
 
 impl Inner {
     pub(crate) fn key(&self) -> Box<[u8]> {
-        let mut key = vec![INNER, self.kind as u8];
+        let mut key = vec![INNER, self.kind.number()];
         key.extend(self.status.to_be_bytes());
         key.extend((self.dress.len() as u16).to_be_bytes());
         key.extend(self.dress.iter().flat_map(|number| number.to_be_bytes()));
@@ -175,8 +187,7 @@ impl Inner {
 
     pub(crate) fn of(key: &[u8]) -> Option<Inner> {
         let (&[INNER, kind, s0, s1, n0, n1], rest) = key.split_first_chunk()? else { return None };
-        let kinds = [Kind::File, Kind::List, Kind::ListJson];
-        let kind = kinds.into_iter().find(|at| *at as u8 == kind)?;
+        let kind = Kind::of(kind)?;
         let len = usize::from(u16::from_be_bytes([n0, n1])) * 2;
         let (numbers, path) = rest.split_at_checked(len)?;
         let number = |pair: &[u8]| u16::from_be_bytes([pair[0], pair[1]]);
@@ -300,6 +311,20 @@ impl Variant {
         is_same() || is_same()
     }
 
+    /// The body, read from its file; `None` if that fails or the file has changed. May block.
+    pub(crate) fn read_whole(&self) -> Option<Vec<u8>> {
+        let file = self.file.as_ref()?;
+        let mut body = vec![0; usize::try_from(self.size).ok()?];
+        let mut done = 0;
+        while done < body.len() {
+            match file::read_at(file.as_fd(), &mut body[done..], done as u64) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => done += count,
+            }
+        }
+        self.is_intact().then_some(body)
+    }
+
     /// What its heads and its body in memory cost to keep, in bytes.
     pub(crate) fn weight(&self) -> u64 {
         (self.ready.len() + self.not_modified.len()) as u64
@@ -369,7 +394,7 @@ impl Entry {
                     weight += variant.file.as_ref().map_or(0, |file| file_bytes + file.weight());
                 }
             }
-            What::Alias(alias) => weight += alias.bytes() as u64,
+            What::Alias(alias) => weight += alias.0.len() as u64,
             What::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
             What::Page(page) => weight += page.bytes() as u64,
             What::Work | What::Missing | What::Denied | What::Failed(_) => {}
@@ -414,7 +439,8 @@ mod tests {
 
     #[test]
     fn an_inner_key_says_all_of_it() {
-        for kind in [Kind::File, Kind::List, Kind::ListJson] {
+        let lists = (0..=u8::MAX).map_while(Shape::of).map(Kind::List);
+        for kind in lists.chain([Kind::File]) {
             for dress in [&[][..], &[0, 7, 300]] {
                 let path = b"/404.html".to_vec();
                 let inner = Inner { kind, status: 404, dress: dress.into(), path };

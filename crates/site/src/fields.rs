@@ -101,10 +101,11 @@ impl<'r> Dress<'r> {
     }
 }
 
-/// The numbers of the rules for a path.
-pub(crate) fn dress_of(rules: &[HeaderRule], path: &[u8]) -> Box<[u16]> {
+/// The numbers of the rules for a path, of those from number `first` on.
+pub(crate) fn dress_of(rules: &[HeaderRule], first: u16, path: &[u8]) -> Box<[u16]> {
     let fits = |rule: &HeaderRule| rule.path().is_none_or(|pattern| pattern.matches(path));
-    (0..=u16::MAX).zip(rules).filter(|(_, rule)| fits(rule)).map(|(number, _)| number).collect()
+    let numbered = (0..=u16::MAX).zip(rules).skip(usize::from(first));
+    numbered.filter(|(_, rule)| fits(rule)).map(|(number, _)| number).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
             rule(Some("/a*"), Some("text/*"), &[("X-A", "2"), ("Cache-Control", "no-store")], &[]),
             rule(None, Some("image/*"), &[("X-B", "never")], &[]),
         ];
-        let which = dress_of(&rules, b"/a");
+        let which = dress_of(&rules, 0, b"/a");
         assert_eq!(*which, [0, 2, 3]);
         let mut fields = Fields::default();
         for (name, value) in [

@@ -1,12 +1,14 @@
-//! Which rules about clients concern a path, and whether a request passes them.
+//! Which rules about clients concern an answer, and whether a request passes them: those for the path
+//! that is asked for, and those for the file that is found.
 //!
 //! Which rules concern a path is decided when its entry is made. So a hit on a path without such
 //! rules costs a look at an empty field, and one with rules a comparison of addresses.
 
 use crate::auth::{Decision, Own, Realms, Verification};
 use crate::content::Content;
+use crate::names::names;
 use crate::pages::Refusal;
-use crate::rules::{FieldName, FieldValue, HeaderRule, Pattern};
+use crate::rules::{FieldName, FieldValue, HeaderRule};
 use crate::settings::SiteSettings;
 use forebay_conn::Request;
 use forebay_http::head::Head;
@@ -16,13 +18,14 @@ use std::sync::Arc;
 /// What a client refused for too many credentials is told to wait, in seconds.
 const RETRY_S: &[u8] = b"1";
 
-/// The rules of a site that concern one path.
+/// The rules of a site that concern one answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guard {
-    /// The access rules, by their places in the settings.
+    /// The access rules, by their places in the settings, in their order.
     access: Box<[u16]>,
-    /// The realm the path is in, by its number among those of all sites.
-    realm: Option<u32>,
+    /// The realms that its paths are in, by their numbers among those of all sites. A client must be
+    /// known in each; more than one is rare.
+    realms: Box<[u32]>,
 }
 
 /// What comes before an answer.
@@ -34,25 +37,37 @@ pub(crate) enum Stop {
 }
 
 impl Guard {
-    /// `None` if no rule concerns the path. The realms of the site are numbered from `first_realm`
-    /// on.
-    pub(crate) fn of(site: &SiteSettings, first_realm: u32, path: &[u8]) -> Option<Box<Guard>> {
-        // FILE.gz is a form of FILE, and as well protected
-        let suffixes: [&[u8]; 3] = [b".br", b".zst", b".gz"];
-        let original = suffixes.iter().find_map(|suffix| path.strip_suffix(*suffix));
-        let original = original.filter(|_| site.precompressed);
-        let fits = |pattern: &Pattern| {
-            pattern.matches(path) || original.is_some_and(|original| pattern.matches(original))
-        };
-        let access = (0..=u16::MAX).zip(&site.access).filter(|(_, rule)| fits(&rule.path));
-        let access: Box<[u16]> = access.map(|(number, _)| number).collect();
-        let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| fits(&rule.path));
-        let realm = realm.map(|(number, _)| number);
-        let is_needed = realm.is_some() || !access.is_empty();
-        is_needed.then(|| Box::new(Guard { access, realm }))
+    /// Of the answer that has these paths: the one that is asked for, those under which it is looked for
+    /// and found. `None` if no rule concerns them. The realms of the site are numbered from
+    /// `first_realm` on.
+    pub(crate) fn of(site: &SiteSettings, first_realm: u32, paths: &[&[u8]]) -> Option<Box<Guard>> {
+        let (mut access, mut realms) = (Vec::new(), Vec::new());
+        for name in paths.iter().flat_map(|path| names(site, path)) {
+            let rules = (0..=u16::MAX).zip(&site.access);
+            let fitting = rules.filter(|(_, rule)| rule.path.contains(&name));
+            access.extend(fitting.map(|(number, _)| number));
+            let realm = (first_realm..).zip(&site.auth).find(|(_, rule)| rule.path.contains(&name));
+            realms.extend(realm.map(|(number, _)| number).filter(|realm| !realms.contains(realm)));
+        }
+        access.sort_unstable();
+        access.dedup();
+        let is_needed = !realms.is_empty() || !access.is_empty();
+        let (access, realms) = (access.into(), realms.into());
+        is_needed.then(|| Box::new(Guard { access, realms }))
     }
 
-    /// Whether a request for the path may be answered: the address first, as it costs nothing.
+    /// Whether who passes this one passes `other`, too.
+    pub(crate) fn covers(&self, other: &Guard) -> bool {
+        other.access.iter().all(|number| self.access.contains(number))
+            && other.realms.iter().all(|realm| self.realms.contains(realm))
+    }
+
+    /// Whether what is there is only for those who name themselves.
+    pub(crate) fn is_private(&self) -> bool {
+        !self.realms.is_empty()
+    }
+
+    /// Whether a request may be answered so: the address first, as it costs nothing.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -82,10 +97,10 @@ impl Guard {
             let text = "This is not for clients with your address";
             return Err(Stop::Refuse(Refusal::new(403, text)));
         }
-        match self.realm {
-            None => Ok(()),
-            Some(realm) => stop(realms.decide(realm, head, own, now_ms, client), realms, realm),
+        for realm in &self.realms {
+            stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
         }
+        Ok(())
     }
 }
 
@@ -107,42 +122,40 @@ pub(crate) fn stop(decision: Decision, realms: &Realms, realm: u32) -> Result<()
     Err(Stop::Refuse(refusal))
 }
 
-/// What is protected is for one person: a header rule for each realm, before all others, so that
-/// the operator's rules have the last word. What `cache_control` says besides stays.
-pub(crate) fn private_rules(site: &SiteSettings) -> Vec<HeaderRule> {
+/// What is protected by a password is for one person: a header rule for that, which goes before all
+/// others, so that the operator's rules have the last word. What `cache_control` says besides stays.
+/// `None` if that decides already.
+pub(crate) fn private_rule(site: &SiteSettings) -> Option<HeaderRule> {
     let said = site.cache_control.as_deref().unwrap_or_default();
     let directives = || said.split(',').map(|at| at.split('=').next().unwrap_or_default().trim());
     let decided = ["private", "public", "no-store", "s-maxage"];
     let is_decided = |at: &str| decided.iter().any(|known| at.eq_ignore_ascii_case(known));
-    if directives().any(is_decided) {
-        return Vec::new();
+    if site.auth.is_empty() || directives().any(is_decided) {
+        return None;
     }
     let value = if said.is_empty() { "private".to_owned() } else { format!("private, {said}") };
-    let rule = |path| {
-        let name = FieldName::parse("Cache-Control").ok()?;
-        let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
-        HeaderRule::new(Some(path), None, vec![(name, value)], Vec::new()).ok()
-    };
-    site.auth.iter().filter_map(|auth| rule(auth.path.clone())).collect()
+    let name = FieldName::parse("Cache-Control").ok()?;
+    let value = FieldValue::parse(&value).or_else(|_| FieldValue::parse("private")).ok()?;
+    HeaderRule::new(None, None, vec![(name, value)], Vec::new()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Access, Auth, Network, Realm};
+    use crate::rules::{Access, Auth, Network, Realm, Scope};
 
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap()
+    fn scope(text: &str) -> Scope {
+        Scope::parse(text).unwrap()
     }
 
     fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
         let networks =
             |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-        Access { path: pattern(path), allow: networks(allow), deny: networks(deny) }
+        Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
     }
 
     fn auth(path: &str) -> Auth {
-        Auth { path: pattern(path), realm: Realm::default(), users: Vec::new(), file: None }
+        Auth { path: scope(path), realm: Realm::default(), users: Vec::new(), file: None }
     }
 
     #[test]
@@ -159,10 +172,15 @@ mod tests {
             ("/b/", &[0], Some(10)),
             ("/b", &[0], None),
         ] {
-            let guard = *Guard::of(&site, 10, path.as_bytes()).unwrap();
-            assert_eq!((&*guard.access, guard.realm), (numbers, realm), "{path}");
+            let guard = *Guard::of(&site, 10, &[path.as_bytes()]).unwrap();
+            let realms = Vec::from_iter(realm);
+            assert_eq!((&*guard.access, &*guard.realms), (numbers, &*realms), "{path}");
         }
-        assert_eq!(Guard::of(&SiteSettings::default(), 0, b"/"), None);
+        assert_eq!(Guard::of(&SiteSettings::default(), 0, &[b"/"]), None);
+        let guard = *Guard::of(&site, 10, &[b"/b/", b"/a/b/c.x", b"/b/d"]).unwrap();
+        assert_eq!((&*guard.access, &*guard.realms), (&[0, 1, 2][..], &[10, 11][..]));
+        let other = Guard::of(&site, 10, &[b"/b/"]).unwrap();
+        assert!(guard.covers(&other) && !other.covers(&guard));
     }
 
     #[test]
@@ -172,7 +190,7 @@ mod tests {
             auth: vec![auth("/secret.html"), auth("*.php")],
             ..SiteSettings::default()
         };
-        let protected = |site: &SiteSettings, path: &[u8]| Guard::of(site, 0, path).is_some();
+        let protected = |site: &SiteSettings, path: &[u8]| Guard::of(site, 0, &[path]).is_some();
         for path in
             ["/secret.html", "/secret.html.gz", "/secret.html.br", "/a.php.zst", "/pub.txt.gz"]
         {
@@ -202,7 +220,7 @@ mod tests {
             ("/in/", "::ffff:10.0.0.1", None),
             ("/in/", "192.0.2.1", Some(403)),
         ] {
-            let guard = Guard::of(&site, 0, path.as_bytes()).unwrap();
+            let guard = Guard::of(&site, 0, &[path.as_bytes()]).unwrap();
             let client = client.parse().unwrap();
             let mut own = Own::default();
             let check =
@@ -224,8 +242,7 @@ mod tests {
                 auth: vec![auth("/a/*")],
                 ..SiteSettings::default()
             };
-            let rules = private_rules(&site);
-            rules.first().map(|rule| rule.set()[0].1.as_str().to_owned())
+            private_rule(&site).map(|rule| rule.set()[0].1.as_str().to_owned())
         };
         for (said, expected) in [
             (None, Some("private")),

@@ -2,7 +2,7 @@
 
 use crate::auth::{Verification, Verified};
 use crate::content::Content;
-use crate::entry::{Entry, Key, What};
+use crate::entry::{Entry, Found, Key, What};
 use crate::load::{Loaded, Want, load};
 use crate::pages::Refusal;
 use crate::piped::Piped;
@@ -80,8 +80,7 @@ impl forebay_conn::Job for Job {
                 Done::new(content.number, outcome)
             }
             Work::Compress { content, entry, inner, place } => {
-                compress(&content, inner.as_ref().unwrap_or(&entry), place);
-                watch.lap(Activity::Compute);
+                compress(&content, inner.as_ref().unwrap_or(&entry), place, watch);
                 let outcome = Outcome::Loaded { entry, inner, piped: None, refusal: None };
                 Done::new(content.number, outcome)
             }
@@ -122,20 +121,40 @@ impl forebay_conn::Job for Job {
 
     fn kind(&self) -> Kind {
         match &self.0 {
+            Work::Compress { entry, inner, .. } if must_read(inner.as_ref().unwrap_or(entry)) => {
+                Kind::Blocks
+            }
             Work::Compress { .. } | Work::Perform { .. } | Work::Verify { .. } => Kind::Computes,
             Work::Load { .. } | Work::Warm { .. } => Kind::Blocks,
         }
     }
 }
 
-fn compress(content: &Content, entry: &Arc<Entry>, place: usize) {
-    if let What::Found(found) = &entry.what
-        && let Some(on_demand) = &found.on_demand
-    {
-        let bytes = on_demand.make(place, &found.identity);
-        if bytes > 0 {
-            content.store.grow(entry, bytes);
+/// Whether a file is to be read before it can be compressed.
+fn must_read(entry: &Entry) -> bool {
+    let What::Found(Found { on_demand: Some(on_demand), identity, .. }) = &entry.what else {
+        return false;
+    };
+    on_demand.must_read(identity)
+}
+
+/// Makes a variant of the entry. If its file must be read first, only that is done: the request asks
+/// again.
+fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn Stopwatch) {
+    let What::Found(Found { on_demand: Some(on_demand), identity, .. }) = &entry.what else {
+        return;
+    };
+    if on_demand.must_read(identity) {
+        if on_demand.read(place, identity, &content.rooms).is_err() && entry.kill() {
+            // when there is room again, it is to be compressed
+            content.store.remove(entry);
         }
+        return watch.lap(Activity::Load);
+    }
+    let bytes = on_demand.make(place, identity);
+    watch.lap(Activity::Compute);
+    if bytes > 0 {
+        content.store.grow(entry, bytes);
     }
 }
 

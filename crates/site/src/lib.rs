@@ -24,7 +24,7 @@
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
 //! | `room`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
-//! | `guard`, `auth` | who may ask for a path: addresses and passwords |
+//! | `guard`, `names`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
 //! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
@@ -66,6 +66,7 @@ mod job;
 mod listing;
 mod load;
 mod look;
+mod names;
 mod pages;
 mod piped;
 mod read;

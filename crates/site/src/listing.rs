@@ -13,11 +13,119 @@ const MOST_NAMES: usize = 10_000;
 
 const STYLE: &str = include_str!("listing.css");
 
+/// What a list looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// JSON rather than a page.
+    pub(crate) is_json: bool,
+    pub(crate) order: Order,
+}
+
+/// How a list is sorted. Directories go first in every order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    by: Column,
+    is_descending: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Column {
+    #[default]
+    Name,
+    Size,
+    Date,
+}
+
+impl Column {
+    const ALL: [Column; 3] = [Column::Name, Column::Size, Column::Date];
+
+    /// As it stands in a query.
+    fn word(self) -> &'static str {
+        match self {
+            Column::Name => "name",
+            Column::Size => "size",
+            Column::Date => "date",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Column::Name => "Name",
+            Column::Size => "Size",
+            Column::Date => "Modified (UTC)",
+        }
+    }
+}
+
+impl Shape {
+    /// Shapes are numbered from 0 on.
+    pub(crate) fn number(self) -> u8 {
+        let Order { by, is_descending } = self.order;
+        by as u8 * 4 + u8::from(is_descending) * 2 + u8::from(self.is_json)
+    }
+
+    pub(crate) fn of(number: u8) -> Option<Shape> {
+        let by = *Column::ALL.get(usize::from(number / 4))?;
+        let (is_descending, is_json) = (number & 2 != 0, number & 1 != 0);
+        Some(Shape { is_json, order: Order { by, is_descending } })
+    }
+}
+
+impl Order {
+    /// What a query asks for: `sort=name`, `size` or `date`, and `order=desc`. What it says besides,
+    /// or wrongly, has no meaning.
+    pub(crate) fn of(query: &[u8]) -> Order {
+        let mut order = Order::default();
+        for pair in query.split(|byte| *byte == b'&') {
+            if let Some(word) = pair.strip_prefix(b"sort=") {
+                let known = Column::ALL.into_iter().find(|by| by.word().as_bytes() == word);
+                order.by = known.unwrap_or_default();
+            } else if let Some(word) = pair.strip_prefix(b"order=") {
+                order.is_descending = word == b"desc";
+            }
+        }
+        order
+    }
+
+    fn compare(self, a: &Item, b: &Item) -> Ordering {
+        let by_column = match self.by {
+            Column::Name => natural_order(&a.name, &b.name),
+            // what a directory says of its own size means nothing
+            Column::Size if a.is_directory => Ordering::Equal,
+            Column::Size => a.size_bytes.cmp(&b.size_bytes),
+            Column::Date => a.modified.cmp(&b.modified),
+        };
+        let by_column = if self.is_descending { by_column.reverse() } else { by_column };
+        let by_name = || natural_order(&a.name, &b.name);
+        b.is_directory.cmp(&a.is_directory).then(by_column).then_with(by_name)
+    }
+
+    /// The head of a column, which leads to the list sorted by it: the other way round if it is that
+    /// already. Size and date begin with the largest and the youngest.
+    fn head(self, column: Column, page: &mut String) {
+        let is_it = self.by == column;
+        let goes_down = if is_it { !self.is_descending } else { column != Column::Name };
+        let (sorted, mark) = match (is_it, self.is_descending) {
+            (false, _) => ("", ""),
+            (true, false) => (" aria-sort=\"ascending\"", " ↑"),
+            (true, true) => (" aria-sort=\"descending\"", " ↓"),
+        };
+        let order = if goes_down { "desc" } else { "asc" };
+        let (word, title) = (column.word(), column.title());
+        // Writing to a string cannot fail.
+        let _ = write!(
+            page,
+            "<th{sorted}><a href=\"?sort={word}&amp;order={order}\">{title}{mark}</a></th>"
+        );
+    }
+}
+
 /// What a directory holds.
 pub(crate) struct Listing {
     /// From the root on, with a slash at both ends.
     path: Vec<u8>,
     items: Vec<Item>,
+    order: Order,
     is_whole: bool,
 }
 
@@ -31,7 +139,12 @@ struct Item {
 impl Listing {
     /// Reads a directory. What is not served is not listed: special files, links out of the root,
     /// and names with a dot before them unless `hidden`.
-    pub(crate) fn read(root: &Root, directory: &[u8], hidden: bool) -> io::Result<Listing> {
+    pub(crate) fn read(
+        root: &Root,
+        directory: &[u8],
+        hidden: bool,
+        order: Order,
+    ) -> io::Result<Listing> {
         let root = root.directory.as_fd();
         let inside = directory.strip_prefix(b"/").unwrap_or(directory);
         let opened = file::open_beneath(root, inside)?;
@@ -54,11 +167,8 @@ impl Listing {
             let modified = u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0);
             items.push(Item { name, is_directory, size_bytes: stamp.size, modified });
         }
-        items.sort_by(|a, b| {
-            let by_name = || natural_order(&a.name, &b.name);
-            b.is_directory.cmp(&a.is_directory).then_with(by_name)
-        });
-        Ok(Listing { path: directory.to_vec(), items, is_whole })
+        items.sort_by(|a, b| order.compare(a, b));
+        Ok(Listing { path: directory.to_vec(), items, order, is_whole })
     }
 
     /// A page for people.
@@ -69,15 +179,14 @@ impl Listing {
         let _ = write!(
             page,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <title>Files in {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
         );
         self.trail(&mut page);
-        page.push_str(
-            "<table>\n<thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead>\n\
-             <tbody>\n",
-        );
+        page.push_str("<table>\n<thead><tr>");
+        Column::ALL.into_iter().for_each(|column| self.order.head(column, &mut page));
+        page.push_str("</tr></thead>\n<tbody>\n");
         if self.path != b"/" {
             page.push_str(
                 "<tr class=\"up\"><td><a href=\"../\">Parent directory</a></td>\
@@ -264,7 +373,63 @@ mod tests {
             modified: 784_111_777,
         };
         let items = names.iter().map(item).collect();
-        Listing { path: path.as_bytes().to_vec(), items, is_whole: true }
+        let order = Order::default();
+        Listing { path: path.as_bytes().to_vec(), items, order, is_whole: true }
+    }
+
+    #[test]
+    fn a_query_says_how_a_list_is_sorted() {
+        for (query, expected) in [
+            ("", "a d b c"),
+            ("sort=name", "a d b c"),
+            ("sort=name&order=asc", "a d b c"),
+            ("order=desc", "d a c b"),
+            ("sort=size", "a d c b"),
+            ("sort=size&order=desc", "a d b c"),
+            ("x=1&sort=date", "d a c b"),
+            ("order=desc&sort=date", "a d b c"),
+            ("sort=colour&order=up", "a d b c"),
+            ("sort=%73ize", "a d b c"),
+        ] {
+            let order = Order::of(query.as_bytes());
+            let file = |name: &str, is_directory, size_bytes, modified| Item {
+                name: name.as_bytes().to_vec(),
+                is_directory,
+                size_bytes,
+                modified,
+            };
+            let mut items = [
+                file("c", false, 1, 30),
+                file("a", true, 9, 20),
+                file("b", false, 2, 40),
+                file("d", true, 8, 10),
+            ];
+            items.sort_by(|a, b| order.compare(a, b));
+            let names: Vec<&str> =
+                items.iter().map(|item| std::str::from_utf8(&item.name).unwrap()).collect();
+            assert_eq!(names.join(" "), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn heads_of_columns_lead_to_the_other_order() {
+        let page = |query: &str| {
+            let order = Order::of(query.as_bytes());
+            Listing { order, ..listing("/", &[]) }.html()
+        };
+        let plain = page("");
+        for expected in [
+            "<th aria-sort=\"ascending\"><a href=\"?sort=name&amp;order=desc\">Name ↑</a></th>",
+            "<th><a href=\"?sort=size&amp;order=desc\">Size</a></th>",
+            "<th><a href=\"?sort=date&amp;order=desc\">Modified (UTC)</a></th>",
+        ] {
+            assert!(plain.contains(expected), "{plain}");
+        }
+        let sorted = page("sort=size&order=desc");
+        let expected =
+            "<th aria-sort=\"descending\"><a href=\"?sort=size&amp;order=asc\">Size ↓</a>";
+        assert!(sorted.contains(expected), "{sorted}");
+        assert!(sorted.contains("<th><a href=\"?sort=name&amp;order=asc\">Name</a>"), "{sorted}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::compress::OnDemand;
 use crate::content::{Claim, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
-use crate::listing::Listing;
+use crate::fields::Dress;
+use crate::listing::{Listing, Shape};
 use crate::look::{Look, Order, Outcome, Seen};
 use crate::piped::Piped;
 use crate::read::Read;
@@ -30,8 +31,8 @@ const ATTEMPTS: u32 = 3;
 /// What a request wants besides its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
-    /// JSON rather than HTML where there is a choice.
-    pub(crate) prefers_json: bool,
+    /// What a list should look like.
+    pub(crate) shape: Shape,
     /// The whole file, whatever it is: neither a part nor only its head, and without conditions.
     pub(crate) wants_all: bool,
     /// When it came, in the loops' milliseconds: the answer is to be as fresh as that.
@@ -52,7 +53,9 @@ pub(crate) fn load(content: &Content, key: &Key, want: Want, watch: &mut dyn Sto
     let entry = load_one(content, key, want, &mut piped, watch);
     let inner = match &entry.what {
         What::Alias(alias) => {
-            let key = Key { site: key.site, path: alias.to(|| want.prefers_json).into() };
+            let mut path = Vec::new();
+            alias.push_key(|| want.shape, &mut path);
+            let key = Key { site: key.site, path: path.into() };
             Some(load_one(content, &key, want, &mut piped, watch))
         }
         _ => None,
@@ -76,8 +79,8 @@ fn load_one(
         return failed(key);
     };
     let order = Order::of(vhost, &key.path);
-    let guard = vhost.guard_of(&key.path);
     if let Some(what) = order.without_files(vhost) {
+        let guard = order.guard(vhost, None);
         let entry = Entry::new(key.clone(), what, order.dress).guarded(guard);
         let entry = Arc::new(entry);
         content.keep(&entry);
@@ -86,16 +89,20 @@ fn load_one(
     for attempt in 1..=ATTEMPTS {
         let Some(mut claim) = content.claim(key.site) else { break };
         let seen = Look { vhost, order: &order, claim: &mut claim, watch }.see();
-        if let Some(known) = known.as_ref().filter(|known| seen.is(known)) {
+        let guard = order.guard(vhost, Some(&seen));
+        let is_same = |known: &&Arc<Entry>| seen.is(known) && known.guard == guard;
+        if let Some(known) = known.as_ref().filter(is_same) {
             let until_ms = until(content, &claim, known, asked_ms);
             claim.settle(known, until_ms, false);
             return Arc::clone(known);
         }
         let is_last = attempt == ATTEMPTS;
+        let dress = vhost.dress_with(&order.dress, guard.as_deref());
         let mut reader = Reader {
             content,
             vhost,
             order: &order,
+            dress: vhost.dress(&dress),
             claim: &claim,
             is_last,
             wants_all,
@@ -107,7 +114,7 @@ fn load_one(
         *piped = reader.piped.take();
         // when there is room again, it is to be found in memory
         let is_passing = is_last || reader.is_crowded || piped.is_some();
-        let entry = Entry::new(key.clone(), what, order.dress.clone()).guarded(guard);
+        let entry = Entry::new(key.clone(), what, dress).guarded(guard);
         let entry = Arc::new(entry);
         let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
         let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
@@ -152,6 +159,8 @@ struct Reader<'r> {
     content: &'r Content,
     vhost: &'r VirtualHost,
     order: &'r Order,
+    /// The header rules for the answer.
+    dress: Dress<'r>,
     claim: &'r Claim<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
@@ -186,7 +195,7 @@ impl Reader<'_> {
         let Some(((_, path, stamp), siblings)) = files.split_first() else {
             return Err(Trouble::Gone);
         };
-        let content_type = bake::content_type(path);
+        let content_type = bake::content_type(&self.vhost.settings.types, path);
         let present: Vec<Coding> = files.iter().map(|(coding, ..)| *coding).collect();
         let on_demand = self.on_demand(&present, &content_type, stamp.size);
         let common = Common {
@@ -195,7 +204,7 @@ impl Reader<'_> {
             cache_control: self.vhost.settings.cache_control.as_deref(),
             content_type: &content_type,
             vary: (!siblings.is_empty() || on_demand.is_some()).then_some("Accept-Encoding"),
-            dress: self.vhost.dress(&self.order.dress),
+            dress: self.dress,
             now_ns: now_ns(),
         };
         let identity = self.variant(&common, Coding::Identity, path, stamp)?;
@@ -208,18 +217,20 @@ impl Reader<'_> {
                 Err(_) => {}
             }
         }
-        // what is sent from the disk stays as it is
-        let on_demand = on_demand.filter(|_| identity.memory().is_some());
+        // what is not kept would be compressed for each request anew
+        let on_demand = on_demand.filter(|_| !self.is_last && !self.is_crowded);
         let status = self.order.status;
         Ok(Found { status, is_file: status == 200, identity, encoded, on_demand })
     }
 
     fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
         let vhost = self.vhost;
-        let listing = Listing::read(&self.claim.root, directory, vhost.settings.hidden);
+        let shape = self.order.shape();
+        let listing =
+            Listing::read(&self.claim.root, directory, vhost.settings.hidden, shape.order);
         self.watch.lap(Activity::Load);
         let listing = listing.map_err(|error| Trouble::from(&error))?;
-        let (content_type, body) = match self.order.is_json() {
+        let (content_type, body) = match shape.is_json {
             true => ("application/json", listing.json()),
             false => ("text/html; charset=utf-8", listing.html()),
         };
@@ -230,7 +241,7 @@ impl Reader<'_> {
             cache_control: vhost.settings.cache_control.as_deref(),
             content_type,
             vary: Some(if on_demand.is_some() { "Accept, Accept-Encoding" } else { "Accept" }),
-            dress: vhost.dress(&self.order.dress),
+            dress: self.dress,
             now_ns: now_ns(),
         };
         Ok(Found { on_demand, ..common.found(body.into_bytes()) })
@@ -244,11 +255,17 @@ impl Reader<'_> {
         content_type: &str,
         bytes: u64,
     ) -> Option<Box<OnDemand>> {
-        if !self.content.store.is_on() || bytes > self.most_in_memory() {
+        let Content { store, settings, .. } = self.content;
+        if !store.is_on() {
             return None;
         }
-        let wanted = &self.vhost.settings.compress;
-        OnDemand::new(wanted, present, content_type, bytes).map(Box::new)
+        let site = &self.vhost.settings;
+        let on_demand = OnDemand::new(&site.compress, present, content_type, bytes)?;
+        if bytes > site.compress_bytes.min(settings.cache.bytes / 16) {
+            self.content.count_uncompressed();
+            return None;
+        }
+        Some(Box::new(on_demand))
     }
 
     fn variant(

@@ -3,6 +3,8 @@
 use crate::content::Claim;
 use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Variant, What};
 use crate::forms::{CODINGS, Expected};
+use crate::guard::Guard;
+use crate::listing::Shape;
 use crate::load::Trouble;
 use crate::pages::Refusal;
 use crate::route;
@@ -31,6 +33,8 @@ pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
     /// If a file was found: it, and its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
+    /// Other paths than the order's under which it was looked for and found.
+    pub(crate) places: Vec<Vec<u8>>,
 }
 
 /// What a path is answered with.
@@ -97,21 +101,39 @@ impl Order {
             Outcome::Refused(status) => status,
             outcome => return outcome,
         };
-        match vhost.error_page(status).filter(|_| self.inner.is_none()) {
+        if self.inner.is_some() {
+            return outcome;
+        }
+        match vhost.error_page(status, self.guard(vhost, None).as_deref()) {
             Some(page) => self.alias(InnerKind::File, status, page.as_bytes()),
             None => outcome,
         }
     }
 
-    /// Whether a list is to be JSON.
-    pub(crate) fn is_json(&self) -> bool {
-        self.inner == Some(InnerKind::ListJson)
+    /// The rules about clients for what was seen. None are for the page of an error, which is shown to
+    /// those who may see it.
+    pub(crate) fn guard(&self, vhost: &VirtualHost, seen: Option<&Seen>) -> Option<Box<Guard>> {
+        if self.status != 200 {
+            return None;
+        }
+        let file = seen.and_then(|seen| seen.files.first());
+        let file = file.map(|(_, inside, _)| [b"/", inside.as_slice()].concat());
+        let places = seen.iter().flat_map(|seen| &seen.places);
+        let paths = std::iter::once(&self.path).chain(places).chain(&file);
+        vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    /// What a list looks like.
+    pub(crate) fn shape(&self) -> Shape {
+        match self.inner {
+            Some(InnerKind::List(shape)) => shape,
+            _ => Shape::default(),
+        }
     }
 
     fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Outcome {
-        let inner = |kind| Inner { kind, status, dress: self.dress.clone(), path: path.to_vec() };
-        let json = (kind == InnerKind::List).then(|| inner(InnerKind::ListJson).key());
-        Outcome::Alias(Alias { to: inner(kind).key(), json })
+        let (dress, path) = (self.dress.clone(), path.to_vec());
+        Outcome::Alias(Alias::new(&Inner { kind, status, dress, path }))
     }
 
     /// What is answered where no file is.
@@ -139,7 +161,7 @@ impl Order {
 
 impl Seen {
     fn none(outcome: Outcome) -> Seen {
-        Seen { outcome, files: Vec::new() }
+        Seen { outcome, files: Vec::new(), places: Vec::new() }
     }
 
     /// Whether this is what `entry` was made from.
@@ -187,18 +209,16 @@ impl Look<'_, '_> {
                 }
                 seen => seen,
             },
-            Some(InnerKind::List | InnerKind::ListJson) => {
-                Seen::none(Outcome::Listed(order.path.clone()))
-            }
+            Some(InnerKind::List(_)) => Seen::none(Outcome::Listed(order.path.clone())),
         };
-        let Seen { outcome, files } = seen;
+        let Seen { outcome, files, places } = seen;
         let outcome = match outcome {
             Outcome::Listed(path) if order.inner.is_none() => {
-                order.alias(InnerKind::List, 200, &path)
+                order.alias(InnerKind::List(Shape::default()), 200, &path)
             }
             outcome => order.instead(self.vhost, outcome),
         };
-        Seen { outcome, files }
+        Seen { outcome, files, places }
     }
 
     fn at_clients_path(&mut self) -> Seen {
@@ -207,14 +227,18 @@ impl Look<'_, '_> {
         let path = rewritten.as_deref().unwrap_or(&order.path);
         let (found_at, seen) = match self.vhost.settings.try_files.candidates() {
             [] if !route::is_servable(&self.vhost.settings, path) => {
-                return Seen::none(Outcome::Missing);
+                (path.to_vec(), Seen::none(Outcome::Missing))
             }
             [] => (path.to_vec(), self.at(path)),
             candidates => self.try_files(candidates, path),
         };
-        if matches!(seen.outcome, Outcome::Found) && found_at != order.path {
-            return Seen::none(order.alias(InnerKind::File, 200, &found_at));
-        }
+        let mut seen = match seen.outcome {
+            Outcome::Found if found_at != order.path => {
+                Seen::none(order.alias(InnerKind::File, 200, &found_at))
+            }
+            _ => seen,
+        };
+        seen.places = rewritten.into_iter().chain([found_at]).collect();
         seen
     }
 
@@ -224,7 +248,7 @@ impl Look<'_, '_> {
             let template = match candidate {
                 Candidate::Path(template) => template,
                 Candidate::Status(status) => {
-                    return (Vec::new(), Seen::none(Outcome::Refused(*status)));
+                    return (path.to_vec(), Seen::none(Outcome::Refused(*status)));
                 }
             };
             let at = route::file_path(template, path, &Captures::default());
@@ -237,12 +261,12 @@ impl Look<'_, '_> {
                 Outcome::Missing | Outcome::Slash(_) => {}
                 // links on its page are meant for the address with the slash
                 Outcome::Found | Outcome::Listed(_) if is_with_slash(&at, path) => {
-                    return (at, Seen::none(Outcome::Slash(path.to_vec())));
+                    return (path.to_vec(), Seen::none(Outcome::Slash(path.to_vec())));
                 }
                 _ => return (at, seen),
             }
         }
-        (Vec::new(), Seen::none(Outcome::Missing))
+        (path.to_vec(), Seen::none(Outcome::Missing))
     }
 
     /// What is at a path of the site.
@@ -300,12 +324,18 @@ impl Look<'_, '_> {
         stamp.map(|stamp| At { stamp, forms }).map_err(|error| Trouble::from(&error))
     }
 
-    /// A file was found; looks for its precompressed forms where they are to be expected.
+    /// A file was found; looks for its precompressed forms where they are to be expected. A form that
+    /// is protected better than its file does not stand for it.
     fn with_forms(&mut self, path: &[u8], stamp: Stamp, forms: Expected) -> Seen {
         let mut files = vec![(Coding::Identity, path.to_vec(), stamp)];
         if self.vhost.settings.precompressed {
             for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
-                let path = [path, coding.suffix().as_bytes()].concat();
+                let form = [path, coding.suffix().as_bytes()].concat();
+                let guard = |path: &[u8]| self.vhost.guard_of(&[&[b"/", path].concat()]);
+                if guard(&form) != guard(path) {
+                    continue;
+                }
+                let path = form;
                 if let Ok(At { stamp, .. }) = self.look_at(&path, false)
                     && stamp.kind == Kind::Regular
                 {
@@ -313,7 +343,7 @@ impl Look<'_, '_> {
                 }
             }
         }
-        Seen { outcome: Outcome::Found, files }
+        Seen { files, ..Seen::none(Outcome::Found) }
     }
 }
 

@@ -9,6 +9,9 @@ use std::io::Write;
 /// What the server answers to.
 const ALLOWED: &[u8] = b"GET, HEAD, OPTIONS";
 
+/// In each page, because an error has no other files.
+const STYLE: &str = include_str!("page.css");
+
 /// The statuses of redirects.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
@@ -88,9 +91,13 @@ fn body(status: u16, text: &str) -> Vec<u8> {
     let reason = status::reason(status);
     let (first, rest) = text.split_at_checked(1).unwrap_or_default();
     let first = first.to_ascii_uppercase();
+    // the color scheme stands before everything that is painted: no flash of white in the dark
     format!(
-        "<!doctype html>\n<html lang=\"en\">\n<title>{status} {reason}</title>\n\
-         <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n</html>\n"
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{status} {reason}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{status} {reason}</h1>\n<p>{first}{rest}.</p>\n</main>\n</body>\n</html>\n"
     )
     .into_bytes()
 }
@@ -212,4 +219,28 @@ fn options(is_server_named: bool, dress: Dress<'_>) -> Vec<u8> {
     fields.push("Allow", ALLOWED);
     fields.write(&mut head);
     head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a browser needs to show it well at once, within one segment with its head.
+    #[test]
+    fn a_page_is_for_phones_and_for_the_dark() {
+        for status in [400, 401, 403, 404, 405, 416, 421, 429, 500, 503] {
+            let page = page(true, &Refusal::of(status), Dress::default());
+            let text = String::from_utf8(page.body.clone()).unwrap();
+            assert!(page.bytes() < 1400, "{} bytes", page.bytes());
+            let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
+            place("name=\"viewport\" content=\"width=device-width");
+            assert!(
+                place("content=\"light dark\"") < place("<style>"),
+                "before anything is painted"
+            );
+            assert!(place("prefers-color-scheme:dark") < place("</head>"));
+            assert!(!text.contains("src=") && !text.contains("href="), "it needs no other file");
+            assert!(place("<body>") < place(&format!("<h1>{status} ")));
+        }
+    }
 }

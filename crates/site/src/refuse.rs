@@ -3,12 +3,14 @@
 use crate::answer::Answer;
 use crate::body::{Body, Source};
 use crate::entry::{Asked, Entry, Inner, Key, Kind};
+use crate::guard::Guard;
 use crate::job::{Job, Work};
 use crate::load::Want;
 use crate::pages::Refusal;
 use crate::site::Site;
 use forebay_conn::{Outcome, Reply, Request};
 use forebay_http::head::Method;
+use forebay_http::path::PathError;
 use forebay_metrics::Counter;
 use std::sync::Arc;
 
@@ -62,6 +64,21 @@ impl Site {
         vhost.pages.options(vhost.dress(&dress), reply);
     }
 
+    /// Answers a request whose target leads nowhere, whatever its method.
+    pub(crate) fn refuse_no_path(
+        &mut self,
+        error: PathError,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        let refusal = match error.status() {
+            404 => Refusal::of(404),
+            status => Refusal::new(status, error.reason()),
+        };
+        self.refuse_with(site, request, refusal, Box::default(), None, reply)
+    }
+
     /// Answers with an error whatever is at the path.
     pub(crate) fn refuse_path(
         &mut self,
@@ -71,7 +88,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let dress = self.dress_of(site, request);
-        self.refuse_with(site, request, refusal, dress, reply)
+        self.refuse_with(site, request, refusal, dress, None, reply)
     }
 
     /// The numbers of the header rules for the path of a request.
@@ -83,7 +100,8 @@ impl Site {
         request.path().map(|path| vhost.dress_of(&path)).unwrap_or_default()
     }
 
-    /// Answers with an error: with the site's page for it, if there is one.
+    /// Answers with an error: with the site's page for it, if there is one that may be shown to a
+    /// client that has `passed` these rules.
     #[cold]
     pub(crate) fn refuse_with(
         &mut self,
@@ -91,10 +109,11 @@ impl Site {
         request: &Request<'_>,
         refusal: Refusal,
         dress: Box<[u16]>,
+        passed: Option<&Guard>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let vhost = self.vhost(site);
-        let Some(page) = vhost.error_page(refusal.status) else {
+        let Some(page) = vhost.error_page(refusal.status, passed) else {
             vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
             return Outcome::Replied;
         };
@@ -107,7 +126,7 @@ impl Site {
         self.metrics.add(Counter::CacheMisses, 1);
         let (content, key) = (Arc::clone(&self.content), Key { site, path });
         let refusal = Some(Box::new(refusal));
-        let want = Want { prefers_json: false, wants_all: false, asked_ms: self.now_ms };
+        let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
         Outcome::Job(Job(Work::Load { content, key, want, refusal }))
     }
 

@@ -2,7 +2,8 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Auth, ErrorPage, HeaderRule, Host, Redirect, Rewrite, SiteName, TryFiles, Work,
+    Access, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
+    TryFiles, Work,
 };
 use forebay_http::coding::Coding;
 use std::fmt;
@@ -51,6 +52,11 @@ pub struct SiteSettings {
     /// Codings into which compressible files are turned when they are asked for; the first that a
     /// client likes best. Default: br, zstd, gzip.
     pub compress: Vec<Coding>,
+    /// The largest file or list that is compressed, in bytes. At most a sixteenth of
+    /// [`Cache::bytes`] counts, as what comes of it is kept there. Default: 4 MiB.
+    pub compress_bytes: u64,
+    /// The types of files by their endings, before those that are known anyway.
+    pub types: Vec<FileMediaType>,
     /// Whether a directory without an index is answered with a list of its files. Default: no.
     pub listing: bool,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
@@ -92,6 +98,8 @@ impl Default for SiteSettings {
             hidden: false,
             precompressed: true,
             compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
+            compress_bytes: 4 << 20,
+            types: Vec::new(),
             listing: false,
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),

@@ -9,9 +9,9 @@ use crate::front::{Front, Hit, Ticket};
 use crate::guard::{self, Stop};
 use crate::hosts::Memo;
 use crate::job::{self, Done, Job, Work};
-use crate::load::Want;
+use crate::listing::{Order, Shape};
+use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
-use crate::piped::Piped;
 use crate::vhost::VirtualHost;
 use crate::work::{Effort, Worked};
 use forebay_conn::handler::body::Read;
@@ -84,7 +84,7 @@ impl Site {
     pub fn process(
         &mut self,
         request: &Request<'_>,
-        client: impl FnOnce() -> IpAddr,
+        client: impl Fn() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
@@ -101,12 +101,17 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
-        client: impl FnOnce() -> IpAddr,
+        client: impl Fn() -> IpAddr,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         if let Some(done) = done.filter(|done| done.0.content == self.content.number) {
-            return self.go_on(site, request, done, reply);
+            return self.go_on(site, request, client, done, reply);
+        }
+        // what is asked of the server as a whole, or of another, has no path
+        let has_path = request.head.path.starts_with(b"/");
+        if has_path && let Err(error) = request.path() {
+            return self.refuse_no_path(error, site, request, reply);
         }
         let vhost = self.vhost(site);
         match request.head.method {
@@ -131,7 +136,7 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
-        client: impl FnOnce() -> IpAddr,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
@@ -141,13 +146,13 @@ impl Site {
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
-            && let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms)
+            && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
         {
             let dress = entry.dress.clone();
             return self.stop(stop, dress, site, request, reply);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
-            return self.search_on(site, request, reply);
+            return self.search_on(site, request, client, reply);
         };
         if tell {
             content.store.touch(entry.key.asked());
@@ -161,9 +166,9 @@ impl Site {
             Err(Instead::Follow) => {
                 self.path.clear();
                 if let What::Alias(alias) = &entry.what {
-                    self.path.extend_from_slice(alias.to(|| prefers_json(request.head)));
+                    alias.push_key(|| shape(request.head), &mut self.path);
                 }
-                self.follow(ticket, site, request, reply)
+                self.follow(ticket, site, request, client, reply)
             }
             Err(instead) => {
                 let entry = Arc::clone(entry);
@@ -178,15 +183,22 @@ impl Site {
         outer: Ticket,
         site: u32,
         request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let Site { content, front, boundaries, room, path, now_ms, .. } = self;
+        let Site { content, front, boundaries, room, path, credentials, now_ms, .. } = self;
         let hit = front.find(front.spot(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
         else {
-            return self.search_on(site, request, reply);
+            return self.search_on(site, request, client, reply);
         };
+        if let Some(guard) = &entry.guard
+            && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
+        {
+            let dress = entry.dress.clone();
+            return self.stop(stop, dress, site, request, reply);
+        }
         if tell {
             content.store.touch(entry.key.asked());
         }
@@ -200,7 +212,7 @@ impl Site {
                 let inner = Some(Arc::clone(entry));
                 match self.front.entry(outer).cloned() {
                     Some(entry) => self.answer_instead(instead, entry, inner, site, request, reply),
-                    None => self.search_on(site, request, reply),
+                    None => self.search_on(site, request, client, reply),
                 }
             }
         }
@@ -217,7 +229,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         match stop {
-            Stop::Refuse(refusal) => self.refuse_with(site, request, refusal, dress, reply),
+            Stop::Refuse(refusal) => self.refuse_with(site, request, refusal, dress, None, reply),
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
                 Outcome::Job(Job(Work::Verify { content, verification }))
@@ -238,7 +250,8 @@ impl Site {
     ) -> Outcome<Job> {
         match instead {
             Instead::Refuse(refusal) => {
-                self.refuse_with(site, request, *refusal, entry.dress.clone(), reply)
+                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
+                self.refuse_with(site, request, *refusal, dress, passed, reply)
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
@@ -247,7 +260,7 @@ impl Site {
             Instead::Work => self.work(entry, site, request, reply),
             // what an alias leads to is never one
             Instead::Follow => {
-                self.refuse_with(site, request, Refusal::of(500), Box::default(), reply)
+                self.refuse_with(site, request, Refusal::of(500), Box::default(), None, reply)
             }
         }
     }
@@ -258,39 +271,34 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
-        client: impl FnOnce() -> IpAddr,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         // what has no normal path is refused whoever asks
         if let Ok(path) = request.path()
-            && let Some(guard) = self.vhost(site).guard_of(&path)
+            && let Some(guard) = self.vhost(site).guard_of(&[&path])
         {
             let Site { content, credentials, now_ms, .. } = self;
-            if let Err(stop) = guard.check(content, site, request, client, credentials, *now_ms) {
+            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
                 let dress = self.vhost(site).dress_of(&path);
                 return self.stop(stop, dress, site, request, reply);
             }
         }
-        self.search_on(site, request, reply)
+        self.search_on(site, request, client, reply)
     }
 
-    /// For a request that may be answered: asks the shared cache by the normal path.
+    /// For a request whose path may be asked for: asks the shared cache by the normal path.
     #[cold]
     fn search_on(
         &mut self,
         site: u32,
         request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let path = match request.path() {
             Ok(path) => path,
-            Err(error) => {
-                let refusal = match error.status() {
-                    404 => Refusal::of(404),
-                    status => Refusal::new(status, error.reason()),
-                };
-                return self.refuse_with(site, request, refusal, Box::default(), reply);
-            }
+            Err(error) => return self.refuse_no_path(error, site, request, reply),
         };
         let Some(entry) = self.cached(Asked { site, path: &path }) else {
             return self.load(Key { site, path: (*path).into() }, request);
@@ -300,7 +308,8 @@ impl Site {
         // Asked for before, so worth a place in the loop's own table. What a job has just made is not:
         // who asks for many files once would have the table hold what the store lets go of.
         self.remember(site, request.head.path, &entry);
-        self.answer_with(entry, None, None, site, request, reply)
+        let loaded = Loaded { entry, inner: None, piped: None };
+        self.answer_with(loaded, site, request, client, reply)
     }
 
     /// The entry from the shared cache if it can be answered with.
@@ -312,9 +321,9 @@ impl Site {
     fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
-        let prefers_json = prefers_json(request.head);
+        let shape = shape(request.head);
         let wants_all = wants_all(request.head);
-        let want = Want { prefers_json, wants_all, asked_ms: self.now_ms };
+        let want = Want { shape, wants_all, asked_ms: self.now_ms };
         Outcome::Job(Job(Work::Load { content, key, want, refusal: None }))
     }
 
@@ -323,22 +332,26 @@ impl Site {
         &mut self,
         site: u32,
         request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
         done: Done,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         match done.0.outcome {
             job::Outcome::Loaded { entry, inner, piped, refusal: None } => {
-                self.answer_with(entry, inner, piped, site, request, reply)
+                let loaded = Loaded { entry, inner, piped };
+                self.answer_with(loaded, site, request, client, reply)
             }
             job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
                 self.write_error(entry, &refusal, site, request, reply);
                 Outcome::Replied
             }
-            job::Outcome::Verified(verified) => self.verified(&verified, site, request, reply),
+            job::Outcome::Verified(verified) => {
+                self.verified(&verified, site, request, client, reply)
+            }
             job::Outcome::Worked { entry, worked } => {
                 self.worked(&entry, worked, site, request, reply)
             }
-            job::Outcome::Warm => self.search_on(site, request, reply),
+            job::Outcome::Warm => self.search(site, request, client, reply),
         }
     }
 
@@ -348,12 +361,14 @@ impl Site {
         verified: &Verified,
         site: u32,
         request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let realms = Arc::clone(&self.content.realms);
         let decision = realms.take(verified, &mut self.credentials);
         match guard::stop(decision, &realms, verified.realm()) {
-            Ok(()) => self.search_on(site, request, reply),
+            // other realms may be asked for, too
+            Ok(()) => self.search(site, request, client, reply),
             Err(stop) => {
                 let dress = self.dress_of(site, request);
                 self.stop(stop, dress, site, request, reply)
@@ -374,7 +389,8 @@ impl Site {
             Ok(effort) => effort,
             Err(error) => {
                 let refusal = Refusal::new(400, error.text());
-                return self.refuse_with(site, request, refusal, entry.dress.clone(), reply);
+                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
+                return self.refuse_with(site, request, refusal, dress, passed, reply);
             }
         };
         match self.content.workshop.enter() {
@@ -384,7 +400,8 @@ impl Site {
             }
             None => {
                 let refusal = Refusal::new(503, "Too much work is waiting already");
-                self.refuse_with(site, request, refusal, entry.dress.clone(), reply)
+                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
+                self.refuse_with(site, request, refusal, dress, passed, reply)
             }
         }
     }
@@ -400,7 +417,8 @@ impl Site {
     ) -> Outcome<Job> {
         let Some(worked) = worked else {
             let refusal = Refusal::new(503, "There is not so much memory");
-            return self.refuse_with(site, request, refusal, entry.dress.clone(), reply);
+            let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
+            return self.refuse_with(site, request, refusal, dress, passed, reply);
         };
         let vhost = self.vhost(site);
         reply.head(200, &worked.head(vhost.pages.is_server_named, vhost.dress(&entry.dress)));
@@ -408,28 +426,33 @@ impl Site {
         Outcome::Replied
     }
 
-    /// Answers with an entry that is not in the loop's own table, or was not a moment ago; `inner` is
-    /// what an alias leads to, if that is known, and `piped` is the body, if it is not in memory.
+    /// Answers with what is not in the loop's own table, or was not a moment ago, if the rules about
+    /// clients let it through: what is there may be protected where its path is not. What an alias
+    /// leads to need not be known.
     fn answer_with(
         &mut self,
-        entry: Arc<Entry>,
-        inner: Option<Arc<Entry>>,
-        piped: Option<Box<Piped>>,
+        loaded: Loaded,
         site: u32,
         request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        let Loaded { entry, inner, piped } = loaded;
         let is_read = matches!(request.head.method, Method::Get | Method::Head);
         if !is_read && !matches!(entry.what, What::Redirect(_)) {
             return self.not_allowed(site, request, reply);
         }
+        if let Err(stop) = self.check(&entry, site, request, &client) {
+            return self.stop(stop, entry.dress.clone(), site, request, reply);
+        }
         let inner = match &entry.what {
             What::Alias(alias) => {
-                let path = alias.to(|| prefers_json(request.head));
+                let mut path = Vec::new();
+                alias.push_key(|| shape(request.head), &mut path);
                 if inner.is_some() {
                     inner
-                } else if let Some(cached) = self.cached(Asked { site, path }) {
-                    self.remember(site, path, &cached);
+                } else if let Some(cached) = self.cached(Asked { site, path: &path }) {
+                    self.remember(site, &path, &cached);
                     Some(cached)
                 } else {
                     return self.load(entry.key.clone(), request);
@@ -437,6 +460,11 @@ impl Site {
             }
             _ => None,
         };
+        if let Some(inner) = &inner
+            && let Err(stop) = self.check(inner, site, request, &client)
+        {
+            return self.stop(stop, inner.dress.clone(), site, request, reply);
+        }
         let Site { content, boundaries, room, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
         let answer_with = inner.as_ref().unwrap_or(&entry);
@@ -448,6 +476,19 @@ impl Site {
             Ok(()) => Outcome::Replied,
             Err(instead) => self.answer_instead(instead, entry, inner, site, request, reply),
         }
+    }
+
+    /// Whether the rules about clients let an answer through.
+    fn check(
+        &mut self,
+        entry: &Entry,
+        site: u32,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+    ) -> Result<(), Stop> {
+        let Some(guard) = &entry.guard else { return Ok(()) };
+        let Site { content, credentials, now_ms, .. } = self;
+        guard.check(content, site, request, client, credentials, *now_ms)
     }
 
     fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
@@ -535,9 +576,10 @@ fn wants_all(head: &Head<'_>) -> bool {
     head.method == Method::Get && !conditions.into_iter().any(|name| head.has(name))
 }
 
-/// Whether the client would rather have JSON where there is a choice.
-fn prefers_json(head: &Head<'_>) -> bool {
-    accept::prefers(head, "application/json", "text/html")
+/// What a list should look like for the client.
+fn shape(head: &Head<'_>) -> Shape {
+    let is_json = accept::prefers(head, "application/json", "text/html");
+    Shape { is_json, order: Order::of(head.query.unwrap_or_default()) }
 }
 
 /// A file that is sent from the disk may have changed a moment ago, before anyone was told. Then

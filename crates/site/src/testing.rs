@@ -234,7 +234,7 @@ impl Client {
     pub(crate) fn job(&self, path: &str) -> Done {
         let key = Key { site: 0, path: path.as_bytes().into() };
         let content = Arc::clone(&self.content);
-        let want = Want { prefers_json: false, wants_all: false, asked_ms: self.now_ms };
+        let want = Want { shape: Default::default(), wants_all: false, asked_ms: self.now_ms };
         run(Job(Work::Load { content, key, want, refusal: None }))
     }
 

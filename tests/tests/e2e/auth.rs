@@ -210,3 +210,76 @@ fn addresses_are_admitted_or_not() {
     let open = "[[access]]\npath = \"/in/*\"\nallow = [\"127.0.0.0/8\"]\ndeny = [\"all\"]";
     assert_eq!(get(&serve(&folder, ENGINES[0], open), "/in/", "").0, 200);
 }
+
+/// Index files, compressed forms, files that are tried, rewrites and error pages lead nobody around a
+/// rule, whether it is for the path that is asked for or for the file.
+#[test]
+fn a_file_is_protected_under_all_its_paths() {
+    const SECRET: &str = "the secret text";
+    let folder = site();
+    for name in ["in/index.html", "in/page.html", "in/page.html.gz", "app/data.txt", "in/404.html"]
+    {
+        folder.write(&format!("site/{name}"), SECRET);
+    }
+    let rules =
+        ["/in", "=/in/", "/in/index.html", "/in/page.html", "/in/page", "/v1", "/app", "*.html"];
+    let more = "try_files = [\"$path\", \"$path.html\", \"$path/\"]\nerrors = { 404 = \"/in/404.html\" }\n\
+                listing = true\n[[rewrite]]\npath = \"/v1/*\"\nto = \"/app/$1\"\n\
+                [[rewrite]]\npath = \"/link\"\nto = \"/in/page.html\"\n";
+    let paths = [
+        "/in/",
+        "/in",
+        "/in/index.html",
+        "/in/index",
+        "/in/page",
+        "/in/page.html",
+        "/in/page.html.gz",
+        "/link",
+        "/v1/data.txt",
+        "/app/data.txt",
+        "/v1/",
+        "/app/",
+        "//in/./",
+        "/x/../in/page",
+        "/%69n/",
+        "/missing",
+        "/in/missing",
+        "/v1/missing",
+    ];
+    // which of the paths a rule leaves open
+    let is_open = |rule: &str, path: &str| {
+        let path = path.replace("//in/./", "/in/").replace("/x/..", "").replace("%69", "i");
+        let names: &[&str] = match path.as_str() {
+            "/in/" | "/in/index.html" | "/in/index" => {
+                &["/in", "=/in/", "/in/index.html", "*.html"]
+            }
+            "/in/page" | "/in/page.html" | "/in/page.html.gz" | "/link" => {
+                &["/in", "/in/page", "/in/page.html", "*.html"]
+            }
+            "/in" | "/in/missing" => &["/in"],
+            "/v1/data.txt" | "/app/data.txt" | "/v1/" | "/app/" | "/v1/missing" => &["/v1", "/app"],
+            _ => &[],
+        };
+        !names.contains(&rule)
+    };
+    for engine in ENGINES {
+        for rule in rules {
+            let by_address = format!("{more}[[access]]\npath = \"{rule}\"\ndeny = [\"all\"]\n");
+            let by_password =
+                format!("{more}[[auth]]\npath = \"{rule}\"\nusers = {{ alice = \"{CHEAP}\" }}\n");
+            for (config, refused) in [(by_address, 403), (by_password, 401)] {
+                let served = serve(&folder, engine, &config);
+                for path in paths.into_iter().chain(paths) {
+                    let (status, answer) = get(&served, path, "");
+                    let place = format!("{engine} {rule} {path}: {answer}");
+                    assert_eq!(status != refused, is_open(rule, path), "{place}");
+                    // the page of the error is one of those that are protected
+                    let hides_page = rule == "/in" || rule == "*.html";
+                    if status == refused || status == 404 && hides_page {
+                        assert!(!answer.contains(SECRET), "{place}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -127,3 +127,37 @@ fn a_precompressed_file_goes_first_and_it_can_be_off() {
     let gzip = serve(&folder, ENGINES[0], "compress = [\"gzip\"]");
     assert_eq!(get(&gzip, "/page.html", BROWSER).field("Content-Encoding"), Some("gzip"));
 }
+
+/// A script and a list that are larger than what is kept in memory, with the settings as they come:
+/// compressed on every engine. What is larger than `compress_bytes` is not, and that is counted.
+#[test]
+fn large_files_and_lists_are_compressed() {
+    let folder = Folder::new();
+    let script = text("rivers").repeat(30);
+    assert!(script.len() > 600_000, "more than cache.file_bytes");
+    folder.write("site/app.js", &script);
+    for number in 0..4000 {
+        folder.write(&format!("site/list/{}-{number}", "a-long-name".repeat(8)), "");
+    }
+    for engine in ENGINES {
+        let served = serve(&folder, engine, "listing = true");
+        let answer = get(&served, "/app.js", "gzip");
+        assert_eq!(answer.field("Content-Encoding"), Some("gzip"), "{engine}");
+        assert_eq!(answer.field("Vary"), Some("Accept-Encoding"), "{engine}");
+        assert!(gunzip(&answer.body) == script.as_bytes(), "{engine}");
+        let plain = get(&served, "/app.js", "identity");
+        assert_eq!(
+            (plain.field("Vary"), plain.body.len()),
+            (Some("Accept-Encoding"), script.len())
+        );
+        let list = get(&served, "/list/", BROWSER);
+        assert_eq!(list.field("Content-Encoding"), Some("br"), "{engine}");
+        let plain = get(&served, "/list/", "identity");
+        assert!(plain.body.len() > 1_000_000, "{engine}: {}", plain.body.len());
+        assert_eq!(served.metric("forebay_uncompressed_total"), 0);
+    }
+    let served = serve(&folder, ENGINES[0], "compress_bytes = \"512KiB\"");
+    let answer = get(&served, "/app.js", BROWSER);
+    assert_eq!((answer.field("Content-Encoding"), answer.field("Vary")), (None, None));
+    assert_eq!(served.metric("forebay_uncompressed_total"), 1);
+}

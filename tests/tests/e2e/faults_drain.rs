@@ -6,7 +6,7 @@ use forebay_tests::faults::client::Client;
 use forebay_tests::faults::crowd::Crowd;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
-use forebay_tests::wire::PATIENCE;
+use forebay_tests::wire::{PATIENCE, exchange};
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::Write;
@@ -50,6 +50,14 @@ fn is_refused(addr: SocketAddr) -> bool {
     TcpStream::connect_timeout(&addr, Duration::from_secs(1)).is_err()
 }
 
+/// The status of an answer of the admin listener.
+fn health(served: &Served, path: &str) -> u16 {
+    let admin = served.admin();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    let answer = String::from_utf8(exchange(admin, request.as_bytes())).unwrap();
+    answer[9..12].parse().unwrap()
+}
+
 /// The end of the process: its exit code, and the last line it said.
 fn end_of(served: &mut Served) -> (Option<i32>, String) {
     let status = served.wait(PATIENCE).expect("the server ends");
@@ -72,9 +80,11 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
         slow.stream().write_all(&GET.as_bytes()[..10]).unwrap();
         assert_eq!(served.client().get("/").expect("an answer").status, 200);
 
+        assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 200]);
         served.signal(signal);
         assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
         assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
+        assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 503]);
         slow.stream().write_all(&GET.as_bytes()[10..]).unwrap();
         let answer = slow.answer().expect("an answer to the head that had begun");
         assert_eq!(answer.field("connection"), Some("close"), "{}", answer.head);

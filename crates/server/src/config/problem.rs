@@ -188,6 +188,11 @@ pub enum Wrong {
         /// Why.
         error: io::Error,
     },
+    /// An error page for refused clients that is itself protected.
+    Unseen {
+        /// Its path.
+        path: String,
+    },
     /// A directory the configuration names cannot be used.
     NoDirectory {
         /// Its path.
@@ -338,6 +343,11 @@ impl fmt::Display for Wrong {
                 at(f, *place)
             }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
+            Wrong::Unseen { path } => write!(
+                f,
+                "clients that are refused do not see {path:?}, because a rule of auth or access \
+                 protects it, too: they get a short page of Forebay's own"
+            ),
             Wrong::NoDirectory { path, error } => {
                 write!(f, "cannot use the directory {path:?}: {error}")
             }

@@ -277,7 +277,7 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "admin.listen",
         preset: Preset::Value("off"),
         range: None,
-        meaning: "The loopback address of the read-only admin listener (/metrics, /status), or \"off\".",
+        meaning: "The loopback address of the read-only admin listener (/metrics, /status, /healthz, /readyz), or \"off\".",
         example: "\"127.0.0.1:9090\"",
         at: |c| &mut c.admin.listen,
     },

@@ -3,10 +3,10 @@
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
-use super::{Account, Rule};
+use super::{Account, Rule, Site};
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
-use forebay_site::rules::{Host, Pattern};
+use forebay_site::rules::{ErrorPage, Host, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::file::{self, Kind};
 use forebay_sys::privileges;
@@ -99,17 +99,19 @@ impl Draft {
             }
         }
         for (at, site) in self.every_site() {
+            let mut note = |list: &str, index, text: &str| {
+                let at = at.child(list).item(index).child("path");
+                remarks.extend(encoded(text).map(|wrong| (at, wrong)));
+            };
+            let access = site.access.iter().enumerate();
+            access.for_each(|(index, rule)| note("access", index, rule.path.as_str()));
+            let auth = site.auth.iter().enumerate();
+            auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
-                    let at = at.child(list).item(index).child("path");
-                    remarks.extend(encoded(pattern.as_str()).map(|wrong| (at, wrong)));
+                    note(list, index, pattern.as_str());
                 }
             };
-            site.access
-                .iter()
-                .enumerate()
-                .for_each(|(index, rule)| look("access", index, &rule.path));
-            site.auth.iter().enumerate().for_each(|(index, rule)| look("auth", index, &rule.path));
             site.work.iter().enumerate().for_each(|(index, rule)| look("work", index, &rule.path));
             let redirects = site.redirects.iter().enumerate();
             redirects.for_each(|(index, rule)| look("redirect", index, rule.pattern()));
@@ -121,22 +123,35 @@ impl Draft {
         }
     }
 
-    /// Error pages that are not there.
+    /// Error pages that are not there, or not for those who would get them.
     fn remark_error_pages(&self, remarks: &mut Remarks) {
         // what several sites inherit is told once
         let mut told: HashSet<(&Path, &str)> = HashSet::new();
         for (at, site) in self.all_sites() {
             let Some(root) = &site.root else { continue };
             for page in &site.errors.0 {
+                let at = at.child("errors").child(&page.status().to_string());
+                if self.is_protected(site, page) {
+                    remarks.push((at.clone(), Wrong::Unseen { path: page.path().to_owned() }));
+                }
                 if told.insert((root, page.path()))
                     && let Err(error) = open_page(root, page.path())
                 {
-                    let at = at.child("errors").child(&page.status().to_string());
                     let path = PathBuf::from(format!("{}{}", root.display(), page.path()));
                     remarks.push((at, Wrong::NoFile { path, error }));
                 }
             }
         }
+    }
+
+    /// Whether the page is for clients that rules refuse, and rules protect it.
+    fn is_protected(&self, site: &Site, page: &ErrorPage) -> bool {
+        // what the top level says holds for every site
+        let sites = [site, &self.site];
+        let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.path);
+        let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.path);
+        let is_for_refused = matches!(page.status(), 401 | 403);
+        is_for_refused && access.chain(auth).any(|scope| scope.contains(page.path().as_bytes()))
     }
 
     /// Lines of files of users that are none.

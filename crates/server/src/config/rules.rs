@@ -6,7 +6,7 @@ use super::table::{Item, Preset, Section, Setting};
 use super::written::{Fields, Regex, Status, Users};
 use forebay_site::rules::{
     Access, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, Network, Pattern, Realm,
-    Redirect, RedirectError, Rewrite, Template, Work,
+    Redirect, RedirectError, Rewrite, Scope, Template, Work,
 };
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -261,7 +261,7 @@ impl Section for HeaderSection {
 
 /// An `[[auth]]`.
 pub struct AuthSection {
-    path: Option<Pattern>,
+    path: Option<Scope>,
     realm: Option<Realm>,
     users: Users,
     file: Option<PathBuf>,
@@ -275,7 +275,7 @@ impl Item for Auth {
         if users.0.is_empty() && file.is_none() {
             return Err(missing("file", "\"users\", or users"));
         }
-        let (path, realm) = (path.unwrap_or_else(Pattern::any), realm.unwrap_or_default());
+        let (path, realm) = (path.unwrap_or_else(Scope::any), realm.unwrap_or_default());
         Ok(Auth { path, realm, users: users.0, file })
     }
 
@@ -299,8 +299,11 @@ impl Section for AuthSection {
             key: "path",
             preset: Preset::Value("*"),
             range: None,
-            meaning: "Which paths ask for a name and a password.",
-            example: "\"/private/*\"",
+            meaning: "Which paths ask for a name and a password. A path without a star is meant with \
+                      all below it: \"/private\" is for /private, /private/ and /private/a.txt, not \
+                      for /privateer. \"=/private\" is that path alone. With stars, as in \
+                      \"/private*\" or \"*.pdf\", the whole path must fit.",
+            example: "\"/private\"",
             at: |a| &mut a.path,
         },
         Setting {
@@ -334,7 +337,7 @@ impl Section for AuthSection {
 
 /// An `[[access]]`.
 pub struct AccessSection {
-    path: Option<Pattern>,
+    path: Option<Scope>,
     allow: Vec<Network>,
     deny: Vec<Network>,
 }
@@ -347,7 +350,7 @@ impl Item for Access {
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(Access { path: path.unwrap_or_else(Pattern::any), allow, deny })
+        Ok(Access { path: path.unwrap_or_else(Scope::any), allow, deny })
     }
 
     fn section(&self) -> AccessSection {
@@ -366,8 +369,11 @@ impl Section for AccessSection {
             key: "path",
             preset: Preset::Value("*"),
             range: None,
-            meaning: "Which paths are guarded.",
-            example: "\"/admin/*\"",
+            meaning: "Which paths are guarded. A path without a star is meant with all below it: \
+                      \"/admin\" is for /admin, /admin/ and /admin/a.txt, not for /administrators. \
+                      \"=/admin\" is that path alone. With stars, as in \"/admin*\" or \"*.php\", the \
+                      whole path must fit.",
+            example: "\"/admin\"",
             at: |a| &mut a.path,
         },
         Setting {

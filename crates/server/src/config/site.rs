@@ -1,8 +1,8 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
 use super::table::{List, Preset, Section, Setting};
-use super::written::ErrorPages;
-use super::{FieldValue, Log};
+use super::written::{ErrorPages, MediaTypes};
+use super::{FieldValue, Log, Size};
 use forebay_http::coding::Coding;
 use forebay_site::SiteSettings;
 use forebay_site::rules::{
@@ -31,6 +31,10 @@ pub struct Site {
     pub precompressed: bool,
     /// `compress`
     pub compress: Vec<Coding>,
+    /// `compress_bytes`
+    pub compress_bytes: Size,
+    /// `types`
+    pub types: MediaTypes,
     /// `cache_control`
     pub cache_control: FieldValue,
     /// `errors`
@@ -101,6 +105,8 @@ impl Site {
             hidden: self.hidden,
             precompressed: self.precompressed,
             compress: self.compress.clone(),
+            compress_bytes: self.compress_bytes.0,
+            types: self.types.0.clone(),
             listing: self.listing,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
@@ -137,6 +143,8 @@ impl Section for Site {
             listing: false,
             precompressed: false,
             compress: Vec::new(),
+            compress_bytes: Size(0),
+            types: MediaTypes::default(),
             cache_control: FieldValue::default(),
             errors: ErrorPages::default(),
             log: Log::default(),
@@ -269,6 +277,27 @@ const SETTINGS: &[Setting<Site>] = &[
                   them, compressed when first asked for. Empty: none.",
         example: "[\"gzip\"]",
         at: |s| &mut s.compress,
+    },
+    Setting {
+        key: "compress_bytes",
+        preset: Preset::Value("4MiB"),
+        range: Some(("1KiB", "64MiB")),
+        meaning: "The largest file or list that is compressed when it is asked for; larger ones are \
+                  sent as they are, which forebay_uncompressed_total counts. At most a sixteenth of \
+                  cache.bytes counts, because what is compressed is kept there; cache.file_bytes does \
+                  not matter. 4 MiB of text take a helper about 0.2 s, once.",
+        example: "\"16MiB\"",
+        at: |s| &mut s.compress_bytes,
+    },
+    Setting {
+        key: "types",
+        preset: Preset::Unset("the types that Forebay knows, and application/octet-stream"),
+        range: None,
+        meaning: "Media types of files by the ending of their names, instead of the known ones. .ts, \
+                  .mts, .cts and .tsx are text, as programs in TypeScript are; where they are films, \
+                  say ts = \"video/mp2t\".",
+        example: "{ ts = \"video/mp2t\", wat = \"text/plain\" }",
+        at: |s| &mut s.types,
     },
     Setting {
         key: "cache_control",

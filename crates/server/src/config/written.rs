@@ -9,8 +9,8 @@ use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
-    Candidate, ErrorPage, FieldName, FieldValue, Host, MediaPattern, Network, Pattern, Realm,
-    Redirect, SiteName, Template, TryFiles, User,
+    Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, Network,
+    Pattern, Realm, Redirect, Scope, SiteName, Template, TryFiles, User,
 };
 use std::fmt::Display;
 
@@ -40,6 +40,11 @@ written!(
     "an address such as \"::1\", a network such as \"10.0.0.0/8\", \"unix\" or \"all\""
 );
 written!(Pattern, "a path such as \"/exact\", \"/dir/*\" or \"*.ext\"");
+written!(
+    Scope,
+    "a path with all below it such as \"/dir\", one path such as \"=/exact\", or a pattern such as \
+     \"*.ext\""
+);
 written!(Template, "a text such as \"https://$host/new/$1\"");
 written!(MediaPattern, "a media type such as \"text/css\" or \"image/*\"");
 written!(FieldName, "the name of a field such as \"Server\"");
@@ -163,6 +168,38 @@ impl Value for ErrorPages {
     }
     fn show(&self) -> String {
         show_table(self.0.iter().map(|page| (page.status().to_string(), page.path())))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// The media types of a site's files, by the ending of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaTypes(pub Vec<FileMediaType>);
+
+impl Value for MediaTypes {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "endings with media types such as { wat = \"text/plain\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    /// One that is inherited is replaced.
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let found = if FileMediaType::parse(name, "a/b").is_err() { name } else { text };
+        let one = FileMediaType::parse(name, text).map_err(|error| unfit(found, error))?;
+        match self.0.iter_mut().find(|known| known.ending() == one.ending()) {
+            Some(known) => *known = one,
+            None => self.0.push(one),
+        }
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|one| (one.ending().to_owned(), one.media_type())))
     }
     fn is_set(&self) -> bool {
         !self.0.is_empty()

@@ -195,7 +195,7 @@ fn error_pages_and_files_of_users_are_opened() {
     let remarks = folder.remarks(
         "root = \"site\"\n[errors]\n404 = \"/404.html\"\n403 = \"/403.html\"\n\
          410 = \"/410.html\"\n500 = \"/500.html\"\n503 = \"/503.html\"\n\
-         [[auth]]\nfile = \"users\"\n\
+         [[auth]]\npath = \"/in\"\nfile = \"users\"\n\
          [[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n",
     );
     let expected = [
@@ -207,12 +207,26 @@ fn error_pages_and_files_of_users_are_opened() {
          regular file",
         "DIR/forebay.toml:7:7: site.errors.503: cannot read the file \"DIR/site/503.html\": it is no \
          regular file",
-        "DIR/forebay.toml:9:8: auth.file: the file \"DIR/users\": line 3: it is not NAME:HASH",
+        "DIR/forebay.toml:10:8: auth.file: the file \"DIR/users\": line 3: it is not NAME:HASH",
     ];
     assert_eq!(remarks[..5], expected);
     assert_eq!(remarks.len(), 4 + 20 + 1);
-    let last = "DIR/forebay.toml:9:8: auth.file: the file \"DIR/users\": and 5 other lines";
+    let last = "DIR/forebay.toml:10:8: auth.file: the file \"DIR/users\": and 5 other lines";
     assert_eq!(remarks[24], last);
+}
+
+#[test]
+fn a_page_for_refused_clients_that_is_protected_is_told() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/page.html"), "").unwrap();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[errors]\n401 = \"/page.html\"\n404 = \"/page.html\"\n\
+         [[access]]\npath = \"/page.html\"\ndeny = [\"192.0.2.7\"]\n",
+    );
+    let expected = "DIR/forebay.toml:3:7: errors.401: clients that are refused do not see \
+                    \"/page.html\", because a rule of auth or access protects it, too: they get a \
+                    short page of Forebay's own";
+    assert_eq!(remarks, [expected]);
 }
 
 #[test]

@@ -21,6 +21,8 @@ listen = \"127.0.0.1:9090\"
 |---|---|
 | `/metrics` | counters in the text format of Prometheus |
 | `/status` | the same as JSON, for people and scripts |
+| `/healthz` | 200 while the process answers |
+| `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 
 ```
 curl -s http://127.0.0.1:9090/metrics
@@ -45,6 +47,8 @@ scrape_configs:
   ([`cache.bytes`](configuration.md#cachebytes)).
 - `forebay_bodies_crowded_total`: more answers were on their way than there is memory for
   ([`cache.in_flight`](configuration.md#cachein_flight)); files were sent from the disk instead.
+- `forebay_uncompressed_total`: text went out as it is, because it is larger than
+  [`compress_bytes`](configuration.md#compress_bytes).
 
 ## What becomes of requests
 

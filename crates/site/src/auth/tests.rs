@@ -1,7 +1,7 @@
 //! What is asked of credentials, from the head of a request to the verdict.
 
 use super::*;
-use crate::rules::{Pattern, User};
+use crate::rules::{Scope, User};
 use crate::testing::with_head;
 use std::thread;
 
@@ -11,7 +11,7 @@ const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 fn rule(names: &[&str]) -> Auth {
     let users = names.iter().map(|name| User::parse(name, HASH).unwrap()).collect();
-    Auth { path: Pattern::any(), realm: RealmName::default(), users, file: None }
+    Auth { path: Scope::any(), realm: RealmName::default(), users, file: None }
 }
 
 /// Realm 0 for alice, realm 1 for bob and alice.

@@ -131,8 +131,9 @@ fn some_answers_stay_as_they_are() {
     folder.write("photo.png", text());
     folder.write("noise.txt", noise(20_000));
     let mut settings = Settings::new(folder.path());
-    settings.cache.file_bytes = 30_000;
+    settings.sites[0].compress_bytes = 30_000;
     folder.write("large.txt", "a".repeat(30_001));
+    folder.write("large.png", "a".repeat(30_001));
     let mut client = Client::with(settings);
     for (target, vary) in [
         ("/small.txt", None),
@@ -146,6 +147,73 @@ fn some_answers_stay_as_they_are() {
         }
         assert_eq!(client.get_with(target, ALL).jobs, 0, "{target}");
     }
+    client.get("/large.png");
+    assert_eq!(client.content.figures().uncompressed, 1, "large.txt alone was stopped");
+}
+
+/// What is compressed has a bound of its own: a file that is sent from the disk is read for it.
+#[test]
+fn a_file_that_is_not_kept_in_memory_is_compressed() {
+    let folder = Folder::new();
+    let script = text().repeat(4);
+    folder.write("app.js", &script);
+    folder.write("noise.txt", noise(50_000));
+    let mut settings = Settings::new(folder.path());
+    settings.cache.file_bytes = 30_000;
+    let mut client = Client::with(settings);
+    let plain = client.get("/app.js");
+    assert_eq!((plain.field("Vary"), plain.text()), (Some("Accept-Encoding"), script.as_str()));
+    assert_eq!(client.content.figures().body_bytes, 0, "it is sent from the disk");
+    for name in ["br", "zstd", "gzip"] {
+        let fields = format!("Accept-Encoding: {name}\r\n");
+        let first = client.get_with("/app.js", &fields);
+        assert_eq!((first.status, coding(&first), first.jobs), (200, name, 2));
+        assert!(decode(name, &first.body) == script.as_bytes());
+        assert_eq!(first.field("Vary"), Some("Accept-Encoding"));
+        assert_ne!(first.field("ETag"), plain.field("ETag"));
+        let second = client.get_with("/app.js", &fields);
+        assert_eq!((second.head, second.jobs), (first.head, 0));
+        let part = client.get_with("/app.js", &format!("{fields}Range: bytes=5-9\r\n"));
+        assert!(part.status == 206 && part.body == first.body[5..10]);
+    }
+    assert_eq!(client.get("/app.js").text(), script);
+    assert_eq!(client.content.figures().body_bytes, 0, "what was read is let go of");
+    let noise = client.get_with("/noise.txt", ALL);
+    assert_eq!((coding(&noise), noise.field("Vary")), ("identity", Some("Accept-Encoding")));
+    assert_eq!(client.get_with("/noise.txt", ALL).jobs, 0);
+    let other = script.replace("rivers", "lakes");
+    folder.replace("app.js", &other);
+    client.until_with("/app.js", ALL, |answered| {
+        coding(answered) == "br" && decode("br", &answered.body) == other.as_bytes()
+    });
+}
+
+/// Without room for what is read nothing is compressed, and later it is.
+#[test]
+fn a_file_is_compressed_when_there_is_room_to_read_it() {
+    let folder = Folder::new();
+    folder.write("app.js", text().repeat(4));
+    let mut settings = Settings::new(folder.path());
+    settings.cache.file_bytes = 30_000;
+    settings.cache.in_flight_bytes = 0;
+    settings.cache.bytes = 4 << 20;
+    let mut client = Client::with(settings);
+    let all = client.content.rooms.take(4 << 20).unwrap();
+    let plain = client.get_with("/app.js", ALL);
+    assert_eq!((coding(&plain), plain.field("Vary")), ("identity", Some("Accept-Encoding")));
+    drop(all);
+    assert_eq!(coding(&client.get_with("/app.js", ALL)), "br");
+}
+
+#[test]
+fn the_cache_bounds_what_is_compressed() {
+    let folder = Folder::new();
+    folder.write("page.html", text());
+    let mut settings = Settings::new(folder.path());
+    settings.cache.bytes = 16 * 20_000;
+    let mut client = Client::with(settings);
+    let plain = client.get_with("/page.html", ALL);
+    assert_eq!((coding(&plain), plain.field("Vary")), ("identity", None));
 }
 
 fn noise(bytes: usize) -> Vec<u8> {

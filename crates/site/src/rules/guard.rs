@@ -1,7 +1,7 @@
 //! Who may ask for a path, and the handler for tests.
 
 use super::password::{HashError, PasswordHash};
-use super::{Network, Pattern};
+use super::{Network, Pattern, Scope};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Which paths.
-    pub path: Pattern,
+    pub path: Scope,
     /// These are admitted, also if they are denied too.
     pub allow: Vec<Network>,
     /// These are not. Without any, all who are not allowed are denied.
@@ -31,7 +31,7 @@ impl Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// Which paths.
-    pub path: Pattern,
+    pub path: Scope,
     /// What the client shows to its user.
     pub realm: Realm,
     /// Who may come in.
@@ -152,7 +152,7 @@ mod tests {
             (&[], &[], "8.8.8.8", true),
         ] {
             let access =
-                Access { path: Pattern::any(), allow: networks(allow), deny: networks(deny) };
+                Access { path: Scope::any(), allow: networks(allow), deny: networks(deny) };
             assert_eq!(access.admits(client.parse().unwrap()), expected, "{access:?} {client}");
         }
     }

@@ -11,8 +11,10 @@ mod page;
 mod password;
 mod pattern;
 mod redirect;
+mod scope;
 mod template;
 mod try_files;
+mod types;
 
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
 pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
@@ -23,8 +25,10 @@ pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub use scope::{Scope, ScopeError};
 pub use template::{Part, Template, TemplateError};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
+pub use types::{FileMediaType, FileMediaTypeError};
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {

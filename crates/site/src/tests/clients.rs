@@ -1,6 +1,9 @@
 //! Rules about who may ask: addresses, passwords, and the handler for tests behind them.
 
-use crate::rules::{Access, Auth, Network, Pattern, Realm, Redirect, Template, User, Work};
+use crate::rules::{
+    Access, Auth, ErrorPage, Network, Pattern, Realm, Redirect, Rewrite, Scope, Template, TryFiles,
+    User, Work,
+};
 use crate::testing::{Client, Folder};
 use crate::{Settings, SiteSettings, settings};
 use std::fs;
@@ -16,14 +19,18 @@ fn pattern(text: &str) -> Pattern {
     Pattern::parse(text).unwrap()
 }
 
+fn scope(text: &str) -> Scope {
+    Scope::parse(text).unwrap()
+}
+
 fn auth(path: &str, users: &[&str]) -> Auth {
     let users = users.iter().map(|name| User::parse(name, HASH).unwrap()).collect();
-    Auth { path: pattern(path), realm: Realm::default(), users, file: None }
+    Auth { path: scope(path), realm: Realm::default(), users, file: None }
 }
 
 fn access(path: &str, allow: &[&str], deny: &[&str]) -> Access {
     let networks = |texts: &[&str]| texts.iter().map(|at| Network::parse(at).unwrap()).collect();
-    Access { path: pattern(path), allow: networks(allow), deny: networks(deny) }
+    Access { path: scope(path), allow: networks(allow), deny: networks(deny) }
 }
 
 fn with(folder: &Folder, change: impl FnOnce(&mut SiteSettings)) -> Client {
@@ -59,6 +66,42 @@ fn only_admitted_addresses_are_answered() {
     }
     client.client = "10.1.2.3".parse().unwrap();
     assert!(!client.get("/in/page.txt").is_miss, "it is answered from the loop's own table");
+}
+
+#[test]
+fn a_path_is_protected_with_all_below_it() {
+    let folder = Folder::new();
+    for name in ["in/page.txt", "in/index.html", "in/deep/x", "inside", "only", "only.d/x"] {
+        folder.write(name, "text");
+    }
+    let mut client = with(&folder, |site| {
+        site.access = vec![access("/in", &["10.0.0.0/8"], &[])];
+        site.auth = vec![auth("=/only", &["alice"]), auth("/in/deep/", &["alice"])];
+    });
+    for _ in 0..2 {
+        for (path, stranger, known) in [
+            ("/in", 403, 301),
+            ("/in/", 403, 200),
+            ("/in/page.txt", 403, 200),
+            ("/in/missing", 403, 404),
+            ("/in/deep/x", 403, 401),
+            ("/in/deep", 403, 401),
+            ("/x/../in/page.txt", 403, 200),
+            ("/inside", 200, 200),
+            ("/only", 401, 401),
+            ("/only.d/x", 200, 200),
+        ] {
+            client.client = "127.0.0.1".parse().unwrap();
+            assert_eq!(client.get(path).status, stranger, "{path}");
+            client.client = "10.0.0.1".parse().unwrap();
+            assert_eq!(client.get(path).status, known, "{path}");
+        }
+    }
+    assert_eq!(
+        client.get_with("/in/deep/x", ALICE).field("Cache-Control"),
+        Some("private, no-cache")
+    );
+    assert_eq!(client.get("/in/page.txt").field("Cache-Control"), Some("no-cache"));
 }
 
 #[test]
@@ -197,4 +240,214 @@ fn work_needs_no_root_and_can_be_protected() {
         assert_eq!(answered.field("Cache-Control"), Some("no-store"));
     }
     assert_eq!(client.get("/other").status, 404);
+}
+
+/// bob:password
+const BOB: &str = "Authorization: Basic Ym9iOnBhc3N3b3Jk\r\n";
+
+/// Asks twice, so that the second answer is a hit, and once more on a loop that has it from the first.
+#[track_caller]
+fn check(client: &mut Client, path: &str, fields: &str, status: u16) {
+    for _ in 0..2 {
+        assert_eq!(client.get_with(path, fields).status, status, "{path} {fields}");
+    }
+    let mut other = client.beside();
+    other.client = client.client;
+    assert_eq!(other.get_with(path, fields).status, status, "{path} {fields}, another loop");
+}
+
+fn protected_by(rules: &[&str], folder: &Folder, more: impl Fn(&mut SiteSettings)) -> [Client; 2] {
+    let by_password = with(folder, |site| {
+        more(site);
+        site.auth = rules.iter().map(|rule| auth(rule, &["alice"])).collect();
+    });
+    let by_address = with(folder, |site| {
+        more(site);
+        site.access = rules.iter().map(|rule| access(rule, &["10.0.0.0/8"], &[])).collect();
+    });
+    [by_password, by_address]
+}
+
+/// Whoever is refused is refused under every path of a file, and whoever may pass passes.
+#[track_caller]
+fn check_both(clients: [Client; 2], closed: &[&str], open: &[&str]) {
+    let [mut by_password, mut by_address] = clients;
+    for fields in
+        ["", "Accept-Encoding: gzip\r\n", "Accept: application/json\r\n", "Range: bytes=0-0\r\n"]
+    {
+        for path in closed {
+            check(&mut by_password, path, fields, 401);
+            check(&mut by_address, path, fields, 403);
+        }
+    }
+    by_address.client = "10.0.0.1".parse().unwrap();
+    for path in closed {
+        check(&mut by_password, path, ALICE, 200);
+        check(&mut by_password, path, "", 401);
+        check(&mut by_password, path, WRONG, 401);
+        let answered = by_password.get_with(path, ALICE);
+        assert_eq!(answered.field("Cache-Control"), Some("private, no-cache"), "{path}");
+        check(&mut by_address, path, "", 200);
+    }
+    by_address.client = "127.0.0.1".parse().unwrap();
+    for path in open {
+        check(&mut by_password, path, "", 200);
+        check(&mut by_address, path, "", 200);
+        assert_eq!(by_password.get(path).field("Cache-Control"), Some("no-cache"), "{path}");
+    }
+}
+
+#[test]
+fn an_index_is_protected_under_both_its_paths() {
+    let folder = Folder::new();
+    for name in ["in/index.html", "in/index.html.gz", "in/other.html", "index.html", "a.txt"] {
+        folder.write(name, "text");
+    }
+    for rule in ["/in/index.html", "=/in/index.html", "=/in/"] {
+        let paths = ["/in/", "/in/index.html", "/in/index.html.gz", "/x/..//%69n/"];
+        check_both(
+            protected_by(&[rule], &folder, |_| {}),
+            &paths,
+            &["/in/other.html", "/", "/index.html"],
+        );
+    }
+    let paths = ["/", "/index.html", "/in/", "/in/other.html"];
+    check_both(protected_by(&["*.html"], &folder, |_| {}), &paths, &["/a.txt"]);
+    let paths = ["/", "/index.html"];
+    check_both(protected_by(&["=/"], &folder, |_| {}), &paths, &["/a.txt", "/in/"]);
+}
+
+#[test]
+fn files_that_are_tried_are_protected_under_every_path() {
+    let folder = Folder::new();
+    for name in ["index.html", "secret.html", "in/page.html", "in/index.html", "open.html"] {
+        folder.write(name, "text");
+    }
+    let pages = |site: &mut SiteSettings| {
+        site.try_files = TryFiles::parse(&["$path", "$path.html", "$path/", "=404"]).unwrap();
+    };
+    for rule in ["/secret.html", "=/secret", "/secret"] {
+        let closed = ["/secret", "/secret.html"];
+        check_both(protected_by(&[rule], &folder, pages), &closed, &["/open", "/"]);
+    }
+    let closed = ["/in/page", "/in/page.html", "/in/"];
+    check_both(protected_by(&["/in"], &folder, pages), &closed, &["/secret", "/"]);
+    // the page of an application that is protected itself, and one where a part of it is
+    let application = |site: &mut SiteSettings| {
+        site.try_files = TryFiles::parse(&["$path", "/index.html"]).unwrap();
+    };
+    let closed = ["/route/7", "/", "/index.html", "/in"];
+    let clients = protected_by(&["/index.html"], &folder, application);
+    check_both(clients, &closed, &["/secret.html", "/in/page.html"]);
+    let clients = protected_by(&["/admin"], &folder, application);
+    check_both(clients, &["/admin", "/admin/route"], &["/route", "/index.html"]);
+}
+
+#[test]
+fn what_a_rewrite_leads_to_is_protected_and_what_leads_there() {
+    let folder = Folder::new();
+    for name in ["app/page.txt", "app/index.html", "app/list/a", "open.txt"] {
+        folder.write(name, "text");
+    }
+    let rewrites = |site: &mut SiteSettings| {
+        let rewrite = |from: Pattern, to| Rewrite::new(from, Template::parse(to).unwrap()).unwrap();
+        let regex = Pattern::regex("^/r/(.*)$").unwrap();
+        site.rewrites = vec![rewrite(pattern("/v1/*"), "/app/$1"), rewrite(regex, "/app/$1")];
+        site.listing = true;
+    };
+    let all = ["/v1/page.txt", "/v1/", "/v1/list/", "/r/page.txt", "/r/"];
+    let own = ["/app/page.txt", "/app/", "/app/index.html", "/app/list/"];
+    check_both(protected_by(&["/app"], &folder, rewrites), &all, &["/open.txt"]);
+    check_both(protected_by(&["/app"], &folder, rewrites), &own, &["/"]);
+    let closed = ["/v1/page.txt", "/v1/", "/app/page.txt", "/app/", "/app/index.html"];
+    check_both(protected_by(&["/v1"], &folder, rewrites), &closed, &["/open.txt"]);
+    // nobody learns what is there
+    let [mut by_password, _] = protected_by(&["/app"], &folder, rewrites);
+    check(&mut by_password, "/v1/missing", "", 401);
+    check(&mut by_password, "/v1/list", "", 401);
+}
+
+#[test]
+fn a_compressed_form_that_is_protected_better_does_not_stand_for_its_file() {
+    let folder = Folder::new();
+    folder.write("page.html", "x".repeat(2000));
+    folder.write("page.html.gz", "a file");
+    let [mut by_password, mut by_address] = protected_by(&["*.gz"], &folder, |_| {});
+    for client in [&mut by_password, &mut by_address] {
+        let answered = client.get_with("/page.html", "Accept-Encoding: gzip\r\n");
+        assert_eq!(answered.field("Content-Encoding"), Some("gzip"), "compressed on demand");
+        assert_ne!(answered.body, b"a file");
+    }
+    check(&mut by_password, "/page.html.gz", "", 401);
+    check(&mut by_password, "/page.html.gz", ALICE, 200);
+    check(&mut by_address, "/page.html.gz", "", 403);
+}
+
+#[test]
+fn an_error_page_is_shown_to_those_who_may_see_it() {
+    let folder = Folder::new();
+    folder.write("in/404.html", "protected");
+    folder.write("open.html", "open page");
+    let errors = |site: &mut SiteSettings| {
+        let page = |status, path| ErrorPage::parse(status, path).unwrap();
+        site.errors = vec![
+            page("401", "/open.html"),
+            page("403", "/open.html"),
+            page("404", "/in/404.html"),
+            page("405", "/in/404.html"),
+            page("416", "/in/404.html"),
+        ];
+    };
+    let [mut by_password, mut by_address] = protected_by(&["/in"], &folder, errors);
+    by_address.client = "10.0.0.1".parse().unwrap();
+    for _ in 0..2 {
+        for (client, fields) in [(&mut by_password, ALICE), (&mut by_address, "")] {
+            let inside = client.get_with("/in/missing", fields);
+            assert_eq!((inside.status, inside.text()), (404, "protected"));
+            let fields = format!("{fields}Range: bytes=99-\r\n");
+            let inside = client.get_with("/in/404.html", &fields);
+            assert_eq!((inside.status, inside.text()), (416, "protected"));
+            for (method, path, status) in [("GET", "/missing", 404), ("POST", "/in/x", 405)] {
+                let outside = client.ask(method, path, &fields);
+                assert_eq!((outside.status, outside.text().contains("protected")), (status, false));
+            }
+            let outside = client.get_with("/open.html", &fields);
+            assert_eq!((outside.status, outside.text().contains("protected")), (416, false));
+        }
+        assert_eq!(by_password.get("/in/missing").text(), "open page");
+    }
+    by_address.client = "8.8.8.8".parse().unwrap();
+    assert_eq!(by_address.get("/in/missing").text(), "open page");
+}
+
+#[test]
+fn two_realms_must_both_know_the_client() {
+    let folder = Folder::new();
+    folder.write("index.html", "text");
+    for cache_bytes in [1 << 24, 0] {
+        let mut settings = Settings::new(folder.path());
+        settings.cache.bytes = cache_bytes;
+        settings.sites[0].auth =
+            vec![auth("=/", &["alice", "bob"]), auth("/index.html", &["alice"])];
+        let mut client = Client::with(settings);
+        for path in ["/", "/index.html"] {
+            check(&mut client, path, "", 401);
+            check(&mut client, path, BOB, 401);
+            check(&mut client, path, ALICE, 200);
+        }
+    }
+}
+
+/// The file that answers changes: so do the rules.
+#[test]
+fn rules_follow_the_file_that_is_found() {
+    let folder = Folder::new();
+    folder.write("a.htm", "text");
+    let index = |site: &mut SiteSettings| site.index = vec!["b.htm".into(), "a.htm".into()];
+    let [mut client, _] = protected_by(&["/b.htm"], &folder, index);
+    check(&mut client, "/", "", 200);
+    fs::hard_link(folder.path().join("a.htm"), folder.path().join("b.htm")).unwrap();
+    client.until("/", |answered| answered.status == 401);
+    fs::remove_file(folder.path().join("b.htm")).unwrap();
+    client.until("/", |answered| answered.status == 200);
 }

@@ -65,6 +65,31 @@ fn a_list_is_no_older_than_the_interval() {
 }
 
 #[test]
+fn a_list_is_sorted_as_the_query_says() {
+    let folder = Folder::new();
+    folder.write("d/a", "333");
+    folder.write("d/b", "1");
+    folder.write("d/c", "22");
+    let mut client = client(&folder);
+    let names = |answered: &crate::testing::Answered| -> String {
+        let rows = answered.text().split("href=\"./").skip(1);
+        rows.map(|row| &row[..1]).collect()
+    };
+    for _ in 0..2 {
+        assert_eq!(names(&client.get("/d/")), "abc");
+        assert_eq!(names(&client.get("/d/?sort=size")), "bca");
+        assert_eq!(names(&client.get("/d/?sort=size&order=desc")), "acb");
+        assert_eq!(names(&client.get("/d/?order=desc")), "cba");
+        assert_eq!(names(&client.get("/d/?whatever")), "abc");
+        let json = client.get_with("/d/?sort=size", "Accept: application/json\r\n");
+        let at = |name| json.text().find(name).unwrap();
+        assert!(at("\"b\"") < at("\"c\"") && at("\"c\"") < at("\"a\""), "{}", json.text());
+    }
+    assert!(!client.get("/d/?order=desc").is_miss, "every order is kept");
+    assert_eq!(client.get("/d?sort=size").field("Location"), Some("/d/?sort=size"));
+}
+
+#[test]
 fn hidden_names_are_listed_only_when_served() {
     let folder = Folder::new();
     folder.write(".env", "secret");

@@ -24,8 +24,11 @@ fn nothing_outside_of_the_root_is_served() {
         }
     }
     for target in ["/../secret", "/%2e%2e/secret", "/x/../../secret"] {
-        assert_eq!(client.get(target).status, 400, "{target}");
+        for method in ["GET", "HEAD", "OPTIONS", "POST", "DELETE", "TRACE", "PROPFIND"] {
+            assert_eq!(client.ask(method, target, "").status, 400, "{method} {target}");
+        }
     }
+    assert_eq!(client.ask("OPTIONS", "*", "").status, 204);
     for target in ["/in%00", "/..%2fsecret", "/x%2f..%2f..%2fsecret", "/..%5csecret"] {
         assert_eq!(client.get(target).status, 404, "{target}");
     }

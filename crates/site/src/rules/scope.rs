@@ -1,0 +1,152 @@
+//! Which paths a rule about clients protects.
+
+use super::{Pattern, PatternError};
+use std::fmt;
+
+/// The paths that an access rule or a password is for.
+///
+/// A path without a star (`/admin`, `/admin/`) is meant with all below it, because a rule that leaves
+/// `/admin/a.txt` open protects nothing. `=/admin` is that path alone. With a star it is a [`Pattern`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    text: Box<str>,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// This path.
+    Exact(Box<[u8]>),
+    /// This path and all below it; without the slash at its end.
+    Below(Box<[u8]>),
+    Pattern(Pattern),
+}
+
+impl Scope {
+    /// Reads `/admin`, `=/admin` or a pattern with stars.
+    ///
+    /// # Errors
+    /// [`ScopeError`] for what could not match any path, or not what is meant.
+    pub fn parse(text: &str) -> Result<Scope, ScopeError> {
+        let exact = text.strip_prefix('=');
+        let path = exact.unwrap_or(text);
+        if exact.is_some() && !path.starts_with('/') {
+            return Err(ScopeError::Start);
+        }
+        let pattern = Pattern::parse(path).map_err(ScopeError::Pattern)?;
+        let kind = match (exact, pattern.captures_len()) {
+            (Some(_), 0) => Kind::Exact(path.as_bytes().into()),
+            (Some(_), _) => return Err(ScopeError::Star),
+            (None, 0) => Kind::Below(path.strip_suffix('/').unwrap_or(path).as_bytes().into()),
+            (None, _) => Kind::Pattern(pattern),
+        };
+        Ok(Scope { text: text.into(), kind })
+    }
+
+    /// All paths, `*`.
+    pub fn any() -> Scope {
+        Scope { text: "*".into(), kind: Kind::Pattern(Pattern::any()) }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it is for the decoded, dot-free `path`.
+    pub fn contains(&self, path: &[u8]) -> bool {
+        match &self.kind {
+            Kind::Exact(exact) => path == &**exact,
+            Kind::Below(top) => {
+                let rest = path.strip_prefix(&**top);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            }
+            Kind::Pattern(pattern) => pattern.matches(path),
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text does not say which paths are protected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScopeError {
+    /// What follows the sign of one path alone does not begin with a slash.
+    Start,
+    /// One path alone, with a star.
+    Star,
+    /// It is wrong as a pattern.
+    Pattern(PatternError),
+}
+
+impl fmt::Display for ScopeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScopeError::Start => f.write_str("behind = stands one path, which begins with /"),
+            ScopeError::Star => f.write_str("behind = stands one path, and a star means many"),
+            ScopeError::Pattern(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ScopeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_meant_with_all_below_it() {
+        for (text, path, expected) in [
+            ("/admin", "/admin", true),
+            ("/admin", "/admin/", true),
+            ("/admin", "/admin/a.txt", true),
+            ("/admin", "/admin/a/b/", true),
+            ("/admin", "/administrators", false),
+            ("/admin", "/admin.html", false),
+            ("/admin", "/x/admin", false),
+            ("/admin", "/", false),
+            ("/admin/", "/admin", true),
+            ("/admin/", "/admin/a.txt", true),
+            ("/admin/", "/adminx", false),
+            ("/a/b.html", "/a/b.html", true),
+            ("/", "/", true),
+            ("/", "/anything/else", true),
+            ("=/admin", "/admin", true),
+            ("=/admin", "/admin/", false),
+            ("=/admin", "/admin/a.txt", false),
+            ("=/admin/", "/admin/", true),
+            ("=/admin/", "/admin", false),
+            ("=/", "/", true),
+            ("=/", "/a", false),
+            ("/admin/*", "/admin", false),
+            ("/admin*", "/administrators", true),
+            ("*.php", "/a/b.php", true),
+            ("*.php", "/a/b.php/c", false),
+            ("*", "/", true),
+        ] {
+            let scope = Scope::parse(text).unwrap();
+            assert_eq!(scope.contains(path.as_bytes()), expected, "{text} {path}");
+            assert_eq!(scope.to_string(), text);
+        }
+        assert_eq!(Scope::any(), Scope::parse("*").unwrap());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, expected) in [
+            ("=admin", "behind = stands one path, which begins with /"),
+            ("=", "behind = stands one path, which begins with /"),
+            ("=*", "behind = stands one path, which begins with /"),
+            ("=/a/*", "behind = stands one path, and a star means many"),
+            ("admin", "a path pattern begins with / or *"),
+            ("/a?b", "? at character 3 never matches; a pattern is for the path alone"),
+        ] {
+            assert_eq!(Scope::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+}
