@@ -13,7 +13,10 @@ use std::path::PathBuf;
 /// The exit codes, for `--help` and the manual.
 pub(crate) const CODES: [(u8, &str); 5] = [
     (0, "good: done, or stopped as asked"),
-    (1, "failed while running: an address in use, a file that cannot be opened"),
+    (
+        1,
+        "failed while running: an address in use, a file that cannot be opened, a load without one good answer",
+    ),
     (2, "wrong usage: an unknown option, a value that is not allowed"),
     (3, "forebay load: what was expected of the target did not hold"),
     (78, "bad configuration: the file, or a directory it names, cannot be used"),

@@ -160,7 +160,14 @@ fn make(load: &Load) -> Result<ExitCode, Failed> {
     write(load, &report, baseline.as_ref())?;
     let missed: Vec<_> = load.expect.iter().filter_map(|e| e.missed(&report)).collect();
     missed.iter().for_each(|line| say(line));
-    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
+    if !missed.is_empty() {
+        return Ok(ExitCode::from(NOT_MET));
+    }
+    // with expectations, they say what counts as done: a flood may be meant to be refused
+    match report.failed_whole().filter(|_| load.expect.is_empty()) {
+        Some(why) => Err((RUN_FAILED, why)),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn read_report(file: &Path) -> Result<Report, Failed> {

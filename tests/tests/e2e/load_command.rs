@@ -124,13 +124,41 @@ fn what_is_wrong_is_said_before_the_run() {
     }
 }
 
+/// The report is there all the same.
 #[test]
-fn refusals_are_a_result_and_no_error() {
+fn a_run_without_one_good_answer_has_failed() {
     // no other process takes it meanwhile
     let free = free_addr();
-    let output = load(&[&format!("http://{free}/"), "-d", "2s", "-c", "2"]);
-    assert_eq!(code(&output), 0);
+    let url = format!("http://{free}/");
+    let run = |more: &[&str]| load(&[&[&*url, "-d", "2s", "-c", "2"], more].concat());
+    let output = run(&[]);
+    assert_eq!(code(&output), 1);
     assert!(text(&output.stdout).contains("all failures: refused "));
+    assert!(text(&output.stdout).contains("all: not one good answer"));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("forebay load: not one good answer: all (refused "), "{said}");
+    for condition in ["goodput<1000", "p99<1h", "errors<1%"] {
+        let output = run(&["--expect", condition]);
+        assert_eq!(code(&output), 3, "{condition}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("expected {condition}: all has ")), "{said}");
+    }
+    assert_eq!(code(&run(&["--expect", "errors>99%"])), 0);
+}
+
+#[test]
+fn one_group_that_is_served_makes_a_result() {
+    let (server, _root) = served();
+    let url = format!("http://{}/", server.addr());
+    let groups = ["--group", "gold:connections=1,url=/page.txt", "--group", "lost:rate=20,url=/no"];
+    let output = load(&[&[&*url, "-d", "1s"], &groups[..]].concat());
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("lost: not one good answer"));
+    let expect = ["-d", "1s", "--expect", "lost.rate>1"];
+    let output = load(&[&[&*url], &groups[..], &expect[..]].concat());
+    assert_eq!(code(&output), 3);
+    let said = text(&output.stderr);
+    assert!(said.contains("lost has not one good answer (status "), "{said}");
 }
 
 #[test]

@@ -96,9 +96,10 @@ impl FromStr for Expectation {
 }
 
 impl Metric {
-    fn is_time(self) -> bool {
-        use Metric::{Max, Mean, P50, P90, P99, P999};
-        matches!(self, Mean | P50 | P90 | P99 | P999 | Max)
+    /// Whether the group has what this is a figure of: good answers; for the share of errors,
+    /// requests that came to an end.
+    fn is_known(self, group: &GroupReport) -> bool {
+        group.good > 0 || (self == Metric::Errors && group.failed > 0)
     }
 
     fn limit(self, text: &str) -> Result<f64, &'static str> {
@@ -152,18 +153,21 @@ impl Expectation {
         }
     }
 
-    /// What is wrong if it does not hold, as a line for people. A latency without a single answer
-    /// never holds.
+    /// What is wrong if it does not hold, as a line for people. Of a group without one good answer
+    /// nothing holds but what is said about its errors.
     pub fn missed(&self, report: &Report) -> Option<String> {
         let asked = |group: &&GroupReport| self.group.as_ref().is_none_or(|n| *n == group.name);
         let holds = |group: &GroupReport| {
             let value = self.metric.of(group);
-            let measured = group.latency.count > 0 || !self.metric.is_time();
-            measured && if self.at_most { value < self.limit } else { value > self.limit }
+            let is_within = if self.at_most { value < self.limit } else { value > self.limit };
+            is_within && self.metric.is_known(group)
         };
         let group = report.groups.iter().filter(asked).find(|group| !holds(group))?;
-        let value = self.metric.show(self.metric.of(group));
-        Some(format!("expected {}: {} has {value}", self.text, group.name))
+        let found = match self.metric {
+            metric if metric.is_known(group) => metric.show(metric.of(group)),
+            _ => format!("not one good answer{}", group.why_failed()),
+        };
+        Some(format!("expected {}: {} has {found}", self.text, group.name))
     }
 }
 

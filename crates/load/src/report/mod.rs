@@ -211,6 +211,19 @@ impl Report {
         serde_json::from_str(text)
     }
 
+    /// Why there is no result, as a line for people: requests failed, and none had a good answer.
+    pub fn failed_whole(&self) -> Option<String> {
+        if self.groups.iter().all(|group| group.failed == 0) {
+            return None;
+        }
+        if self.groups.iter().any(|group| group.good > 0) {
+            return None;
+        }
+        let of = |group: &GroupReport| format!("{}{}", group.name, group.why_failed());
+        let groups: Vec<_> = self.groups.iter().map(of).collect();
+        Some(format!("not one good answer: {}", groups.join(", ")))
+    }
+
     /// The report as JSON, indented.
     pub fn to_json(&self) -> String {
         // Maps have text or number keys and no value fails to serialize, so there is no error.
@@ -237,6 +250,12 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
 }
 
 impl GroupReport {
+    /// Failed requests by kind, in brackets; empty without any.
+    pub(crate) fn why_failed(&self) -> String {
+        let kinds: Vec<_> = self.failures.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+    }
+
     fn new<'c>(
         plan: &Plan,
         group: &Group,

@@ -93,6 +93,9 @@ fn details(group: &GroupReport, text: &mut String) {
             group.statuses.iter().map(|(status, n)| format!("{status} × {n}")).collect();
         let _ = writeln!(text, "{name} statuses: {}", all.join(", "));
     }
+    if group.good == 0 && group.failed > 0 {
+        let _ = writeln!(text, "{name}: not one good answer");
+    }
     if group.cut > 0 {
         let _ = writeln!(text, "{name}: {} requests were under way at the end", group.cut);
     }
