@@ -82,7 +82,7 @@ pub(crate) struct Serve {
     /// Write no access log [default: to standard output]
     #[arg(long)]
     pub(crate) no_log: bool,
-    /// Serve /metrics and /status at this loopback address [default: off]
+    /// Serve /metrics and /status at this address, for this machine only [default: off]
     #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("admin.listen", text))]
     pub(crate) admin: Option<Given>,
 }

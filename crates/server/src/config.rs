@@ -50,7 +50,7 @@ pub mod value;
 pub mod written;
 
 pub use account::Account;
-pub use address::{Listen, Loopback};
+pub use address::{AdminListen, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
     Access, Action, By, ControlSocket, Engine, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over,
@@ -354,7 +354,9 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admin {
     /// `admin.listen`
-    pub listen: Loopback,
+    pub listen: AdminListen,
+    /// `admin.allow`
+    pub allow: Vec<Network>,
 }
 
 /// Threads for work that may block.

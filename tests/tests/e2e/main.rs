@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod admin;
 mod auth;
 mod behind;
 mod calibrate;

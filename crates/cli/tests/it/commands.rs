@@ -157,7 +157,7 @@ fn wrong_usage_is_2() {
         &["serve", ".", "--listen", "localhost:80"],
         &["serve", ".", "--engine", "evnt"],
         &["serve", ".", "--workers", "0"],
-        &["serve", ".", "--admin", "0.0.0.0:9090"],
+        &["serve", ".", "--admin", "0.0.0.0"],
         &["run"],
         &["check", "--print", "--verbose"],
         &["policy"],

@@ -106,13 +106,16 @@ impl Draft {
             ControlSocket::At(path) => Some(Listen::Unix(path.clone())),
             ControlSocket::Auto | ControlSocket::Off => None,
         };
-        let admin = self.process.admin.listen.0.map(Listen::At);
-        for (key, listen) in [("admin.listen", admin), ("control.socket", control)] {
+        let admin = self.process.admin.listen.0.clone();
+        let others = [("admin.listen", admin), ("control.socket", control)];
+        for (key, listen) in &others {
             let Some(listen) = listen else { continue };
-            if let Some((other, first)) = known.iter().find(|(other, _)| overlap(&listen, other)) {
+            let at = At::default().child(key);
+            if let Some((other, first)) = known.iter().find(|(other, _)| overlap(listen, other)) {
                 let (found, other) = (listen.to_string(), other.to_string());
-                let at = At::default().child(key);
                 wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+            } else {
+                known.push((listen, at));
             }
         }
     }
@@ -186,6 +189,9 @@ impl Draft {
                     join(path);
                 }
             }
+        }
+        if let Some(Listen::Unix(path)) = &mut self.process.admin.listen.0 {
+            join(path);
         }
         if let ControlSocket::At(path) = &mut self.process.control.socket {
             join(path);

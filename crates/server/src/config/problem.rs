@@ -81,10 +81,10 @@ pub enum Wrong {
     },
     /// A list without items.
     Empty,
-    /// The admin listener would be reachable from other machines.
-    NotLoopback {
-        /// The address given.
-        found: String,
+    /// A list of clients names nobody who can come to the address.
+    Nobody {
+        /// The address.
+        listen: String,
     },
     /// A setting without a default is not set.
     Missing {
@@ -277,10 +277,10 @@ impl fmt::Display for Wrong {
             }
             Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
             Wrong::Empty => write!(f, "the list is empty, at least one item is needed"),
-            Wrong::NotLoopback { found } => write!(
+            Wrong::Nobody { listen } => write!(
                 f,
-                "{found:?} can be reached from other machines, only a loopback address such as \
-                 \"127.0.0.1:9090\" is allowed"
+                "names nobody who can come to {listen:?}; add the address of the machine that reads \
+                 it, such as \"10.0.0.7\""
             ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
