@@ -69,7 +69,7 @@ pub use value::Count;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
 use read::Reader;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -155,25 +155,33 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
     }
 }
 
-/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever.
+/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever,
+/// and to open a device may do something to it: it is looked at first.
 ///
 /// # Errors
 /// What the kernel says, or that it is no regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     const NONBLOCK: i32 = 0o4000;
+    must_be_regular(&std::fs::metadata(path)?)?;
     let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    let kind = file.metadata()?.file_type();
-    if kind.is_file() {
-        return Ok(file);
-    }
-    let what = if kind.is_dir() { "it is a directory" } else { "it is no regular file" };
+    must_be_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn must_be_regular(found: &Metadata) -> io::Result<()> {
+    let what = match found.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "it is a directory",
+        _ => "it is no regular file",
+    };
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
 pub fn control_socket_of(path: &Path) -> ControlSocket {
     let said = || {
-        let text = std::fs::read_to_string(path).ok()?;
+        let mut text = String::new();
+        open_regular(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
         let document = toml_edit::Document::parse(text).ok()?;
         let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
         let mut setting = ControlSocket::Auto;

@@ -106,6 +106,51 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
     }
 }
 
+/// The exit code of a command, which must come to its end.
+fn ends(arguments: &[&str]) -> i32 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().unwrap();
+        }
+        if began.elapsed() > std::time::Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("{arguments:?} does not come to its end");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Devices, FIFOs and what the kernel makes up: they may have no end, or nothing to read for ever.
+#[test]
+fn a_file_that_is_none_is_78_at_once() {
+    let good = file(GOOD);
+    let fifo = good.with_file_name("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let with_fifo = format!("{GOOD}[pipeline]\ncalibration = {:?}\n", fifo.to_str().unwrap());
+    let calibrated = file(with_fifo);
+    for path in [
+        fifo.to_str().unwrap(),
+        calibrated.to_str().unwrap(),
+        "/dev/zero",
+        "/dev/full",
+        "/dev/ptmx",
+        "/dev/random",
+        "/dev/tty",
+        "/dev/stdin",
+        "/proc/kmsg",
+        "/proc/self/mem",
+        "/proc/self/pagemap",
+    ] {
+        for command in [&["check"][..], &["run"], &["reload"], &["policy", "show"]] {
+            assert_eq!(ends(&[command, &["-c", path]].concat()), 78, "{command:?} {path}");
+        }
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_read_is_78() {
     let not_utf8 = file(b"root = \"\xe4\"\n");

@@ -7,7 +7,7 @@ use super::{Event, Server, say};
 use crate::admin::AdminListener;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
-use crate::config::{Config, Site};
+use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::listen::{Address, Listeners};
@@ -137,6 +137,9 @@ fn open_control_socket(
 ) -> Result<Option<ControlSocket>, RunError> {
     let path = file.and_then(|file| control_socket::path(&config.control.socket, file));
     let open = |path: PathBuf| {
+        if config.control.socket == config::ControlSocket::Auto {
+            control_socket::remove_dead(&path);
+        }
         ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
     };
     path.map(open).transpose()
