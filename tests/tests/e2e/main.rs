@@ -23,5 +23,6 @@ mod metrics;
 mod policy;
 mod reload;
 mod runner;
+mod serve_command;
 mod sites;
 mod work;

@@ -198,12 +198,13 @@ fn wrong_usage_is_2() {
         &[][..],
         &["frobnicate"],
         &["serve"],
-        &["serve", ".", "--port", "80"],
+        &["serve", ".", "--port", "65536"],
+        &["serve", ".", "--port", "8080", "--listen", ":8081"],
         &["serve", ".", "--listen", "localhost:80"],
         &["serve", ".", "--engine", "evnt"],
         &["serve", ".", "--workers", "0"],
         &["serve", ".", "--admin", "0.0.0.0"],
-        &["run"],
+        &["run", "forebay.toml"],
         &["check", "--print", "--verbose"],
         &["policy"],
         &["policy", "set"],
@@ -226,11 +227,24 @@ fn a_wrong_value_is_explained_as_in_a_file() {
 }
 
 #[test]
-fn an_address_given_twice_is_78() {
+fn an_address_given_twice_is_2() {
     let output = forebay(&["serve", ".", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-    assert_eq!(code(&output), 78);
+    assert_eq!(code(&output), 2);
     let expected = "forebay serve: listen: \"127.0.0.1:0\" is there twice\n";
     assert_eq!(text(&output.stderr), expected);
+}
+
+/// As `check` and `reload` do, `run` reads the file of the directory it is started in.
+#[test]
+fn run_finds_its_file() {
+    let path = file(BAD);
+    for command in ["run", "check"] {
+        let mut forebay = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        forebay.arg(command).current_dir(path.parent().unwrap()).stdin(Stdio::null());
+        let output = forebay.output().unwrap();
+        assert_eq!(code(&output), 78, "{command}");
+        assert!(text(&output.stderr).starts_with("forebay.toml:2:11: "), "{command}");
+    }
 }
 
 #[test]
