@@ -46,6 +46,9 @@ pub(crate) enum Command {
         /// Print every setting: the value it has, what it means, its default and its range
         #[arg(long)]
         print: bool,
+        /// Take warnings for errors: exit with 78 if there are any
+        #[arg(long)]
+        strict: bool,
     },
     /// Make load for a server, and measure what it does with it
     Load(Box<crate::load::Load>),

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         }
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
-        Command::Check { config, print } => check(&config, print),
+        Command::Check { config, print, strict } => check(&config, print, strict),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
         Command::HashPassword(options) => {
@@ -103,8 +103,11 @@ fn load(file: &Path) -> Result<Config, Failure> {
     config::load(file).map_err(Failure::Configuration)
 }
 
-fn check(file: &Path, print: bool) -> Result<(), Failure> {
+fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
     let (config, remarks) = config::check(file).map_err(Failure::Configuration)?;
+    if is_strict && !remarks.is_empty() {
+        return Err(Failure::Configuration(remarks));
+    }
     if print {
         print_out(&config.to_toml())?;
     }

@@ -20,6 +20,8 @@
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | `foreign` | keys of other servers, and what to write instead |
+//! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
@@ -31,6 +33,7 @@ pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
+mod foreign;
 pub mod limit;
 pub mod listener;
 pub mod lower;
@@ -40,6 +43,7 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod read;
+mod redirects;
 mod remarks;
 pub mod rule;
 pub mod rules;
@@ -92,11 +96,15 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
 /// # Errors
 /// As [`load`].
 pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
-    read_with(path, |draft, reader| {
-        let remarks = draft.remarks(reader);
-        remarks.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    let mut note = |reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>| {
+        found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
         reader.problems()
-    })
+    };
+    let (config, (errors, remarks)) = read_with(path, |draft, reader| {
+        let errors = note(reader, draft.unusable_sockets());
+        (errors, note(reader, draft.remarks(reader)))
+    })?;
+    if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }
 
 /// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.

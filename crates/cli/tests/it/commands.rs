@@ -73,6 +73,12 @@ fn check_warns_of_what_is_good_but_hardly_meant() {
     assert!(warning.starts_with(&format!("warning: {}:", path.display())), "{warning}");
     assert!(warning.ends_with("before rules see them, write \"/a b\""), "{warning}");
     assert_eq!(good, format!("{}: good, with 1 warning", path.display()));
+    // for scripts, which read no warnings
+    let output = forebay(&["check", "--strict", "--print", "-c", path.to_str().unwrap()]);
+    assert_eq!((code(&output), text(&output.stdout)), (78, ""));
+    assert_eq!(text(&output.stderr), format!("{}\n", warning.trim_start_matches("warning: ")));
+    let good = file(GOOD);
+    assert_eq!(code(&forebay(&["check", "--strict", "-c", good.to_str().unwrap()])), 0);
 }
 
 #[test]

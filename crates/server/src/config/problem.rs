@@ -74,6 +74,23 @@ pub enum Wrong {
         /// The words allowed.
         choices: &'static [&'static str],
     },
+    /// A key of another server.
+    Foreign {
+        /// What to write here.
+        answer: &'static str,
+    },
+    /// A redirect that leads back to itself, by way of others perhaps.
+    Endless {
+        /// A path from which it does.
+        from: String,
+    },
+    /// A socket cannot be made there.
+    NoSocketDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// An item is in the list twice.
     Repeated {
         /// The item.
@@ -257,6 +274,15 @@ impl fmt::Display for Wrong {
             Wrong::Unknown { near } => {
                 write!(f, "unknown key")?;
                 did_you_mean(f, near.as_deref())
+            }
+            Wrong::Foreign { answer } => write!(f, "unknown key: {answer}"),
+            Wrong::Endless { from } => write!(
+                f,
+                "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
+                 out where it leads to"
+            ),
+            Wrong::NoSocketDirectory { path, error } => {
+                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
             }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
