@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// Serve what a configuration file says
     Run {
         /// The configuration file
-        #[arg(short, long, value_name = "FILE")]
+        #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
         config: PathBuf,
     },
     /// Have the running server read its configuration file again
@@ -46,6 +46,9 @@ pub(crate) enum Command {
         /// Print every setting: the value it has, what it means, its default and its range
         #[arg(long)]
         print: bool,
+        /// Take warnings for errors: exit with 78 if there are any
+        #[arg(long)]
+        strict: bool,
     },
     /// Make load for a server, and measure what it does with it
     Load(Box<crate::load::Load>),
@@ -71,6 +74,18 @@ pub(crate) struct Serve {
     /// Accept connections here; may be given several times [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("listen", text))]
     pub(crate) listen: Vec<Given>,
+    /// Accept connections at this port of 127.0.0.1, instead of --listen
+    #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
+    pub(crate) port: Option<Given>,
+    /// Answer for a directory without an index file with a list of what is in it
+    #[arg(long)]
+    pub(crate) listing: bool,
+    /// Answer with /index.html where no file is: for applications that have one page
+    #[arg(long)]
+    pub(crate) spa: bool,
+    /// Open the site in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
     /// What performs the steps of the request path: event, fibers, pipeline, pool or threads
     /// [default: event]
     #[arg(long, value_name = "NAME", value_parser = |text: &str| Given::new("engine", text))]
@@ -82,9 +97,17 @@ pub(crate) struct Serve {
     /// Write no access log [default: to standard output]
     #[arg(long)]
     pub(crate) no_log: bool,
-    /// Serve /metrics and /status at this loopback address [default: off]
+    /// Serve /metrics and /status at this address, for this machine only [default: off]
     #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("admin.listen", text))]
     pub(crate) admin: Option<Given>,
+}
+
+/// A port of this machine, as a setting.
+fn port(text: &str) -> Result<Given, String> {
+    match text.parse::<u16>() {
+        Ok(port) => Given::new("listen", &format!("127.0.0.1:{port}")),
+        Err(_) => Err("expected a port, from 0 to 65535".to_owned()),
+    }
 }
 
 /// A setting given as an option.
@@ -105,6 +128,11 @@ impl Given {
     /// The setting's key.
     pub(crate) fn key(&self) -> &'static str {
         self.key
+    }
+
+    /// Settings for an application that has one page.
+    pub(crate) fn of_one_page() -> [Given; 2] {
+        ["$path", "/index.html"].map(|path| Given { key: "try_files", text: path.to_owned() })
     }
 
     /// Sets it; of a list, adds it.

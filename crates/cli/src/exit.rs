@@ -13,7 +13,10 @@ use std::path::PathBuf;
 /// The exit codes, for `--help` and the manual.
 pub(crate) const CODES: [(u8, &str); 5] = [
     (0, "good: done, or stopped as asked"),
-    (1, "failed while running: an address in use, a file that cannot be opened"),
+    (
+        1,
+        "failed while running: an address in use, a file that cannot be opened, a load without one good answer",
+    ),
     (2, "wrong usage: an unknown option, a value that is not allowed"),
     (3, "forebay load: what was expected of the target did not hold"),
     (78, "bad configuration: the file, or a directory it names, cannot be used"),
@@ -27,9 +30,12 @@ pub(crate) const SIGNALS: [(&str, &str); 4] = [
     ("HUP", "read the configuration file again, as `forebay reload` does"),
 ];
 
-/// Why the command failed. Wrong usage is not among them: clap reports it and exits with 2.
+/// Why the command failed. Of wrong usage, only what options say together is among them: clap reports
+/// the rest, and exits with 2 as well.
 #[derive(Debug)]
 pub(crate) enum Failure {
+    /// Options of `serve` exclude one another, or say the same twice.
+    Options(Box<Problem>),
     /// Something is wrong with the configuration, everything listed.
     Configuration(Vec<Problem>),
     /// The server could not start or go on.
@@ -62,6 +68,7 @@ impl Failure {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
+            Failure::Options(_) => 2,
             Failure::Configuration(_) => 78,
             Failure::Run(_)
             | Failure::NoSocket { .. }
@@ -78,6 +85,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Failure::Options(problem) => problem.fmt(f),
             Failure::Configuration(problems) => {
                 let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
                 write!(f, "{}", lines.join("\n"))

@@ -30,6 +30,19 @@ pub(crate) struct Load {
     /// Open loop: so many requests per second are due, whatever the answers do
     #[arg(short, long, value_name = "N/s")]
     rate: Option<String>,
+    /// Make so many requests, and end when they are done; --duration is the longest it may take
+    /// [default: 1h]
+    #[arg(short = 'n', long, value_name = "N")]
+    requests: Option<String>,
+    /// The method [default: GET; POST with --body]
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+    /// A line for every request; may be given several times
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// What every request carries: a text, or @ and a file
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
     /// A setting of the group made by the options above; see the table below
     #[arg(short, long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -39,7 +52,7 @@ pub(crate) struct Load {
     /// Groups and run from a TOML file; options given here override its [run]
     #[arg(short = 'f', long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Measured time [default: 10s]
+    /// Measured time; steps of a rate begin with it [default: 10s]
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Load before anything counts [default: 0]
@@ -70,10 +83,13 @@ pub(crate) struct Load {
     /// Write the report as a page for browsers
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Say every second how things stand, also where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
     /// Compare with an earlier run's JSON
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Exit with 3 if this does not hold: gold.p99<5ms, flood.errors<1%, rate>1000
+    /// Exit with 3 if this does not hold: gold.p99<5ms, flood.errors<=1%, rate>1000
     #[arg(long, value_name = "CONDITION")]
     expect: Vec<Expectation>,
 }
@@ -99,6 +115,25 @@ enum Set {
     Specweb99,
     /// Five files of 500 B to 5 MB
     Webstone,
+}
+
+/// How long a run of so many requests may take if nothing is said.
+const LONGEST_COUNTED: Duration = Duration::from_secs(3600);
+
+impl Load {
+    /// The options given that describe the one group of a run without named ones.
+    fn of_the_one_group(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("connections", self.connections.is_some()),
+            ("rate", self.rate.is_some()),
+            ("requests", self.requests.is_some()),
+            ("method", self.method.is_some()),
+            ("header", !self.header.is_empty()),
+            ("body", self.body.is_some()),
+            ("set", !self.set.is_empty()),
+        ];
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
 }
 
 /// Exit codes, the same as everywhere in `forebay`; 3 is this command's own.
@@ -153,14 +188,21 @@ fn make(load: &Load) -> Result<ExitCode, Failed> {
         let first = signal_hook::flag::register(signal, stop.clone());
         second.and(first).map_err(|error| (RUN_FAILED, error.to_string()))?;
     }
-    let mut live = progress::Live::new();
+    let mut live = progress::Live::new(load.progress);
     let report = forebay_load::run(&plan, &stop, &mut |progress| live.show(progress));
     live.end();
     let report = report.map_err(|error| (RUN_FAILED, error.to_string()))?;
     write(load, &report, baseline.as_ref())?;
     let missed: Vec<_> = load.expect.iter().filter_map(|e| e.missed(&report)).collect();
     missed.iter().for_each(|line| say(line));
-    Ok(if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
+    if !missed.is_empty() {
+        return Ok(ExitCode::from(NOT_MET));
+    }
+    // with expectations, they say what counts as done: a flood may be meant to be refused
+    match report.failed_whole().filter(|_| load.expect.is_empty()) {
+        Some(why) => Err((RUN_FAILED, why)),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 fn read_report(file: &Path) -> Result<Report, Failed> {
@@ -182,10 +224,12 @@ fn plan(load: &Load) -> Result<Plan, Failed> {
     }
     if plan.groups.is_empty() {
         plan.groups.push(single(load, base.as_ref())?);
-    } else if load.connections.is_some() || load.rate.is_some() || !load.set.is_empty() {
-        return Err(usage("--connections, --rate and --set have no meaning beside named groups"));
+    } else if let Some(option) = load.of_the_one_group().next() {
+        return Err(usage(format!("--{option} has no meaning beside named groups")));
     }
-    plan.duration = load.duration.unwrap_or(plan.duration);
+    let is_counted = load.requests.is_some();
+    plan.duration =
+        load.duration.unwrap_or(if is_counted { LONGEST_COUNTED } else { plan.duration });
     plan.warmup = load.warmup.unwrap_or(plan.warmup);
     plan.drain = load.drain.unwrap_or(plan.drain);
     plan.interval = load.interval.or(plan.interval);
@@ -211,6 +255,14 @@ fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
     if let Some(connections) = connections {
         draft.set("connections", connections);
     }
+    let plain =
+        [("requests", &load.requests), ("method", &load.method), ("request_body", &load.body)];
+    for (key, value) in plain {
+        if let Some(value) = value {
+            draft.set(key, value);
+        }
+    }
+    load.header.iter().for_each(|header| draft.set("header", header));
     for setting in &load.set {
         let (key, value) = setting
             .split_once('=')

@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`args`] | commands and options |
+//! | [`browser`] | what opens the site in a browser |
 //! | [`calibrate`](mod@calibrate) | `forebay calibrate` |
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod browser;
 mod calibrate;
 mod exit;
 mod hash_password;
@@ -21,10 +23,11 @@ mod load;
 mod pages;
 mod policy;
 
-use args::{Args, Command, Serve};
+use args::{Args, Command, Given, Serve};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
 use forebay_server::config::{self, Access, Config, Draft, Problem};
+use forebay_server::run::Ready;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,11 +35,13 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
     let result = match Args::parse().command {
-        Command::Serve(serve) => from_options(serve).and_then(|config| run(config, None)),
-        Command::Run { config } => load(&config).and_then(|read| run(read, Some(config))),
+        Command::Serve(options) => serve(options),
+        Command::Run { config } => {
+            load(&config).and_then(|read| run(read, Some(config), Box::new(|_| {})))
+        }
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
-        Command::Check { config, print } => check(&config, print),
+        Command::Check { config, print, strict } => check(&config, print, strict),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
         Command::HashPassword(options) => {
@@ -54,8 +59,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: Config, file: Option<PathBuf>) -> Result<(), Failure> {
-    forebay_server::run::run(config, file).map_err(Failure::Run)
+fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failure> {
+    forebay_server::run::run(config, file, ready).map_err(Failure::Run)
+}
+
+/// Serves what the options say.
+fn serve(options: Serve) -> Result<(), Failure> {
+    let is_opened = options.open;
+    let config = from_options(options)?;
+    let hints: Vec<_> = config.sites.iter().filter_map(lacks_index).collect();
+    let open: Ready = match is_opened {
+        true => browser::wait_for_address(),
+        false => Box::new(|_| {}),
+    };
+    let ready: Ready = Box::new(move |address| {
+        hints.iter().for_each(|hint| say(hint));
+        open(address);
+    });
+    run(config, None, ready)
+}
+
+/// What to say of a site whose first page is an error.
+fn lacks_index(site: &config::Site) -> Option<String> {
+    let root = site.root.as_ref()?;
+    let has_page = site.listing || site.index.iter().any(|index| root.join(index).exists());
+    (!has_page).then(|| {
+        let (root, index) = (root.display(), site.index.join(", "));
+        format!("forebay serve: {root} has no {index}; --listing shows what is in it")
+    })
 }
 
 /// Asks the server that runs `file` to read it again, and says what came of it.
@@ -72,8 +103,11 @@ fn load(file: &Path) -> Result<Config, Failure> {
     config::load(file).map_err(Failure::Configuration)
 }
 
-fn check(file: &Path, print: bool) -> Result<(), Failure> {
+fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
     let (config, remarks) = config::check(file).map_err(Failure::Configuration)?;
+    if is_strict && !remarks.is_empty() {
+        return Err(Failure::Configuration(remarks));
+    }
     if print {
         print_out(&config.to_toml())?;
     }
@@ -91,18 +125,22 @@ fn check(file: &Path, print: bool) -> Result<(), Failure> {
 fn from_options(serve: Serve) -> Result<Config, Failure> {
     let mut draft = Draft::new();
     draft.site.root = Some(serve.dir);
-    let options = serve.listen.iter().chain(&serve.engine).chain(&serve.workers);
-    for option in options.chain(&serve.admin) {
-        let wrong = |wrong| Failure::Configuration(vec![problem(option.key(), wrong)]);
+    let one_page = Given::of_one_page();
+    let options = serve.listen.iter().chain(&serve.port).chain(&serve.engine).chain(&serve.workers);
+    let options = options.chain(&serve.admin).chain(one_page.iter().filter(|_| serve.spa));
+    for option in options {
+        let wrong = |wrong| Failure::Options(problem(option.key(), wrong).into());
         option.apply(&mut draft).map_err(wrong)?;
     }
+    draft.site.listing = serve.listing;
     if serve.no_log {
         draft.site.log.access = Access::Off;
     }
-    let between = draft.problems(None);
-    let between = between.into_iter().map(|(at, wrong)| problem(&at.shown, wrong));
+    if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
+        return Err(Failure::Options(problem(&at.shown, wrong).into()));
+    }
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
-    let problems: Vec<_> = between.chain(missing).collect();
+    let problems: Vec<_> = missing.collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
 }
 

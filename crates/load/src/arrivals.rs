@@ -129,10 +129,15 @@ impl Arrivals {
         (count + traced as f64) / seconds + bursts
     }
 
-    /// All arrivals in `[from, until)`, in order.
-    pub fn schedule(&self, seed: u64, from_ns: u64, until_ns: u64) -> Schedule {
+    /// All arrivals in `[from, until)`, in order. Steps follow each other from `measured_ns` on, and
+    /// the first one fills the time before that.
+    pub fn schedule(&self, seed: u64, from_ns: u64, until_ns: u64, measured_ns: u64) -> Schedule {
+        let mut steps = self.steps.clone();
+        if let Some(Step { lasts: Some(lasts), .. }) = steps.first_mut() {
+            *lasts += Duration::from_nanos(measured_ns.saturating_sub(from_ns));
+        }
         let steady = Steady {
-            steps: self.steps.clone(),
+            steps,
             poisson: self.poisson,
             place: 0,
             begun_ns: from_ns,
@@ -270,7 +275,7 @@ mod tests {
 
     #[test]
     fn equal_gaps_never_drift() {
-        let all: Vec<_> = Arrivals::constant(3.0).schedule(1, 0, 1000 * SECOND).collect();
+        let all: Vec<_> = Arrivals::constant(3.0).schedule(1, 0, 1000 * SECOND, 0).collect();
         assert_eq!(all.len(), 3000);
         assert_eq!(all[2997].at_ns, 999 * SECOND);
     }
@@ -278,14 +283,14 @@ mod tests {
     #[test]
     fn poisson_arrivals_have_their_rate_and_spread() {
         let arrivals = Arrivals { poisson: true, ..Arrivals::constant(1000.0) };
-        let all: Vec<_> = arrivals.schedule(7, 0, 100 * SECOND).collect();
+        let all: Vec<_> = arrivals.schedule(7, 0, 100 * SECOND, 0).collect();
         assert!((98_500..101_500).contains(&all.len()), "{}", all.len());
         let gaps: Vec<f64> = all.windows(2).map(|w| (w[1].at_ns - w[0].at_ns) as f64).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         // an exponential distribution's standard deviation equals its mean
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.03);
-        assert_eq!(all, arrivals.schedule(7, 0, 100 * SECOND).collect::<Vec<_>>());
+        assert_eq!(all, arrivals.schedule(7, 0, 100 * SECOND, 0).collect::<Vec<_>>());
     }
 
     #[test]
@@ -294,7 +299,7 @@ mod tests {
         let steps = [(10.0, second), (0.0, second), (20.0, None)];
         let steps = steps.map(|(rate, lasts)| Step { rate, lasts }).to_vec();
         let arrivals = Arrivals { steps, ..Arrivals::default() };
-        let all: Vec<_> = arrivals.schedule(1, SECOND, 5 * SECOND).collect();
+        let all: Vec<_> = arrivals.schedule(1, SECOND, 5 * SECOND, 0).collect();
         assert_eq!(all.iter().filter(|a| a.at_ns < 2 * SECOND).count(), 10);
         assert_eq!(all[10].at_ns, 3 * SECOND);
         assert_eq!(all.len(), 50);
@@ -302,10 +307,26 @@ mod tests {
     }
 
     #[test]
+    fn steps_begin_after_the_warm_up() {
+        let second = Some(Duration::from_secs(1));
+        let steps = [(10.0, second), (20.0, second)];
+        let steps = steps.map(|(rate, lasts)| Step { rate, lasts }).to_vec();
+        let arrivals = Arrivals { steps, ..Arrivals::default() };
+        let all: Vec<_> = arrivals.schedule(1, 0, 9 * SECOND, 2 * SECOND).collect();
+        let within = |from: u64, to: u64| {
+            all.iter().filter(|a| (from * SECOND..to * SECOND).contains(&a.at_ns)).count()
+        };
+        assert_eq!([within(0, 2), within(2, 3), within(3, 4), within(4, 9)], [20, 10, 20, 0]);
+        // a group that begins later has its steps then
+        let late: Vec<_> = arrivals.schedule(1, 4 * SECOND, 9 * SECOND, 2 * SECOND).collect();
+        assert_eq!(late.len(), 30);
+    }
+
+    #[test]
     fn bursts_come_on_top() {
         let bursts = Some(Bursts { rate: 2.0, least: 50, most: 80 });
         let arrivals = Arrivals { bursts, ..Arrivals::constant(50.0) };
-        let all: Vec<_> = arrivals.schedule(3, 0, 100 * SECOND).collect();
+        let all: Vec<_> = arrivals.schedule(3, 0, 100 * SECOND, 0).collect();
         assert!(all.is_sorted_by_key(|a| a.at_ns));
         assert!((16_000..20_000).contains(&all.len()), "{}", all.len());
         let mut runs = std::collections::BTreeMap::new();
@@ -322,7 +343,7 @@ mod tests {
         let trace = read_trace(&file).unwrap();
         assert_eq!(trace[2].path.as_deref(), Some("/b"));
         let arrivals = Arrivals { trace: Some(trace), ..Arrivals::default() };
-        let all: Vec<_> = arrivals.schedule(1, SECOND, 9 * SECOND).collect();
+        let all: Vec<_> = arrivals.schedule(1, SECOND, 9 * SECOND, 0).collect();
         assert_eq!(all[1], Arrival { at_ns: 3 * SECOND / 2, line: Some(1) });
         std::fs::write(&file, "1\n0\n").unwrap();
         assert!(matches!(read_trace(&file), Err(TraceError::Line(_, 2))));

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Shorter than this an interval is no measure of a rate, ns.
+const SHORTEST_NS: u64 = 1_000_000;
+
 /// One interval of a group in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -46,8 +49,17 @@ pub(crate) struct Ledger<'p> {
     first: usize,
     pub(crate) groups: Vec<GroupLedger>,
     pub(crate) lateness: Times,
-    /// Intervals that not all threads have closed yet, and how many have.
-    open: BTreeMap<usize, (usize, Vec<Tally>)>,
+    /// Intervals that not all threads have closed yet.
+    open: BTreeMap<usize, Open>,
+}
+
+/// An interval that not all threads have closed.
+struct Open {
+    /// How many have.
+    threads: usize,
+    /// The latest of their ends, after the start.
+    end_ns: u64,
+    tallies: Vec<Tally>,
 }
 
 impl<'p> Ledger<'p> {
@@ -71,29 +83,39 @@ impl<'p> Ledger<'p> {
         if (self.first..self.timeline.len()).contains(&index) {
             self.lateness.add(&interval.lateness);
         }
-        let (threads, tallies) = match self.open.remove(&index) {
-            None => (1, interval.tallies),
-            Some((threads, mut tallies)) => {
-                tallies.iter_mut().zip(&interval.tallies).for_each(|(sum, tally)| sum.add(tally));
-                (threads + 1, tallies)
-            }
-        };
-        if threads < self.plan.threads {
-            self.open.insert(index, (threads, tallies));
+        let mut open = self.open.remove(&index).unwrap_or_else(|| Open {
+            threads: 0,
+            end_ns: 0,
+            tallies: vec![Tally::new(); self.groups.len()],
+        });
+        open.threads += 1;
+        open.end_ns = open.end_ns.max(interval.end_ns);
+        open.tallies.iter_mut().zip(&interval.tallies).for_each(|(sum, tally)| sum.add(tally));
+        if open.threads < self.plan.threads {
+            self.open.insert(index, open);
             return None;
         }
-        let end_ns = self.timeline.get(index).copied();
-        let progress = end_ns.map(|end_ns| self.progress(index, end_ns, &tallies));
-        self.close(index, &tallies);
+        let is_drain = index >= self.timeline.len();
+        let progress = (!is_drain).then(|| self.progress(index, &open));
+        self.close(index, &open);
         progress
     }
 
-    fn length_s(&self, index: usize) -> f64 {
-        let begin_ns = index.checked_sub(1).map_or(0, |before| self.timeline[before]);
-        (self.timeline[index] - begin_ns) as f64 / 1e9
+    /// Closes what some threads did not live to close: the run has ended early between their looks.
+    pub(crate) fn close_open(&mut self) {
+        for (index, open) in std::mem::take(&mut self.open) {
+            self.close(index, &open);
+        }
     }
 
-    fn close(&mut self, index: usize, tallies: &[Tally]) {
+    fn length_s(&self, index: usize, end_ns: u64) -> f64 {
+        let begin_ns = index.checked_sub(1).map_or(0, |before| self.timeline[before]);
+        // an interval that hardly was has no rates
+        end_ns.saturating_sub(begin_ns).max(SHORTEST_NS) as f64 / 1e9
+    }
+
+    fn close(&mut self, index: usize, open: &Open) {
+        let Open { end_ns, tallies, .. } = open;
         if index < self.first {
             return;
         }
@@ -101,16 +123,17 @@ impl<'p> Ledger<'p> {
             let groups = self.groups.iter_mut().zip(tallies);
             return groups.for_each(|(group, tally)| group.drained.add(tally));
         }
-        let length_s = self.length_s(index);
-        let at_s = (self.timeline[index] as f64 / 1e9) - self.plan.warmup.as_secs_f64();
+        let length_s = self.length_s(index, *end_ns);
+        let at_s = (*end_ns as f64 / 1e9) - self.plan.warmup.as_secs_f64();
         for (group, tally) in self.groups.iter_mut().zip(tallies) {
             group.series.push(point(tally, at_s, length_s));
             group.measured.add(tally);
         }
     }
 
-    fn progress(&self, index: usize, end_ns: u64, tallies: &[Tally]) -> Progress {
-        let length_s = self.length_s(index);
+    fn progress(&self, index: usize, open: &Open) -> Progress {
+        let Open { end_ns, tallies, .. } = open;
+        let length_s = self.length_s(index, *end_ns);
         let groups = self.plan.groups.iter().zip(tallies).zip(&self.groups);
         let line = |((group, tally), sums): ((&crate::plan::Group, &Tally), &GroupLedger)| {
             let failed = sums.measured.counts.failures.iter().sum::<u64>();
@@ -122,8 +145,8 @@ impl<'p> Ledger<'p> {
             }
         };
         Progress {
-            elapsed: Duration::from_nanos(end_ns),
-            total: self.plan.warmup + self.plan.duration,
+            elapsed: Duration::from_nanos(*end_ns),
+            total: (!self.plan.is_counted()).then(|| self.plan.warmup + self.plan.duration),
             groups: groups.map(line).collect(),
         }
     }

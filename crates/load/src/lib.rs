@@ -20,7 +20,7 @@
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
-//! It deliberately has no TLS, no HTTP/2 and no async runtime, and sends no request bodies.
+//! It deliberately has no TLS, no HTTP/2 and no async runtime.
 //!
 //! ```no_run
 //! use forebay_load::{Draft, Plan, Target, run};

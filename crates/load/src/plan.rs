@@ -59,10 +59,14 @@ pub struct Group {
     pub load: Load,
     /// What it asks for.
     pub mix: Mix,
-    /// The method; `HEAD` answers have no body.
-    pub method: String,
+    /// The method, if one was asked for; answers to `HEAD` have no body.
+    pub method: Option<String>,
     /// Lines added to every request, without their line ends.
     pub headers: Vec<String>,
+    /// What every request carries, with its length; `None`: no body, and no word about one.
+    pub body: Option<Vec<u8>>,
+    /// How many requests it makes in the measured time, and then it is over; `None`: any number.
+    pub requests: Option<u64>,
     /// The version of its requests.
     pub version: Version,
     /// How many requests a connection carries.
@@ -181,8 +185,10 @@ impl Group {
             },
             mix: Mix::one(&target.path),
             target,
-            method: "GET".to_owned(),
+            method: None,
             headers: Vec::new(),
+            body: None,
+            requests: None,
             version: Version::Http11,
             per_connection: PerConnection::Unlimited,
             pipeline: 1,
@@ -197,6 +203,15 @@ impl Group {
             check: Check::default(),
             hold: Duration::ZERO,
             pause: Duration::from_millis(10),
+        }
+    }
+
+    /// The method that was asked for; without one, POST brings a body and GET does not.
+    pub fn method(&self) -> &str {
+        match (&self.method, &self.body) {
+            (Some(method), _) => method,
+            (None, Some(_)) => "POST",
+            (None, None) => "GET",
         }
     }
 
@@ -298,6 +313,13 @@ impl Plan {
             }
         }
         Ok(())
+    }
+}
+
+impl Plan {
+    /// Whether it is over once so many requests have been made.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.groups.is_empty() && self.groups.iter().all(|group| group.requests.is_some())
     }
 }
 

@@ -30,12 +30,17 @@ impl Template {
                 end.push_str(header);
                 end.push_str("\r\n");
             }
+            if let Some(body) = &group.body {
+                end.push_str(&format!("Content-Length: {}\r\n", body.len()));
+            }
             end.push_str(connection);
             end.push_str("\r\n");
-            end.into_bytes()
+            let mut end = end.into_bytes();
+            end.extend_from_slice(group.body.as_deref().unwrap_or_default());
+            end
         };
         Template {
-            prefix: format!("{} ", group.method).into_bytes(),
+            prefix: format!("{} ", group.method()).into_bytes(),
             modern: Ends { keep: end("1.1", ""), last: end("1.1", "Connection: close\r\n") },
             old: Ends { keep: end("1.0", "Connection: keep-alive\r\n"), last: end("1.0", "") },
         }
@@ -81,5 +86,20 @@ mod tests {
             format!("GET /a HTTP/1.0\r\n{lines}Connection: keep-alive\r\n\r\n")
         );
         assert_eq!(text(Version::Http10, true), format!("GET /a HTTP/1.0\r\n{lines}\r\n"));
+    }
+
+    #[test]
+    fn a_body_comes_with_its_length_and_a_method() {
+        let mut group = Group::new("a", Target::parse("http://127.0.0.1:81/").unwrap());
+        group.body = Some(b"x=1".to_vec());
+        let text = |group: &Group| {
+            let mut bytes = Vec::new();
+            Template::new(group).append(&mut bytes, "/a", Version::Http11, false);
+            String::from_utf8(bytes).unwrap()
+        };
+        let rest = "/a HTTP/1.1\r\nHost: 127.0.0.1:81\r\nContent-Length: 3\r\n\r\nx=1";
+        assert_eq!(text(&group), format!("POST {rest}"));
+        group.method = Some("PUT".to_owned());
+        assert_eq!(text(&group), format!("PUT {rest}"));
     }
 }

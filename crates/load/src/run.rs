@@ -5,7 +5,7 @@ use crate::plan::{Plan, PlanError};
 use crate::report::Report;
 use crate::worker::{Finished, Interval, Shared, Worker};
 use forebay_sys::{clock, process};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use std::{fmt, io, thread};
@@ -42,8 +42,8 @@ impl From<PlanError> for RunError {
 pub struct Progress {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Warm-up and measured time together.
-    pub total: Duration,
+    /// Warm-up and measured time together; `None` if it ends after so many requests.
+    pub total: Option<Duration>,
     /// One line per group.
     pub groups: Vec<GroupProgress>,
 }
@@ -81,7 +81,14 @@ pub fn run(
     let timeline = timeline(plan);
     // Time enough for all threads to be there.
     let start_ns = clock::monotonic_ns() + 10_000_000;
-    let shared = Shared { plan, start_ns, timeline: &timeline, stop };
+    let shared = Shared {
+        plan,
+        start_ns,
+        timeline: &timeline,
+        stop,
+        at_work: AtomicUsize::new(plan.threads),
+        done_ns: AtomicU64::new(u64::MAX),
+    };
     let (sender, receiver) = channel();
     let mut ledger = Ledger::new(plan, &timeline);
     let finished = thread::scope(|scope| {
@@ -109,6 +116,7 @@ fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnM
             observe(&progress);
         }
     }
+    to.close_open();
 }
 
 fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
@@ -136,12 +144,17 @@ fn timeline(plan: &Plan) -> Vec<u64> {
     ends
 }
 
+/// Points of the series of a run that ends after so many requests.
+const COUNTED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The length of an interval: a round one that gives at most 150.
 pub(crate) fn interval(plan: &Plan) -> Duration {
     const ROUND_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
     let least = plan.duration / 150;
     let round = ROUND_MS.into_iter().map(Duration::from_millis).find(|round| *round >= least);
     // Shorter than 10 ms an interval says nothing and its bookkeeping costs more than requests do.
+    // how long it will take is not known
+    let round = if plan.is_counted() { Some(COUNTED_INTERVAL) } else { round };
     plan.interval.or(round).unwrap_or(least).max(Duration::from_millis(10))
 }
 

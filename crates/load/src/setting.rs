@@ -29,8 +29,14 @@ pub const SETTINGS: &[Row] = &[
     ("url", "PATH or http://…", "what is asked for, and whom"),
     ("urls", "FILE", "one `PATH [WEIGHT [BYTES]]` per line, drawn by weight"),
     ("set", "specweb99:CONNECTIONS | webstone", "a file set and its mix, at the url's path"),
-    ("method", "NAME", "GET, HEAD, …; requests have no body (GET)"),
+    (
+        "requests",
+        "N",
+        "so many in all, warm-up apart; the run is over when every group has made its own",
+    ),
+    ("method", "NAME", "GET, HEAD, … (GET; POST with `request_body`)"),
     ("header", "NAME: VALUE", "a line for every request; may be given again"),
+    ("request_body", "TEXT or @FILE", "what every request carries, with its length"),
     ("http", "1.0 | 1.1", "the version of the requests (1.1)"),
     ("per_connection", "N | unlimited | specweb99", "requests per connection (unlimited)"),
     ("pipeline", "N", "requests under way at once on one connection (1)"),
@@ -286,7 +292,12 @@ fn unknown(key: &str) -> SettingError {
 fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> {
     match key {
         "pause" => group.pause = units::duration(value)?,
-        "method" => group.method = token(value)?,
+        "requests" => {
+            let most = value.parse().ok().filter(|most| *most > 0);
+            group.requests = Some(most.ok_or("a number, 1 or more")?);
+        }
+        "method" => group.method = Some(token(value)?),
+        "request_body" => group.body = Some(request_body(value)?),
         "header" => group.headers.push(header(value)?),
         "http" => {
             group.version = match value {
@@ -329,6 +340,14 @@ fn count(value: &str) -> Result<u32, &'static str> {
 fn token(value: &str) -> Result<String, &'static str> {
     let sound = !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphabetic());
     if sound { Ok(value.to_owned()) } else { Err("a method such as GET or HEAD") }
+}
+
+/// The text itself, or what a file holds.
+fn request_body(value: &str) -> Result<Vec<u8>, &'static str> {
+    match value.strip_prefix('@') {
+        Some(file) => std::fs::read(file).map_err(|_| "a text, or @ and a file that can be read"),
+        None => Ok(value.as_bytes().to_vec()),
+    }
 }
 
 fn header(value: &str) -> Result<String, &'static str> {

@@ -8,24 +8,27 @@
 //! | `/healthz` | 200 while the process answers |
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 //!
-//! It changes nothing, and answers only those who ask for it by a loopback name: a page on the
-//! internet can make a browser send requests to 127.0.0.1, but the Host field then names the page's
-//! own host (DNS rebinding).
+//! It changes nothing, and answers only clients that are allowed, by their addresses, and only those
+//! who ask for it by an address or as localhost: a page on the internet can make a browser send
+//! requests to an address of this machine or of its network, but the Host field then names the page's
+//! own host (DNS rebinding). Browsers cannot reach a Unix socket; there any name is good.
 
 use crate::engines::{self, Task};
+use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain,
-    Process, Reply, Request,
+    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts,
+    Peer, Plain, Process, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
 use forebay_http::head::Method;
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
+use forebay_site::rules::Network;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -47,13 +50,19 @@ impl AdminListener {
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(listeners: Vec<Listener>, status: Arc<Status>) -> io::Result<AdminListener> {
+    pub fn new(
+        listeners: Vec<Listener>,
+        plan: &AdminPlan,
+        status: Arc<Status>,
+    ) -> io::Result<AdminListener> {
         let control = Arc::new(Control::new(1)?);
-        let address = listeners.first().map_or(Peer::UNIX, |listener| listener.local);
         let draining = Arc::clone(&status);
         let readiness = Arc::new(move || draining.accepts());
-        let handler = Admin::new(Arc::new(move || status.snapshot()), readiness, address);
-        let task = engines::prepare_apart("admin", listeners, handler, Arc::clone(&control))?;
+        let source = Arc::new(move || status.snapshot());
+        let handler = Admin::new(source, readiness, plan.allow.clone());
+        let bounds = (plan.connections, plan.lingering);
+        let task =
+            engines::prepare_apart("admin", listeners, handler, Arc::clone(&control), bounds)?;
         Ok(AdminListener { control, task })
     }
 
@@ -85,7 +94,7 @@ pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
 pub struct Admin {
     source: Source,
     readiness: Readiness,
-    address: IpAddr,
+    allowed: Vec<Network>,
 }
 
 /// One of the functions of [`render`].
@@ -99,10 +108,9 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
     /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
 
 impl Admin {
-    /// Answers with what `source` and `readiness` say, to requests that name `address` or a loopback
-    /// host.
-    pub fn new(source: Source, readiness: Readiness, address: SocketAddr) -> Admin {
-        Admin { source, readiness, address: address.ip() }
+    /// Answers clients that are `allowed` with what `source` and `readiness` say.
+    pub fn new(source: Source, readiness: Readiness, allowed: Vec<Network>) -> Admin {
+        Admin { source, readiness, allowed }
     }
 
     /// Status, type and text of a document.
@@ -122,20 +130,18 @@ impl Admin {
     fn rendered(&self, render: Render) -> String {
         render(&(self.source)())
     }
+}
 
-    /// Whether `authority`, a host and perhaps a port, names this machine's loopback.
-    fn is_addressed(&self, authority: &[u8]) -> bool {
-        let Ok(authority) = std::str::from_utf8(authority) else { return false };
-        let host = match authority.strip_prefix('[') {
-            Some(rest) => rest.split(']').next(),
-            None => authority.split(':').next(),
-        };
-        let host = host.unwrap_or("");
-        if host.eq_ignore_ascii_case("localhost") {
-            return true;
-        }
-        host.parse::<IpAddr>().is_ok_and(|ip| ip == self.address || ip.is_loopback())
-    }
+/// Whether `authority`, a host and perhaps a port, is an address or localhost. No page can have its
+/// own name look like that.
+fn is_literal(authority: &[u8]) -> bool {
+    let Ok(authority) = std::str::from_utf8(authority) else { return false };
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => authority.split(':').next(),
+    };
+    let host = host.unwrap_or("");
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
 /// Writes a whole answer. `fields` are further lines of the head, each with its CR LF.
@@ -168,7 +174,15 @@ impl Handler for Admin {
     type Transport = Plain;
 }
 
-impl Admission for Admin {}
+impl Admission for Admin {
+    fn admit(&mut self, peer: &Peer) -> Verdict<()> {
+        let client = peer.remote.ip();
+        match self.allowed.iter().any(|network| network.contains(client)) {
+            true => Verdict::Admit(Admitted::at_once(Rank::FIRST, ())),
+            false => Verdict::Refuse(Refusal::status(403), ()),
+        }
+    }
+}
 impl Bodies for Admin {}
 impl Journal for Admin {}
 impl Hooks for Admin {}
@@ -184,8 +198,8 @@ impl Process for Admin {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
-        if !self.is_addressed(head.authority) {
-            let body = "Ask for this by localhost or a loopback address.\n";
+        if request.peer.local != Peer::UNIX && !is_literal(head.authority) {
+            let body = "Ask for this by an address or as localhost.\n";
             answer(reply, head_only, 421, &plain, body);
         } else if !matches!(head.method, Method::Get | Method::Head) {
             let fields = format!("{plain}Allow: GET, HEAD\r\n");
@@ -212,19 +226,19 @@ mod tests {
     use forebay_http::head::{Head, Limits, Lines, Parsed};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
+    use std::net::SocketAddr;
 
     fn ask(request: &str) -> String {
-        ask_while(true, request)
+        ask_at("127.0.0.1:9090".parse().unwrap(), true, request)
     }
 
-    fn ask_while(accepts: bool, request: &str) -> String {
-        let address = "127.0.0.1:9090".parse().unwrap();
+    fn ask_at(address: SocketAddr, accepts: bool, request: &str) -> String {
         let source: Source = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
             info: Info { version: "0.1.0".to_owned(), ..Info::default() },
             ..Snapshot::default()
         });
-        let mut admin = Admin::new(source, Arc::new(move || accepts), address);
+        let mut admin = Admin::new(source, Arc::new(move || accepts), Vec::new());
         let mut lines = Lines::new();
         let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
         let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
@@ -266,31 +280,70 @@ mod tests {
 
     #[test]
     fn it_is_alive_while_it_drains_and_not_ready() {
+        let address = "127.0.0.1:9090".parse().unwrap();
         for (accepts, path, expected) in [
             (true, "/healthz", ("HTTP/1.1 200 OK", "alive\n")),
             (true, "/readyz", ("HTTP/1.1 200 OK", "ready\n")),
             (false, "/healthz", ("HTTP/1.1 200 OK", "alive\n")),
             (false, "/readyz", ("HTTP/1.1 503 Service Unavailable", "draining\n")),
         ] {
-            let answer =
-                ask_while(accepts, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            let answer = ask_at(
+                address,
+                accepts,
+                &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            );
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
             assert_eq!((head.lines().next().unwrap(), body), expected, "{path}");
         }
     }
 
     #[test]
-    fn only_loopback_names_are_answered() {
-        for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "127.8.8.8:9090", "[::1]:9090"] {
+    fn only_addresses_and_localhost_are_answered() {
+        for host in [
+            "localhost",
+            "LOCALHOST:1",
+            "127.0.0.1",
+            "127.8.8.8:9090",
+            "[::1]:9090",
+            "192.0.2.1:9090",
+            "[2001:db8::2]",
+        ] {
             assert!(get("/metrics", host).starts_with("HTTP/1.1 200 "), "{host}");
         }
-        for host in
-            ["example.org", "localhost.example.org", "127.0.0.1.nip.io", "192.0.2.1", "[::2]", ""]
-        {
+        for host in [
+            "example.org",
+            "localhost.example.org",
+            "127.0.0.1.nip.io",
+            "2130706433",
+            "0x7f.1",
+            "127.1",
+            "",
+        ] {
             assert!(get("/metrics", host).starts_with("HTTP/1.1 421 "), "{host}");
+            // nobody comes by a name
+            let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(ask_at(Peer::UNIX, true, &request).starts_with("HTTP/1.1 200 "), "{host}");
         }
         let absolute = "GET http://example.org/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         assert!(ask(absolute).starts_with("HTTP/1.1 421 "));
+    }
+
+    #[test]
+    fn only_clients_that_are_allowed_are_admitted() {
+        let allowed = ["10.0.0.0/8", "::1", "unix"].map(|text| Network::parse(text).unwrap());
+        let mut admin =
+            Admin::new(Arc::new(Snapshot::default), Arc::new(|| true), allowed.to_vec());
+        let mut verdict = |ip: &str| {
+            let local = "10.0.0.1:9090".parse().unwrap();
+            admin.admit(&Peer::new(SocketAddr::new(ip.parse().unwrap(), 4711), local))
+        };
+        for ip in ["10.1.2.3", "::ffff:10.1.2.3", "::1", "0.0.0.0"] {
+            assert!(matches!(verdict(ip), Verdict::Admit(_)), "{ip}");
+        }
+        for ip in ["127.0.0.1", "192.0.2.1", "::2"] {
+            let refusal = Refusal::status(403);
+            assert!(matches!(verdict(ip), Verdict::Refuse(with, ()) if with == refusal), "{ip}");
+        }
     }
 
     #[test]

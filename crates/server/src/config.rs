@@ -20,6 +20,8 @@
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | `foreign` | keys of other servers, and what to write instead |
+//! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
@@ -31,6 +33,7 @@ pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
+mod foreign;
 pub mod limit;
 pub mod listener;
 pub mod lower;
@@ -40,6 +43,7 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod read;
+mod redirects;
 mod remarks;
 pub mod rule;
 pub mod rules;
@@ -50,7 +54,7 @@ pub mod value;
 pub mod written;
 
 pub use account::Account;
-pub use address::{Listen, Loopback};
+pub use address::{AdminListen, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
     Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
@@ -69,7 +73,7 @@ pub use value::Count;
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
 use read::Reader;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -92,11 +96,15 @@ pub fn load(path: &Path) -> Result<Config, Vec<Problem>> {
 /// # Errors
 /// As [`load`].
 pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
-    read_with(path, |draft, reader| {
-        let remarks = draft.remarks(reader);
-        remarks.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    let note = |reader: &mut Reader<'_>, found: Vec<(read::Path, Wrong)>| {
+        found.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
         reader.problems()
-    })
+    };
+    let (config, (errors, remarks)) = read_with(path, |draft, reader| {
+        let errors = note(reader, draft.unusable_sockets());
+        (errors, note(reader, draft.remarks(reader)))
+    })?;
+    if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }
 
 /// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
@@ -155,25 +163,33 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
     }
 }
 
-/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever.
+/// Opens a file to read it. Anything else, a FIFO above all, could keep the reader waiting for ever,
+/// and to open a device may do something to it: it is looked at first.
 ///
 /// # Errors
 /// What the kernel says, or that it is no regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     const NONBLOCK: i32 = 0o4000;
+    must_be_regular(&std::fs::metadata(path)?)?;
     let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    let kind = file.metadata()?.file_type();
-    if kind.is_file() {
-        return Ok(file);
-    }
-    let what = if kind.is_dir() { "it is a directory" } else { "it is no regular file" };
+    must_be_regular(&file.metadata()?)?;
+    Ok(file)
+}
+
+fn must_be_regular(found: &Metadata) -> io::Result<()> {
+    let what = match found.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "it is a directory",
+        _ => "it is no regular file",
+    };
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
 /// What `control.socket` says in a file that may be wrong everywhere else.
 pub fn control_socket_of(path: &Path) -> ControlSocket {
     let said = || {
-        let text = std::fs::read_to_string(path).ok()?;
+        let mut text = String::new();
+        open_regular(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
         let document = toml_edit::Document::parse(text).ok()?;
         let socket = document.get("control")?.as_table_like()?.get("socket")?.as_str()?.to_owned();
         let mut setting = ControlSocket::Auto;
@@ -354,7 +370,9 @@ pub struct Log {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admin {
     /// `admin.listen`
-    pub listen: Loopback,
+    pub listen: AdminListen,
+    /// `admin.allow`
+    pub allow: Vec<Network>,
 }
 
 /// Threads for work that may block.

@@ -3,21 +3,24 @@
 //! One request per connection. The client sends one line, a command and its arguments, and shuts
 //! down writing. The server answers with a line that holds the exit code of the command, then text
 //! for people until the end. The socket is a Unix socket of mode 0600: who may open it may control
-//! the server.
+//! the server. Each command has one deadline, whatever it does in between.
 
 use crate::config;
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use foldhash::fast::FixedState;
 use forebay_sys::process;
+use std::ffi::OsStr;
+use std::fmt::{self, Display};
 use std::fs::{self, Permissions};
 use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where the control socket of the server that runs `file` is, if it has one. `auto` is in
 /// `/run/forebay` for root, else `$XDG_RUNTIME_DIR/forebay`, else a directory of the user's own in
@@ -41,11 +44,17 @@ pub fn path(setting: &config::ControlSocket, file: &Path) -> Option<PathBuf> {
 }
 
 /// Longest request, in bytes.
-const MOST_REQUEST_BYTES: u64 = 1024 * 1024;
-/// Longest time for a request to arrive and for an answer to be taken.
+const MOST_REQUEST_BYTES: usize = 1024 * 1024;
+/// Longest time for a request to arrive, and for an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server is waited for: a reload may have slow disks to read.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
 /// Requests at the same time; more are told to come back.
 const MOST_AT_ONCE: usize = 16;
+/// How long one that is told to come back may take to say what it wanted: the next ones wait.
+const PATIENCE_WHEN_BUSY: Duration = Duration::from_millis(250);
+/// A socket that is older than this belongs to a server that listens, or to none.
+const OLD: Duration = Duration::from_secs(60);
 
 /// What was asked, and where the answer goes.
 #[derive(Debug)]
@@ -66,6 +75,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// What was asked for was not done, for this reason.
+    fn failed(reason: impl Display) -> Answer {
+        Answer { code: 1, text: format!("{reason}\n") }
+    }
+
     /// What was asked for is not known.
     pub fn unknown(command: &str) -> Answer {
         Answer { code: 2, text: format!("no command is called {command:?}\n") }
@@ -158,7 +172,7 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
         busy.fetch_add(1, Ordering::Relaxed);
         let seat = Seat(Arc::clone(&busy));
         if busy.load(Ordering::Relaxed) > MOST_AT_ONCE {
-            let _ = (&stream).write_all(b"1\nthe server has too many commands to answer\n");
+            turn_away(stream);
             continue;
         }
         let tell = tell.clone();
@@ -180,29 +194,181 @@ impl Drop for Seat {
     }
 }
 
-fn serve(mut stream: UnixStream, tell: &impl Fn(Asked)) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = Vec::new();
-    (&stream).take(MOST_REQUEST_BYTES).read_to_end(&mut request)?;
-    let command = String::from_utf8_lossy(&request).trim_end().to_owned();
+/// Tells a client that too many are asking. What it asks is taken first: closed with bytes that nobody
+/// has read, the socket would be reset, and the answer lost.
+fn turn_away(stream: UnixStream) {
+    let mut line = Timed::new(stream, PATIENCE_WHEN_BUSY);
+    if receive(&mut line).is_ok() {
+        line.extend(PATIENCE_WHEN_BUSY);
+        // who went away needs no answer
+        let _ = line.answer(&Answer::failed("the server has too many commands to answer"));
+    }
+}
+
+fn serve(stream: UnixStream, tell: &impl Fn(Asked)) -> io::Result<()> {
+    let mut line = Timed::new(stream, PATIENCE);
+    let command = match receive(&mut line) {
+        Ok(command) => command,
+        Err(Unheard::Gone) => return Ok(()),
+        Err(unheard) => {
+            line.extend(PATIENCE);
+            return line.answer(&Answer::failed(unheard));
+        }
+    };
     let (reply, answers) = bounded(1);
     tell(Asked { command, reply });
-    let stopping = || Answer { code: 1, text: "the server has stopped\n".to_owned() };
-    let Answer { code, text } = answers.recv().unwrap_or_else(|_| stopping());
-    write!(stream, "{code}\n{text}")
+    let answer = answers.recv_timeout(LONGEST_WORK).unwrap_or_else(|error| match error {
+        RecvTimeoutError::Disconnected => Answer::failed("the server has stopped"),
+        RecvTimeoutError::Timeout => Answer::failed(format_args!(
+            "the server has not come to an end of this within {} s, and goes on with it",
+            LONGEST_WORK.as_secs()
+        )),
+    });
+    line.extend(PATIENCE);
+    line.answer(&answer)
+}
+
+/// Why a request was not heard.
+#[derive(Debug)]
+enum Unheard {
+    /// It did not come to its end in time.
+    Late,
+    /// It is longer than any command.
+    Long,
+    /// The client went away.
+    Gone,
+}
+
+impl Display for Unheard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unheard::Late => {
+                write!(f, "the command did not come to its end within {} s", PATIENCE.as_secs())
+            }
+            Unheard::Long => write!(f, "a command has at most {MOST_REQUEST_BYTES} bytes"),
+            Unheard::Gone => f.write_str("the client went away"),
+        }
+    }
+}
+
+/// Reads a request to its end.
+fn receive(line: &mut Timed) -> Result<String, Unheard> {
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        match line.read(&mut piece) {
+            Ok(0) => break,
+            // the rest is read too, for the client to hear the answer
+            Ok(count) if request.len() <= MOST_REQUEST_BYTES => {
+                request.extend_from_slice(&piece[..count]);
+            }
+            Ok(_) => {}
+            Err(error) if is_late(&error) => return Err(Unheard::Late),
+            Err(_) => return Err(Unheard::Gone),
+        }
+    }
+    match request.len() {
+        0..=MOST_REQUEST_BYTES => Ok(String::from_utf8_lossy(&request).trim_end().to_owned()),
+        _ => Err(Unheard::Long),
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// A connection with a deadline for all that is read and written, not for each piece of it.
+struct Timed {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Timed {
+    fn new(stream: UnixStream, patience: Duration) -> Timed {
+        Timed { stream, deadline: Instant::now() + patience }
+    }
+
+    /// From now on there is so much time.
+    fn extend(&mut self, patience: Duration) {
+        self.deadline = Instant::now() + patience;
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+
+    fn answer(&mut self, Answer { code, text }: &Answer) -> io::Result<()> {
+        self.write_all(format!("{code}\n{text}").as_bytes())
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(piece)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Removes sockets that nobody listens at from the directory of [`path`]'s own choice: servers that
+/// were killed have left them, and each configuration file has a name of its own there. One that was
+/// made just now may belong to a server that does not listen yet.
+pub fn remove_dead(beside: &Path) {
+    remove_dead_since(beside, OLD);
+}
+
+fn remove_dead_since(beside: &Path, least_age: Duration) {
+    let entries = beside.parent().and_then(|directory| fs::read_dir(directory).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path != beside && is_our_kind(&path) && is_older(&path, least_age) {
+            // one that is listened at stays, and what cannot be removed harms nobody
+            let _ = remove_stale(&path);
+        }
+    }
+}
+
+/// Whether this is a name as [`path`] chooses them.
+fn is_our_kind(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or("");
+    path.extension() == Some(OsStr::new("sock"))
+        && stem.len() == 16
+        && stem.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_older(path: &Path, least_age: Duration) -> bool {
+    let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
+    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age >= least_age))
 }
 
 /// Asks the server that listens at `path`, and waits for its answer.
 ///
 /// # Errors
-/// When nobody listens there, or the answer is none.
+/// When nobody listens there, no answer comes in time, or it is none.
 pub fn ask(path: &Path, command: &str) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(path)?;
-    writeln!(stream, "{command}")?;
-    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut line = Timed::new(UnixStream::connect(path)?, PATIENCE);
+    // a server that does not want to hear it all may have answered
+    let told = writeln!(line, "{command}").and_then(|()| line.stream.shutdown(Shutdown::Write));
+    line.extend(LONGEST_WORK + 2 * PATIENCE);
     let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let heard = line.read_to_string(&mut answer);
+    if answer.is_empty() {
+        told?;
+        heard?;
+    }
     let (code, text) = answer.split_once('\n').ok_or(io::ErrorKind::UnexpectedEof)?;
     let code = code.parse().map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Answer { code, text: text.to_owned() })
@@ -232,6 +398,90 @@ mod tests {
         assert!(!path.exists());
         drop(UnixListener::bind(&path).unwrap());
         drop(ControlSocket::open(&path).unwrap());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let process = std::process::id();
+        let directory = std::env::temp_dir().join(format!("forebay-control-{name}-{process}"));
+        fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    /// Whoever comes while as many as there may be are being answered hears why it is not.
+    #[test]
+    fn who_is_too_many_is_told_so() {
+        let directory = directory("busy");
+        let path = directory.join("control.sock");
+        let (asked, questions) = crossbeam_channel::unbounded::<Asked>();
+        let mut socket = ControlSocket::open(&path).unwrap();
+        socket.serve(move |question| asked.send(question).unwrap()).unwrap();
+        let ask_aside = || {
+            let path = path.clone();
+            std::thread::spawn(move || ask(&path, "reload"))
+        };
+        let first: Vec<_> = (0..MOST_AT_ONCE).map(|_| ask_aside()).collect();
+        let held: Vec<_> = (0..MOST_AT_ONCE).map(|_| questions.recv().unwrap()).collect();
+        for _ in 0..20 {
+            let answer = ask(&path, &"x".repeat(10_000)).unwrap();
+            assert_eq!(answer, Answer::failed("the server has too many commands to answer"));
+        }
+        let done = Answer { code: 0, text: "done\n".to_owned() };
+        held.iter().for_each(|asked| asked.reply.send(done.clone()).unwrap());
+        for thread in first {
+            assert_eq!(thread.join().unwrap().unwrap(), done);
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_request_that_is_too_long_is_no_shorter_one() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let told = std::thread::spawn(move || serve(server, &|asked| panic!("{asked:?}")));
+        let mut line = Timed::new(client, PATIENCE);
+        line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();
+        line.stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        line.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "1\na command has at most 1048576 bytes\n");
+        told.join().unwrap().unwrap();
+    }
+
+    /// A deadline is not moved by what comes before it.
+    #[test]
+    fn a_request_has_one_deadline() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let is_over = Arc::new(AtomicUsize::new(0));
+        let over = Arc::clone(&is_over);
+        let dribble = std::thread::spawn(move || {
+            while over.load(Ordering::Relaxed) == 0 && (&client).write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let mut line = Timed::new(server, Duration::from_millis(100));
+        assert!(matches!(receive(&mut line), Err(Unheard::Late)));
+        is_over.store(1, Ordering::Relaxed);
+        drop(line);
+        dribble.join().unwrap();
+    }
+
+    #[test]
+    fn dead_sockets_are_removed_and_nothing_else() {
+        let directory = directory("dead");
+        let names = ["0123456789abcdef.sock", "fedcba9876543210.sock", "mine.sock"];
+        let [dead, alive, other] = names.map(|name| directory.join(name));
+        for path in [&dead, &other] {
+            drop(UnixListener::bind(path).unwrap());
+        }
+        let _alive = UnixListener::bind(&alive).unwrap();
+        let file = directory.join("00000000000000aa.sock");
+        fs::write(&file, "").unwrap();
+        let own = directory.join("ffffffffffffffff.sock");
+        remove_dead(&own);
+        assert!(dead.exists(), "it may be about to be listened at");
+        remove_dead_since(&own, Duration::ZERO);
+        assert!(!dead.exists());
+        assert!(alive.exists() && other.exists() && file.exists());
         fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -401,7 +401,8 @@ impl Group {
     }
 }
 
-/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener.
+/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener. It
+/// has at most so many connections at once, and of those it refuses so many that linger.
 ///
 /// # Errors
 /// Lack of descriptors.
@@ -410,6 +411,7 @@ pub fn prepare_apart<H>(
     listeners: Vec<Socket>,
     handler: H,
     control: Arc<Control>,
+    (connections, lingering): (usize, usize),
 ) -> io::Result<Task>
 where
     H: Handler + Send + 'static,
@@ -419,8 +421,12 @@ where
     let event_loop = EventLoop::new(event::Parts {
         handler,
         listeners,
-        settings: Arc::new(settings::Live::new(Settings { sample: 0, ..Settings::default() })),
-        admission: Admission::new(256, 256),
+        settings: Arc::new(settings::Live::new(Settings {
+            sample: 0,
+            lingering,
+            ..Settings::default()
+        })),
+        admission: Admission::new(connections, connections),
         helpers: Helpers::new(
             Arc::new([]),
             Threads { blocking: 0, computing: 0 },

@@ -13,6 +13,7 @@ use forebay_engine::ranks;
 use forebay_engine::settings::{Settings, Timeouts};
 use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
+use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
 use std::io;
 use std::sync::Arc;
@@ -26,6 +27,12 @@ const MOST_PIPES: u64 = 256;
 
 /// Connections that linger at the same time, in all loops together, at most.
 const MOST_LINGERING: u64 = 1024;
+
+/// Connections of the admin listener, at most: it has few readers. Of those it refuses, so many may
+/// linger. With their descriptors they are taken from what clients may have, whether they are used
+/// or not: whoever fills it takes nothing from the sites.
+const MOST_ADMIN_CONNECTIONS: u64 = 64;
+const ADMIN_LINGERING: u64 = 8;
 
 /// Of the memory there is, the data cache takes one part in so many unless configured, but no more
 /// than this, and answers on their way may take one in so many.
@@ -71,6 +78,36 @@ impl GroupPlan {
     }
 }
 
+/// The admin listener.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdminPlan {
+    /// Where it accepts.
+    pub listen: Listen,
+    /// Whom it answers.
+    pub allow: Vec<Network>,
+    /// Connections at once.
+    pub connections: usize,
+    /// Refused connections that linger at once.
+    pub lingering: usize,
+}
+
+impl AdminPlan {
+    fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
+        Some(AdminPlan {
+            listen: config.admin.listen.0.clone()?,
+            allow: config.admin.allow.clone(),
+            connections: as_usize((descriptors / 32).clamp(4, MOST_ADMIN_CONNECTIONS)),
+            lingering: as_usize(ADMIN_LINGERING.min(descriptors / 64)),
+        })
+    }
+
+    /// Descriptors it may have open: one more than it keeps is accepted before it is refused, and
+    /// one is held back.
+    fn descriptors(&self) -> u64 {
+        (self.connections + self.lingering) as u64 + 2
+    }
+}
+
 /// A configuration resolved for this machine.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -82,6 +119,8 @@ pub struct Plan {
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
     pub agent: bool,
+    /// What the admin listener keeps to, if there is one.
+    pub admin: Option<AdminPlan>,
     /// Connections at once, in all.
     pub connections: usize,
     /// Connections at once from one client.
@@ -137,7 +176,9 @@ impl Plan {
             .collect();
         let with_workers = || config.listeners.iter().zip(&workers);
         let pipes = (descriptors / 32).min(MOST_PIPES);
-        let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering;
+        let admin = AdminPlan::new(config, descriptors);
+        let of_admin = admin.as_ref().map_or(0, AdminPlan::descriptors);
+        let taken = OWN_DESCRIPTORS + open_files + 2 * pipes + lingering + of_admin;
         let spare = descriptors.saturating_sub(taken);
         let connections = config.limits.connections.or(spare.max(descriptors / 2));
         // half of what there is: no client alone can take everything
@@ -166,6 +207,7 @@ impl Plan {
             site: site(config, open_files, pipes, memory_bytes),
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
+            admin,
             connections: as_usize(connections),
             connections_per_client: as_usize(per_client),
             helpers: Threads { blocking: as_usize(config.helpers.threads), computing: cores },
@@ -372,6 +414,20 @@ mod tests {
         assert_eq!((plan.connections, plan.connections_per_client), (50, 25));
         assert_eq!(plan.groups[0].workers, 2);
         assert_eq!((plan.site.cache.open_files, plan.site.cache.pipes), (25, 3));
+    }
+
+    #[test]
+    fn the_admin_listener_has_descriptors_of_its_own() {
+        let mut config = Config::default();
+        let connections = |config: &Config, descriptors| {
+            let plan = Plan::new(config, &machine(descriptors)).unwrap();
+            (plan.connections, plan.admin.map(|admin| (admin.connections, admin.lingering)))
+        };
+        let (without, none) = connections(&config, 20_000);
+        assert_eq!(none, None);
+        config.admin.listen.0 = Some(Listen::All(9090));
+        assert_eq!(connections(&config, 20_000), (without - 64 - 8 - 2, Some((64, 8))));
+        assert_eq!(connections(&config, 100).1, Some((4, 1)));
     }
 
     #[test]

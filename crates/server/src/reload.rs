@@ -200,25 +200,25 @@ fn prepare_config(
             None => begun.push(group.clone()),
         }
     }
-    let begun = begin(begun, &wanted(&plan, &config), &common, current)?;
-    let admin = match config.admin == current.config.admin {
+    let begun = begin(begun, &wanted(&plan), &common, current)?;
+    let admin = match plan.admin == current.plan.admin {
         true => Change::None,
-        false => Change::To(admin(&config, current)?),
+        false => Change::To(admin(&plan, current)?),
     };
     Ok(Next { config, plan, content, logs, common, kept, begun, admin, said })
 }
 
-/// The admin listener that `config` wants.
-fn admin(config: &Config, current: &Current) -> Result<Option<AdminListener>, ReloadError> {
-    let Some(address) = config.admin.listen.0 else { return Ok(None) };
+/// The admin listener that `plan` wants.
+fn admin(plan: &Plan, current: &Current) -> Result<Option<AdminListener>, ReloadError> {
+    let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = listeners.take(&[Listen::At(address)], 1).map_err(ReloadError::Listen);
+    let taken = listeners.take(std::slice::from_ref(&admin.listen), 1).map_err(ReloadError::Listen);
     let made = taken.and_then(|mut hands| {
-        let admin = AdminListener::new(hands.remove(0), Arc::clone(&current.status));
-        admin.map_err(ReloadError::Resources)
+        let made = AdminListener::new(hands.remove(0), admin, Arc::clone(&current.status));
+        made.map_err(ReloadError::Resources)
     });
     if made.is_err() {
-        listeners.undo(&wanted(&current.plan, &current.config));
+        listeners.undo(&wanted(&current.plan));
     }
     made.map(Some)
 }
@@ -274,13 +274,13 @@ fn begin(
     });
     if begun.is_err() {
         // clients would wait in the queues of these for ever
-        listeners.undo(&wanted(&current.plan, &current.config));
+        listeners.undo(&wanted(&current.plan));
     }
     begun
 }
 
 /// Every address that is listened on.
-pub fn wanted(plan: &Plan, config: &Config) -> Vec<Listen> {
-    let admin = config.admin.listen.0.map(Listen::At);
+pub fn wanted(plan: &Plan) -> Vec<Listen> {
+    let admin = plan.admin.iter().map(|admin| admin.listen.clone());
     plan.groups.iter().flat_map(|group| group.listen.clone()).chain(admin).collect()
 }

@@ -18,7 +18,7 @@ use crate::admin::RunningAdmin;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
-use crate::listen::Listeners;
+use crate::listen::{Address, Listeners};
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
 use crate::policy_command::{self, Known};
@@ -90,20 +90,32 @@ struct Server {
     events: Receiver<Event>,
 }
 
+/// Told once clients are served: an address at which a browser of this machine finds the first
+/// listener, if it has one.
+pub type Ready = Box<dyn FnOnce(Option<String>)>;
+
 /// Serves what `config` says until a signal ends it. `file` is where it came from, if it is to be
-/// read again at a reload.
+/// read again at a reload; `ready` is called when clients are served.
 ///
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
-pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
+pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
     process::return_large_blocks();
     // signals wait for somebody to listen before there is anything they could interrupt
     let (to_main, events) = unbounded();
     let signals = start::catch_signals().map_err(resources("descriptors for signals"))?;
-    Server::start(config, file, signals, to_main, events)?.serve()
+    let server = Server::start(config, file, signals, to_main, events)?;
+    ready(server.first_address());
+    server.serve()
 }
 
 impl Server {
+    /// Where a browser of this machine finds it.
+    fn first_address(&self) -> Option<String> {
+        let bound = self.listeners().addresses(&self.plan.groups.first()?.listen);
+        bound.iter().find_map(Address::local_url)
+    }
+
     /// Notes when the service manager is to hear next that the loops turn.
     fn watch_later(&mut self) {
         if let Some(interval) = self.notifier.interval() {

@@ -78,6 +78,9 @@ impl Needs {
                 needs.add_directory_of("listen", path, What::Socket);
             }
         }
+        if let Some(Listen::Unix(path)) = &config.admin.listen.0 {
+            needs.add_directory_of("admin.listen", path, What::Socket);
+        }
         if let Some(control) = control {
             needs.add_directory_of("control.socket", control, What::Socket);
         }

@@ -47,6 +47,8 @@ pub(crate) enum Outcome {
     Slash(Vec<u8>),
     /// A directory without an index.
     Listed(Vec<u8>),
+    /// A directory without an index, of which no list is to be shown.
+    Unlisted,
     Missing,
     Denied,
     /// An error because a rule says so.
@@ -64,6 +66,10 @@ impl Outcome {
         }
     }
 }
+
+/// For who set the server up: what to do is in it, and nothing that a stranger could not find out.
+const UNLISTED: &str =
+    "This directory has no index file, and to show what is in it is off (listing)";
 
 impl Order {
     pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Order {
@@ -96,7 +102,7 @@ impl Order {
     /// What the site has to say instead, if it has an error page for the outcome.
     pub(crate) fn instead(&self, vhost: &VirtualHost, outcome: Outcome) -> Outcome {
         let status = match outcome {
-            Outcome::Missing => 404,
+            Outcome::Missing | Outcome::Unlisted => 404,
             Outcome::Denied => 403,
             Outcome::Refused(status) => status,
             outcome => return outcome,
@@ -147,6 +153,10 @@ impl Order {
             Outcome::Failed(status) => return What::Failed(status),
             // the page of an error is not there, so the error is shown without it
             _ if self.status != 200 => self.status,
+            Outcome::Unlisted => {
+                let refusal = Refusal::new(404, UNLISTED);
+                return What::Page(Box::new(vhost.pages.page(&refusal, dress)));
+            }
             Outcome::Missing | Outcome::Found | Outcome::Listed(_) => 404,
             Outcome::Denied => 403,
             Outcome::Refused(status) => status,
@@ -175,7 +185,7 @@ impl Seen {
             (What::Alias(alias), Outcome::Alias(seen)) => alias == seen,
             (What::Redirect(redirect), Outcome::Slash(_)) => redirect.is_for_slash,
             (What::Missing, Outcome::Missing) => true,
-            (What::Page(page), Outcome::Missing) => page.status == 404,
+            (What::Page(page), Outcome::Missing | Outcome::Unlisted) => page.status == 404,
             (What::Page(page), Outcome::Refused(status)) => page.status == *status,
             // A file that may not be read is found by its stamp, and refused when it is opened.
             _ => false,
@@ -204,9 +214,10 @@ impl Look<'_, '_> {
         let seen = match order.inner {
             None => self.at_clients_path(),
             Some(InnerKind::File) => match self.at(&order.path) {
-                Seen { outcome: Outcome::Slash(_) | Outcome::Listed(_), .. } => {
-                    Seen::none(Outcome::Missing)
-                }
+                Seen {
+                    outcome: Outcome::Slash(_) | Outcome::Listed(_) | Outcome::Unlisted,
+                    ..
+                } => Seen::none(Outcome::Missing),
                 seen => seen,
             },
             Some(InnerKind::List(_)) => Seen::none(Outcome::Listed(order.path.clone())),
@@ -258,7 +269,7 @@ impl Look<'_, '_> {
             let seen = self.at(&at);
             match seen.outcome {
                 // a name without a slash means a file
-                Outcome::Missing | Outcome::Slash(_) => {}
+                Outcome::Missing | Outcome::Unlisted | Outcome::Slash(_) => {}
                 // links on its page are meant for the address with the slash
                 Outcome::Found | Outcome::Listed(_) if is_with_slash(&at, path) => {
                     return (path.to_vec(), Seen::none(Outcome::Slash(path.to_vec())));
@@ -298,12 +309,12 @@ impl Look<'_, '_> {
                 Err(trouble) => return Seen::none(Outcome::of(&trouble)),
             }
         }
-        if vhost.settings.listing
-            && self.look_at(inside, false).is_ok_and(|at| at.stamp.kind == Kind::Directory)
-        {
-            return Seen::none(Outcome::Listed(path.to_vec()));
-        }
-        Seen::none(Outcome::Missing)
+        let is_there = self.look_at(inside, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
+        Seen::none(match is_there {
+            true if vhost.settings.listing => Outcome::Listed(path.to_vec()),
+            true => Outcome::Unlisted,
+            false => Outcome::Missing,
+        })
     }
 
     /// What is at a path below the root, and if that is asked for, which forms of it may be there.

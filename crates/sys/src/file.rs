@@ -1,6 +1,6 @@
 //! Files: opening beneath a root, and stamps that tell whether one changed.
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -246,6 +246,14 @@ pub fn reports_changes(file: BorrowedFd<'_>) -> io::Result<bool> {
     let magic = rustix::fs::fstatfs(file)?.f_type;
     // The magic numbers have 32 bits; the field's width and sign differ between architectures.
     Ok(!SILENT.contains(&(magic as u32)))
+}
+
+/// Whether this user may make files in a directory, as far as its rights tell.
+///
+/// # Errors
+/// That it may not, and why.
+pub fn may_write(directory: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 #[cfg(test)]

@@ -80,6 +80,41 @@ fn groups_come_from_options_and_from_a_file() {
     assert!(table.contains("flood failures: status "), "{table}");
 }
 
+/// What a person knows from ab and curl: a number of requests, field lines, a body, a method.
+#[test]
+fn a_number_of_requests_with_fields_and_a_body() {
+    let (server, root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let output = load(&[&url, "-n", "25", "-c", "3", "-H", "Range: bytes=0-9", "-s", "length=10"]);
+    let table = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{table}{}", text(&output.stderr));
+    assert!(table.contains("all statuses: 206 × 25"), "{table}");
+    assert!(table.contains(" p95 "), "{table}");
+    let file = root.join("form");
+    fs::write(&file, "x=1").unwrap();
+    let body = format!("@{}", file.to_str().unwrap());
+    let output = load(&[&url, "-n", "4", "--body", &body, "-s", "status=405"]);
+    assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
+    let output = load(&[&url, "-n", "4", "--body", &body, "--method", "GET", "-s", "status=200"]);
+    assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
+    for condition in ["p97.5<=1h", "errors<=0%", "rate>=0.001", "p42<1h"] {
+        let output = load(&[&url, "-n", "4", "--expect", condition]);
+        assert_eq!(code(&output), 0, "{condition}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn progress_is_said_where_nobody_watches_if_that_is_wanted() {
+    let (server, _root) = served();
+    let url = format!("http://{}/page.txt", server.addr());
+    let output = load(&[&url, "-r", "50", "-d", "3s", "--progress"]);
+    assert_eq!(code(&output), 0);
+    let said = text(&output.stderr);
+    let lines: Vec<_> = said.lines().collect();
+    assert!((1..=3).contains(&lines.len()), "{said}");
+    assert!(lines[0].starts_with("1/3 s  all ") || lines[0].starts_with("2/3 s  all "), "{said}");
+}
+
 #[test]
 fn conditions_decide_the_exit_code() {
     let (server, root) = served();
@@ -114,7 +149,11 @@ fn what_is_wrong_is_said_before_the_run() {
         (&[][..], "no URL"),
         (&["http://127.0.0.1:1/", "-s", "conections=3"], "did you mean connections?"),
         (&["http://127.0.0.1:1/", "--expect", "gold.p99<1s"], "there is no such group"),
-        (&["http://127.0.0.1:1/", "--expect", "p98<1s"], "no such figure"),
+        (&["http://127.0.0.1:1/", "--expect", "p101<1s"], "no such figure"),
+        (&["http://127.0.0.1:1/", "-n", "0"], "requests=0: expected a number, 1 or more"),
+        (&["http://127.0.0.1:1/", "-H", "no colon"], "expected NAME: VALUE"),
+        (&["http://127.0.0.1:1/", "--body", "@/nothing/there"], "a file that can be read"),
+        (&["http://127.0.0.1:1/", "-n", "5", "-g", "a:rate=1"], "--requests has no meaning"),
         (&["http://127.0.0.1:1/", "-d", "15"], "expected a duration"),
         (&["http://127.0.0.1:1/", "-r", "5", "-s", "think=1s"], "a group with a rate"),
     ] {
@@ -124,13 +163,41 @@ fn what_is_wrong_is_said_before_the_run() {
     }
 }
 
+/// The report is there all the same.
 #[test]
-fn refusals_are_a_result_and_no_error() {
+fn a_run_without_one_good_answer_has_failed() {
     // no other process takes it meanwhile
     let free = free_addr();
-    let output = load(&[&format!("http://{free}/"), "-d", "2s", "-c", "2"]);
-    assert_eq!(code(&output), 0);
+    let url = format!("http://{free}/");
+    let run = |more: &[&str]| load(&[&[&*url, "-d", "2s", "-c", "2"], more].concat());
+    let output = run(&[]);
+    assert_eq!(code(&output), 1);
     assert!(text(&output.stdout).contains("all failures: refused "));
+    assert!(text(&output.stdout).contains("all: not one good answer"));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("forebay load: not one good answer: all (refused "), "{said}");
+    for condition in ["goodput<1000", "p99<1h", "errors<1%"] {
+        let output = run(&["--expect", condition]);
+        assert_eq!(code(&output), 3, "{condition}");
+        let said = text(&output.stderr);
+        assert!(said.starts_with(&format!("expected {condition}: all has ")), "{said}");
+    }
+    assert_eq!(code(&run(&["--expect", "errors>99%"])), 0);
+}
+
+#[test]
+fn one_group_that_is_served_makes_a_result() {
+    let (server, _root) = served();
+    let url = format!("http://{}/", server.addr());
+    let groups = ["--group", "gold:connections=1,url=/page.txt", "--group", "lost:rate=20,url=/no"];
+    let output = load(&[&[&*url, "-d", "1s"], &groups[..]].concat());
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("lost: not one good answer"));
+    let expect = ["-d", "1s", "--expect", "lost.rate>1"];
+    let output = load(&[&[&*url], &groups[..], &expect[..]].concat());
+    assert_eq!(code(&output), 3);
+    let said = text(&output.stderr);
+    assert!(said.contains("lost has not one good answer (status "), "{said}");
 }
 
 #[test]

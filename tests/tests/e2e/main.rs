@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod admin;
 mod auth;
 mod behind;
 mod calibrate;
@@ -22,5 +23,6 @@ mod metrics;
 mod policy;
 mod reload;
 mod runner;
+mod serve_command;
 mod sites;
 mod work;

@@ -2,10 +2,10 @@
 //! up"): a server that may open few files is asked for more connections than that.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
-use forebay_tests::faults::crowd::Crowd;
+use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::process::{open_descriptors, processor_time};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::{Served, soon};
+use forebay_tests::faults::{Served, has, soon};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::thread;
@@ -16,6 +16,7 @@ forebay_tests::on_each_engine! {
     a_crowd_at_the_start_does_not_end_the_server,
     who_waits_for_a_descriptor_is_answered_in_the_end,
     files_that_cannot_be_opened_get_a_503,
+    a_flood_of_the_admin_listener_takes_nothing_from_the_site,
 }
 
 /// Descriptors the server may have.
@@ -181,4 +182,37 @@ fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     let mut last = || clients[0].get("/99.bin").is_ok_and(|answer| answer.body.len() == 2 << 20);
     assert!(soon(PATIENCE, &mut last), "not served with one connection");
     assert!(is_served(&served));
+}
+
+/// Whoever fills the admin listener, and keeps what it refuses from ending, takes what was set apart
+/// for it: as many clients of the site as its limits allow are served at the same time.
+fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
+    const FEW: usize = 640;
+    const CLIENTS: usize = 200;
+    /// Of the admin listener: connections, those that linger, one that is being refused.
+    const SET_APART: usize = FEW / 32 + 8 + 1;
+    let needed = allow_descriptors(FEW as u64 + 400);
+    if has(needed, "a_flood_of_the_admin_listener").is_none() {
+        return;
+    }
+    let folder = site();
+    let limit = format!("--nofile={FEW}:{FEW}");
+    let wrapper = vec!["prlimit".to_owned(), limit];
+    let options = Options { wrapper, ..Options::new(folder.path()).engine(engine) };
+    let served = Served::with(options.config(KEPT)).settled();
+    let at_rest = open_descriptors(served.pid());
+    let mut flood = Crowd::connect(served.admin(), FEW, FEW).unwrap();
+    // refused, it would wait for the rest of the head
+    flood.send(b"GET /metrics HTTP/1.1\r\n");
+    let mut most = 0;
+    let is_refused = |flood: &Crowd| {
+        most = most.max(open_descriptors(served.pid()));
+        flood.answered(503) + (FEW - flood.open()) > FEW / 2
+    };
+    assert!(flood.read_until(PATIENCE, is_refused), "{}", summary(&flood));
+    let mut clients = Crowd::connect(served.addr(), CLIENTS, 10).unwrap();
+    clients.send(GET);
+    let all = clients.read_until(PATIENCE, |clients| clients.answered(200) == CLIENTS);
+    assert!(all, "{}, {} descriptors at most", summary(&clients), most);
+    assert!(most <= at_rest + SET_APART, "{most} descriptors, {at_rest} at rest");
 }

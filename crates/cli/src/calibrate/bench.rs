@@ -98,7 +98,7 @@ impl Bench {
             if progress.elapsed < warmup {
                 return;
             }
-            if marks.is_empty() || progress.elapsed >= progress.total {
+            if marks.is_empty() || progress.total.is_some_and(|total| progress.elapsed >= total) {
                 match server.spent() {
                     Ok(spent) => marks.push((Instant::now(), spent)),
                     Err(error) => failed = Some(error),

@@ -1,41 +1,76 @@
-//! The live line while load is made: on a terminal only, on standard error.
+//! How things stand while load is made, on standard error: a live line on a terminal, and if asked
+//! for, a line per second elsewhere.
 
 use forebay_load::Progress;
 use forebay_load::units::{show_count, show_us};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
 
-/// The line; nothing when standard error is no terminal.
-pub(crate) struct Live(Option<ProgressBar>);
+/// Between lines that stay.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What is shown.
+pub(crate) enum Live {
+    /// The line on a terminal.
+    Line(ProgressBar),
+    /// Lines that stay; the next one when so much time has passed.
+    Lines(Duration),
+    /// Nothing.
+    Nothing,
+}
 
 impl Live {
-    pub(crate) fn new() -> Live {
+    /// `is_wanted`: also where standard error is no terminal.
+    pub(crate) fn new(is_wanted: bool) -> Live {
         if !stderr().is_terminal() {
-            return Live(None);
+            return if is_wanted { Live::Lines(PERIOD) } else { Live::Nothing };
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("{bar:12} {prefix}  {wide_msg}");
-        Live(style.ok().map(|style| bar.with_style(style)))
+        style.map_or(Live::Nothing, |style| Live::Line(bar.with_style(style)))
     }
 
     /// Shows how things stand.
     pub(crate) fn show(&mut self, progress: &Progress) {
-        let Some(bar) = &self.0 else { return };
-        let (elapsed, total) = (progress.elapsed.as_secs_f64(), progress.total.as_secs_f64());
-        bar.set_length(progress.total.as_millis() as u64);
-        bar.set_position(progress.elapsed.as_millis() as u64);
-        bar.set_prefix(format!("{elapsed:.0}/{total:.0} s"));
-        let groups = progress.groups.iter().map(|group| {
-            let (rate, p99) = (show_count(group.rate), show_us(group.p99_us));
-            format!("{} {rate}/s p99 {p99} failed {}", group.name, group.failed)
-        });
-        bar.set_message(groups.collect::<Vec<_>>().join(" · "));
+        match self {
+            Live::Line(bar) => {
+                if let Some(total) = progress.total {
+                    bar.set_length(total.as_millis() as u64);
+                    bar.set_position(progress.elapsed.as_millis() as u64);
+                }
+                bar.set_prefix(time(progress));
+                bar.set_message(groups(progress));
+            }
+            Live::Lines(next) if progress.elapsed >= *next => {
+                *next = progress.elapsed + PERIOD;
+                // there is nobody left to tell if this fails
+                let _ = writeln!(stderr(), "{}  {}", time(progress), groups(progress));
+            }
+            Live::Lines(_) | Live::Nothing => {}
+        }
     }
 
     /// Removes the line, so that the result stands alone.
     pub(crate) fn end(&mut self) {
-        if let Some(bar) = &self.0 {
+        if let Live::Line(bar) = self {
             bar.finish_and_clear();
         }
     }
+}
+
+fn time(progress: &Progress) -> String {
+    let elapsed = progress.elapsed.as_secs_f64();
+    match progress.total {
+        Some(total) => format!("{elapsed:.0}/{:.0} s", total.as_secs_f64()),
+        None => format!("{elapsed:.0} s"),
+    }
+}
+
+fn groups(progress: &Progress) -> String {
+    let groups = progress.groups.iter().map(|group| {
+        let (rate, p99) = (show_count(group.rate), show_us(group.p99_us));
+        format!("{} {rate}/s p99 {p99} failed {}", group.name, group.failed)
+    });
+    groups.collect::<Vec<_>>().join(" · ")
 }

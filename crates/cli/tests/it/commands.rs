@@ -73,6 +73,12 @@ fn check_warns_of_what_is_good_but_hardly_meant() {
     assert!(warning.starts_with(&format!("warning: {}:", path.display())), "{warning}");
     assert!(warning.ends_with("before rules see them, write \"/a b\""), "{warning}");
     assert_eq!(good, format!("{}: good, with 1 warning", path.display()));
+    // for scripts, which read no warnings
+    let output = forebay(&["check", "--strict", "--print", "-c", path.to_str().unwrap()]);
+    assert_eq!((code(&output), text(&output.stdout)), (78, ""));
+    assert_eq!(text(&output.stderr), format!("{}\n", warning.trim_start_matches("warning: ")));
+    let good = file(GOOD);
+    assert_eq!(code(&forebay(&["check", "--strict", "-c", good.to_str().unwrap()])), 0);
 }
 
 #[test]
@@ -103,6 +109,51 @@ fn a_bad_file_is_78_for_check_and_for_run_with_every_problem() {
         assert_eq!(code(&output), 78, "{command}");
         assert_eq!(text(&output.stderr), expected, "{command}");
         assert_eq!(text(&output.stdout), "", "{command}");
+    }
+}
+
+/// The exit code of a command, which must come to its end.
+fn ends(arguments: &[&str]) -> i32 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().unwrap();
+        }
+        if began.elapsed() > std::time::Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("{arguments:?} does not come to its end");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Devices, FIFOs and what the kernel makes up: they may have no end, or nothing to read for ever.
+#[test]
+fn a_file_that_is_none_is_78_at_once() {
+    let good = file(GOOD);
+    let fifo = good.with_file_name("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let with_fifo = format!("{GOOD}[pipeline]\ncalibration = {:?}\n", fifo.to_str().unwrap());
+    let calibrated = file(with_fifo);
+    for path in [
+        fifo.to_str().unwrap(),
+        calibrated.to_str().unwrap(),
+        "/dev/zero",
+        "/dev/full",
+        "/dev/ptmx",
+        "/dev/random",
+        "/dev/tty",
+        "/dev/stdin",
+        "/proc/kmsg",
+        "/proc/self/mem",
+        "/proc/self/pagemap",
+    ] {
+        for command in [&["check"][..], &["run"], &["reload"], &["policy", "show"]] {
+            assert_eq!(ends(&[command, &["-c", path]].concat()), 78, "{command:?} {path}");
+        }
     }
 }
 
@@ -153,12 +204,13 @@ fn wrong_usage_is_2() {
         &[][..],
         &["frobnicate"],
         &["serve"],
-        &["serve", ".", "--port", "80"],
+        &["serve", ".", "--port", "65536"],
+        &["serve", ".", "--port", "8080", "--listen", ":8081"],
         &["serve", ".", "--listen", "localhost:80"],
         &["serve", ".", "--engine", "evnt"],
         &["serve", ".", "--workers", "0"],
-        &["serve", ".", "--admin", "0.0.0.0:9090"],
-        &["run"],
+        &["serve", ".", "--admin", "0.0.0.0"],
+        &["run", "forebay.toml"],
         &["check", "--print", "--verbose"],
         &["policy"],
         &["policy", "set"],
@@ -181,11 +233,24 @@ fn a_wrong_value_is_explained_as_in_a_file() {
 }
 
 #[test]
-fn an_address_given_twice_is_78() {
+fn an_address_given_twice_is_2() {
     let output = forebay(&["serve", ".", "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-    assert_eq!(code(&output), 78);
+    assert_eq!(code(&output), 2);
     let expected = "forebay serve: listen: \"127.0.0.1:0\" is there twice\n";
     assert_eq!(text(&output.stderr), expected);
+}
+
+/// As `check` and `reload` do, `run` reads the file of the directory it is started in.
+#[test]
+fn run_finds_its_file() {
+    let path = file(BAD);
+    for command in ["run", "check"] {
+        let mut forebay = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        forebay.arg(command).current_dir(path.parent().unwrap()).stdin(Stdio::null());
+        let output = forebay.output().unwrap();
+        assert_eq!(code(&output), 78, "{command}");
+        assert!(text(&output.stderr).starts_with("forebay.toml:2:11: "), "{command}");
+    }
 }
 
 #[test]

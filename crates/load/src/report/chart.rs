@@ -63,6 +63,9 @@ pub(super) fn lines(title: &str, lines: &[Line], x: Axis, y: Axis) -> String {
         };
         let mut svg = frame.open(class, title);
         frame.axes(&mut svg);
+        if points().next().is_none() {
+            frame.say_empty(&mut svg);
+        }
         lines.iter().for_each(|line| frame.line(&mut svg, line));
         svg + "</svg>\n"
     };
@@ -82,12 +85,15 @@ pub(super) fn ranges(title: &str, ranges: &[Range<'_>]) -> String {
     let draw = |class: &str, width: f64, ticks: f64| {
         let frame = Frame {
             width,
-            height: ranges.len() as f64 * ROW + TOP + BOTTOM,
+            height: ranges.len().max(1) as f64 * ROW + TOP + BOTTOM,
             x: Scale::new(Axis::Time, ranges.iter().flat_map(|range| range.marks), ticks),
             y: Scale { axis: Axis::PerSecond, from: 0.0, to: 1.0, ticks: Vec::new() },
         };
         let mut svg = frame.open(class, title);
         frame.axes(&mut svg);
+        if ranges.is_empty() {
+            frame.say_empty(&mut svg);
+        }
         for (place, range) in ranges.iter().enumerate() {
             let y = TOP + (place as f64 + 0.66) * ROW;
             frame.range(&mut svg, place, y, range);
@@ -104,7 +110,7 @@ impl Scale {
             (low, high) = (low.min(value), high.max(value));
         }
         if low > high {
-            (low, high) = (1.0, 10.0);
+            return Scale { axis, from: 0.0, to: 1.0, ticks: Vec::new() };
         }
         match axis {
             Axis::Seconds => Scale::even(axis, high, ticks),
@@ -117,7 +123,8 @@ impl Scale {
 
     /// From 0, with round ticks.
     fn even(axis: Axis, high: f64, ticks: f64) -> Scale {
-        let high = high.max(1e-9);
+        // nothing but zeros: one of what is counted, so that there is a scale
+        let high = if high > 0.0 { high } else { 1.0 };
         let raw = high / ticks;
         let magnitude = 10f64.powf(raw.log10().floor());
         let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * magnitude >= raw).unwrap_or(10.0);
@@ -210,6 +217,13 @@ impl Frame {
             let _ = write!(svg, "<text class=\"middle\" x=\"{x:.1}\" y=\"{y}\">{label}</text>");
         }
         let _ = write!(svg, "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>");
+    }
+
+    /// A chart without a value has no scale: what its edges mean is not known.
+    fn say_empty(&self, svg: &mut String) {
+        let x = (LEFT + self.width - RIGHT) / 2.0;
+        let y = (TOP + self.height - BOTTOM) / 2.0;
+        let _ = write!(svg, "<text class=\"middle\" x=\"{x:.1}\" y=\"{y:.1}\">no answer</text>");
     }
 
     fn line(&self, svg: &mut String, line: &Line) {
@@ -307,5 +321,21 @@ mod tests {
     fn empty_charts_are_drawn() {
         let svg = lines("t", &[], Axis::Quantile, Axis::Time);
         assert!(!svg.contains("NaN") && svg.ends_with("</svg>\n"));
+        // a scale would be an invention
+        assert!(svg.contains(">no answer</text>") && !svg.contains("µs"), "{svg}");
+        let svg = ranges("t", &[]);
+        assert!(!svg.contains("NaN") && svg.contains(">no answer</text>"));
+    }
+
+    #[test]
+    fn a_line_of_zeros_has_a_scale_of_its_own() {
+        let points = vec![Some((0.0, 0.0)), Some((1.0, 0.0))];
+        let line = Line { colour: 0, dashed: false, thin: false, points };
+        let svg = lines("t", &[line], Axis::Seconds, Axis::PerSecond);
+        let zeros = svg.split("<svg").nth(1).unwrap().matches("class=\"end\"").count();
+        let labels: Vec<_> = svg.split("class=\"end\"").skip(1).take(zeros).collect();
+        let is_zero = |label: &&&str| label.split('>').nth(1).unwrap().starts_with("0<");
+        assert_eq!(labels.iter().filter(is_zero).count(), 1, "{labels:?}");
+        assert!(!svg.contains("no answer"));
     }
 }

@@ -1,4 +1,4 @@
-//! Conditions on a report: `gold.p99<5ms`, `flood.errors<1%`, `rate>1000`.
+//! Conditions on a report: `gold.p99<5ms`, `flood.errors<=1%`, `rate>1000`.
 
 use super::{GroupReport, Report};
 use crate::plan::Plan;
@@ -11,19 +11,41 @@ use std::str::FromStr;
 pub struct Expectation {
     group: Option<String>,
     metric: Metric,
-    at_most: bool,
+    bound: Bound,
     limit: f64,
     text: String,
 }
 
-/// What can be asked about; latencies count from the intended start.
+/// On which side of its limit a figure is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// How each is written; of two that begin alike, the longer one first.
+const BOUNDS: [(&str, Bound); 4] =
+    [("<=", Bound::AtMost), (">=", Bound::AtLeast), ("<", Bound::Below), (">", Bound::Above)];
+
+impl Bound {
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Bound::Below => value < limit,
+            Bound::AtMost => value <= limit,
+            Bound::Above => value > limit,
+            Bound::AtLeast => value >= limit,
+        }
+    }
+}
+
+/// What can be asked about; latencies count from the intended start.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
     Mean,
-    P50,
-    P90,
-    P99,
-    P999,
+    /// A percentile, as a share of 1.
+    Quantile(f64),
     Max,
     Rate,
     Goodput,
@@ -31,12 +53,8 @@ enum Metric {
     Conforming,
 }
 
-const METRICS: [(&str, Metric); 10] = [
+const METRICS: [(&str, Metric); 6] = [
     ("mean", Metric::Mean),
-    ("p50", Metric::P50),
-    ("p90", Metric::P90),
-    ("p99", Metric::P99),
-    ("p99.9", Metric::P999),
     ("max", Metric::Max),
     ("rate", Metric::Rate),
     ("goodput", Metric::Goodput),
@@ -60,10 +78,15 @@ pub enum ExpectError {
 impl fmt::Display for ExpectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ExpectError::Form => write!(f, "expected [GROUP.]FIGURE<LIMIT or >LIMIT"),
+            ExpectError::Form => {
+                write!(f, "expected [GROUP.]FIGURE and a limit: <5ms, <=1%, >1000 or >=1000")
+            }
             ExpectError::Metric(name) => {
                 let names = METRICS.map(|(name, _)| name).join(", ");
-                write!(f, "{name}: no such figure; there are {names}")
+                write!(
+                    f,
+                    "{name}: no such figure; there are {names} and percentiles such as p50 or p99.9"
+                )
             }
             ExpectError::Limit(expected) => write!(f, "the limit: expected {expected}"),
             ExpectError::Group(name) => write!(f, "--expect {name}: there is no such group"),
@@ -78,27 +101,44 @@ impl FromStr for Expectation {
 
     fn from_str(text: &str) -> Result<Expectation, ExpectError> {
         let place = text.find(['<', '>']).ok_or(ExpectError::Form)?;
-        let (what, limit) = (text[..place].trim(), text[place + 1..].trim());
-        let known = |name: &str| METRICS.iter().find(|(known, _)| *known == name).map(|m| m.1);
+        let (what, rest) = text.split_at(place);
+        let found = BOUNDS
+            .iter()
+            .find_map(|(sign, bound)| rest.strip_prefix(sign).map(|limit| (*bound, limit.trim())));
+        let (bound, limit) = found.ok_or(ExpectError::Form)?;
+        let what = what.trim();
         // `p99.9` has a point of its own, so the whole is tried first.
-        let (group, metric) = match (known(what), what.split_once('.')) {
+        let (group, metric) = match (Metric::named(what), what.split_once('.')) {
             (Some(metric), _) => (None, metric),
             (None, Some((group, name))) => {
-                let metric = known(name).ok_or_else(|| ExpectError::Metric(name.to_owned()))?;
+                let metric =
+                    Metric::named(name).ok_or_else(|| ExpectError::Metric(name.to_owned()))?;
                 (Some(group.to_owned()), metric)
             }
             (None, None) => return Err(ExpectError::Metric(what.to_owned())),
         };
         let limit = metric.limit(limit).map_err(ExpectError::Limit)?;
-        let at_most = text.as_bytes()[place] == b'<';
-        Ok(Expectation { group, metric, at_most, limit, text: text.to_owned() })
+        Ok(Expectation { group, metric, bound, limit, text: text.to_owned() })
     }
 }
 
 impl Metric {
-    fn is_time(self) -> bool {
-        use Metric::{Max, Mean, P50, P90, P99, P999};
-        matches!(self, Mean | P50 | P90 | P99 | P999 | Max)
+    fn named(name: &str) -> Option<Metric> {
+        if let Some((_, metric)) = METRICS.iter().find(|(known, _)| *known == name) {
+            return Some(*metric);
+        }
+        let digits = name.strip_prefix('p')?;
+        if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            return None;
+        }
+        let percent: f64 = digits.parse().ok()?;
+        (0.0..=100.0).contains(&percent).then_some(Metric::Quantile(percent / 100.0))
+    }
+
+    /// Whether the group has what this is a figure of: good answers; for the share of errors,
+    /// requests that came to an end.
+    fn is_known(self, group: &GroupReport) -> bool {
+        group.good > 0 || (self == Metric::Errors && group.failed > 0)
     }
 
     fn limit(self, text: &str) -> Result<f64, &'static str> {
@@ -116,10 +156,7 @@ impl Metric {
     fn of(self, group: &GroupReport) -> f64 {
         match self {
             Metric::Mean => group.latency.mean_us,
-            Metric::P50 => group.latency.p50_us,
-            Metric::P90 => group.latency.p90_us,
-            Metric::P99 => group.latency.p99_us,
-            Metric::P999 => group.latency.p999_us,
+            Metric::Quantile(share) => group.latency.quantile_us(share),
             Metric::Max => group.latency.max_us,
             Metric::Rate => group.rate,
             Metric::Goodput => group.goodput,
@@ -152,18 +189,20 @@ impl Expectation {
         }
     }
 
-    /// What is wrong if it does not hold, as a line for people. A latency without a single answer
-    /// never holds.
+    /// What is wrong if it does not hold, as a line for people. Of a group without one good answer
+    /// nothing holds but what is said about its errors.
     pub fn missed(&self, report: &Report) -> Option<String> {
         let asked = |group: &&GroupReport| self.group.as_ref().is_none_or(|n| *n == group.name);
         let holds = |group: &GroupReport| {
             let value = self.metric.of(group);
-            let measured = group.latency.count > 0 || !self.metric.is_time();
-            measured && if self.at_most { value < self.limit } else { value > self.limit }
+            self.metric.is_known(group) && self.bound.holds(value, self.limit)
         };
         let group = report.groups.iter().filter(asked).find(|group| !holds(group))?;
-        let value = self.metric.show(self.metric.of(group));
-        Some(format!("expected {}: {} has {value}", self.text, group.name))
+        let found = match self.metric {
+            metric if metric.is_known(group) => metric.show(metric.of(group)),
+            _ => format!("not one good answer{}", group.why_failed()),
+        };
+        Some(format!("expected {}: {} has {found}", self.text, group.name))
     }
 }
 
@@ -175,19 +214,41 @@ mod tests {
     fn conditions_are_read() {
         let read = |text: &str| text.parse::<Expectation>().unwrap();
         let gold = read("gold.p99<5ms");
-        assert_eq!((gold.group.as_deref(), gold.metric), (Some("gold"), Metric::P99));
-        assert_eq!((gold.limit, gold.at_most), (5_000.0, true));
-        assert_eq!(read("p99.9<1s").metric, Metric::P999);
-        assert_eq!(read("gold.p99.9 < 1s").metric, Metric::P999);
+        assert_eq!((gold.group.as_deref(), gold.metric), (Some("gold"), Metric::Quantile(0.99)));
+        assert_eq!((gold.limit, gold.bound), (5_000.0, Bound::Below));
+        let share = |text: &str| match read(text).metric {
+            Metric::Quantile(share) => share,
+            other => panic!("{other:?}"),
+        };
+        for (text, expected) in
+            [("p99.9<1s", 0.999), ("gold.p99.9 <= 1s", 0.999), ("p95<1s", 0.95), ("a.p0<1s", 0.0)]
+        {
+            assert!((share(text) - expected).abs() < 1e-12, "{text}");
+        }
         assert!((read("errors<0.1%").limit - 0.001).abs() < 1e-12);
-        assert!(!read("rate>1000").at_most);
+        assert_eq!(read("rate>1000").bound, Bound::Above);
+        assert_eq!(read("rate>=1000").bound, Bound::AtLeast);
+        assert_eq!(read("errors<=0%").bound, Bound::AtMost);
+    }
+
+    #[test]
+    fn a_bound_is_on_its_side() {
+        let held = |bound: Bound| [1.0, 2.0, 3.0].map(|value| bound.holds(value, 2.0));
+        assert_eq!(held(Bound::Below), [true, false, false]);
+        assert_eq!(held(Bound::AtMost), [true, true, false]);
+        assert_eq!(held(Bound::Above), [false, false, true]);
+        assert_eq!(held(Bound::AtLeast), [false, true, true]);
     }
 
     #[test]
     fn nonsense_is_refused() {
         assert_eq!("gold.p99".parse::<Expectation>(), Err(ExpectError::Form));
-        assert!(matches!("p98<1s".parse::<Expectation>(), Err(ExpectError::Metric(_))));
+        for figure in ["p101<1s", "p<1s", "p9x<1s", "p-1<1s", "median<1s", "gold.<1s"] {
+            let read = figure.parse::<Expectation>();
+            assert!(matches!(read, Err(ExpectError::Metric(_))), "{figure}: {read:?}");
+        }
         assert!(matches!("p99<5".parse::<Expectation>(), Err(ExpectError::Limit(_))));
+        assert!(matches!("p99==5ms".parse::<Expectation>(), Err(ExpectError::Form)));
         assert!(matches!("errors<5".parse::<Expectation>(), Err(ExpectError::Limit(_))));
     }
 }

@@ -211,7 +211,7 @@ impl Report {
     fn tables(&self, page: &mut String) {
         page.push_str(
             "<section><h2>Latency</h2><div class=\"scroll\"><table class=\"two\"><tr><th>group<th>from<th>mean\
-             <th>p50<th>p90<th>p99<th>p99.9<th>max",
+             <th>p50<th>p90<th>p95<th>p99<th>p99.9<th>max",
         );
         for group in &self.groups {
             let name = escape(&group.name);
@@ -292,8 +292,15 @@ fn time_row(page: &mut String, name: &str, from: &str, times: &Latency) {
     if times.count == 0 {
         return;
     }
-    let all =
-        [times.mean_us, times.p50_us, times.p90_us, times.p99_us, times.p999_us, times.max_us];
+    let all = [
+        times.mean_us,
+        times.p50_us,
+        times.p90_us,
+        times.p95_us,
+        times.p99_us,
+        times.p999_us,
+        times.max_us,
+    ];
     let cells = all.map(|us| format!("<td>{}", show_us(us))).join("");
     let _ = write!(page, "<tr><td>{name}<td>{from}{cells}");
 }

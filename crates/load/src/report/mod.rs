@@ -125,6 +125,9 @@ pub struct Latency {
     pub p50_us: f64,
     /// 90th percentile.
     pub p90_us: f64,
+    /// 95th percentile; 0 in reports of versions that did not note it.
+    #[serde(default)]
+    pub p95_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
     /// 99.9th percentile.
@@ -211,6 +214,19 @@ impl Report {
         serde_json::from_str(text)
     }
 
+    /// Why there is no result, as a line for people: requests failed, and none had a good answer.
+    pub fn failed_whole(&self) -> Option<String> {
+        if self.groups.iter().all(|group| group.failed == 0) {
+            return None;
+        }
+        if self.groups.iter().any(|group| group.good > 0) {
+            return None;
+        }
+        let of = |group: &GroupReport| format!("{}{}", group.name, group.why_failed());
+        let groups: Vec<_> = self.groups.iter().map(of).collect();
+        Some(format!("not one good answer: {}", groups.join(", ")))
+    }
+
     /// The report as JSON, indented.
     pub fn to_json(&self) -> String {
         // Maps have text or number keys and no value fails to serialize, so there is no error.
@@ -237,6 +253,12 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
 }
 
 impl GroupReport {
+    /// Failed requests by kind, in brackets; empty without any.
+    pub(crate) fn why_failed(&self) -> String {
+        let kinds: Vec<_> = self.failures.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+    }
+
     fn new<'c>(
         plan: &Plan,
         group: &Group,
@@ -348,20 +370,36 @@ impl Latency {
             min_us: times.min_us(),
             p50_us: times.quantile_us(0.5),
             p90_us: times.quantile_us(0.9),
+            p95_us: times.quantile_us(0.95),
             p99_us: times.quantile_us(0.99),
             p999_us: times.quantile_us(0.999),
             max_us: times.max_us(),
             curve,
         }
     }
+
+    /// The time that a share `quantile` of all do not exceed, from the curve: the next of its points
+    /// that is not below. Whole percents, and tenths of the last one, are points.
+    pub fn quantile_us(&self, quantile: f64) -> f64 {
+        // a share that was read as a percentage is not exactly the one that was divided here
+        let point = self.curve.iter().find(|(share, _)| *share >= quantile - 1e-12);
+        point.map_or(self.max_us, |(_, us)| *us)
+    }
 }
 
-/// Points of the curve: ten per halving of the distance to 1, as far as there are samples.
+/// Points of the curve: ten per halving of the distance to 1, as far as there are samples, and the
+/// percentiles that people name.
 fn curve(times: &Times) -> Vec<(f64, f64)> {
     let halvings = (times.count() as f64).log2().min(24.0);
     let steps = (halvings * 10.0).ceil() as u32;
-    let quantiles = (0..=steps).map(|step| 1.0 - 0.5f64.powf(f64::from(step) / 10.0));
-    let mut curve: Vec<_> = quantiles.map(|q| (q, times.quantile_us(q))).collect();
+    let even = |step| 1.0 - 0.5f64.powf(f64::from(step) / 10.0);
+    let percents = (1..=99).map(|percent| f64::from(percent) / 100.0);
+    let tenths = (991..=999).map(|permille| f64::from(permille) / 1000.0);
+    let named = percents.chain(tenths).chain([0.9999]).filter(|named| *named <= even(steps));
+    let mut quantiles: Vec<f64> = (0..=steps).map(even).chain(named).collect();
+    quantiles.sort_by(f64::total_cmp);
+    quantiles.dedup();
+    let mut curve: Vec<_> = quantiles.into_iter().map(|q| (q, times.quantile_us(q))).collect();
     curve.push((1.0, times.max_us()));
     curve
 }

@@ -18,8 +18,9 @@ pub(super) fn bottlenecks(report: &Report) -> Vec<String> {
     if generator.busiest_thread > BUSY {
         found.push(format!(
             "a thread of the generator was busy {:.0} % of the time: the target may be able to do \
-             more; use more threads, or compare CPU per request",
-            generator.busiest_thread * 100.0
+             more; use more threads (-t {}), or compare CPU per request",
+            generator.busiest_thread * 100.0,
+            report.threads + 1
         ));
     }
     if generator.starved > STARVED {

@@ -109,6 +109,8 @@ impl Worker<'_> {
         let group = &mut self.groups[client.group];
         group.connecting -= 1;
         let arrival = match group.kind {
+            // others have made the requests it would have made
+            Kind::Closed | Kind::Session if group.has_made_all() => None,
             Kind::Closed => {
                 group.tally.counts.offered += 1;
                 Some(opened_ns)
@@ -118,6 +120,9 @@ impl Worker<'_> {
             Kind::Pool => group.waiting.pop_front().map(|arrival| arrival.at_ns),
         };
         if let Some(at_ns) = arrival {
+            if group.kind != Kind::Pool {
+                group.note_request(self.now_ns, self.now_ns);
+            }
             group.tally.fail(failure);
             client.totals.failures += 1;
             if matches!(failure, Failure::ConnectTimeout | Failure::Unfinished) {

@@ -30,6 +30,9 @@ pub(super) struct GroupShare<'p> {
     pub(super) connect_timeout_ns: u64,
     pub(super) tally: Tally,
     pub(super) rng: Rng,
+    /// Requests this share still makes in the measured time; `None`: any number.
+    left: Option<u64>,
+    measured_from_ns: u64,
     template: Template,
     schedule: Option<StepBy<Skip<Schedule>>>,
     pub(super) next_arrival: Option<Arrival>,
@@ -57,13 +60,26 @@ pub(super) struct GroupShare<'p> {
 impl<'p> GroupShare<'p> {
     /// The share of thread `index` out of `plan.threads`.
     pub(super) fn new(plan: &Plan, group: &'p Group, place: usize, index: usize) -> GroupShare<'p> {
-        let (from_ns, until_ns) = group.active_ns(plan);
+        let (from_ns, mut until_ns) = group.active_ns(plan);
+        let measured_from_ns = plan.warmup.as_nanos() as u64;
+        // of a closed loop with few clients, not every thread has one
+        let with_clients = match group.load {
+            Load::Closed { connections, .. } => plan.threads.min(connections as usize),
+            Load::Open { .. } => plan.threads,
+        };
+        let left = group.requests.map(|all| match index < with_clients {
+            true => share(all, with_clients, index),
+            false => 0,
+        });
+        if left == Some(0) {
+            until_ns = from_ns;
+        }
         // Every group and thread draws from its own sequence; the schedule is the group's.
         let seed = plan.seed.wrapping_add((place as u64) << 32);
         let mut schedule = match &group.load {
             Load::Closed { .. } => None,
             Load::Open { arrivals, .. } => {
-                let all = arrivals.schedule(seed, from_ns, until_ns);
+                let all = arrivals.schedule(seed, from_ns, until_ns, measured_from_ns);
                 Some(all.skip(index).step_by(plan.threads))
             }
         };
@@ -81,6 +97,8 @@ impl<'p> GroupShare<'p> {
             connect_timeout_ns: group.connect_timeout.min(group.timeout).as_nanos() as u64,
             tally: Tally::new(),
             rng: Rng::with_seed(seed.wrapping_add((index as u64 + 1) << 16)),
+            left,
+            measured_from_ns,
             template: Template::new(group),
             next_arrival: schedule.as_mut().and_then(Iterator::next),
             schedule,
@@ -89,7 +107,7 @@ impl<'p> GroupShare<'p> {
             free: Vec::new(),
             connecting: 0,
             clients: 0,
-            clients_limit: share(group.connections(), plan.threads, index),
+            clients_limit: share(group.connections().into(), plan.threads, index) as u32,
             next_source: index as u32,
             next_port: index as u32,
             step: plan.threads as u32,
@@ -101,7 +119,31 @@ impl<'p> GroupShare<'p> {
     pub(super) fn pop_arrival(&mut self, now_ns: u64) -> Option<Arrival> {
         let arrival = self.next_arrival.filter(|arrival| arrival.at_ns <= now_ns)?;
         self.next_arrival = self.schedule.as_mut().and_then(Iterator::next);
+        if self.kind == Kind::Pool {
+            self.note_request(arrival.at_ns, now_ns);
+        }
         Some(arrival)
+    }
+
+    /// A request is made that was due at `due_ns`. After the last of those it makes, the share is
+    /// over.
+    #[inline]
+    pub(super) fn note_request(&mut self, due_ns: u64, now_ns: u64) {
+        let Some(left) = self.left.as_mut().filter(|_| due_ns >= self.measured_from_ns) else {
+            return;
+        };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.until_ns = self.until_ns.min(now_ns);
+            self.next_arrival = None;
+            self.schedule = None;
+        }
+    }
+
+    /// Whether it has made all of a number of requests.
+    #[inline]
+    pub(super) fn has_made_all(&self) -> bool {
+        self.left == Some(0)
     }
 
     /// Whether every connection there may be has something to do.
@@ -116,7 +158,7 @@ impl<'p> GroupShare<'p> {
 
     /// Whether HEAD is asked, whose answers have no body.
     pub(super) fn is_bodyless(&self) -> bool {
-        self.plan.method == "HEAD"
+        self.plan.method() == "HEAD"
     }
 
     /// How many requests the next connection carries (`u32::MAX`: any number), in which version.
@@ -238,9 +280,9 @@ impl<'p> GroupShare<'p> {
 }
 
 /// Thread `index`'s share of `count` things.
-pub(super) fn share(count: u32, threads: usize, index: usize) -> u32 {
-    let threads = threads as u32;
-    count / threads + u32::from((index as u32) < count % threads)
+pub(super) fn share(count: u64, threads: usize, index: usize) -> u64 {
+    let threads = threads as u64;
+    count / threads + u64::from((index as u64) < count % threads)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use forebay_sys::epoll::{Epoll, Events};
 use forebay_sys::{clock, process};
 use group::{GroupShare, Kind};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 /// Answers longer than this are read in pieces.
@@ -52,6 +52,8 @@ const LONGEST_WAIT_NS: u64 = 100_000_000;
 pub(crate) struct Interval {
     /// Its place in the timeline; one past the end: the drain.
     pub(crate) index: usize,
+    /// When it ended, after the start: before its place says so where the run ended early.
+    pub(crate) end_ns: u64,
     /// One per group.
     pub(crate) tallies: Vec<Tally>,
     /// How late this thread did what it had planned for a certain time.
@@ -81,6 +83,10 @@ pub(crate) struct Shared<'p> {
     pub(crate) timeline: &'p [u64],
     /// Set when the run is to end early.
     pub(crate) stop: &'p AtomicBool,
+    /// Threads that have requests to make, or to see answered.
+    pub(crate) at_work: AtomicUsize,
+    /// When the last of them had none any more, after the start; `u64::MAX`: not yet.
+    pub(crate) done_ns: AtomicU64,
 }
 
 /// CPU time and starvation of a thread at one moment.
@@ -108,6 +114,8 @@ pub(crate) struct Worker<'p> {
     next_scan_ns: u64,
     warmup_ns: u64,
     end_ns: u64,
+    /// This thread has made its part of a number of requests, and seen each come to its end.
+    is_done: bool,
     /// Below this, the wait for the next arrival is spent awake, ns.
     spin_ns: u64,
     spun_ns: u64,
@@ -140,6 +148,7 @@ impl<'p> Worker<'p> {
             next_scan_ns: SCAN_NS,
             warmup_ns: plan.warmup.as_nanos() as u64,
             end_ns: (plan.warmup + plan.duration).as_nanos() as u64,
+            is_done: false,
             spin_ns: plan.spin.as_nanos() as u64,
             spun_ns: 0,
             sleep_until_ns: 0,
@@ -260,6 +269,9 @@ impl<'p> Worker<'p> {
         if self.interval_is_over() {
             self.take_arrivals();
         }
+        if self.shared.plan.is_counted() {
+            self.look_whether_done();
+        }
         while self.interval_is_over() {
             let ended_ns = self.shared.timeline[self.interval];
             self.report();
@@ -289,13 +301,32 @@ impl<'p> Worker<'p> {
         self.is_drained()
     }
 
+    /// A run of so many requests ends when the last thread has seen its last one come to its end.
+    fn look_whether_done(&mut self) {
+        if !self.is_done {
+            let is_over = self.groups.iter().all(|group| self.now_ns >= group.until_ns);
+            self.is_done = is_over && self.is_drained();
+            if self.is_done && self.shared.at_work.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.shared.done_ns.store(self.now_ns, Ordering::Release);
+            }
+        }
+        let done_ns = self.shared.done_ns.load(Ordering::Acquire);
+        if done_ns < self.end_ns {
+            self.end_ns = done_ns;
+            self.usage[1] = Usage { at_ns: done_ns, ..self.usage_now() };
+            self.next_scan_ns = self.now_ns;
+        }
+    }
+
     /// Sends what was counted since the last boundary.
     fn report(&mut self) {
         let fresh = |group: &mut GroupShare<'_>| std::mem::replace(&mut group.tally, Tally::new());
         let tallies = self.groups.iter_mut().map(fresh).collect();
         let lateness = std::mem::replace(&mut self.lateness, Times::new());
         // Nobody listens only when the run was abandoned.
-        let _ = self.results.send(Interval { index: self.interval, tallies, lateness });
+        let boundary_ns = self.shared.timeline.get(self.interval).copied().unwrap_or(u64::MAX);
+        let end_ns = boundary_ns.min(self.now_ns.min(self.end_ns));
+        let _ = self.results.send(Interval { index: self.interval, end_ns, tallies, lateness });
         self.interval += 1;
     }
 
@@ -329,7 +360,10 @@ impl<'p> Worker<'p> {
     }
 
     fn is_drained(&self) -> bool {
-        let idle = |client: &Client| client.pending.is_empty() && client.phase != Phase::Connecting;
+        let idle = |client: &Client| {
+            let connects = client.phase == Phase::Connecting;
+            client.pending.is_empty() && (!connects || self.groups[client.group].has_made_all())
+        };
         self.groups.iter().all(|group| group.waiting.is_empty()) && self.clients.iter().all(idle)
     }
 

@@ -44,6 +44,11 @@ impl Worker<'_> {
                 }
                 self.send_requests(slot);
             }
+            Kind::Session if group.has_made_all() => {
+                if client.pending.is_empty() {
+                    self.close(slot);
+                }
+            }
             Kind::Session => self.send_requests(slot),
             Kind::Pool if !client.pending.is_empty() => {}
             Kind::Pool if group.waiting.is_empty() => {
@@ -63,6 +68,9 @@ impl Worker<'_> {
         self.output.clear();
         client.has_failed = false;
         while client.pending.len() < group.plan.pipeline as usize && client.left > 0 {
+            if group.kind != Kind::Pool && group.has_made_all() {
+                break;
+            }
             // The first request of a connection began with the connection.
             let began_ns = client.opened_ns.take();
             let (intended_ns, line) = match group.kind {
@@ -77,6 +85,9 @@ impl Worker<'_> {
             let started_ns = began_ns.unwrap_or(now_ns).max(intended_ns);
             if client.left != u32::MAX {
                 client.left -= 1;
+            }
+            if group.kind != Kind::Pool {
+                group.note_request(started_ns, now_ns);
             }
             let asked = group.draw(line);
             let last = client.left == 0 && group.plan.hold.is_zero();

@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use crate::target::{always, group, recording, requests, run_for, run_until, say, serve, until};
+use crate::target::{
+    always, group, recording, refusing, requests, run_for, run_until, say, serve, until,
+};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -322,4 +325,96 @@ fn a_stop_ends_the_run_with_a_report() {
     let report = report.unwrap();
     assert!(report.seconds < 30.0 && report.groups[0].good > 0);
     assert!(report.groups[0].seconds < 30.0);
+}
+
+/// So many requests and no more, on every kind of connection, whatever becomes of them.
+#[test]
+fn a_run_ends_after_so_many_requests() {
+    let server = always(OK);
+    let refused = always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    for (settings, address, good) in [
+        ("connections=4,requests=37", server.address, 37),
+        ("connections=50,requests=7", server.address, 7),
+        ("connections=2,pipeline=8,requests=13", server.address, 13),
+        ("connections=3,per_connection=2,requests=11", server.address, 11),
+        ("rate=500,requests=21", server.address, 21),
+        ("rate=500,per_connection=4,requests=10", server.address, 10),
+        ("connections=3,pause=1ms,requests=9", refused.address, 0),
+    ] {
+        for threads in [1, 3] {
+            let plan = forebay_load::Plan {
+                duration: Duration::from_secs(120),
+                threads,
+                spin: Duration::ZERO,
+                groups: vec![group(address, settings)],
+                ..forebay_load::Plan::default()
+            };
+            let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+            let all = &report.groups[0];
+            let ended = all.good + all.failed;
+            let asked = settings.rsplit_once('=').unwrap().1.parse::<u64>().unwrap();
+            assert_eq!((ended, all.good), (asked, good), "{settings}, {threads}: {all:?}");
+            assert!(report.seconds < 119.0 && all.cut == 0, "{settings}: {all:?}");
+            let series: f64 = all.series.iter().map(|point| point.answered).sum();
+            assert!(series > 0.0, "{settings}: {:?}", all.series);
+        }
+    }
+}
+
+/// A connection that does not come about is the end of a request, too.
+#[test]
+fn refused_connections_are_among_the_requests() {
+    let (address, _kept) = refusing();
+    let plan = forebay_load::Plan {
+        duration: Duration::from_secs(120),
+        groups: vec![group(address, "connections=2,pause=1ms,requests=6")],
+        ..forebay_load::Plan::default()
+    };
+    let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let all = &report.groups[0];
+    assert_eq!((all.offered, all.failures["refused"]), (6, 6), "{all:?}");
+}
+
+/// The warm-up makes requests of its own.
+#[test]
+fn the_warm_up_is_not_among_so_many_requests() {
+    let server = always(OK);
+    let plan = forebay_load::Plan {
+        warmup: Duration::from_millis(200),
+        duration: Duration::from_secs(120),
+        groups: vec![group(server.address, "connections=1,think=10ms,requests=5")],
+        ..forebay_load::Plan::default()
+    };
+    let report = forebay_load::run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    // one may have been under way when the warm-up ended
+    assert!((5..=6).contains(&report.groups[0].good), "{report:?}");
+    assert!(report.seconds < 119.0);
+}
+
+#[test]
+fn a_request_carries_its_body() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = seen.clone();
+    let server = serve(move |mut stream| {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"x=1") {
+            let mut piece = [0; 512];
+            match stream.read(&mut piece) {
+                Ok(count @ 1..) => bytes.extend_from_slice(&piece[..count]),
+                _ => return,
+            }
+        }
+        notes.lock().unwrap().push(String::from_utf8(bytes).unwrap());
+        say(&mut stream, OK);
+    });
+    let report = run_until(
+        300,
+        &group(server.address, "rate=10,per_connection=1,request_body=x=1,header=A: b"),
+        |report| report.groups[0].good > 0,
+    );
+    assert!(report.groups[0].good > 0, "{report:?}");
+    let text = seen.lock().unwrap().first().cloned().unwrap();
+    assert!(text.starts_with("POST / HTTP/1.1\r\n"), "{text}");
+    assert!(text.contains("\r\nA: b\r\nContent-Length: 3\r\n"), "{text}");
+    assert!(text.ends_with("\r\n\r\nx=1"), "{text}");
 }

@@ -54,6 +54,28 @@ fn conditions_are_held_against_it() {
     assert!(missed("rate>1000").is_some());
 }
 
+/// Nothing is said in favour of a group that nobody has served, but what is true of its failures.
+#[test]
+fn of_a_group_without_a_good_answer_nothing_holds_but_its_errors() {
+    let server = always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    let report = run_for(300, group(server.address, "rate=100"));
+    let missed = |text: &str| text.parse::<Expectation>().unwrap().missed(&report);
+    for condition in ["p99<1h", "rate>1", "goodput<1000"] {
+        let said = missed(condition).unwrap();
+        assert!(said.contains("test has not one good answer (status 30)"), "{said}");
+    }
+    assert!(missed("errors<1%").unwrap().ends_with("test has 100.000 %"));
+    assert_eq!(missed("errors>99%"), None);
+    assert_eq!(report.failed_whole().unwrap(), "not one good answer: test (status 30)");
+    // a run that was stopped before anything came of it has neither
+    let mut nothing = report;
+    nothing.groups[0].failed = 0;
+    nothing.groups[0].failures.clear();
+    let missed = |text: &str| text.parse::<Expectation>().unwrap().missed(&nothing);
+    assert!(missed("errors<1%").unwrap().ends_with("test has not one good answer"));
+    assert_eq!(nothing.failed_whole(), None);
+}
+
 #[test]
 fn a_run_is_compared_with_another() {
     let mut better = report();

@@ -18,8 +18,8 @@ pub enum Listen {
 }
 
 /// Where the admin listener is, if it is on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loopback(pub Option<SocketAddr>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminListen(pub Option<Listen>);
 
 impl Written for Listen {
     const EXPECTED: &'static str =
@@ -74,27 +74,28 @@ impl fmt::Display for Listen {
     }
 }
 
-impl Value for Loopback {
+impl Value for AdminListen {
     fn form(&self) -> Form {
         Form::Text
     }
     fn expected(&self) -> &'static str {
-        "a loopback address and port such as \"127.0.0.1:9090\", or \"off\""
+        "an address and port such as \"127.0.0.1:9090\" or \":9090\", \"unix:/path\", or \"off\""
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        *self = Loopback(match text.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Some(address),
-            Ok(_) => return Err(Wrong::NotLoopback { found: text.to_owned() }),
-            Err(_) if text == "off" => None,
-            Err(_) => return Err(wrong(self, text)),
+        *self = AdminListen(match text {
+            "off" => None,
+            text => Some(Listen::read(text).map_err(|_| wrong(self, text))?),
         });
         Ok(())
     }
     fn show(&self) -> String {
-        quote(&self.0.map_or("off".to_owned(), |address| address.to_string()))
+        quote(&self.0.as_ref().map_or("off".to_owned(), Listen::to_string))
     }
     fn guess(&self, text: &str) -> Option<String> {
-        let port = text.strip_prefix("localhost:").or(text.strip_prefix(':')).unwrap_or(text);
-        port.parse::<u16>().is_ok().then(|| format!("127.0.0.1:{port}"))
+        let port = text.strip_prefix("localhost:").unwrap_or(text);
+        match port.parse::<u16>() {
+            Ok(port) => Some(format!("127.0.0.1:{port}")),
+            Err(_) => Listen::guess(text),
+        }
     }
 }

@@ -11,7 +11,6 @@ use super::value::quote;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
 use std::fmt::Write;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -60,7 +59,8 @@ impl Calibration {
     /// That it cannot be read, or everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Calibration, CalibrationError> {
         let mut text = String::new();
-        let read = File::open(path).and_then(|f| f.take(super::LONGEST).read_to_string(&mut text));
+        let read = super::open_regular(path)
+            .and_then(|f| f.take(super::LONGEST).read_to_string(&mut text));
         read.map_err(CalibrationError::Unreadable)?;
         let name = path.display().to_string();
         Calibration::parse(&text, &name).map_err(CalibrationError::Wrong)

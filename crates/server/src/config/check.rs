@@ -4,9 +4,11 @@
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
+use super::redirects;
 use super::value::quote;
 use super::{Access, ControlSocket, Listen, LogFormat};
 use forebay_site::rules::SiteName;
+use forebay_sys::{file, process};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -29,6 +31,7 @@ impl Draft {
         self.check_proxies(&mut wrong);
         self.check_roots(&mut wrong);
         self.check_logs(find, &mut wrong);
+        self.check_redirects(&mut wrong);
         self.check_policy(text, &mut wrong);
         wrong
     }
@@ -106,13 +109,16 @@ impl Draft {
             ControlSocket::At(path) => Some(Listen::Unix(path.clone())),
             ControlSocket::Auto | ControlSocket::Off => None,
         };
-        let admin = self.process.admin.listen.0.map(Listen::At);
-        for (key, listen) in [("admin.listen", admin), ("control.socket", control)] {
+        let admin = self.process.admin.listen.0.clone();
+        let others = [("admin.listen", admin), ("control.socket", control)];
+        for (key, listen) in &others {
             let Some(listen) = listen else { continue };
-            if let Some((other, first)) = known.iter().find(|(other, _)| overlap(&listen, other)) {
+            let at = At::default().child(key);
+            if let Some((other, first)) = known.iter().find(|(other, _)| overlap(listen, other)) {
                 let (found, other) = (listen.to_string(), other.to_string());
-                let at = At::default().child(key);
                 wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+            } else {
+                known.push((listen, at));
             }
         }
     }
@@ -169,6 +175,55 @@ impl Draft {
         }
     }
 
+    /// No redirect leads back to itself.
+    fn check_redirects(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let mut told = HashSet::new();
+        for (path, site) in self.every_site() {
+            let inherited = if path.exact.is_empty() { &[][..] } else { &self.site.redirects };
+            let own = site.redirects.len();
+            let rules: Vec<_> = site.redirects.iter().chain(inherited).collect();
+            for (index, from) in redirects::endless(&rules) {
+                let at = match index.checked_sub(own) {
+                    None => path.child("redirect").item(index),
+                    Some(index) => At::default().child("redirect").item(index),
+                };
+                if told.insert(at.exact.clone()) {
+                    wrong.push((at.child("to"), Wrong::Endless { from }));
+                }
+            }
+        }
+    }
+
+    /// Sockets that cannot be made, as far as this process can tell. What another user will be who
+    /// starts the server is not known, so a user that is configured is believed.
+    pub fn unusable_sockets(&self) -> Vec<(At, Wrong)> {
+        let mut sockets = Vec::new();
+        for (path, listener) in self.all_listeners() {
+            for (index, listen) in listener.listen.iter().enumerate() {
+                if let Listen::Unix(socket) = listen {
+                    sockets.push((path.child("listen").item(index), socket.clone(), false));
+                }
+            }
+        }
+        if let Some(Listen::Unix(socket)) = &self.process.admin.listen.0 {
+            sockets.push((At::default().child("admin").child("listen"), socket.clone(), false));
+        }
+        if let ControlSocket::At(socket) = &self.process.control.socket {
+            sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
+        }
+        let is_another_user = self.process.user.is_some() && process::user() != 0;
+        let unusable = sockets.into_iter().filter_map(|(at, socket, is_made)| {
+            // a service manager may have made it, where the server itself could not
+            if std::fs::symlink_metadata(&socket).is_ok() {
+                return None;
+            }
+            let (path, error) = no_room_for(&socket, is_made)?;
+            let is_believed = is_another_user && error.kind() == io::ErrorKind::PermissionDenied;
+            (!is_believed).then_some((at, Wrong::NoSocketDirectory { path, error }))
+        });
+        unusable.collect()
+    }
+
     /// Makes relative paths relative to `directory`.
     pub fn rebase(&mut self, directory: &Path) {
         // taking a path apart leaves out each "." within it
@@ -186,6 +241,9 @@ impl Draft {
                     join(path);
                 }
             }
+        }
+        if let Some(Listen::Unix(path)) = &mut self.process.admin.listen.0 {
+            join(path);
         }
         if let ControlSocket::At(path) = &mut self.process.control.socket {
             join(path);
@@ -225,6 +283,24 @@ impl Draft {
         }
         wrong
     }
+}
+
+/// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.
+fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
+    let parents = path.ancestors().skip(1).map(|parent| match parent {
+        parent if parent.as_os_str().is_empty() => Path::new("."),
+        parent => parent,
+    });
+    for directory in parents {
+        let error = match check_directory(directory).and_then(|()| file::may_write(directory)) {
+            Ok(()) => return None,
+            Err(error) => error,
+        };
+        if !is_made || error.kind() != io::ErrorKind::NotFound {
+            return Some((directory.to_owned(), error));
+        }
+    }
+    None
 }
 
 /// A path without `.` at its start.

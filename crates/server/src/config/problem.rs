@@ -74,6 +74,23 @@ pub enum Wrong {
         /// The words allowed.
         choices: &'static [&'static str],
     },
+    /// A key of another server.
+    Foreign {
+        /// What to write here.
+        answer: &'static str,
+    },
+    /// A redirect that leads back to itself, by way of others perhaps.
+    Endless {
+        /// A path from which it does.
+        from: String,
+    },
+    /// A socket cannot be made there.
+    NoSocketDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// An item is in the list twice.
     Repeated {
         /// The item.
@@ -81,10 +98,10 @@ pub enum Wrong {
     },
     /// A list without items.
     Empty,
-    /// The admin listener would be reachable from other machines.
-    NotLoopback {
-        /// The address given.
-        found: String,
+    /// A list of clients names nobody who can come to the address.
+    Nobody {
+        /// The address.
+        listen: String,
     },
     /// A setting without a default is not set.
     Missing {
@@ -263,6 +280,15 @@ impl fmt::Display for Wrong {
                 write!(f, "unknown key")?;
                 did_you_mean(f, near.as_deref())
             }
+            Wrong::Foreign { answer } => write!(f, "unknown key: {answer}"),
+            Wrong::Endless { from } => write!(
+                f,
+                "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
+                 out where it leads to"
+            ),
+            Wrong::NoSocketDirectory { path, error } => {
+                write!(f, "a socket cannot be made in the directory {path:?}: {error}")
+            }
             Wrong::Misplaced { home } => write!(f, "unknown key here, it belongs in {home}"),
             Wrong::Form { expected, found, near } => {
                 write!(f, "expected {expected}, found {found}")?;
@@ -282,10 +308,10 @@ impl fmt::Display for Wrong {
             }
             Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
             Wrong::Empty => write!(f, "the list is empty, at least one item is needed"),
-            Wrong::NotLoopback { found } => write!(
+            Wrong::Nobody { listen } => write!(
                 f,
-                "{found:?} can be reached from other machines, only a loopback address such as \
-                 \"127.0.0.1:9090\" is allowed"
+                "names nobody who can come to {listen:?}; add the address of the machine that reads \
+                 it, such as \"10.0.0.7\""
             ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),

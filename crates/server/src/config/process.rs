@@ -277,9 +277,18 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "admin.listen",
         preset: Preset::Value("off"),
         range: None,
-        meaning: "The loopback address of the read-only admin listener (/metrics, /status, /healthz, /readyz), or \"off\".",
+        meaning: "The address or Unix socket of the read-only admin listener (/metrics, /status, /healthz, /readyz), or \"off\".",
         example: "\"127.0.0.1:9090\"",
         at: |c| &mut c.admin.listen,
+    },
+    Setting {
+        key: "admin.allow",
+        preset: Preset::Items(&["127.0.0.0/8", "::1", "unix"]),
+        range: None,
+        meaning: "Who may read from the admin listener: addresses, networks, and \"unix\" for those that \
+                  connect to a Unix socket.",
+        example: "[\"10.0.0.7\", \"unix\"]",
+        at: |c| &mut c.admin.allow,
     },
     Setting {
         key: "control.socket",

@@ -4,6 +4,7 @@
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
 use super::draft::{self, Draft};
+use super::foreign;
 use super::problem::{Problem, Wrong};
 use super::table::{Items, Preset, Section, Setting, in_range, split};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
@@ -334,7 +335,10 @@ impl<'t> Reader<'t> {
         let at = key.span().or(item.span()).unwrap_or(0..0);
         let wrong = match draft::home(key.get()) {
             Some(home) if !parent.shown.is_empty() => Wrong::Misplaced { home },
-            _ => Wrong::Unknown { near: draft::similar(&parent.shown, key.get()) },
+            home => match foreign::answer(key.get()).filter(|_| home.is_none()) {
+                Some(answer) => Wrong::Foreign { answer },
+                None => Wrong::Unknown { near: draft::similar(&parent.shown, key.get()) },
+            },
         };
         if let Wrong::Unknown { near: Some(near) } = &wrong {
             self.meant.insert(parent.child(near).exact);

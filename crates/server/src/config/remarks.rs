@@ -3,15 +3,17 @@
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
-use super::{Account, Rule, Site};
+use super::{Account, Listen, Rule, Site};
+use forebay_conn::Peer;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
-use forebay_site::rules::{ErrorPage, Host, Pattern};
+use forebay_site::rules::{ErrorPage, Host, Network, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::file::{self, Kind};
 use forebay_sys::privileges;
 use std::collections::HashSet;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +28,7 @@ impl Draft {
     pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_accounts(&mut remarks);
+        self.remark_admin(&mut remarks);
         self.remark_hosts(text, &mut remarks);
         self.remark_order(text, &mut remarks);
         self.remark_paths(text, &mut remarks);
@@ -55,6 +58,25 @@ impl Draft {
             && let Ok(None) = privileges::group(name)
         {
             remark("group", unknown("group", name));
+        }
+    }
+
+    /// An admin listener that nobody can read.
+    fn remark_admin(&self, remarks: &mut Remarks) {
+        let Some(listen) = &self.process.admin.listen.0 else { return };
+        let allowed = &self.process.admin.allow;
+        let some_may = |loopback: IpAddr| allowed.iter().any(|network| network.contains(loopback));
+        let is_read = match listen {
+            Listen::Unix(_) => some_may(Peer::UNIX.ip()),
+            Listen::At(address) if address.ip().is_loopback() => {
+                some_may(Ipv4Addr::LOCALHOST.into()) || some_may(Ipv6Addr::LOCALHOST.into())
+            }
+            // who comes to an address of the network has one of the network, mostly
+            Listen::At(_) | Listen::All(_) => allowed.iter().any(Network::has_others),
+        };
+        if !is_read {
+            let at = At::default().child("admin").child("allow");
+            remarks.push((at, Wrong::Nobody { listen: listen.to_string() }));
         }
     }
 

@@ -4,7 +4,7 @@ use crate::config::Listen;
 use forebay_conn::Peer;
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Where a socket is bound.
@@ -39,6 +39,19 @@ impl Address {
             Address::Tcp(_) => format!("http://{self}"),
             Address::Unix(_) => self.to_string(),
         }
+    }
+}
+
+impl Address {
+    /// What a browser on this machine can open: all addresses are reached by loopback.
+    pub fn local_url(&self) -> Option<String> {
+        let Address::Tcp(address) = self else { return None };
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        Some(format!("http://{}/", SocketAddr::new(ip, address.port())))
     }
 }
 

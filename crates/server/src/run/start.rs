@@ -7,7 +7,7 @@ use super::{Event, Server, say};
 use crate::admin::AdminListener;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
-use crate::config::{Config, Listen, Site};
+use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::listen::{Address, Listeners};
@@ -48,11 +48,14 @@ impl Server {
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
         let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
-        let admin_hand = match config.admin.listen.0 {
-            Some(at) => listeners.take(&[Listen::At(at)], 1).map_err(RunError::Listen)?.pop(),
+        let admin_hand = match &plan.admin {
+            Some(admin) => {
+                let hands = listeners.take(std::slice::from_ref(&admin.listen), 1);
+                hands.map_err(RunError::Listen)?.pop().map(|hand| (hand, admin.clone()))
+            }
             None => None,
         };
-        listeners.check_inherited(&reload::wanted(&plan, &config)).map_err(RunError::Listen)?;
+        listeners.check_inherited(&reload::wanted(&plan)).map_err(RunError::Listen)?;
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -80,7 +83,8 @@ impl Server {
             steering: Arc::default(),
         };
         let status = Status::new(&common, &plan);
-        let admin = admin_hand.map(|hand| AdminListener::new(hand, Arc::clone(&status)));
+        let admin =
+            admin_hand.map(|(hand, admin)| AdminListener::new(hand, &admin, Arc::clone(&status)));
         let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
         let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
             common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
@@ -133,6 +137,9 @@ fn open_control_socket(
 ) -> Result<Option<ControlSocket>, RunError> {
     let path = file.and_then(|file| control_socket::path(&config.control.socket, file));
     let open = |path: PathBuf| {
+        if config.control.socket == config::ControlSocket::Auto {
+            control_socket::remove_dead(&path);
+        }
         ControlSocket::open(&path).map_err(|error| RunError::ControlSocket { path, error })
     };
     path.map(open).transpose()
@@ -183,8 +190,11 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
         format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
     });
     let groups = groups.collect::<Vec<_>>().join(" and ");
-    let admin = config.admin.listen.0.map(|admin| listeners.addresses(&[Listen::At(admin)]));
-    let admin = admin.and_then(|bound| bound.first().map(|at| format!(", admin on {at}")));
+    let admin = plan.admin.as_ref().map(|admin| {
+        let bound = listeners.addresses(std::slice::from_ref(&admin.listen));
+        let bound: Vec<_> = bound.iter().map(Address::to_string).collect();
+        format!(", admin on {}", bound.join(" "))
+    });
     let admin = admin.unwrap_or_default();
     format!("forebay {version}: serving {what} on {groups}{admin}")
 }

@@ -4,7 +4,6 @@
 use super::{Event, Later, Server, say};
 use crate::admin::{AdminListener, RunningAdmin};
 use crate::client::TrustedProxies;
-use crate::config::Config;
 use crate::control_socket::Answer;
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
@@ -166,7 +165,7 @@ impl Server {
                 let begun: Vec<_> = (known + 1..=self.numbered).collect();
                 self.retire(&begun);
                 // clients would wait in the queues of these for ever
-                let wanted = reload::wanted(&self.plan, &self.config);
+                let wanted = reload::wanted(&self.plan);
                 self.listeners().undo(&wanted);
                 return Err(ReloadError::Resources(error));
             }
@@ -200,7 +199,7 @@ impl Server {
             .filter(|(number, is_retiring, _)| !is_retiring && !stays(*number))
             .map(|(number, ..)| *number)
             .collect();
-        self.leave(leaving, &plan, &config);
+        self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
         self.status.changed(&self.common, &self.plan, is_reload);
         Ok(())
@@ -223,8 +222,8 @@ impl Server {
 
     /// Groups that have been replaced leave. Where an address is not wanted any more, they accept
     /// until what was on its way has arrived.
-    fn leave(&mut self, groups: Vec<u64>, plan: &Plan, config: &Config) {
-        if !self.listeners().leave(&reload::wanted(plan, config)) {
+    fn leave(&mut self, groups: Vec<u64>, plan: &Plan) {
+        if !self.listeners().leave(&reload::wanted(plan)) {
             return self.retire(&groups);
         }
         // from now on no reload goes on with them

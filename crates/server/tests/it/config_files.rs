@@ -259,3 +259,35 @@ fn the_sample_can_be_run_as_it_is() {
     let problems = load(&sample).err().unwrap_or_default();
     assert!(problems.is_empty(), "{}", problems[0]);
 }
+
+/// A socket that cannot be made is an error of `check`; where a service manager has made it, it is
+/// none.
+#[test]
+fn sockets_that_cannot_be_made_are_told() {
+    let folder = Folder::new();
+    let text = "root = \"site\"\nlisten = [\"unix:none/a.sock\"]\nadmin.listen = \"unix:site/file/b\"\n\
+                control.socket = \"none/made/c\"\n";
+    fs::write(folder.0.join("site/file"), "").unwrap();
+    let file = folder.0.join("forebay.toml");
+    fs::write(&file, text).unwrap();
+    let directory = folder.0.display().to_string();
+    let said = |problems: Vec<forebay_server::config::Problem>| {
+        let lines = problems.iter().map(|p| p.to_string().replace(&directory, "DIR"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let none = "No such file or directory (os error 2)";
+    assert_eq!(
+        said(check(&file).unwrap_err()),
+        format!(
+            "DIR/forebay.toml:2:11: listen: a socket cannot be made in the directory \"DIR/none\": {none}\n\
+             DIR/forebay.toml:3:16: admin.listen: a socket cannot be made in the directory \
+             \"DIR/site/file\": not a directory"
+        )
+    );
+    // the server finds out by itself, and may have been given the sockets
+    assert!(load(&file).is_ok());
+    fs::create_dir(folder.0.join("none")).unwrap();
+    fs::remove_file(folder.0.join("site/file")).unwrap();
+    fs::create_dir(folder.0.join("site/file")).unwrap();
+    assert!(check(&file).is_ok());
+}

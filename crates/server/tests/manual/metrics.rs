@@ -7,8 +7,8 @@ use std::fmt::Write;
 const INTRODUCTION: &str = "\
 # Metrics
 
-The admin listener is off by default. It accepts connections from this machine only, and can be read,
-not written.
+The admin listener is off by default. It can be read, not written, and by this machine only unless
+`allow` names others.
 
 ```toml
 root = \"www\"
@@ -36,6 +36,24 @@ scrape_configs:
     static_configs:
       - targets: [\"127.0.0.1:9090\"]
 ```
+
+From another machine, let the listener be where it can come, and name it:
+
+```toml
+root = \"www\"
+
+[admin]
+listen = \"10.0.0.1:9090\"
+allow = [\"10.0.0.7\"]
+```
+
+Everybody else gets 403. It is asked for by an address or as `localhost`; other names get 421, because a
+web page could have such a name point here. What it says is not encrypted. On one machine a Unix socket
+serves as well, under any name: `listen = \"unix:/run/forebay/admin.sock\"`, and
+`curl --unix-socket /run/forebay/admin.sock http://localhost/metrics`.
+
+The listener has at most 64 connections, with descriptors of their own: whoever fills it takes nothing
+from the sites.
 
 ## What to watch
 

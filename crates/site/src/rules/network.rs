@@ -1,7 +1,7 @@
 //! Sets of addresses.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A set of addresses: `10.0.0.0/8`, `::1`, `all`, or `unix` for clients without an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,16 @@ impl Network {
     /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// Whether it has addresses of other machines.
+    pub fn has_others(&self) -> bool {
+        match self.kind {
+            Kind::All => true,
+            Kind::Unix => false,
+            Kind::V4(bits, len) => !Ipv4Addr::from_bits(bits).is_loopback() || len < 8,
+            Kind::V6(bits, len) => !Ipv6Addr::from_bits(bits).is_loopback() || len < 128,
+        }
     }
 
     /// Whether it is `unix`.

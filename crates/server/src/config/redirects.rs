@@ -1,0 +1,140 @@
+//! Redirects that lead back to themselves: found by following them, as a client would.
+
+use forebay_http::path;
+use forebay_site::rules::{Captures, Part, Redirect};
+
+/// Clients give up after about so many redirects.
+const MOST_STEPS: usize = 20;
+
+/// Rules that a client who follows them never leaves, and a path from which that is so; of a circle of
+/// several, one. Followed are
+/// paths that each pattern with stars fits, and those that rules lead to; what else a regular
+/// expression fits is not known.
+pub(super) fn endless(rules: &[&Redirect]) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut circles: Vec<Vec<u8>> = Vec::new();
+    for rule in rules {
+        let fitting = (!rule.pattern().is_regex()).then(|| example(rule.pattern().as_str()));
+        let fixed = matches!(rule.to().parts(), [Part::Text(_)]);
+        let target = fixed.then(|| filled(rule, b"/", &Captures::default())).flatten();
+        for start in fitting.into_iter().chain(target) {
+            let Some(Endless { index, circle }) = follow(rules, start) else { continue };
+            let Some(from) = circle.first().filter(|from| !circles.contains(from)) else {
+                continue;
+            };
+            if !found.iter().any(|(known, _)| *known == index) {
+                found.push((index, String::from_utf8_lossy(from).into_owned()));
+            }
+            circles.extend(circle);
+        }
+    }
+    found
+}
+
+/// A path that fits a pattern with stars.
+fn example(pattern: &str) -> Vec<u8> {
+    let text = pattern.replace('*', "x");
+    if text.starts_with('/') { text.into_bytes() } else { format!("/{text}").into_bytes() }
+}
+
+/// Where a client never comes to an end.
+struct Endless {
+    /// The rule that is met again, or when a client gives up.
+    index: usize,
+    /// The paths in between, that of the rule first.
+    circle: Vec<Vec<u8>>,
+}
+
+/// Follows the rules from a path.
+fn follow(rules: &[&Redirect], start: Vec<u8>) -> Option<Endless> {
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut path = start;
+    loop {
+        let fits = |(index, rule): (usize, &&Redirect)| {
+            rule.pattern().captures(&path).map(|captures| (index, filled(rule, &path, &captures)))
+        };
+        let (index, next) = rules.iter().enumerate().find_map(fits)?;
+        if let Some(met) = seen.iter().position(|known| *known == path) {
+            return Some(Endless { index, circle: seen.split_off(met) });
+        }
+        if seen.len() >= MOST_STEPS {
+            return Some(Endless { index, circle: vec![path] });
+        }
+        seen.push(std::mem::replace(&mut path, next?));
+    }
+}
+
+/// The path of this site that a rule leads to, as the server sees it; `None` if it leads elsewhere.
+fn filled(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Option<Vec<u8>> {
+    let mut to = Vec::new();
+    for part in rule.to().parts() {
+        match part {
+            Part::Text(text) => to.extend_from_slice(text.as_bytes()),
+            Part::Capture(number) => to.extend_from_slice(captures.get(*number)),
+            Part::Path => to.extend_from_slice(path),
+            Part::Query => {}
+            Part::Host => return None,
+        }
+    }
+    if !to.starts_with(b"/") || to.starts_with(b"//") {
+        return None;
+    }
+    let end = to.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(to.len());
+    let mut normal = Vec::new();
+    path::normalise(&to[..end], &mut normal).ok()?;
+    Some(normal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_site::rules::{Pattern, Template};
+
+    fn found(rules: &[(&str, &str)]) -> Vec<(usize, String)> {
+        let rules: Vec<_> = rules
+            .iter()
+            .map(|(path, to)| {
+                let pattern = match path.strip_prefix('~') {
+                    Some(regex) => Pattern::regex(regex).unwrap(),
+                    None => Pattern::parse(path).unwrap(),
+                };
+                Redirect::new(pattern, Template::parse(to).unwrap(), 301).unwrap()
+            })
+            .collect();
+        endless(&rules.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_leads_back_is_found() {
+        for (rules, index, from) in [
+            (&[("/a", "/a")][..], 0, "/a"),
+            (&[("/a", "/a?x=1")], 0, "/a"),
+            (&[("/a b", "/a%20b")], 0, "/a b"),
+            (&[("/a", "/b"), ("/b", "/a")], 0, "/a"),
+            (&[("/*", "/new")], 0, "/new"),
+            (&[("*", "/maintenance.html")], 0, "/maintenance.html"),
+            (&[("/a/*", "/a/$1")], 0, "/a/x"),
+            (&[("/x", "/y"), ("/docs/*", "$path")], 1, "/docs/x"),
+            (&[("~^/shop", "/shop/closed")], 0, "/shop/closed"),
+        ] {
+            assert_eq!(found(rules), [(index, from.to_owned())], "{rules:?}");
+        }
+        // never the same address twice, and never an end
+        assert_eq!(found(&[("/a/*", "/a/b/$1")])[0].0, 0);
+    }
+
+    #[test]
+    fn what_comes_to_an_end_is_good() {
+        for rules in [
+            &[("/a", "/b"), ("/b", "/c")][..],
+            &[("/old/*", "/new/$1")],
+            &[("/a", "https://other.example/a"), ("/b", "//other.example/b")],
+            &[("/*", "https://$host$path")],
+            &[("/new", "https://other.example/"), ("/*", "/new")],
+            &[("~^/([^/]+)$", "/$1/")],
+            &[("/index.html", "/")],
+        ] {
+            assert_eq!(found(rules), [], "{rules:?}");
+        }
+    }
+}

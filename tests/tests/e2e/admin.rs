@@ -1,0 +1,106 @@
+//! Who may read from the admin listener, and where it can be.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::crowd::{client_address, connect_from};
+use forebay_tests::faults::site::Folder;
+use forebay_tests::server::free_addr;
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{Options, Server};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+fn options() -> (Options, Folder) {
+    let folder = Folder::new();
+    folder.write("site/index.html", "hello");
+    (Options::new(folder.join("site")), folder)
+}
+
+fn request(host: &str) -> String {
+    format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+}
+
+/// The first line of the answer to the client with this number.
+fn asked_by(number: usize, admin: SocketAddr, host: &str) -> String {
+    let mut stream = connect_from(client_address(number), admin).unwrap();
+    stream.write_all(request(host).as_bytes()).unwrap();
+    let (answer, _) = wire::read_to_end(&mut stream, PATIENCE);
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or("").to_owned()
+}
+
+fn asked_at(path: &Path, host: &str) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request(host).as_bytes()).unwrap();
+    let mut answer = String::new();
+    // who is refused may be reset behind the answer
+    let _ = stream.read_to_string(&mut answer);
+    answer.lines().next().unwrap_or("").to_owned()
+}
+
+/// At all addresses of the machine, for the clients that are named and for nobody else, by an address
+/// and by no other name.
+#[test]
+fn it_is_read_from_the_addresses_that_are_allowed() {
+    let (options, _folder) = options();
+    let admin = free_addr();
+    let allowed = client_address(1);
+    let settings =
+        |allow: &str| format!("admin.listen = \":{}\"\nadmin.allow = [{allow}]", admin.port());
+    let server =
+        Server::start(&options.clone().config(&settings(&format!("\"{allowed}\", \"unix\""))));
+    for host in [admin.to_string(), allowed.to_string(), "[2001:db8::1]:9090".to_owned()] {
+        assert_eq!(asked_by(1, admin, &host), "HTTP/1.1 200 OK", "{host}");
+    }
+    assert_eq!(asked_by(2, admin, "localhost"), "HTTP/1.1 403 Forbidden");
+    assert!(asked_by(1, admin, "metrics.example:9090").starts_with("HTTP/1.1 421 "));
+    // a reload changes who may
+    let others = format!("\"{}\"", client_address(2));
+    server.configure(&options.config(&settings(&others)));
+    assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+    assert_eq!(asked_by(2, admin, "localhost"), "HTTP/1.1 200 OK");
+    assert_eq!(asked_by(1, admin, "localhost"), "HTTP/1.1 403 Forbidden");
+}
+
+/// Without `admin.allow` an address of the network is read by this machine only.
+#[test]
+fn nobody_else_is_allowed_unless_it_is_said() {
+    let (options, _folder) = options();
+    let admin = free_addr();
+    let server = Server::start(&options.config(&format!("admin.listen = \":{}\"", admin.port())));
+    assert_eq!(asked_by(1, admin, "localhost"), "HTTP/1.1 200 OK");
+    let file = server.file();
+    let check = std::process::Command::new(forebay_tests::server::binary())
+        .args(["check", "-c", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(check.stderr).unwrap();
+    assert!(said.contains("admin.allow: names nobody who can come to"), "{said}");
+}
+
+/// Over a Unix socket, where the rights of the file say who may, whatever it is called.
+#[test]
+fn it_is_read_over_a_unix_socket() {
+    let (options, folder) = options();
+    let (first, second) = (folder.join("a.sock"), folder.join("b.sock"));
+    let at = |path: &Path| format!("admin.listen = \"unix:{}\"", path.display());
+    // this directory is not there for another user to write to
+    let options = Options { user: None, ..options };
+    let mut server = Server::start(&options.clone().config(&at(&first)));
+    assert!(server.stderr().contains("a.sock"), "{}", server.stderr());
+    for host in ["localhost", "whatever.example"] {
+        assert_eq!(asked_at(&first, host), "HTTP/1.1 200 OK", "{host}");
+    }
+    server.configure(&options.clone().config(&at(&second)));
+    assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+    assert_eq!(asked_at(&second, "localhost"), "HTTP/1.1 200 OK");
+    let nobody = format!("{}\nadmin.allow = [\"127.0.0.1\"]", at(&second));
+    server.configure(&options.config(&nobody));
+    assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+    assert_eq!(asked_at(&second, "localhost"), "HTTP/1.1 403 Forbidden");
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait(PATIENCE).is_some_and(|status| status.success()));
+    assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
+}

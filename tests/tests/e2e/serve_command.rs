@@ -1,0 +1,77 @@
+//! `forebay serve` as a person types it who wants to see a directory in a browser.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use std::fs;
+
+fn serve(folder: &Folder, args: &[&str]) -> Server {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    Server::start(&Options { args, ..Options::new(folder.join("site")) })
+}
+
+fn get(server: &Server, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.0\r\nHost: a\r\nAccept: text/html\r\n\r\n");
+    String::from_utf8(server.exchange(request.as_bytes())).unwrap()
+}
+
+fn status(server: &Server, path: &str) -> String {
+    get(server, path).split(' ').nth(1).unwrap_or("").to_owned()
+}
+
+/// Who sees nothing where files are is told what to do, on the page and on the terminal.
+#[test]
+fn a_directory_without_an_index_says_how_it_is_shown() {
+    let folder = Folder::new();
+    folder.write("site/sub/a.txt", "a");
+    let server = serve(&folder, &[]);
+    for path in ["/", "/sub/"] {
+        let page = get(&server, path);
+        assert!(page.starts_with("HTTP/1.1 404 ") && page.contains("(listing)"), "{page}");
+    }
+    assert!(!get(&server, "/nothing/").contains("(listing)"));
+    assert!(!get(&server, "/nothing").contains("(listing)"));
+    let said = server.stderr();
+    assert!(said.contains("site has no index.html; --listing shows what is in it"), "{said}");
+    let server = serve(&folder, &["--listing"]);
+    assert!(get(&server, "/").contains("sub/"));
+    assert!(get(&server, "/sub/").contains("a.txt"));
+    assert!(!server.stderr().contains("--listing"), "{}", server.stderr());
+}
+
+#[test]
+fn an_application_of_one_page_answers_everywhere() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "the page");
+    folder.write("site/app.js", "code");
+    let server = serve(&folder, &["--spa"]);
+    for path in ["/", "/users/7", "/users/7/"] {
+        let page = get(&server, path);
+        assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("the page"), "{path}: {page}");
+    }
+    assert!(get(&server, "/app.js").ends_with("code"));
+    let plain = serve(&folder, &[]);
+    assert_eq!(status(&plain, "/users/7"), "404");
+}
+
+/// The browser comes when there is something to see, and outside of what the server may do.
+#[test]
+fn the_site_is_opened_in_a_browser() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "hello");
+    let browser = folder.join("browser");
+    let opened = folder.join("opened");
+    let script = format!("#!/bin/sh\necho \"$1\" > {}\n", opened.display());
+    fs::write(&browser, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&browser, mode).unwrap();
+    let mut options = Options::new(folder.join("site"));
+    options.args = vec!["--open".to_owned()];
+    options.wrapper = vec!["env".to_owned(), format!("BROWSER={}", browser.display())];
+    let server = Server::start(&options);
+    let expected = format!("http://{}/\n", server.addr());
+    let is_opened = || fs::read_to_string(&opened).is_ok_and(|text| text == expected);
+    assert!(soon(PATIENCE, is_opened), "{}", server.stderr());
+}
