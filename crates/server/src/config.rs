@@ -54,7 +54,7 @@ pub mod value;
 pub mod written;
 
 pub use account::Account;
-pub use address::{AdminListen, Listen};
+pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
     Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,

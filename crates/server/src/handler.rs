@@ -1,20 +1,24 @@
 //! The handler of the fast lane, in its five roles: who is served, what the answer is, where its bytes
 //! are, what is logged, and what else happens on a loop.
 
+use crate::certificates::Certificates;
 use crate::client::{TrustedProxies, client_of};
-use crate::job::Job;
+use crate::job::{Done, Job};
+use crate::listen::TLS;
 use crate::live::{Arrangement, Live};
 use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, Handler, Hooks, Http1, Job as _, Journal, Kind, Now,
-    Outcome, Parts, Peer, Piece, Plain, Process, Rank, Refusal, Reply, Request, Settled, Verdict,
+    Admission, Admitted, Answered, Bodies, Handler, Hooks, Http1, Job as _, Journal, Kind,
+    Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request, Settled,
+    Verdict,
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
-use forebay_site::{Body, Done, Site};
+use forebay_site::{Body, Site};
 use forebay_sys::clock;
+use forebay_tls::Channel;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +29,7 @@ pub struct FastLane {
     site: Site,
     logger: Logger,
     trusted: Arc<TrustedProxies>,
+    certificates: Arc<Certificates>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
@@ -48,8 +53,9 @@ impl FastLane {
         let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
+        let certificates = Arc::clone(&arrangement.certificates);
         let judge = Judge::new(&arrangement.policy, &metrics, entrance);
-        FastLane { live, site, logger, trusted, judge, entrance, metrics, paths, now }
+        FastLane { live, site, logger, trusted, certificates, judge, entrance, metrics, paths, now }
     }
 
     /// Takes over another arrangement. Nothing that is still being sent depends on the one before:
@@ -63,6 +69,7 @@ impl FastLane {
         }
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
+        self.certificates = Arc::clone(&arrangement.certificates);
         self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
     }
 
@@ -84,7 +91,15 @@ impl Parts for FastLane {
 
 impl Handler for FastLane {
     type Protocol = Http1<FastLane>;
-    type Transport = Plain;
+    type Transport = Channel;
+
+    fn transport(&mut self, listening: Listening) -> Channel {
+        self.keep_up();
+        match listening {
+            TLS => Channel::sealed(&self.certificates.identities),
+            _ => Channel::Plain,
+        }
+    }
 }
 
 impl Admission for FastLane {
@@ -144,7 +159,7 @@ impl Process for FastLane {
             ticket.begin();
         }
         let client = || client_of(request.peer, request.head, trusted);
-        match site.process(request, client, done, reply) {
+        match site.process(request, client, done.and_then(Done::of_site), reply) {
             Outcome::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();

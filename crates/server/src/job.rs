@@ -1,44 +1,92 @@
-//! Work for helper threads, counted in the window of its request's class.
+//! Work for helper threads: of the site, counted in the window of its request's class, or a handshake.
 
 use crate::policy::Pass;
 use forebay_conn::Kind;
 use forebay_metrics::{Local, Stopwatch};
+use forebay_tls::{Handshake, Handshaken, Shakes};
 
-/// Work of the site, with its request's place among the unfinished work of its class.
+/// Work for a helper thread.
 pub struct Job {
-    work: forebay_site::Job,
-    /// `None` if no window counts it.
+    work: Work,
+    /// Its request's place among the unfinished work of its class; `None` if no window counts it.
     pass: Option<Pass>,
+}
+
+enum Work {
+    Site(forebay_site::Job),
+    Handshake(Box<Handshake>),
+}
+
+/// What has come of it.
+pub enum Done {
+    /// Of work of the site.
+    Site(forebay_site::Done),
+    /// Of a handshake.
+    Handshake(Handshaken),
 }
 
 impl Job {
     /// Work that no window counts.
     pub(crate) fn uncounted(work: forebay_site::Job) -> Job {
-        Job { work, pass: None }
+        Job::counted(work, None)
     }
 
     /// Work that is finished when it was done, or dropped.
     pub(crate) fn counted(work: forebay_site::Job, pass: Option<Pass>) -> Job {
-        Job { work, pass }
+        Job { work: Work::Site(work), pass }
+    }
+}
+
+impl Done {
+    /// What has come of work of the site.
+    pub(crate) fn of_site(self) -> Option<forebay_site::Done> {
+        match self {
+            Done::Site(done) => Some(done),
+            Done::Handshake(_) => None,
+        }
     }
 }
 
 impl forebay_conn::Job for Job {
-    type Done = forebay_site::Done;
+    type Done = Done;
 
-    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> forebay_site::Done {
+    fn run(self, metrics: &Local, watch: &mut dyn Stopwatch) -> Done {
         let Job { work, pass } = self;
+        let work = || match work {
+            Work::Site(work) => Done::Site(work.run(metrics, watch)),
+            Work::Handshake(handshake) => Done::Handshake(handshake.run()),
+        };
         match pass {
-            None => work.run(metrics, watch),
-            Some(pass) => pass.run(|| work.run(metrics, watch)),
+            None => work(),
+            Some(pass) => pass.run(work),
         }
     }
 
     fn lane(&self) -> u64 {
-        self.work.lane()
+        match &self.work {
+            Work::Site(work) => work.lane(),
+            // one waits for no other
+            Work::Handshake(handshake) => std::ptr::from_ref(&**handshake).addr() as u64,
+        }
     }
 
     fn kind(&self) -> Kind {
-        self.work.kind()
+        match &self.work {
+            Work::Site(work) => work.kind(),
+            Work::Handshake(_) => Kind::Computes,
+        }
+    }
+}
+
+impl Shakes for Job {
+    fn handshake(handshake: Handshake) -> Job {
+        Job { work: Work::Handshake(Box::new(handshake)), pass: None }
+    }
+
+    fn handshaken(done: Done) -> Option<Handshaken> {
+        match done {
+            Done::Handshake(handshaken) => Some(handshaken),
+            Done::Site(_) => None,
+        }
     }
 }

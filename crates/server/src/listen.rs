@@ -8,8 +8,9 @@ mod address;
 
 pub use address::{Address, ListenError};
 
-use crate::config::Listen;
+use crate::config::{Endpoint, Listen};
 use address::has_no_ipv6;
+use forebay_conn::Listening;
 use forebay_sys::inherited::{self, Bound, Inherited};
 use forebay_sys::socket::{self, ListenOptions};
 use forebay_sys::unix::{self, SocketFile};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Connections the kernel keeps for a loop until they are accepted.
 const BACKLOG: i32 = 4096;
+
+/// What comes through a listener where TLS is spoken.
+pub const TLS: Listening = Listening(1);
 
 /// A socket to accept with, and what the engine must know of it.
 pub type Socket = forebay_engine::accept::Listener;
@@ -88,14 +92,44 @@ impl Listeners {
         wanted: &[Listen],
         loops: usize,
     ) -> Result<Vec<Vec<Socket>>, ListenError> {
+        let plain = |listen: &Listen| Endpoint { listen: listen.clone(), tls: false };
+        let wanted: Vec<_> = wanted.iter().map(plain).collect();
+        self.take_endpoints(&wanted, loops)
+    }
+
+    /// As [`take`](Listeners::take), for addresses where TLS is spoken or not.
+    ///
+    /// # Errors
+    /// As [`take`](Listeners::take).
+    pub fn take_endpoints(
+        &mut self,
+        wanted: &[Endpoint],
+        loops: usize,
+    ) -> Result<Vec<Vec<Socket>>, ListenError> {
         let mut hands: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
-        for listen in wanted {
+        for Endpoint { listen, tls } in wanted {
+            let mut dealt: Vec<Vec<Socket>> = (0..loops).map(|_| Vec::new()).collect();
             match Address::try_from(listen) {
-                Ok(address) => self.deal(address, &mut hands)?,
-                Err(port) => self.deal_all(port, &mut hands)?,
+                Ok(address) => self.deal(address, &mut dealt)?,
+                Err(port) => self.deal_all(port, &mut dealt)?,
+            }
+            let listening = if *tls { TLS } else { Listening::default() };
+            for (hand, sockets) in hands.iter_mut().zip(dealt) {
+                hand.extend(sockets.into_iter().map(|socket| Socket { listening, ..socket }));
             }
         }
         Ok(hands)
+    }
+
+    /// What a person can click on or hand to curl, for each socket that is open for these.
+    pub fn urls<'l>(&'l self, wanted: &'l [Endpoint]) -> impl Iterator<Item = String> + use<'l> {
+        wanted.iter().flat_map(|endpoint| {
+            let addresses = self.addresses(std::slice::from_ref(&endpoint.listen));
+            addresses.into_iter().map(|address| match endpoint.tls {
+                true => address.url().replacen("http://", "https://", 1),
+                false => address.url(),
+            })
+        })
     }
 
     /// A port of all addresses.

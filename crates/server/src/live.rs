@@ -3,6 +3,7 @@
 //! In: a new arrangement from whoever reloads. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
+use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::log::Logs;
 use crate::policy::InForce;
@@ -18,6 +19,8 @@ pub struct Arrangement {
     pub logs: Arc<Logs>,
     /// Whose word about clients counts.
     pub trusted: Arc<TrustedProxies>,
+    /// Who the server is, where TLS is spoken.
+    pub certificates: Arc<Certificates>,
     /// Who is served, and in which order.
     pub policy: Arc<InForce>,
 }

@@ -2,7 +2,7 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{By, Config, KeepAliveLaw, Listen, Listener, Site};
+use crate::config::{By, Config, Endpoint, KeepAliveLaw, Listen, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -53,7 +53,7 @@ const THREADS_SHARE: u64 = 2;
 #[derive(Clone, Debug)]
 pub struct GroupPlan {
     /// Where it accepts.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<Endpoint>,
     /// The engine.
     pub engine: Engine,
     /// Its loops, its threads, or how many threads it may have at once.

@@ -6,6 +6,7 @@
 //! one go.
 
 use crate::admin::AdminListener;
+use crate::certificates::{CertificateError, Certificates};
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
@@ -30,6 +31,8 @@ pub struct Current {
     pub plan: Plan,
     /// What is served.
     pub content: Arc<Content>,
+    /// Who it is, where TLS is spoken.
+    pub certificates: Arc<Certificates>,
     /// Where it is logged.
     pub logs: Arc<Logs>,
     /// What the groups share.
@@ -52,6 +55,8 @@ pub struct Next {
     pub plan: Plan,
     /// What is served; the same object if nothing about it changes.
     pub content: Arc<Content>,
+    /// Who the server is, where TLS is spoken.
+    pub certificates: Arc<Certificates>,
     /// Where it is logged. Files that are still wanted are still open.
     pub logs: Arc<Logs>,
     /// Threads for jobs, and new ones if their number changes.
@@ -94,6 +99,8 @@ pub enum ReloadError {
     Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
+    /// A certificate cannot be used.
+    Certificate(CertificateError),
     /// The access log cannot be written.
     Log(LogError),
     /// The machine has no room: descriptors, threads, memory.
@@ -130,6 +137,7 @@ impl fmt::Display for ReloadError {
             ReloadError::Outside(error) => error.fmt(f),
             ReloadError::Policy(error) => error.fmt(f),
             ReloadError::Content(error) => error.fmt(f),
+            ReloadError::Certificate(error) => error.fmt(f),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
             ReloadError::NoFile => {
@@ -183,6 +191,8 @@ fn prepare_config(
         let notice = |notice| say(format_args!("{notice}"));
         Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
     };
+    let certificates = Certificates::open(&config, &current.certificates);
+    let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
@@ -205,7 +215,7 @@ fn prepare_config(
         true => Change::None,
         false => Change::To(admin(&plan, current)?),
     };
-    Ok(Next { config, plan, content, logs, common, kept, begun, admin, said })
+    Ok(Next { config, plan, content, certificates, logs, common, kept, begun, admin, said })
 }
 
 /// The admin listener that `plan` wants.
@@ -264,7 +274,8 @@ fn begin(
 ) -> Result<Vec<Prepared>, ReloadError> {
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = plans.into_iter().map(|plan| {
-        let hands = listeners.take(&plan.listen, plan.entrances).map_err(ReloadError::Listen)?;
+        let hands =
+            listeners.take_endpoints(&plan.listen, plan.entrances).map_err(ReloadError::Listen)?;
         common.prepare(plan, hands).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();
@@ -282,5 +293,6 @@ fn begin(
 /// Every address that is listened on.
 pub fn wanted(plan: &Plan) -> Vec<Listen> {
     let admin = plan.admin.iter().map(|admin| admin.listen.clone());
-    plan.groups.iter().flat_map(|group| group.listen.clone()).chain(admin).collect()
+    let endpoints = plan.groups.iter().flat_map(|group| &group.listen);
+    endpoints.map(|endpoint| endpoint.listen.clone()).chain(admin).collect()
 }

@@ -112,7 +112,15 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
 impl Server {
     /// Where a browser of this machine finds it.
     fn first_address(&self) -> Option<String> {
-        let bound = self.listeners().addresses(&self.plan.groups.first()?.listen);
+        let first: Vec<_> = self
+            .plan
+            .groups
+            .first()?
+            .listen
+            .iter()
+            .map(|endpoint| endpoint.listen.clone())
+            .collect();
+        let bound = self.listeners().addresses(&first);
         bound.iter().find_map(Address::local_url)
     }
 

@@ -61,6 +61,11 @@ impl Needs {
                 needs.add_directory_of("auth.file", file, What::Read);
             }
         }
+        for site in &config.sites {
+            for file in site.tls.certificates.iter().chain(&site.tls.keys) {
+                needs.add_directory_of("tls.certificate", file, What::Read);
+            }
+        }
         for path in &config.sandbox.read {
             needs.add("sandbox.read", path.clone(), What::Read);
         }
@@ -73,8 +78,8 @@ impl Needs {
         for path in privileges::logs(config) {
             needs.add_directory_of("log.access", path, What::Log);
         }
-        for listen in config.listeners.iter().flat_map(|listener| &listener.listen) {
-            if let Listen::Unix(path) = listen {
+        for endpoint in config.listeners.iter().flat_map(|listener| &listener.listen) {
+            if let Listen::Unix(path) = &endpoint.listen {
                 needs.add_directory_of("listen", path, What::Socket);
             }
         }

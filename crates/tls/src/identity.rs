@@ -59,10 +59,7 @@ impl Identity {
     ///
     /// # Errors
     /// See [`IdentityError`].
-    pub fn new(
-        pairs: Vec<Pair>,
-        tickets: Arc<dyn ProducesTickets>,
-    ) -> Result<Identity, IdentityError> {
+    pub fn new(pairs: Vec<Pair>, tickets: Tickets) -> Result<Identity, IdentityError> {
         let names: Vec<String> = pairs.first().ok_or(IdentityError::NoPairs)?.names.clone();
         let of_first: HashSet<&String> = names.iter().collect();
         for pair in &pairs {
@@ -125,11 +122,14 @@ impl Identities {
     }
 }
 
+/// What seals tickets.
+pub type Tickets = Arc<dyn ProducesTickets>;
+
 /// Tickets that are sealed with keys of their own, which change every six hours; one is taken for twelve.
 ///
 /// # Errors
 /// Lack of random numbers.
-pub fn tickets() -> Result<Arc<dyn ProducesTickets>, rustls::Error> {
+pub fn tickets() -> Result<Tickets, rustls::Error> {
     aws_lc_rs::Ticketer::new()
 }
 

@@ -17,6 +17,15 @@ pub enum Listen {
     Unix(PathBuf),
 }
 
+/// An address, and what is spoken there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where.
+    pub listen: Listen,
+    /// TLS, and HTTP within it.
+    pub tls: bool,
+}
+
 /// Where the admin listener is, if it is on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminListen(pub Option<Listen>);
@@ -61,6 +70,44 @@ impl Written for Listen {
     /// Port 0 is another port each time.
     fn may_repeat(&self) -> bool {
         matches!(self, Listen::All(0))
+    }
+}
+
+impl Written for Endpoint {
+    const EXPECTED: &'static str = "an address and port such as \"127.0.0.1:8080\", \"[::]:80\", \":8080\" or \"unix:/path\"; with \"https://\" before it for TLS";
+    const MAY_BE_EMPTY: bool = false;
+
+    fn read(text: &str) -> Result<Endpoint, Wrong> {
+        let (tls, rest) = match text.strip_prefix("https://") {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix("http://").unwrap_or(text)),
+        };
+        match Listen::read(rest) {
+            Ok(listen) => Ok(Endpoint { listen, tls }),
+            Err(_) => Err(Endpoint::misread(text)),
+        }
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        match text.strip_prefix("https://") {
+            None => Listen::guess(text),
+            Some(rest) => {
+                let rest = rest.strip_suffix('/').unwrap_or(rest);
+                let near = Listen::guess(rest).or(Listen::read(rest).ok().map(|_| rest.to_owned()));
+                near.map(|near| format!("https://{near}"))
+            }
+        }
+    }
+    fn may_repeat(&self) -> bool {
+        self.listen.may_repeat()
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.tls { "https://" } else { "" }, self.listen)
     }
 }
 

@@ -29,6 +29,7 @@ impl Draft {
         self.check_hosts(find, &mut wrong);
         self.check_addresses(find, &mut wrong);
         self.check_proxies(&mut wrong);
+        self.check_tls(&mut wrong);
         self.check_roots(&mut wrong);
         self.check_logs(find, &mut wrong);
         self.check_redirects(&mut wrong);
@@ -94,8 +95,8 @@ impl Draft {
                 let example = "listen = [\"127.0.0.1:8080\"]".to_owned();
                 wrong.push((path.child("listen"), Wrong::Missing { example }));
             }
-            for (index, listen) in listener.listen.iter().enumerate() {
-                let at = path.child("listen").item(index);
+            for (index, endpoint) in listener.listen.iter().enumerate() {
+                let (at, listen) = (path.child("listen").item(index), &endpoint.listen);
                 let other = known.iter().find(|(other, _)| overlap(listen, other));
                 if let Some((other, first)) = other {
                     let (found, other) = (listen.to_string(), other.to_string());
@@ -119,6 +120,25 @@ impl Draft {
                 wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
             } else {
                 known.push((listen, at));
+            }
+        }
+    }
+
+    /// Each certificate has its key, and where TLS is spoken there is one.
+    fn check_tls(&self, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let (certificates, keys) = (site.tls.certificates.len(), site.tls.keys.len());
+            if certificates != keys {
+                wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
+            }
+        }
+        if self.all_sites().iter().any(|(_, site)| site.tls.is_on()) {
+            return;
+        }
+        for (path, listener) in self.all_listeners() {
+            let endpoints = listener.listen.iter().enumerate();
+            for (index, _) in endpoints.filter(|(_, endpoint)| endpoint.tls) {
+                wrong.push((path.child("listen").item(index), Wrong::NoCertificate));
             }
         }
     }
@@ -199,8 +219,8 @@ impl Draft {
     pub fn unusable_sockets(&self) -> Vec<(At, Wrong)> {
         let mut sockets = Vec::new();
         for (path, listener) in self.all_listeners() {
-            for (index, listen) in listener.listen.iter().enumerate() {
-                if let Listen::Unix(socket) = listen {
+            for (index, endpoint) in listener.listen.iter().enumerate() {
+                if let Listen::Unix(socket) = &endpoint.listen {
                     sockets.push((path.child("listen").item(index), socket.clone(), false));
                 }
             }
@@ -230,14 +250,15 @@ impl Draft {
         let join = |path: &mut PathBuf| *path = directory.join(&*path).components().collect();
         for site in std::iter::once(&mut self.site).chain(&mut self.sites) {
             site.root.iter_mut().for_each(join);
+            site.tls.certificates.iter_mut().chain(&mut site.tls.keys).for_each(join);
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);
             }
         }
         for listener in std::iter::once(&mut self.listener).chain(&mut self.listeners) {
-            for listen in &mut listener.listen {
-                if let Listen::Unix(path) = listen {
+            for endpoint in &mut listener.listen {
+                if let Listen::Unix(path) = &mut endpoint.listen {
                     join(path);
                 }
             }
@@ -271,6 +292,17 @@ impl Draft {
             {
                 let path_of_log = path.child("log.access");
                 wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
+            }
+            let (certificates, keys) = (&site.tls.certificates, &site.tls.keys);
+            for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
+                for (index, file) in files.iter().enumerate() {
+                    if let Err(error) = super::open_regular(file)
+                        && told.insert(file)
+                    {
+                        let at = path.child(key).item(index);
+                        wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+                    }
+                }
             }
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file

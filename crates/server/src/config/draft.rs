@@ -6,7 +6,7 @@ use super::problem::{Wrong, nearest};
 use super::read::Path;
 use super::table::{Row, Section, Setting, rows};
 use super::value::Written;
-use super::{Class, Config, Listen, Listener, Rule, Site};
+use super::{Class, Config, Endpoint, Listener, Rule, Site};
 
 /// The lists of sections at the top level that are not a site's.
 pub(super) const SECTIONS: [&str; 4] = ["listener", "site", "class", "rule"];
@@ -70,7 +70,7 @@ impl Draft {
     pub(super) fn all_listeners(&self) -> Vec<(Path, Listener)> {
         let mut own = self.listener.clone();
         if own.listen.is_empty() && self.listeners.is_empty() {
-            own.listen.extend(Listen::read(DEFAULT_LISTEN));
+            own.listen.extend(Endpoint::read(DEFAULT_LISTEN));
         }
         let own = (!own.listen.is_empty()).then_some((Path::default(), own));
         let others = numbered("listener", &self.listeners).map(|(path, l)| (path, l.clone()));

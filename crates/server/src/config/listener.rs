@@ -1,14 +1,14 @@
 //! The settings of a listener: addresses, and what serves those who connect to them.
 
 use super::table::{Preset, Section, Setting};
-use super::{Count, Listen};
+use super::{Count, Endpoint};
 use forebay_engine::Engine;
 
 /// Addresses that are served in the same way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
     /// `listen`
-    pub listen: Vec<Listen>,
+    pub listen: Vec<Endpoint>,
     /// `engine`
     pub engine: Engine,
     /// `workers`; `auto` depends on the engine
@@ -53,7 +53,8 @@ const SETTINGS: &[Setting<Listener>] = &[
         preset: Preset::Unset("127.0.0.1:8080 if there is no listener at all"),
         range: None,
         meaning: "Addresses connections are accepted at; \":8080\" is port 8080 of all addresses. \
-                  \"unix:\" and a path is a Unix socket.",
+                  \"unix:\" and a path is a Unix socket. With \"https://\" before it, TLS is spoken \
+                  there, by the certificates of the sites (tls.certificate).",
         example: "[\"0.0.0.0:80\", \"[::]:80\"]",
         at: |l| &mut l.listen,
     },

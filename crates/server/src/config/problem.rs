@@ -198,6 +198,15 @@ pub enum Wrong {
         /// Where the other one stands: line and column.
         place: Option<(usize, usize)>,
     },
+    /// There are not as many keys as certificates.
+    Unpaired {
+        /// Certificates.
+        certificates: usize,
+        /// Keys.
+        keys: usize,
+    },
+    /// TLS is to be spoken, and no site has a certificate.
+    NoCertificate,
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -367,6 +376,13 @@ impl fmt::Display for Wrong {
             Wrong::TwoFormats { path, place } => {
                 write!(f, "{path:?} is written in another format by another site")?;
                 at(f, *place)
+            }
+            Wrong::Unpaired { certificates, keys } => write!(
+                f,
+                "each certificate needs its key: tls.certificate names {certificates}, tls.key {keys}"
+            ),
+            Wrong::NoCertificate => {
+                f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Unseen { path } => write!(

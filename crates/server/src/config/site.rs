@@ -10,6 +10,22 @@ use forebay_site::rules::{
 };
 use std::path::PathBuf;
 
+/// Certificates, and the key of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// `tls.certificate`
+    pub certificates: Vec<PathBuf>,
+    /// `tls.key`
+    pub keys: Vec<PathBuf>,
+}
+
+impl Tls {
+    /// Whether there is a certificate.
+    pub fn is_on(&self) -> bool {
+        !self.certificates.is_empty()
+    }
+}
+
 /// A virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
@@ -39,6 +55,8 @@ pub struct Site {
     pub cache_control: FieldValue,
     /// `errors`
     pub errors: ErrorPages,
+    /// `tls.*`
+    pub tls: Tls,
     /// `log.*`
     pub log: Log,
     /// `[[redirect]]`
@@ -147,6 +165,7 @@ impl Section for Site {
             types: MediaTypes::default(),
             cache_control: FieldValue::default(),
             errors: ErrorPages::default(),
+            tls: Tls::default(),
             log: Log::default(),
             redirects: Vec::new(),
             rewrites: Vec::new(),
@@ -315,6 +334,27 @@ const SETTINGS: &[Setting<Site>] = &[
         meaning: "Files of the site that stand for its errors, by status.",
         example: "{ 404 = \"/404.html\", 500 = \"/sorry.html\" }",
         at: |s| &mut s.errors,
+    },
+    Setting {
+        key: "tls.certificate",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the certificates of the site in PEM, each the server's own first and then \
+                  those between it and an authority that clients trust. One for each kind of key: the \
+                  first that a client can verify is used. They answer clients that ask for the hosts of \
+                  the site or for a name in the certificate; those of the default site answer all \
+                  others. \"forebay reload\" takes over changed files, or keeps the old ones and says why.",
+        example: "[\"/etc/letsencrypt/live/shop.example/fullchain.pem\"]",
+        at: |s| &mut s.tls.certificates,
+    },
+    Setting {
+        key: "tls.key",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the private keys of these certificates, in the same order: PKCS#8, PKCS#1 or \
+                  SEC1 in PEM, not encrypted.",
+        example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
+        at: |s| &mut s.tls.keys,
     },
     Setting {
         key: "log.access",

@@ -202,7 +202,7 @@ fn first_local(config: &Config, client: SocketAddr) -> SocketAddr {
         true => IpAddr::V4(Ipv4Addr::LOCALHOST),
         false => IpAddr::V6(Ipv6Addr::LOCALHOST),
     };
-    let address = listen.find_map(|listen| match listen {
+    let address = listen.find_map(|endpoint| match &endpoint.listen {
         Listen::Unix(_) if is_unix => Some(Peer::UNIX),
         Listen::At(address) if address.ip().is_unspecified() && !is_unix => {
             Some(SocketAddr::new(loopback, address.port()))

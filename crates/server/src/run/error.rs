@@ -1,5 +1,6 @@
 //! Why a server could not start, or did not end well.
 
+use crate::certificates::CertificateError;
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
@@ -17,6 +18,8 @@ pub enum RunError {
     Policy(PolicyError),
     /// The content cannot be served.
     Content(OpenError),
+    /// A certificate cannot be used.
+    Certificate(CertificateError),
     /// The access log cannot be written.
     Log(LogError),
     /// The process cannot become the user it is to be.
@@ -50,6 +53,7 @@ impl fmt::Display for RunError {
             RunError::Listen(error) => error.fmt(f),
             RunError::Policy(error) => error.fmt(f),
             RunError::Content(error) => error.fmt(f),
+            RunError::Certificate(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),

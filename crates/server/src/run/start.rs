@@ -5,6 +5,7 @@ use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server, say};
 use crate::admin::AdminListener;
+use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
 use crate::config::{self, Config, Site};
@@ -46,7 +47,10 @@ impl Server {
         // who can connect can also send commands
         let mut control_socket = open_control_socket(&config, file.as_deref())?;
         let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
-        let hands = plan.groups.iter().map(|group| listeners.take(&group.listen, group.entrances));
+        let hands = plan
+            .groups
+            .iter()
+            .map(|group| listeners.take_endpoints(&group.listen, group.entrances));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let admin_hand = match &plan.admin {
             Some(admin) => {
@@ -56,6 +60,9 @@ impl Server {
             None => None,
         };
         listeners.check_inherited(&reload::wanted(&plan)).map_err(RunError::Listen)?;
+        // keys are often readable for root alone
+        let certificates = Certificates::open(&config, &Certificates::default());
+        let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -68,6 +75,7 @@ impl Server {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
+                certificates,
                 policy: Arc::new(InForce::new(&plan, None)),
             }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
@@ -184,8 +192,7 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
         sites => sites.iter().map(|site| site.name().to_string()).collect::<Vec<_>>().join(", "),
     };
     let groups = plan.groups.iter().map(|group| {
-        let addresses = listeners.addresses(&group.listen);
-        let addresses: Vec<_> = addresses.iter().map(Address::url).collect();
+        let addresses: Vec<_> = listeners.urls(&group.listen).collect();
         let (engine, workers) = (group.engine.word(), group.workers);
         format!("{} (engine {engine}, workers {workers})", addresses.join(" "))
     });
