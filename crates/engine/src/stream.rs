@@ -4,7 +4,7 @@
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
 use forebay_conn::transport::Plaintext;
-use forebay_conn::{Handler, Job, Opening, Transport};
+use forebay_conn::{Closing, Handler, Job, Opening, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -140,6 +140,19 @@ impl<H: Handler> Stream<H> {
         if !self.transport.is_plain() && !std::mem::replace(&mut self.has_ended, true) {
             let unsent = self.unsent.get_or_insert_default();
             self.transport.end(&mut unsent.bytes);
+        }
+    }
+
+    /// The connection cannot go on. What the transport has to say about that is sent, if the client takes
+    /// it at once. Says how to close.
+    #[cold]
+    pub(crate) fn end_broken(&mut self) -> Closing {
+        match self.unsent {
+            None => Closing::Reset,
+            Some(_) => {
+                let _ = self.flush();
+                Closing::Linger
+            }
         }
     }
 

@@ -233,7 +233,7 @@ impl<H: Handler> Worker<H> {
                         }
                         Received::Blocked => served.readable = false,
                         Received::Ended => served.conn.end_input(),
-                        Received::Broken => break Fate::Closes(Closing::Reset),
+                        Received::Broken => break Fate::Closes(served.stream.end_broken()),
                     }
                 }
                 // the client must take something first; what else has happened is looked at before
@@ -378,10 +378,7 @@ impl<H: Handler> Worker<H> {
                         let _ = served.stream.flush();
                         return Some(Fate::Job(RequestId::OPENING, job));
                     }
-                    Opening::Failed => {
-                        let _ = served.stream.flush();
-                        return Some(Fate::Closes(Closing::Linger));
-                    }
+                    Opening::Failed => return Some(Fate::Closes(served.stream.end_broken())),
                 }
                 if served.stream.has_unsent() {
                     continue;
@@ -403,7 +400,7 @@ impl<H: Handler> Worker<H> {
                 Received::Bytes(count) => self.metrics.add(Counter::ReceivedBytes, count as u64),
                 Received::Blocked => served.readable = false,
                 Received::Ended => return Some(Fate::Closes(Closing::Now)),
-                Received::Broken => return Some(Fate::Closes(Closing::Reset)),
+                Received::Broken => return Some(Fate::Closes(served.stream.end_broken())),
             }
         }
     }

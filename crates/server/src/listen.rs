@@ -22,6 +22,11 @@ use std::time::{Duration, Instant};
 /// Connections the kernel keeps for a loop until they are accepted.
 const BACKLOG: i32 = 4096;
 
+/// The address of a page, with the scheme that is spoken there.
+fn with_scheme(url: String, tls: bool) -> String {
+    if tls { url.replacen("http://", "https://", 1) } else { url }
+}
+
 /// What comes through a listener where TLS is spoken.
 pub const TLS: Listening = Listening(1);
 
@@ -123,12 +128,21 @@ impl Listeners {
 
     /// What a person can click on or hand to curl, for each socket that is open for these.
     pub fn urls<'l>(&'l self, wanted: &'l [Endpoint]) -> impl Iterator<Item = String> + use<'l> {
+        self.bound(wanted).map(|(address, tls)| with_scheme(address.url(), tls))
+    }
+
+    /// What a browser on this machine can open.
+    pub fn local_url(&self, wanted: &[Endpoint]) -> Option<String> {
+        self.bound(wanted).find_map(|(address, tls)| Some(with_scheme(address.local_url()?, tls)))
+    }
+
+    fn bound<'l>(
+        &'l self,
+        wanted: &'l [Endpoint],
+    ) -> impl Iterator<Item = (Address, bool)> + use<'l> {
         wanted.iter().flat_map(|endpoint| {
             let addresses = self.addresses(std::slice::from_ref(&endpoint.listen));
-            addresses.into_iter().map(|address| match endpoint.tls {
-                true => address.url().replacen("http://", "https://", 1),
-                false => address.url(),
-            })
+            addresses.into_iter().map(|address| (address, endpoint.tls))
         })
     }
 

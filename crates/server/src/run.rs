@@ -18,7 +18,7 @@ use crate::admin::RunningAdmin;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
-use crate::listen::{Address, Listeners};
+use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
 use crate::policy_command::{self, Known};
@@ -112,16 +112,7 @@ pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Ru
 impl Server {
     /// Where a browser of this machine finds it.
     fn first_address(&self) -> Option<String> {
-        let first: Vec<_> = self
-            .plan
-            .groups
-            .first()?
-            .listen
-            .iter()
-            .map(|endpoint| endpoint.listen.clone())
-            .collect();
-        let bound = self.listeners().addresses(&first);
-        bound.iter().find_map(Address::local_url)
+        self.listeners().local_url(&self.plan.groups.first()?.listen)
     }
 
     /// Notes when the service manager is to hear next that the loops turn.
