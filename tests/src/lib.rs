@@ -37,6 +37,7 @@ pub mod fixture;
 pub mod fuse;
 pub mod play;
 pub mod server;
+pub mod tls;
 pub mod wire;
 
 pub use server::{Options, Server};

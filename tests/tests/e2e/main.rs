@@ -25,4 +25,5 @@ mod reload;
 mod runner;
 mod serve_command;
 mod sites;
+mod tls;
 mod work;

@@ -1,0 +1,176 @@
+//! TLS of the real server: the same answers as without it, certificates by name, what becomes of
+//! changed ones.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::server::free_addr;
+use forebay_tests::tls::{Authority, Stream};
+use forebay_tests::{ENGINES, Options, Server};
+use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+/// Larger than what is kept in memory, so that it is read from the disk.
+const LARGE: usize = 3_000_000;
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("site/small.txt", "small");
+    let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
+    folder.write("site/large.bin", large);
+    folder
+}
+
+/// A server of `folder/site` where TLS is spoken at the second address.
+fn start(folder: &Folder, engine: &str, lines: &str) -> (Server, SocketAddr) {
+    let addr = free_addr();
+    let config = format!("{lines}\n[[listener]]\nlisten = [\"https://{addr}\"]\n");
+    let options = Options::new(folder.join("site")).engine(engine).config(&config);
+    (Server::start(&options), addr)
+}
+
+fn pair(folder: &Path, name: &str) -> String {
+    let file = |end| folder.join(format!("{name}.{end}"));
+    format!("[tls]\ncertificate = [{:?}]\nkey = [{:?}]\n", file("crt"), file("key"))
+}
+
+fn ask(stream: &mut impl Write, target: &str, fields: &str) {
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n").unwrap();
+    stream.flush().unwrap();
+}
+
+/// All that comes, without the date.
+fn everything(mut stream: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    while let Some(at) = all.windows(8).position(|part| part == b"\r\nDate: ") {
+        all.drain(at..at + 37);
+    }
+    all
+}
+
+/// The first certificate that the server shows to who asks for this name.
+fn shown(stream: &mut Stream) -> Vec<u8> {
+    ask(stream, "/small.txt", "");
+    stream.read_exact(&mut [0; 15]).unwrap();
+    stream.conn.peer_certificates().unwrap()[0].to_vec()
+}
+
+fn reload(server: &Server) -> (Option<i32>, String) {
+    server.reload()
+}
+
+#[test]
+fn answers_are_the_same_as_without() {
+    for engine in ENGINES {
+        for kind in [&ECDSA, &RSA] {
+            let (folder, authority) = (site(), Authority::new());
+            authority.write(folder.path(), "a", &["a.example"], kind);
+            let (server, addr) = start(&folder, engine, &pair(folder.path(), "a"));
+            let requests: &[&[(&str, &str)]] = &[
+                &[("/small.txt", "Connection: close\r\n")],
+                &[("/large.bin", "Connection: close\r\n")],
+                &[
+                    ("/small.txt", ""),
+                    ("/large.bin", "Range: bytes=1000000-2500000\r\n"),
+                    ("/nothing", ""),
+                    ("/small.txt", "Content-Length: 5\r\n"),
+                ],
+                &[("/../x", "")],
+            ];
+            for requests in requests {
+                let mut plain: TcpStream = server.connect();
+                let mut sealed = authority.connect(addr, "a.example");
+                for (target, fields) in *requests {
+                    ask(&mut plain, target, fields);
+                    ask(&mut sealed, target, fields);
+                    if fields.starts_with("Content-Length") {
+                        plain.write_all(b"body!").unwrap();
+                        sealed.write_all(b"body!").unwrap();
+                    }
+                }
+                if !requests.last().unwrap().1.contains("close") {
+                    let last = b"GET /small.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+                    let _ = (plain.write_all(last), sealed.write_all(last));
+                }
+                let (plain, sealed) = (everything(plain), everything(sealed));
+                assert!(plain == sealed, "{engine}: {requests:?}");
+                assert!(plain.starts_with(b"HTTP/1.1 "), "{engine}");
+            }
+        }
+    }
+}
+
+#[test]
+fn who_speaks_http_where_tls_is_spoken_is_told_so() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let (_server, addr) = start(&folder, engine, &pair(folder.path(), "a"));
+        let mut client = TcpStream::connect(addr).unwrap();
+        ask(&mut client, "/", "");
+        let said = String::from_utf8(everything(client)).unwrap();
+        assert!(said.starts_with("HTTP/1.1 400") && said.contains("https"), "{engine}: {said}");
+    }
+}
+
+#[test]
+fn each_site_has_its_certificate_and_others_the_default() {
+    let (folder, authority) = (site(), Authority::new());
+    for (name, hosts) in
+        [("a", &["a.example"][..]), ("b", &["b.example", "*.b.example"]), ("all", &["c.example"])]
+    {
+        authority.write(folder.path(), name, hosts, &ECDSA);
+    }
+    let site = |hosts: &str, name: &str| {
+        let tls = pair(folder.path(), name).replace("[tls]", "[site.tls]");
+        format!("[[site]]\nhosts = [{hosts}]\n{tls}")
+    };
+    let lines = [
+        site("\"a.example\"", "a"),
+        site("\"b.example\", \"*.b.example\"", "b"),
+        "[[site]]\nname = \"all\"\n".to_owned()
+            + &pair(folder.path(), "all").replace("[tls]", "[site.tls]"),
+    ];
+    let (_server, addr) = start(&folder, "event", &lines.concat());
+    let mut a = authority.connect(addr, "a.example");
+    let mut b = authority.connect(addr, "b.example");
+    let mut below = authority.connect(addr, "x.b.example");
+    let mut default = authority.connect(addr, "c.example");
+    let shown = [shown(&mut a), shown(&mut b), shown(&mut below), shown(&mut default)];
+    assert!(shown[1] == shown[2] && shown[0] != shown[1] && shown[3] != shown[0]);
+    // the default's certificate is not for this name, which the client finds out
+    let mut other = authority.connect(addr, "other.example");
+    assert!(other.write_all(b"x").and_then(|()| other.flush()).is_err());
+}
+
+#[test]
+fn a_changed_pair_is_taken_over_and_a_broken_one_is_not() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let (server, addr) = start(&folder, engine, &pair(folder.path(), "a"));
+        let mut kept = authority.connect(addr, "a.example");
+        let first = shown(&mut kept);
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        assert_eq!(reload(&server).0, Some(0), "{engine}");
+        let second = shown(&mut Authority::connect(&authority, addr, "a.example"));
+        assert!(first != second, "{engine}");
+        // a key that is not that of the certificate
+        let key = fs::read(folder.join("a.key")).unwrap();
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        fs::write(folder.join("a.key"), key).unwrap();
+        let (code, said) = reload(&server);
+        assert!(code != Some(0) && said.contains("not that of"), "{engine}: {said}");
+        assert!(said.contains("a.crt"), "{engine}: {said}");
+        let third = shown(&mut authority.connect(addr, "a.example"));
+        assert!(third == second, "{engine}");
+        // whoever was there is served on
+        kept.read_exact(&mut [0; 20]).unwrap();
+        ask(&mut kept, "/small.txt", "Connection: close\r\n");
+        assert!(everything(kept).ends_with(b"small"), "{engine}");
+    }
+}
