@@ -2,7 +2,7 @@
 //! by `splice`, and never a file that has changed since its head was written. The head of a file leaves
 //! when its first bytes are in memory, and only if the file has not changed.
 
-use crate::stream::{SEAL_BYTES, Stream};
+use crate::stream::{SEAL_BYTES, Stream, Wire};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{Handler, Out, Piece};
 use forebay_metrics::{Activity, Counter, Local, Stopwatch};
@@ -49,6 +49,10 @@ const SEGMENT_BYTES: usize = 64 * 1024;
 /// head. That costs a fifth less.
 const CRUMB_BYTES: usize = 8 * 1024;
 
+/// Sealed bytes that leave with one system call, about. What a client does not take of them waits in
+/// memory, for each such client.
+const BATCH_BYTES: usize = 2 * SEAL_BYTES;
+
 /// What a system call counts for at least, in bytes.
 const CALL_BYTES: u64 = 8 * 1024;
 
@@ -59,12 +63,13 @@ pub fn send<H: Handler>(
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
+    wire: &mut Wire,
     metrics: &Local,
     watch: &mut impl Stopwatch,
 ) -> (Progress, Tally) {
     let mut tally = Tally::default();
     if !stream.is_plain() || stream.has_unsent() {
-        let progress = send_sealed(stream, out, handler, budget, &mut tally);
+        let progress = send_sealed(stream, out, handler, budget, wire, &mut tally);
         watch.lap(Activity::Send);
         metrics.add(Counter::SentBytes, tally.bytes);
         return (progress, tally);
@@ -179,20 +184,19 @@ fn send_once<H: Handler>(
 }
 
 /// As [`send`], through a transport that seals what it carries: bodies are read into memory, a record's
-/// worth at a time. What is sealed counts as sent of the body; what the client took counts in all.
-#[cold]
+/// worth at a time, and some records leave with one system call. What is sealed counts as sent of the
+/// body; what the client took counts in all.
 fn send_sealed<H: Handler>(
     stream: &mut Stream<H>,
     out: &mut Out<H::Body>,
     handler: &mut H,
     budget: u64,
+    wire: &mut Wire,
     tally: &mut Tally,
 ) -> Progress {
-    let mut room = [0; SEAL_BYTES];
     loop {
         let (sent, count) = stream.flush();
         tally.bytes += count as u64;
-        tally.cost_bytes += (count as u64).max(CALL_BYTES);
         match sent {
             Sent::Bytes(_) => {}
             Sent::Blocked => return Progress::Blocked,
@@ -201,30 +205,64 @@ fn send_sealed<H: Handler>(
         if tally.cost_bytes >= budget.max(CALL_BYTES + 1) && !out.is_empty() {
             return Progress::Budget;
         }
-        let ready = match head_ready(out, handler) {
-            Ok(ready) => ready,
-            Err(progress) => return progress,
-        };
-        if ready > 0 {
-            let count = ready.min(SEAL_BYTES);
-            stream.seal(&out.bytes[out.sent..out.sent + count]);
-            out.sent += count;
-            continue;
-        }
-        let Some(body) = &mut out.body else {
-            out.clear();
-            return Progress::Done;
-        };
-        match handler.read(body, &mut room) {
-            Read::Bytes(count) => {
-                stream.seal(&room[..count]);
-                tally.body_bytes += count as u64;
+        let stop = loop {
+            if wire.sealed().len() >= BATCH_BYTES {
+                break None;
             }
-            Read::Cold => return Progress::Cold,
-            Read::Changed => return Progress::Changed,
-            Read::End => out.body = None,
+            if let Some(stop) = seal_record(stream, out, handler, wire, tally) {
+                break Some(stop);
+            }
+        };
+        let count = wire.sealed().len() as u64;
+        match stop {
+            Some(stop) if count == 0 => return stop,
+            _ => {}
         }
+        tally.cost_bytes += count.max(CALL_BYTES);
+        tally.bytes += stream.send_sealed(wire) as u64;
     }
+}
+
+/// Seals the next record; `Some` if there is a reason to stop, and perhaps a record before.
+fn seal_record<H: Handler>(
+    stream: &mut Stream<H>,
+    out: &mut Out<H::Body>,
+    handler: &mut H,
+    wire: &mut Wire,
+    tally: &mut Tally,
+) -> Option<Progress> {
+    let ready = match head_ready(out, handler) {
+        Ok(ready) => ready.min(SEAL_BYTES),
+        Err(progress) => return Some(progress),
+    };
+    let head = &out.bytes[out.sent..out.sent + ready];
+    let is_last_of_heads = out.sent + ready == out.bytes.len();
+    let room = wire.plain();
+    room[..ready].copy_from_slice(head);
+    out.sent += ready;
+    let read = match &mut out.body {
+        Some(body) if is_last_of_heads && ready < SEAL_BYTES => {
+            handler.read(body, &mut room[ready..])
+        }
+        Some(_) => Read::Bytes(0),
+        None if ready == 0 => {
+            out.clear();
+            return Some(Progress::Done);
+        }
+        None => Read::Bytes(0),
+    };
+    let count = if let Read::Bytes(count) = read { count } else { 0 };
+    if ready + count > 0 {
+        stream.seal_plain(ready + count, wire);
+    }
+    tally.body_bytes += count as u64;
+    match read {
+        Read::Bytes(_) => {}
+        Read::Cold => return Some(Progress::Cold),
+        Read::Changed => return Some(Progress::Changed),
+        Read::End => out.body = None,
+    }
+    None
 }
 
 /// How many bytes of heads may be sealed now. That of a file waits until the first bytes of the file are

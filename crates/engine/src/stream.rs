@@ -21,15 +21,33 @@ pub struct Stream<H: Handler> {
     has_ended: bool,
 }
 
-/// Room for received bytes that are still sealed. A thread owns one, which is empty until a connection
-/// needs it, and between two calls.
+/// Room for bytes on their way between sockets and protocols. A thread has one, which takes no memory
+/// until a connection needs it.
 #[derive(Debug, Default)]
-pub struct Wire(Vec<u8>);
+pub struct Wire {
+    /// Received and still sealed.
+    received: Vec<u8>,
+    /// To be sealed.
+    plain: Vec<u8>,
+    /// Sealed, to be sent.
+    sealed: Vec<u8>,
+}
 
 impl Wire {
     fn room(&mut self) -> &mut [u8] {
-        self.0.resize(2 * SEAL_BYTES, 0);
-        &mut self.0
+        self.received.resize(2 * SEAL_BYTES, 0);
+        &mut self.received
+    }
+
+    /// Room for what one record carries.
+    pub(crate) fn plain(&mut self) -> &mut [u8] {
+        self.plain.resize(SEAL_BYTES, 0);
+        &mut self.plain
+    }
+
+    /// What was sealed and not sent.
+    pub(crate) fn sealed(&self) -> &[u8] {
+        &self.sealed
     }
 }
 
@@ -124,6 +142,28 @@ impl<H: Handler> Stream<H> {
     pub(crate) fn seal(&mut self, plain: &[u8]) {
         let unsent = self.unsent.get_or_insert_default();
         self.transport.write(plain, &mut unsent.bytes);
+    }
+
+    /// Seals so many bytes of the [plain](Wire::plain) room into the wire.
+    pub(crate) fn seal_plain(&mut self, count: usize, wire: &mut Wire) {
+        self.transport.write(&wire.plain[..count], &mut wire.sealed);
+    }
+
+    /// Sends what is sealed in the wire. What the client does not take at once waits here. Returns how many
+    /// bytes it took; that the connection has failed is seen by the next [`flush`](Stream::flush).
+    pub(crate) fn send_sealed(&mut self, wire: &mut Wire) -> usize {
+        let mut sent = 0;
+        if self.unsent.is_none()
+            && let Sent::Bytes(count) = socket::send(self.socket.as_fd(), &wire.sealed, false)
+        {
+            sent = count;
+        }
+        if sent < wire.sealed.len() {
+            let unsent = self.unsent.get_or_insert_default();
+            unsent.bytes.extend_from_slice(&wire.sealed[sent..]);
+        }
+        wire.sealed.clear();
+        sent
     }
 
     /// Seals what the transport itself has to say.

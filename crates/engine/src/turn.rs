@@ -6,7 +6,7 @@
 use crate::accept;
 use crate::send::{self, Progress};
 use crate::served::{DoneOf, EventOf, Served, next_event};
-use crate::stream::Stream;
+use crate::stream::{Stream, Wire};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
@@ -246,7 +246,9 @@ impl<H: Handler> Worker<H> {
                 Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (conn, window_bytes) = (&mut served.conn, &mut served.window_bytes);
-                    let sent = send(&mut served.stream, conn, &mut cx, &mut budget, window_bytes);
+                    let wire = &mut self.wire;
+                    let sent =
+                        send(&mut served.stream, conn, &mut cx, &mut budget, wire, window_bytes);
                     match sent {
                         None => {}
                         Some(Fate::Waits) if served.conn.goes_on() => is_blocked = true,
@@ -480,9 +482,11 @@ fn send<H: Handler, S: Stopwatch>(
     conn: &mut H::Protocol,
     cx: &mut Context<'_, H, S>,
     budget: &mut u64,
+    wire: &mut Wire,
     window_bytes: &mut u64,
 ) -> Option<Fate<H::Job>> {
-    let (progress, tally) = send::send(stream, cx.out, cx.handler, *budget, cx.metrics, cx.watch);
+    let (progress, tally) =
+        send::send(stream, cx.out, cx.handler, *budget, wire, cx.metrics, cx.watch);
     *budget = budget.saturating_sub(tally.cost_bytes);
     *window_bytes += tally.bytes;
     conn.body_sent(tally.body_bytes);
