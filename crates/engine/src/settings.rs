@@ -22,7 +22,7 @@ pub struct Settings {
     pub sample: u32,
     /// Requests one connection may have answered before its neighbours have their turn.
     pub turn_requests: u32,
-    /// Bytes one connection may send before its neighbours have their turn.
+    /// Bytes one connection may send and receive before its neighbours have their turn.
     pub turn_bytes: u64,
 }
 

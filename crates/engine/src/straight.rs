@@ -133,12 +133,10 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             wait.answered();
         }
         let is_asked = !matches!(fate, Fate::Waits);
+        let passes = matches!(fate, Fate::Yields | Fate::Next(_));
         match fate {
             Fate::Waits => {}
-            Fate::Yields | Fate::Next(_) => {
-                wait.pass(&mut served);
-                continue;
-            }
+            Fate::Yields | Fate::Next(_) => wait.pass(&mut served),
             Fate::Enqueue(id) => {
                 if !served.waits.contains(id) && wait.enqueue(&mut served, id).is_err() {
                     break Closing::Now;
@@ -166,7 +164,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Closes(closing) => break closing,
         }
-        if is_asked && served.goes_on() {
+        if is_asked && !passes && served.goes_on() {
             continue;
         }
         wait.set_timer(&mut served);
@@ -175,6 +173,9 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
                 Some(closing) => break closing,
                 None => continue,
             }
+        }
+        if passes {
+            continue;
         }
         match wait.next(served, order) {
             Next::Ready(back) => served = back,
