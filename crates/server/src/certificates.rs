@@ -3,7 +3,8 @@
 //! In: the sites of a configuration, at the start and at each reload. Out: [`Identities`] for new
 //! connections. What is wrong with a file is said with its name, and what is in force stays.
 
-use crate::config::{Config, Site};
+use crate::config::Config;
+use crate::config::site::Tls;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
 use std::collections::HashMap;
@@ -65,7 +66,7 @@ impl Certificates {
                 None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
             };
             kept.insert(name.clone(), Arc::clone(&tickets));
-            let identity = Identity::new(pairs(site)?, tickets)
+            let identity = Identity::new(pairs(&site.tls)?, tickets)
                 .map_err(|error| CertificateError::Site { site: name, error })?;
             sites.push((site, Arc::new(identity)));
         }
@@ -84,12 +85,15 @@ impl Certificates {
 }
 
 /// The pairs of a site.
-fn pairs(site: &Site) -> Result<Vec<Pair>, CertificateError> {
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn pairs(tls: &Tls) -> Result<Vec<Pair>, CertificateError> {
     let read = |path: &Path| {
         let unreadable = |error| CertificateError::Unreadable { path: path.to_owned(), error };
         fs::read(path).map_err(unreadable)
     };
-    let pairs = site.tls.certificates.iter().zip(&site.tls.keys).map(|(certificate, key)| {
+    let pairs = tls.certificates.iter().zip(&tls.keys).map(|(certificate, key)| {
         let pair = Pair::read(&read(certificate)?, &read(key)?);
         pair.map_err(|error| {
             let (certificate, key) = (certificate.clone(), key.clone());

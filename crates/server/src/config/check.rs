@@ -7,6 +7,7 @@ use super::read::{Path as At, Reader};
 use super::redirects;
 use super::value::quote;
 use super::{Access, ControlSocket, Listen, LogFormat};
+use crate::certificates::{self, CertificateError};
 use forebay_site::rules::SiteName;
 use forebay_sys::{file, process};
 use std::collections::{HashMap, HashSet};
@@ -303,6 +304,12 @@ impl Draft {
                         wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
                     }
                 }
+            }
+            if let Err(error @ (CertificateError::Pair { .. } | CertificateError::Site { .. })) =
+                certificates::pairs(&site.tls)
+                && told.insert(&site.tls.certificates[0])
+            {
+                wrong.push((path.child("tls.certificate"), Wrong::Certificate(error.to_string())));
             }
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file

@@ -207,6 +207,30 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// A certificate or its key is wrong.
+    Certificate(String),
+    /// A certificate has expired, or will soon.
+    Expires {
+        /// Whole days that are left; negative since it has.
+        days: i64,
+    },
+    /// A site answers for a host that its certificate is not for.
+    NotCovered {
+        /// The host.
+        host: String,
+    },
+    /// Everybody on this machine may read a private key.
+    KeyForAll {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The user that the server becomes may not read a private key.
+    KeyAtStartOnly {
+        /// Its file.
+        path: PathBuf,
+        /// The user.
+        user: String,
+    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -384,6 +408,23 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
+            Wrong::Certificate(error) => f.write_str(error),
+            Wrong::Expires { days: days @ ..0 } => {
+                write!(f, "the certificate has expired {} days ago", -days)
+            }
+            Wrong::Expires { days } => write!(f, "the certificate expires in {days} days"),
+            Wrong::NotCovered { host } => {
+                write!(f, "the certificate is not for {host:?}: clients will refuse it")
+            }
+            Wrong::KeyForAll { path } => write!(
+                f,
+                "everybody on this machine may read the private key {path:?}: \"chmod o-rwx\""
+            ),
+            Wrong::KeyAtStartOnly { path, user } => write!(
+                f,
+                "the user {user:?} may not read the private key {path:?}: it is read at the start, by \
+                 root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
+            ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Unseen { path } => write!(
                 f,

@@ -4,21 +4,26 @@ use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
 use super::{Account, Listen, Rule, Site};
+use crate::certificates;
 use forebay_conn::Peer;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{ErrorPage, Host, Network, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::file::{self, Kind};
-use forebay_sys::privileges;
+use forebay_sys::{clock, privileges};
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Of one file of users no more lines are told of than these.
 const MOST_LINES: usize = 20;
+
+/// A certificate that ends in fewer days than these should have been replaced.
+const SOON_DAYS: i64 = 14;
 
 type Remarks = Vec<(At, Wrong)>;
 
@@ -34,6 +39,7 @@ impl Draft {
         self.remark_paths(text, &mut remarks);
         self.remark_error_pages(&mut remarks);
         self.remark_users(&mut remarks);
+        self.remark_certificates(&mut remarks);
         remarks
     }
 
@@ -77,6 +83,47 @@ impl Draft {
         if !is_read {
             let at = At::default().child("admin").child("allow");
             remarks.push((at, Wrong::Nobody { listen: listen.to_string() }));
+        }
+    }
+
+    /// Certificates that clients will refuse, and keys that too many or too few may read.
+    fn remark_certificates(&self, remarks: &mut Remarks) {
+        let user = self.process.user.as_ref().map(Account::as_str);
+        let user = user.and_then(|name| Some((name, privileges::user(name).ok()??)));
+        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let mut told = HashSet::new();
+        for (path, site) in self.every_site() {
+            for (index, pair) in
+                certificates::pairs(&site.tls).unwrap_or_default().iter().enumerate()
+            {
+                let at = path.child("tls.certificate").item(index);
+                let days = (pair.not_after_s - now_s).div_euclid(24 * 3600);
+                if days < SOON_DAYS && told.insert(&site.tls.certificates[index]) {
+                    remarks.push((at.clone(), Wrong::Expires { days }));
+                }
+                let others = site.hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
+                let others = others.filter(|host| !pair.names.iter().any(|name| name == host));
+                remarks.extend(
+                    others.map(|host| (at.clone(), Wrong::NotCovered { host: host.to_owned() })),
+                );
+            }
+            for (index, key) in site.tls.keys.iter().enumerate() {
+                let Ok(metadata) = std::fs::metadata(key) else { continue };
+                if !told.insert(key) {
+                    continue;
+                }
+                let at = path.child("tls.key").item(index);
+                let may = |bits: u32| metadata.mode() & bits != 0;
+                if may(0o004) {
+                    remarks.push((at, Wrong::KeyForAll { path: key.clone() }));
+                } else if let Some((name, user)) = &user
+                    && !(metadata.uid() == user.user && may(0o400))
+                    && !(user.groups.contains(&metadata.gid()) && may(0o040))
+                {
+                    let (path, user) = (key.clone(), (*name).to_owned());
+                    remarks.push((at, Wrong::KeyAtStartOnly { path, user }));
+                }
+            }
         }
     }
 
