@@ -73,9 +73,8 @@ where
 impl<H: Handler> Pool<H> {
     /// Thread `number`, from begin to end.
     fn work(&self, number: usize) -> Ended {
-        let mut worker = self.stock.take();
         let mut ended = Ended::default();
-        while let Some(task) = self.next(&mut worker) {
+        while let Some((task, mut worker)) = self.next() {
             match task {
                 Task::Serve(served) => {
                     let control = &self.control;
@@ -85,18 +84,23 @@ impl<H: Handler> Pool<H> {
                     self.stock.close(&mut worker, served, closing, &self.control);
                 }
             }
+            self.stock.give_back(worker);
         }
         ended
     }
 
-    /// The next connection, or `None` when nothing more is accepted.
-    fn next(&self, worker: &mut Worker<H>) -> Option<Task<H>> {
+    /// The next connection and a worker for it, or `None` when nothing more is accepted.
+    fn next(&self) -> Option<(Task<H>, Worker<H>)> {
         let mut guard = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         let (entrance, first) = &mut *guard;
-        let task = self.accept(entrance, first, worker);
+        let mut worker = self.stock.take();
+        let task = self.accept(entrance, first, &mut worker);
         // while all threads serve, nobody accepts
         self.control.beat_rests(0);
-        task
+        if task.is_none() {
+            self.stock.clear();
+        }
+        Some((task?, worker))
     }
 
     fn accept(
@@ -119,6 +123,7 @@ impl<H: Handler> Pool<H> {
             worker.read_clocks();
             self.control.beat(0, worker.now_ms());
             worker.begin_turn();
+            self.stock.keep_up(worker.now_ms());
             *first += 1;
             let index = (0..listeners)
                 .map(|at| (at + *first) % listeners)

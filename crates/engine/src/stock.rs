@@ -12,8 +12,11 @@ use crate::worker::Worker;
 use forebay_conn::Handler;
 use forebay_metrics::Local;
 use forebay_sys::process;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Workers in stock are told what has changed this often.
+const KEEP_UP_MS: u64 = 1000;
 
 /// Makes a handler and the counters it writes to.
 pub type Make<H> = Box<dyn Fn() -> (H, Arc<Local>) + Send + Sync>;
@@ -48,6 +51,8 @@ pub struct Stock<H: Handler> {
     /// To do jobs that wait for devices.
     pub(crate) job_permits: Option<Permits>,
     idle: Mutex<Vec<Worker<H>>>,
+    /// When they were told last what has changed.
+    kept_up_ms: AtomicU64,
     /// Connections that linger now.
     pub(crate) lingering: Lingering,
     /// Threads that have a connection, of how many.
@@ -65,6 +70,7 @@ impl<H: Handler> Stock<H> {
             permits: None,
             job_permits: None,
             idle: Mutex::new(Vec::new()),
+            kept_up_ms: AtomicU64::new(0),
             lingering: Lingering::default(),
             busy: AtomicUsize::new(0),
             threads: threads.max(1),
@@ -98,6 +104,19 @@ impl<H: Handler> Stock<H> {
             let (handler, metrics) = (self.make)();
             Worker::new(handler, Arc::clone(&self.settings), metrics)
         })
+    }
+
+    /// Tells the handlers of all workers in stock the time and what has changed, once a second: what was
+    /// replaced is not kept by somebody who serves nobody. For whoever accepts.
+    pub fn keep_up(&self, now_ms: u64) {
+        if now_ms < self.kept_up_ms.load(Relaxed) + KEEP_UP_MS {
+            return;
+        }
+        self.kept_up_ms.store(now_ms, Relaxed);
+        for worker in &mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner) {
+            worker.read_clocks();
+            worker.begin_turn();
+        }
     }
 
     /// Lets go of all workers in stock, and so of what their handlers have not yet written.

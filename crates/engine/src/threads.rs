@@ -67,6 +67,7 @@ where
         let ready = poll::wait_readable(&fds, SLEEP_MS)?;
         worker.read_clocks();
         worker.begin_turn();
+        crew.stock.keep_up(worker.now_ms());
         control.beat(0, worker.now_ms());
         for index in (0..ready.len() - 1).filter(|&index| ready[index]) {
             crew.accept(&mut entrance, index, &mut worker, parts.threads);

@@ -2,7 +2,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_tests::faults::soon;
 use forebay_tests::server::{engine_lines, free_addr};
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server, has_thread_each, is_full_matrix};
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -17,6 +19,7 @@ forebay_tests::on_each_engine! {
     reloads_lose_nobody_and_leave_nothing_stale,
     a_bad_file_changes_nothing_and_the_command_says_why,
     limits_and_timeouts_change_for_connections_that_are_open,
+    what_was_replaced_is_let_go_without_a_request,
     the_admin_listener_moves_and_what_needs_a_restart_says_so,
 }
 
@@ -168,6 +171,32 @@ fn reloads_lose_nobody_and_leave_nothing_stale(engine: &str) {
     let answers = finish(&shared, clients);
     assert!(answers > CLIENTS as u64, "{answers} answers");
     eprintln!("{engine}: {reloads} reloads, {answers} answers");
+}
+
+/// Each content watches its directories. Threads that serve nobody let go of theirs, too.
+fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
+    if engine == "pipeline:never" {
+        // a thread that waits in a list keeps what it had until it has something to do
+        return;
+    }
+    let roots = Roots::new(4);
+    let options = |version| Options::new(roots.root(version)).engine(engine).config("");
+    let server = Server::start(&options(0));
+    let watching = || {
+        let files = fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap();
+        let links = files.filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+        links.filter(|link| link.ends_with("anon_inode:inotify")).count()
+    };
+    let before = watching();
+    // as many threads as there are clients have it
+    let mut clients: Vec<_> = (0..20).map(|_| connect(server.addr()).unwrap()).collect();
+    assert!(clients.iter_mut().all(|client| ask(client, "") == Some(0)));
+    drop(clients);
+    for version in 1..=3 {
+        server.configure(&options(version));
+        reload(&server);
+    }
+    assert!(soon(PATIENCE, || watching() == before), "{engine}: {} of {before}", watching());
 }
 
 #[test]

@@ -74,6 +74,7 @@ impl<H: Handler> Watcher<H> {
             shared.epoll.wait(&mut events, self.sleep_ms())?;
             self.worker.read_clocks();
             self.worker.begin_turn();
+            shared.stock.keep_up(self.worker.now_ms());
             shared.control.beat(0, self.worker.now_ms());
             for ready in events.iter() {
                 match ready.token {
