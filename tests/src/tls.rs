@@ -1,14 +1,19 @@
 //! Certificates for tests, and a client that speaks TLS.
 
+use crate::server::free_addr;
 use crate::wire;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_linger;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
 
 /// A client's end.
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -69,5 +74,119 @@ impl Authority {
         let name = ServerName::try_from(host.to_owned()).unwrap();
         let client = ClientConnection::new(Arc::clone(&self.client), name).unwrap();
         StreamOwned::new(client, wire::connect(addr))
+    }
+}
+
+/// Passes on what comes to an address of its own, through TLS, to a server: each end and each reset, too.
+/// A test that speaks plain bytes there speaks them to the server.
+pub struct Relay {
+    /// Where to connect to.
+    pub addr: SocketAddr,
+}
+
+impl Relay {
+    /// To the server at `to`, which is asked for by this name; until the process ends.
+    pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
+        let addr = free_addr();
+        let listener = TcpListener::bind(addr).unwrap();
+        let (config, host) = (Arc::clone(&authority.client), host.to_owned());
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let name = ServerName::try_from(host.clone()).unwrap();
+                let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
+                let Ok(server) = TcpStream::connect(to) else { continue };
+                thread::spawn(move || Passing { client, server, connection }.run());
+            }
+        });
+        Relay { addr }
+    }
+}
+
+/// One connection.
+struct Passing {
+    client: TcpStream,
+    server: TcpStream,
+    connection: ClientConnection,
+}
+
+impl Passing {
+    fn run(mut self) {
+        self.client.set_nonblocking(true).unwrap();
+        self.server.set_nonblocking(true).unwrap();
+        let _ = (self.client.set_nodelay(true), self.server.set_nodelay(true));
+        if self.pass().is_err() {
+            // whatever has failed at one end fails at the other
+            for socket in [&self.client, &self.server] {
+                let _ = set_socket_linger(socket, Some(Duration::ZERO));
+            }
+        }
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        let (mut up, mut down) = (true, true);
+        let (mut to_client, mut buffer) = (Vec::new(), [0; 16 * 1024]);
+        while up || down || !to_client.is_empty() {
+            let sealed = self.connection.wants_write();
+            // nothing is to be said before the handshake is done, the end least of all
+            let may_say = up && !sealed && !self.connection.is_handshaking();
+            let wants = |read, write| {
+                let read = if read { PollFlags::IN } else { PollFlags::empty() };
+                let write = if write { PollFlags::OUT } else { PollFlags::empty() };
+                read | write
+            };
+            let mut fds = [
+                PollFd::new(&self.client, wants(may_say, !to_client.is_empty())),
+                PollFd::new(&self.server, wants(down, sealed)),
+            ];
+            poll(&mut fds, None)?;
+            if sealed {
+                // a server that refuses may have closed, and its answer is on its way
+                if would_block(self.connection.write_tls(&mut self.server)).is_err() {
+                    up = false;
+                    while self.connection.wants_write() {
+                        self.connection.write_tls(&mut io::sink())?;
+                    }
+                }
+            } else if may_say && let Some(count) = would_block(self.client.read(&mut buffer))? {
+                match count {
+                    0 => {
+                        up = false;
+                        self.connection.send_close_notify();
+                    }
+                    count => self.connection.writer().write_all(&buffer[..count])?,
+                }
+            }
+            // all that comes, as the kernel would hold it for a client that takes its time
+            if down {
+                match would_block(self.connection.read_tls(&mut self.server))? {
+                    None => {}
+                    Some(count) => {
+                        self.connection.process_new_packets().map_err(io::Error::other)?;
+                        while let Ok(count @ 1..) = self.connection.reader().read(&mut buffer) {
+                            to_client.extend_from_slice(&buffer[..count]);
+                        }
+                        down = count > 0;
+                    }
+                }
+            }
+            if !to_client.is_empty()
+                && let Some(count) = would_block(self.client.write(&to_client))?
+            {
+                to_client.drain(..count);
+            }
+            if !down && to_client.is_empty() {
+                let _ = self.client.shutdown(Shutdown::Write);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `None` if it has to be tried again.
+fn would_block(done: io::Result<usize>) -> io::Result<Option<usize>> {
+    match done {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }

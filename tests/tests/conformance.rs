@@ -4,6 +4,8 @@
 
 use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
+use forebay_tests::server::free_addr;
+use forebay_tests::tls::{Authority, Relay};
 use forebay_tests::{ENGINES, Options, Server, fixture, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
@@ -111,12 +113,16 @@ impl Lane {
 }
 
 /// Ways to play: their names, and the configuration that makes the server answer differently.
-const WAYS: [(&str, &str, Manner); 4] = [
+const WAYS: [(&str, &str, Manner); 5] = [
     ("", "", Manner::Whole),
     ("-in-pieces", "", Manner::Pieces),
     ("-uncached", "cache.bytes = \"0B\"\n", Manner::Whole),
     ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
+    ("-tls", TLS, Manner::Whole),
 ];
+
+/// The lines by which TLS is spoken at a second address; the server's folder holds the pair.
+const TLS: &str = "# tls\n";
 
 /// Engines that read files their own way, and are played without a cache even when time is short.
 const UNCACHED: [&str; 2] = ["pool", "pipeline:never"];
@@ -131,8 +137,8 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     let engines = ENGINES.into_iter().enumerate();
     let chosen = |(number, engine)| match of(engine) {
         all if number == 0 || is_full_matrix() => all.to_vec(),
-        [whole, in_pieces, uncached, _] => {
-            let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces];
+        [whole, in_pieces, uncached, _, tls] => {
+            let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces, tls];
             lanes.extend(UNCACHED.contains(&engine).then_some(uncached));
             lanes
         }
@@ -143,33 +149,61 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
 /// The running servers: one for each engine and configuration, shared by the cases.
 struct Fleet {
     root: PathBuf,
-    servers: Mutex<HashMap<(&'static str, String), Arc<Server>>>,
+    servers: Mutex<HashMap<(&'static str, String), Arc<Running>>>,
+}
+
+/// A server, and where cases are played.
+struct Running {
+    server: Server,
+    addr: SocketAddr,
 }
 
 impl Fleet {
     fn play(&self, lane: Lane, case: &Case) -> Result<(), Failed> {
-        let server = self.server(lane, &case.config);
-        play(case, server.addr(), &self.root, lane.manner).map_err(|what| {
-            let said = server.stderr();
+        let running = self.server(lane, &case.config);
+        play(case, running.addr, &self.root, lane.manner).map_err(|what| {
+            let said = running.server.stderr();
             Failed::from(if said.is_empty() { what } else { format!("{what}\nit said:\n{said}") })
         })
     }
 
-    fn server(&self, lane: Lane, config: &str) -> Arc<Server> {
+    fn server(&self, lane: Lane, config: &str) -> Arc<Running> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let config = format!("{}{config}", lane.config);
         Arc::clone(servers.entry((lane.engine, config.clone())).or_insert_with(|| {
             let mut options = Options::new(&self.root).engine(lane.engine);
             options.config = config;
             options.user = Some(NOBODY);
-            Arc::new(Server::start(&options))
+            Arc::new(match lane.config {
+                TLS => self.start_with_tls(options),
+                _ => {
+                    let server = Server::start(&options);
+                    Running { addr: server.addr(), server }
+                }
+            })
         }))
+    }
+
+    /// One that cases reach through TLS.
+    fn start_with_tls(&self, mut options: Options) -> Running {
+        let (authority, addr) = (Authority::new(), free_addr());
+        let folder = self.root.parent().unwrap();
+        let name = format!("tls-{}", addr.port());
+        authority.write(folder, &name, &["small.example"], &rcgen::PKCS_ECDSA_P256_SHA256);
+        let file = |end| folder.join(format!("{name}.{end}"));
+        let pair =
+            format!("tls.certificate = [{:?}]\ntls.key = [{:?}]\n", file("crt"), file("key"));
+        let listener = format!("\n[[listener]]\nlisten = [\"https://{addr}\"]\n");
+        options.config = format!("{pair}{}{listener}", options.config);
+        let server = Server::start(&options);
+        let relay = Relay::start(&authority, addr, "small.example");
+        Running { server, addr: relay.addr }
     }
 
     /// What the servers said of panics: a case may have its right answer all the same.
     fn panics(&self) -> String {
         let servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = servers.values().map(|server| server.stderr());
+        let said = servers.values().map(|running| running.server.stderr());
         said.filter(|said| said.contains("panicked")).collect()
     }
 }
