@@ -10,7 +10,7 @@ const FILES_ONLY: &str = "Forebay serves files and hands no request on to anothe
 const TLS: &str = "write tls.certificate and tls.key, and listen = \"https://:443\"";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
-                     [[auth]] and [[access]] each have a path";
+                     [[auth]], [[access]] and [[alias]] each have a path";
 const RATE: &str = "write a [[rule]] with limits";
 
 const ANSWERS: &[(&str, &str)] = &[
