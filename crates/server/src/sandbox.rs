@@ -57,6 +57,11 @@ impl Needs {
             // a new version of a root takes its place by a link or a rename beside it
             let roots = site.root.iter().flat_map(|root| forebay_site::root_directories(root));
             roots.for_each(|directory| needs.add("root", directory, What::Read));
+            for mount in site.mounts() {
+                let key = if site.aliases.contains(&mount) { "alias.to" } else { "links" };
+                let directories = forebay_site::root_directories(&mount.to);
+                directories.into_iter().for_each(|at| needs.add(key, at, What::Read));
+            }
             for file in site.auth.iter().filter_map(|auth| auth.file.as_deref()) {
                 needs.add_directory_of("auth.file", file, What::Read);
             }

@@ -188,11 +188,12 @@ impl Content {
 
     /// Begins to make an answer for a site: whatever changes from now on is noticed.
     pub(crate) fn claim(&self, site: u32) -> Option<Claim<'_>> {
-        let place = self.vhosts.get(site as usize)?.place.as_ref()?;
-        let (ticket, root) = (Arc::new(Ticket::default()), place.current());
+        let vhost = self.vhosts.get(site as usize)?;
+        let ticket = Arc::default();
+        let roots = vhost.mounts.iter().map(|mount| mount.place.current()).collect();
         let is_kept = self.store.is_on() && !self.is_retired.load(Relaxed);
         let is_told = self.watcher.is_some() && is_kept;
-        Some(Claim { content: self, place, root, ticket, is_told })
+        Some(Claim { content: self, vhost, roots, ticket, is_told })
     }
 
     /// Keeps an answer that depends on no file.
@@ -209,7 +210,8 @@ impl Content {
 
     /// Roots and the numbers of their sites.
     fn places(&self) -> impl Iterator<Item = (u32, &Place)> {
-        (0..).zip(&self.vhosts).filter_map(|(site, vhost)| Some((site, vhost.place.as_ref()?)))
+        let sites = (0..).zip(&self.vhosts);
+        sites.flat_map(|(site, vhost)| vhost.mounts.iter().map(move |at| (site, &at.place)))
     }
 
     fn strike(&self, struck: Struck) -> bool {
@@ -356,21 +358,29 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
 /// An answer in the making.
 pub(crate) struct Claim<'c> {
     content: &'c Content,
-    place: &'c Place,
-    pub(crate) root: Arc<Root>,
+    vhost: &'c VirtualHost,
+    /// Of each mount, the directory that it is now.
+    roots: Vec<Arc<Root>>,
     ticket: Arc<Ticket>,
     /// Whether every change is told.
     is_told: bool,
 }
 
 impl Claim<'_> {
-    /// The way to `path` matters for the answer. What was seen on it holds as long as the answer.
-    /// `with_forms` asks for the forms of the file, too.
+    /// The directory that has what is at a path of the site, and where within it.
+    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(&Root, &'p [u8])> {
+        let (mount, inside) = self.vhost.locate(path)?;
+        Some((&**self.roots.get(mount)?, inside))
+    }
+
+    /// The way to `path`, one of the site, matters for the answer. What was seen on it holds as long as
+    /// the answer. `with_forms` asks for the forms of the file, too.
     pub(crate) fn follow(&mut self, path: &[u8], with_forms: bool) -> Way {
         let watcher = self.content.watcher.as_ref().filter(|_| self.is_told);
         // One untold change is enough to make the answer expire.
         let Some(watcher) = watcher else { return Way::default() };
-        let untold = match watcher.follow(&self.root, path, &self.ticket, with_forms) {
+        let Some((root, inside)) = self.locate(path) else { return Way::default() };
+        let untold = match watcher.follow(root, inside, &self.ticket, with_forms) {
             Ok(way) => return way,
             Err(untold) => untold,
         };
@@ -381,9 +391,11 @@ impl Claim<'_> {
         Way::default()
     }
 
-    /// Reads a directory that was seen on a way.
-    pub(crate) fn read(&self, unread: &Unread) {
-        self.content.watcher.iter().for_each(|watcher| watcher.read(&self.root, unread));
+    /// Reads a directory that was seen on the way to `path`.
+    pub(crate) fn read(&self, path: &[u8], unread: &Unread) {
+        if let (Some(watcher), Some((root, _))) = (&self.content.watcher, self.locate(path)) {
+            watcher.read(root, unread);
+        }
     }
 
     /// Whether every change on the ways followed is told.
@@ -395,7 +407,8 @@ impl Claim<'_> {
     /// is to be [`DEAD`] anyway.
     pub(crate) fn settle(self, entry: &Arc<Entry>, until_ms: u64, is_new: bool) {
         let graph = self.content.watcher.as_ref().map(|watcher| watcher.graph());
-        let is_current = Arc::ptr_eq(&self.root, &self.place.current());
+        let mut mounts = self.roots.iter().zip(&self.vhost.mounts);
+        let is_current = mounts.all(|(root, mount)| Arc::ptr_eq(root, &mount.place.current()));
         let is_right = !self.ticket.is_void() && is_current && until_ms != DEAD;
         let is_kept = self.content.store.is_on() && !self.content.is_retired.load(Relaxed);
         if !is_kept || !is_right {

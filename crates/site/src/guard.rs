@@ -6,7 +6,7 @@
 
 use crate::auth::{Decision, Own, Realms, Verification};
 use crate::content::Content;
-use crate::names::names;
+use crate::names::{Directory, names};
 use crate::pages::Refusal;
 use crate::rules::{FieldName, FieldValue, HeaderRule};
 use crate::settings::SiteSettings;
@@ -40,9 +40,14 @@ impl Guard {
     /// Of the answer that has these paths: the one that is asked for, those under which it is looked for
     /// and found. `None` if no rule concerns them. The realms of the site are numbered from
     /// `first_realm` on.
-    pub(crate) fn of(site: &SiteSettings, first_realm: u32, paths: &[&[u8]]) -> Option<Box<Guard>> {
+    pub(crate) fn of(
+        site: &SiteSettings,
+        directories: &[Directory<'_>],
+        first_realm: u32,
+        paths: &[&[u8]],
+    ) -> Option<Box<Guard>> {
         let (mut access, mut realms) = (Vec::new(), Vec::new());
-        for name in paths.iter().flat_map(|path| names(site, path)) {
+        for name in paths.iter().flat_map(|path| names(site, directories, path)) {
             let rules = (0..=u16::MAX).zip(&site.access);
             let fitting = rules.filter(|(_, rule)| rule.path.contains(&name));
             access.extend(fitting.map(|(number, _)| number));
@@ -172,14 +177,14 @@ mod tests {
             ("/b/", &[0], Some(10)),
             ("/b", &[0], None),
         ] {
-            let guard = *Guard::of(&site, 10, &[path.as_bytes()]).unwrap();
+            let guard = *Guard::of(&site, &[], 10, &[path.as_bytes()]).unwrap();
             let realms = Vec::from_iter(realm);
             assert_eq!((&*guard.access, &*guard.realms), (numbers, &*realms), "{path}");
         }
-        assert_eq!(Guard::of(&SiteSettings::default(), 0, &[b"/"]), None);
-        let guard = *Guard::of(&site, 10, &[b"/b/", b"/a/b/c.x", b"/b/d"]).unwrap();
+        assert_eq!(Guard::of(&SiteSettings::default(), &[], 0, &[b"/"]), None);
+        let guard = *Guard::of(&site, &[], 10, &[b"/b/", b"/a/b/c.x", b"/b/d"]).unwrap();
         assert_eq!((&*guard.access, &*guard.realms), (&[0, 1, 2][..], &[10, 11][..]));
-        let other = Guard::of(&site, 10, &[b"/b/"]).unwrap();
+        let other = Guard::of(&site, &[], 10, &[b"/b/"]).unwrap();
         assert!(guard.covers(&other) && !other.covers(&guard));
     }
 
@@ -190,7 +195,8 @@ mod tests {
             auth: vec![auth("/secret.html"), auth("*.php")],
             ..SiteSettings::default()
         };
-        let protected = |site: &SiteSettings, path: &[u8]| Guard::of(site, 0, &[path]).is_some();
+        let protected =
+            |site: &SiteSettings, path: &[u8]| Guard::of(site, &[], 0, &[path]).is_some();
         for path in
             ["/secret.html", "/secret.html.gz", "/secret.html.br", "/a.php.zst", "/pub.txt.gz"]
         {
@@ -220,7 +226,7 @@ mod tests {
             ("/in/", "::ffff:10.0.0.1", None),
             ("/in/", "192.0.2.1", Some(403)),
         ] {
-            let guard = Guard::of(&site, 0, &[path.as_bytes()]).unwrap();
+            let guard = Guard::of(&site, &[], 0, &[path.as_bytes()]).unwrap();
             let client = client.parse().unwrap();
             let mut own = Own::default();
             let check =

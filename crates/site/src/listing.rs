@@ -1,8 +1,9 @@
 //! A directory's files as a page or as JSON.
 
 use crate::root::Root;
+use crate::vhost::VirtualHost;
 use forebay_http::{date, path};
-use forebay_sys::file::{self, Kind};
+use forebay_sys::file::{self, Kind, Stamp};
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::io;
@@ -137,22 +138,23 @@ struct Item {
 }
 
 impl Listing {
-    /// Reads a directory. What is not served is not listed: special files, links out of the root,
-    /// and names with a dot before them unless `hidden`.
+    /// Reads the directory that is at `path` of the site, and at `inside` of a root. What is not served
+    /// is not listed: special files, links out of the root, and hidden names unless the site shows them.
     pub(crate) fn read(
         root: &Root,
-        directory: &[u8],
-        hidden: bool,
+        inside: &[u8],
+        vhost: &VirtualHost,
+        path: &[u8],
         order: Order,
     ) -> io::Result<Listing> {
+        let is_hidden = |path: &[u8]| !vhost.settings.hidden && path::is_hidden(path);
         let root = root.directory.as_fd();
-        let inside = directory.strip_prefix(b"/").unwrap_or(directory);
         let opened = file::open_beneath(root, inside)?;
         let (names, is_whole) = file::names(opened.as_fd(), MOST_NAMES)?;
         let mut items = Vec::with_capacity(names.len());
         for name in names {
             let place = [inside, name.as_slice()].concat();
-            let is_hidden = !hidden && path::is_hidden(&[b"/", place.as_slice()].concat());
+            let is_hidden = is_hidden(&[path, name.as_slice()].concat());
             if is_hidden || name.iter().any(|byte| byte.is_ascii_control() || *byte == b'\\') {
                 continue;
             }
@@ -164,11 +166,27 @@ impl Listing {
                 Kind::Regular => false,
                 Kind::Link | Kind::Special => continue,
             };
-            let modified = u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0);
-            items.push(Item { name, is_directory, size_bytes: stamp.size, modified });
+            items.push(Item {
+                name,
+                is_directory,
+                size_bytes: stamp.size,
+                modified: seconds(&stamp),
+            });
+        }
+        // directories that are served right beneath this one take the place of what is there
+        for mount in &vhost.mounts {
+            let name = mount.path.strip_prefix(path).filter(|name| !name.contains(&b'/'));
+            let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
+            items.retain(|item| item.name != name);
+            if !is_hidden(&mount.path)
+                && let Ok(stamp) = file::stamp(mount.place.current().directory.as_fd())
+            {
+                let (name, modified) = (name.to_vec(), seconds(&stamp));
+                items.push(Item { name, is_directory: true, size_bytes: 0, modified });
+            }
         }
         items.sort_by(|a, b| order.compare(a, b));
-        Ok(Listing { path: directory.to_vec(), items, order, is_whole })
+        Ok(Listing { path: path.to_vec(), items, order, is_whole })
     }
 
     /// A page for people.
@@ -359,6 +377,11 @@ fn push_json(text: &mut String, name: &[u8]) {
         }
     }
     text.push('"');
+}
+
+/// When it was changed, since 1970.
+fn seconds(stamp: &Stamp) -> u64 {
+    u64::try_from(stamp.mtime_ns / 1_000_000_000).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -226,8 +226,8 @@ impl Reader<'_> {
     fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
         let vhost = self.vhost;
         let shape = self.order.shape();
-        let listing =
-            Listing::read(&self.claim.root, directory, vhost.settings.hidden, shape.order);
+        let (root, inside) = self.claim.locate(directory).ok_or(Trouble::Gone)?;
+        let listing = Listing::read(root, inside, vhost, directory, shape.order);
         self.watch.lap(Activity::Load);
         let listing = listing.map_err(|error| Trouble::from(&error))?;
         let (content_type, body) = match shape.is_json {
@@ -275,7 +275,8 @@ impl Reader<'_> {
         path: &[u8],
         seen: &Stamp,
     ) -> Result<Variant, Trouble> {
-        let file = file::open_beneath(self.claim.root.directory.as_fd(), path);
+        let (root, inside) = self.claim.locate(path).ok_or(Trouble::Gone)?;
+        let file = file::open_beneath(root.directory.as_fd(), inside);
         self.watch.lap(Activity::Open);
         let file = file.map_err(|error| Trouble::from(&error))?;
         if self.is_last || seen.size > self.most_in_memory() {

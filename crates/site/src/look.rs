@@ -31,7 +31,7 @@ pub(crate) struct Order {
 /// What is at a path.
 pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
-    /// If a file was found: it, and its precompressed siblings.
+    /// If a file was found: its path in the site, and those of its precompressed siblings.
     pub(crate) files: Vec<(Coding, Vec<u8>, Stamp)>,
     /// Other paths than the order's under which it was looked for and found.
     pub(crate) places: Vec<Vec<u8>>,
@@ -96,7 +96,7 @@ impl Order {
                 return Some(What::Work);
             }
         }
-        vhost.place.is_none().then(|| self.what(vhost, Outcome::Missing))
+        vhost.mounts.is_empty().then(|| self.what(vhost, Outcome::Missing))
     }
 
     /// What the site has to say instead, if it has an error page for the outcome.
@@ -122,10 +122,9 @@ impl Order {
         if self.status != 200 {
             return None;
         }
-        let file = seen.and_then(|seen| seen.files.first());
-        let file = file.map(|(_, inside, _)| [b"/", inside.as_slice()].concat());
+        let file = seen.and_then(|seen| seen.files.first()).map(|(_, path, _)| path);
         let places = seen.iter().flat_map(|seen| &seen.places);
-        let paths = std::iter::once(&self.path).chain(places).chain(&file);
+        let paths = std::iter::once(&self.path).chain(places).chain(file);
         vhost.guard_of(&paths.map(Vec::as_slice).collect::<Vec<_>>())
     }
 
@@ -282,13 +281,12 @@ impl Look<'_, '_> {
 
     /// What is at a path of the site.
     fn at(&mut self, path: &[u8]) -> Seen {
-        let inside = path.strip_prefix(b"/").unwrap_or(path);
-        if inside.is_empty() || inside.ends_with(b"/") {
-            return self.at_directory(path, inside);
+        if path.ends_with(b"/") {
+            return self.at_directory(path);
         }
-        match self.look_at(inside, self.vhost.settings.precompressed) {
+        match self.look_at(path, self.vhost.settings.precompressed) {
             Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
-                self.with_forms(inside, stamp, forms)
+                self.with_forms(path, stamp, forms)
             }
             Ok(at) if at.stamp.kind == Kind::Directory => Seen::none(Outcome::Slash(path.to_vec())),
             // Devices, FIFOs and sockets are as good as not there.
@@ -297,10 +295,10 @@ impl Look<'_, '_> {
         }
     }
 
-    fn at_directory(&mut self, path: &[u8], inside: &[u8]) -> Seen {
+    fn at_directory(&mut self, path: &[u8]) -> Seen {
         let vhost = self.vhost;
         for index in &vhost.settings.index {
-            let file = [inside, index.as_bytes()].concat();
+            let file = [path, index.as_bytes()].concat();
             match self.look_at(&file, vhost.settings.precompressed) {
                 Ok(At { stamp, forms }) if stamp.kind == Kind::Regular => {
                     return self.with_forms(&file, stamp, forms);
@@ -309,7 +307,7 @@ impl Look<'_, '_> {
                 Err(trouble) => return Seen::none(Outcome::of(&trouble)),
             }
         }
-        let is_there = self.look_at(inside, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
+        let is_there = self.look_at(path, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
         Seen::none(match is_there {
             true if vhost.settings.listing => Outcome::Listed(path.to_vec()),
             true => Outcome::Unlisted,
@@ -317,18 +315,19 @@ impl Look<'_, '_> {
         })
     }
 
-    /// What is at a path below the root, and if that is asked for, which forms of it may be there.
+    /// What is at a path of the site, and if that is asked for, which forms of it may be there.
     fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<At, Trouble> {
         let Way { stamp, forms, unread } = self.claim.follow(path, with_forms);
         if let Some(unread) = unread {
-            self.claim.read(&unread);
+            self.claim.read(path, &unread);
         }
         let forms = forms.unwrap_or(Expected::Any);
         if let Some(stamp) = stamp {
             self.watch.lap(Activity::Open);
             return Ok(At { stamp, forms });
         }
-        let found = file::find_beneath(self.claim.root.directory.as_fd(), path);
+        let Some((root, inside)) = self.claim.locate(path) else { return Err(Trouble::Gone) };
+        let found = file::find_beneath(root.directory.as_fd(), inside);
         self.watch.lap(Activity::Open);
         let stamp = found.and_then(|found| file::stamp(found.as_fd()));
         self.watch.lap(Activity::Stat);
@@ -342,7 +341,7 @@ impl Look<'_, '_> {
         if self.vhost.settings.precompressed {
             for coding in CODINGS.into_iter().filter(|coding| forms.is(*coding)) {
                 let form = [path, coding.suffix().as_bytes()].concat();
-                let guard = |path: &[u8]| self.vhost.guard_of(&[&[b"/", path].concat()]);
+                let guard = |path: &[u8]| self.vhost.guard_of(&[path]);
                 if guard(&form) != guard(path) {
                     continue;
                 }

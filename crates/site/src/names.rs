@@ -1,23 +1,36 @@
 //! Under which paths the file at a path can be asked for.
 //!
 //! Rules about clients hold for the path that is asked for and for the file that answers. A file has
-//! more names than its own: that of its folder if it is an index, those that `try_files` and rewrites
-//! lead from, and that of the file it is a compressed form of. A rule for one of them is meant for the
-//! file, however it is asked for. What is the same for many paths, like the page of an application, is
-//! not named by them.
+//! more names than its own: that of its folder if it is an index, those under which other directories of
+//! the site have it, too, those that `try_files` and rewrites lead from, and that of the file it is a
+//! compressed form of. A rule for one of them is meant for the file, however it is asked for. What is the
+//! same for many paths, like the page of an application, is not named by them.
 
 use crate::forms;
 use crate::route;
 use crate::rules::{Candidate, Part, Rewrite, Template};
 use crate::settings::SiteSettings;
+use crate::vhost::inside;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
-/// The path itself, and every other that is answered with the file there. Rules with regular
-/// expressions cannot be followed backwards.
-pub(crate) fn names(site: &SiteSettings, path: &[u8]) -> Vec<Vec<u8>> {
+/// Beneath which path of the site, and where on the disk, without links.
+pub(crate) type Directory<'p> = (&'p [u8], PathBuf);
+
+/// The path itself, and every other that is answered with the file there. `directories` are those of the
+/// site, the ones beneath longer paths first. Rules with regular expressions cannot be followed
+/// backwards.
+pub(crate) fn names(
+    site: &SiteSettings,
+    directories: &[Directory<'_>],
+    path: &[u8],
+) -> Vec<Vec<u8>> {
     let mut names = vec![path.to_vec()];
     if site.precompressed {
         names.extend(forms::original(path).map(<[u8]>::to_vec));
     }
+    add(&mut names, |name| elsewhere(directories, name));
     add(&mut names, |name| folder(site, name).into_iter().collect());
     add(&mut names, |name| {
         let templates =
@@ -46,6 +59,22 @@ fn add(names: &mut Vec<Vec<u8>>, more: impl Fn(&[u8]) -> Vec<Vec<u8>>) {
             }
         }
     }
+}
+
+/// The paths of the same file where directories of the site lie within one another. Links within them
+/// are not looked through.
+fn elsewhere(directories: &[Directory<'_>], name: &[u8]) -> Vec<Vec<u8>> {
+    let mut mounts = directories.iter();
+    let found = mounts.find_map(|(beneath, directory)| Some((directory, inside(beneath, name)?)));
+    let Some((directory, inside)) = found else { return Vec::new() };
+    let file = directory.join(OsStr::from_bytes(inside));
+    let slash: &[u8] = if name.ends_with(b"/") { b"/" } else { b"" };
+    let path = |(beneath, directory): &Directory<'_>| {
+        let below = file.strip_prefix(directory).ok()?.as_os_str().as_bytes();
+        let end = if below.is_empty() { b"" } else { slash };
+        Some([beneath, b"/".as_slice(), below, end].concat())
+    };
+    directories.iter().filter_map(path).collect()
 }
 
 /// The folder that the file is the index of.
@@ -141,7 +170,12 @@ mod tests {
 
     #[track_caller]
     fn check(site: &SiteSettings, path: &str, others: &[&str]) {
-        let names = names(site, path.as_bytes());
+        check_with(site, &[], path, others);
+    }
+
+    #[track_caller]
+    fn check_with(site: &SiteSettings, directories: &[Directory<'_>], path: &str, others: &[&str]) {
+        let names = names(site, directories, path.as_bytes());
         let names: Vec<_> = names.iter().map(|name| std::str::from_utf8(name).unwrap()).collect();
         assert_eq!((names[0], &names[1..]), (path, others));
     }
@@ -155,6 +189,30 @@ mod tests {
         check(&site, "/in/", &[]);
         site.precompressed = false;
         check(&site, "/index.html.gz", &[]);
+    }
+
+    #[test]
+    fn directories_within_one_another_share_their_files() {
+        let directory = |path: &'static str, to: &str| (path.as_bytes(), PathBuf::from(to));
+        let directories = [
+            directory("/other", "/elsewhere"),
+            directory("/docs", "/srv/www/in/docs"),
+            directory("/up", "/srv"),
+            directory("", "/srv/www"),
+        ];
+        let site = SiteSettings::default();
+        for (path, others) in [
+            ("/docs/a.txt", &["/up/www/in/docs/a.txt", "/in/docs/a.txt"][..]),
+            ("/in/docs/a.txt", &["/docs/a.txt", "/up/www/in/docs/a.txt"]),
+            ("/up/www/in/docs/", &["/docs/", "/in/docs/"]),
+            ("/up/www/x/", &["/x/"]),
+            ("/up/www/", &["/"]),
+            ("/up", &["/up/"]),
+            ("/other/a.txt", &[]),
+            ("/in/index.html", &["/up/www/in/index.html", "/in/", "/up/www/in/"]),
+        ] {
+            check_with(&site, &directories, path, others);
+        }
     }
 
     #[test]

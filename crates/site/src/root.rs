@@ -17,6 +17,8 @@ const MOST_LINKS: u32 = 40;
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) directory: OwnedFd,
+    /// Where it was when it was opened, without links.
+    pub(crate) path: PathBuf,
     /// Tells this root from every other one of the process.
     pub(crate) number: u64,
     stamp: Stamp,
@@ -50,7 +52,8 @@ impl Root {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let directory = file::open_directory(path)?;
         let stamp = file::stamp(directory.as_fd())?;
-        Ok(Root { directory, number: NUMBER.fetch_add(1, Relaxed), stamp })
+        let path = path.canonicalize()?;
+        Ok(Root { directory, path, number: NUMBER.fetch_add(1, Relaxed), stamp })
     }
 
     fn is_same(&self, other: &Root) -> bool {

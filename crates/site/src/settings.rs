@@ -2,7 +2,7 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
+    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
     TryFiles, Work,
 };
 use forebay_http::coding::Coding;
@@ -41,6 +41,8 @@ pub struct SiteSettings {
     /// The directory whose files are served. Relative to the working directory at start. Without
     /// one, whatever no rule answers is missing.
     pub root: Option<PathBuf>,
+    /// Other directories beneath paths of the site. The longest path decides.
+    pub aliases: Vec<Alias>,
     /// Files that answer for a directory, the first that exists. Plain names. Default: `index.html`.
     pub index: Vec<String>,
     /// Whether paths with a segment that begins with a dot are served. `/.well-known/` always is.
@@ -94,6 +96,7 @@ impl Default for SiteSettings {
             name: SiteName::of(&[]),
             hosts: Vec::new(),
             root: None,
+            aliases: Vec::new(),
             index: vec!["index.html".to_owned()],
             hidden: false,
             precompressed: true,

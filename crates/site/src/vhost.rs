@@ -1,4 +1,4 @@
-//! One site as it is served: its settings, its root, its small pages.
+//! One site as it is served: its settings, its directories, its small pages.
 
 use crate::fields::{Dress, dress_of};
 use crate::guard::{self, Guard};
@@ -7,18 +7,54 @@ use crate::root::Place;
 use crate::settings::{OpenError, SiteSettings};
 use forebay_sys::file::{self, Failure};
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// One site.
 #[derive(Debug)]
 pub(crate) struct VirtualHost {
     pub(crate) settings: SiteSettings,
-    /// `None` if it has no files.
-    pub(crate) place: Option<Place>,
+    /// Its directories, those beneath longer paths first, the root last; none if it has no files.
+    pub(crate) mounts: Vec<Mount>,
     /// The number of its first realm among those of all sites.
     first_realm: u32,
     /// Whether the first header rule is the one for what is protected by passwords.
     has_private_rule: bool,
     pub(crate) pages: Pages,
+}
+
+/// A directory of a site.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    /// Beneath which path; empty for the root.
+    pub(crate) path: Box<[u8]>,
+    pub(crate) place: Place,
+}
+
+impl Mount {
+    fn open(path: &str, to: &Path) -> Result<Mount, OpenError> {
+        let failed = |error| OpenError::Root { root: to.to_owned(), error };
+        let place = Place::open(to).map_err(failed)?;
+        let found = file::find_beneath(place.current().directory.as_fd(), b"");
+        found.map_err(|error| match file::failure(&error) {
+            Failure::Denied => failed(error),
+            _ => OpenError::Beneath { error },
+        })?;
+        Ok(Mount { path: path.as_bytes().into(), place })
+    }
+
+    /// Where in the directory a path leads, if it leads there.
+    fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        inside(&self.path, path)
+    }
+}
+
+/// What a path of the site is within what lies beneath another, if it is there.
+pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    match path.strip_prefix(beneath)? {
+        [] => Some(&[]),
+        [b'/', inside @ ..] => Some(inside),
+        _ => None,
+    }
 }
 
 impl VirtualHost {
@@ -27,32 +63,39 @@ impl VirtualHost {
         first_realm: u32,
         is_server_named: bool,
     ) -> Result<VirtualHost, OpenError> {
-        let place = match &settings.root {
-            Some(root) => {
-                let failed = |error| OpenError::Root { root: root.clone(), error };
-                let place = Place::open(root).map_err(failed)?;
-                let found = file::find_beneath(place.current().directory.as_fd(), b"");
-                found.map_err(|error| match file::failure(&error) {
-                    Failure::Denied => failed(error),
-                    _ => OpenError::Beneath { error },
-                })?;
-                Some(place)
-            }
-            None => None,
-        };
+        let root = settings.root.iter().map(|root| ("", root));
+        let aliases = settings.aliases.iter().map(|alias| (alias.path().as_str(), &alias.to));
+        let mounts = root.chain(aliases).map(|(path, to)| Mount::open(path, to));
+        let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
+        // a sort that is stable: of two with one path the first decides
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.path.len()));
         let mut settings = settings.clone();
         let private = guard::private_rule(&settings);
         let has_private_rule = private.is_some();
         settings.headers.splice(..0, private);
         let pages = Pages::new(is_server_named);
-        Ok(VirtualHost { settings, place, first_realm, has_private_rule, pages })
+        Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages })
+    }
+
+    /// Which of the mounts has what is at a path, and where within it.
+    pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
+        let mut mounts = self.mounts.iter().enumerate();
+        mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
     }
 
     /// The rules about clients that are for an answer with these paths.
     #[inline]
     pub(crate) fn guard_of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
         let has_rules = !self.settings.auth.is_empty() || !self.settings.access.is_empty();
-        has_rules.then(|| Guard::of(&self.settings, self.first_realm, paths)).flatten()
+        has_rules.then(|| self.guard_with_rules(paths)).flatten()
+    }
+
+    fn guard_with_rules(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
+        let has_others = self.mounts.len() > 1;
+        let mounts = self.mounts.iter().filter(|_| has_others);
+        let directories: Vec<_> =
+            mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect();
+        Guard::of(&self.settings, &directories, self.first_realm, paths)
     }
 
     /// The numbers of the header rules for an answer with these rules about clients: those for its

@@ -181,6 +181,18 @@ fn a_reload_that_needs_more_than_the_sandbox_has_fails_as_a_whole() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains(folder.path().to_str().unwrap()) && said.contains("restart"), "{said}");
     assert!(says(&server, "hello"), "{path}");
+    let alias = |directory: &str| {
+        let to = folder.join(directory);
+        let lines = format!("sandbox.landlock = \"on\"\n[[alias]]\npath = \"/docs\"\nto = {to:?}");
+        root("app/root", &lines)
+    };
+    server.configure(&alias("elsewhere"));
+    let (code, said) = server.reload();
+    assert!(code == Some(1) && said.contains("alias.to"), "{said}");
+    assert!(says(&server, "hello"));
+    let aliased = Server::start(&alias("elsewhere"));
+    let docs = [b"GET /docs/", &GET[5..]].concat();
+    assert!(aliased.exchange(&docs).ends_with(b"elsewhere"));
     // beside the root there is room for its next version
     server.configure(&root("app/next", "sandbox.landlock = \"on\""));
     assert_eq!(server.reload().0, Some(0));

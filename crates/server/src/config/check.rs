@@ -32,6 +32,7 @@ impl Draft {
         self.check_proxies(&mut wrong);
         self.check_tls(&mut wrong);
         self.check_roots(&mut wrong);
+        self.check_aliases(&mut wrong);
         self.check_logs(find, &mut wrong);
         self.check_redirects(&mut wrong);
         self.check_policy(text, &mut wrong);
@@ -165,13 +166,31 @@ impl Draft {
         }
     }
 
+    /// No site has two directories beneath the same path.
+    fn check_aliases(&self, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let mut known = HashSet::new();
+            for (index, alias) in site.aliases.iter().enumerate() {
+                if !known.insert(alias.path().as_str()) {
+                    let at = path.child("alias").item(index).child("path");
+                    wrong.push((at, Wrong::Repeated { found: alias.path().to_string() }));
+                }
+            }
+        }
+    }
+
     /// No log is where clients could read it, and none is written in two ways.
     fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
-        let roots: HashMap<&Path, &At> = sites
+        let every_site = self.every_site();
+        let aliases = every_site.iter().flat_map(|(path, site)| {
+            let place = |index| path.child("alias").item(index).child("to");
+            site.aliases.iter().enumerate().map(move |(at, alias)| (plain(&alias.to), place(at)))
+        });
+        let roots = sites
             .iter()
-            .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path)))
-            .collect();
+            .filter_map(|(path, site)| Some((plain(site.root.as_deref()?), path.child("root"))));
+        let served: HashMap<&Path, At> = roots.chain(aliases).collect();
         // with several sites, the top level's log has what belongs to none
         let top = (self.sites.len() > 1).then(|| (At::default(), &self.site));
         let mut known: HashMap<&Path, (LogFormat, At)> = HashMap::new();
@@ -185,10 +204,10 @@ impl Draft {
                 Some(_) => {}
                 None => {
                     let at = path.child("log.access");
-                    if let Some((root, site)) = directory_of(log, &roots) {
-                        let (path, root) = (log.clone(), root.to_owned());
-                        let place = find(&site.child("root").exact);
-                        wrong.push((at.clone(), Wrong::LogServed { path, root, place }));
+                    if let Some((directory, place)) = directory_of(log, &served) {
+                        let (path, directory) = (log.clone(), directory.to_owned());
+                        let place = find(&place.exact);
+                        wrong.push((at.clone(), Wrong::LogServed { path, directory, place }));
                     }
                     known.insert(log, (site.log.format, at));
                 }
@@ -252,6 +271,7 @@ impl Draft {
         for site in std::iter::once(&mut self.site).chain(&mut self.sites) {
             site.root.iter_mut().for_each(join);
             site.tls.certificates.iter_mut().chain(&mut site.tls.keys).for_each(join);
+            site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);
@@ -279,6 +299,7 @@ impl Draft {
         let mut wrong = Vec::new();
         // what several sites inherit is told once
         let mut told: HashSet<&Path> = HashSet::new();
+        let mut told_links: HashSet<PathBuf> = HashSet::new();
         for (path, site) in self.every_site() {
             if let Some(root) = &site.root
                 && let Err(error) = check_directory(root)
@@ -286,6 +307,22 @@ impl Draft {
             {
                 let root = root.clone();
                 wrong.push((path.child("root"), Wrong::NoDirectory { path: root, error }));
+            }
+            for (index, alias) in site.aliases.iter().enumerate() {
+                if let Err(error) = check_directory(&alias.to) {
+                    let at = path.child("alias").item(index).child("to");
+                    wrong.push((at, Wrong::NoDirectory { path: alias.to.clone(), error }));
+                }
+            }
+            for (index, link) in site.links.iter().enumerate() {
+                let link = site.root.as_deref().map(|root| link.below(root));
+                if let Some(link) = link
+                    && let Err(error) = check_directory(&link)
+                    && told_links.insert(link.clone())
+                {
+                    let at = path.child("links").item(index);
+                    wrong.push((at, Wrong::NoDirectory { path: link, error }));
+                }
             }
             if let Access::File(file) = &site.log.access
                 && let Err((directory, error)) = check_log(file)
@@ -351,14 +388,14 @@ fn plain(path: &Path) -> &Path {
 /// known without looking.
 fn directory_of<'d>(
     file: &Path,
-    directories: &HashMap<&'d Path, &'d At>,
+    directories: &'d HashMap<&'d Path, At>,
 ) -> Option<(&'d Path, &'d At)> {
     let file = plain(file);
     if file.components().any(|part| part == Component::ParentDir) {
         return None;
     }
     let mut above = file.ancestors().skip(1);
-    above.find_map(|directory| directories.get_key_value(directory)).map(|(path, at)| (*path, *at))
+    above.find_map(|directory| directories.get_key_value(directory)).map(|(path, at)| (*path, at))
 }
 
 /// A log can be made if its directory is there.

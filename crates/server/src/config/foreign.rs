@@ -7,14 +7,13 @@ pub(super) fn answer(key: &str) -> Option<&'static str> {
 }
 
 const FILES_ONLY: &str = "Forebay serves files and hands no request on to another server";
-const NO_TLS: &str = "TLS is not spoken yet, put a proxy in front that does";
+const TLS: &str = "write tls.certificate and tls.key, and listen = \"https://:443\"";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
-                     [[auth]] and [[access]] each have a path";
+                     [[auth]], [[access]] and [[alias]] each have a path";
 const RATE: &str = "write a [[rule]] with limits";
 
 const ANSWERS: &[(&str, &str)] = &[
-    ("alias", "another directory beneath a path is a site of its own, or a link in the root"),
     ("location", PATHS),
     ("directory", PATHS),
     ("handle", PATHS),
@@ -40,11 +39,11 @@ const ANSWERS: &[(&str, &str)] = &[
     ("uwsgi_pass", FILES_ONLY),
     ("scgi_pass", FILES_ONLY),
     ("proxy_set_header", FILES_ONLY),
-    ("ssl", NO_TLS),
-    ("tls", NO_TLS),
-    ("ssl_certificate", NO_TLS),
-    ("ssl_certificate_key", NO_TLS),
-    ("sslengine", NO_TLS),
+    ("ssl", TLS),
+    ("tls", TLS),
+    ("ssl_certificate", TLS),
+    ("ssl_certificate_key", TLS),
+    ("sslengine", TLS),
     ("return", "write a [[redirect]] with path, to and status"),
     ("redir", "write a [[redirect]] with path, to and status"),
     ("rewriterule", "write a [[rewrite]] or a [[redirect]]"),

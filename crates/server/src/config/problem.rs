@@ -186,8 +186,8 @@ pub enum Wrong {
     LogServed {
         /// Its path.
         path: PathBuf,
-        /// The root it is in.
-        root: PathBuf,
+        /// The directory of a site that it is in.
+        directory: PathBuf,
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
     },
@@ -393,8 +393,8 @@ impl fmt::Display for Wrong {
             Wrong::NoProxy => {
                 write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
             }
-            Wrong::LogServed { path, root, place } => {
-                write!(f, "clients could read {path:?}, it is in the root {root:?}")?;
+            Wrong::LogServed { path, directory, place } => {
+                write!(f, "clients could read {path:?}, {directory:?} is served")?;
                 at(f, *place)
             }
             Wrong::TwoFormats { path, place } => {

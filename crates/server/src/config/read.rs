@@ -133,8 +133,10 @@ impl<'t> Reader<'t> {
     pub fn has(&self, path: &Path) -> bool {
         let says = |exact: &str| self.own_or_inherited(exact).is_some();
         let instead = match path.exact.strip_suffix("root") {
-            Some("") => says("site") || says("redirect") || says("work"),
-            Some(site) => says(&format!("{site}redirect")) || says(&format!("{site}work")),
+            Some("") => ["site", "redirect", "work", "alias"].into_iter().any(says),
+            Some(site) => {
+                ["redirect", "work", "alias"].iter().any(|list| says(&format!("{site}{list}")))
+            }
             None => false,
         };
         instead || says(&path.exact) || self.meant.contains(&path.exact)

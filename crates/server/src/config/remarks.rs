@@ -8,7 +8,7 @@ use crate::certificates;
 use forebay_conn::Peer;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
-use forebay_site::rules::{ErrorPage, Host, Network, Pattern};
+use forebay_site::rules::{Alias, ErrorPage, Host, Network, Pattern};
 use forebay_site::users_errors;
 use forebay_sys::file::{self, Kind};
 use forebay_sys::{clock, privileges};
@@ -168,6 +168,11 @@ impl Draft {
             }
         }
         for (at, site) in self.every_site() {
+            let links = site.links.iter().enumerate();
+            links.for_each(|(index, link)| {
+                let at = item(text, &at.child("links"), index);
+                remarks.extend(encoded(link.as_str()).map(|wrong| (at, wrong)));
+            });
             let mut note = |list: &str, index, text: &str| {
                 let at = at.child(list).item(index).child("path");
                 remarks.extend(encoded(text).map(|wrong| (at, wrong)));
@@ -176,6 +181,8 @@ impl Draft {
             access.for_each(|(index, rule)| note("access", index, rule.path.as_str()));
             let auth = site.auth.iter().enumerate();
             auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
+            let aliases = site.aliases.iter().enumerate();
+            aliases.for_each(|(index, alias)| note("alias", index, alias.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
                     note(list, index, pattern.as_str());
@@ -195,18 +202,26 @@ impl Draft {
     /// Error pages that are not there, or not for those who would get them.
     fn remark_error_pages(&self, remarks: &mut Remarks) {
         // what several sites inherit is told once
-        let mut told: HashSet<(&Path, &str)> = HashSet::new();
+        let mut told: HashSet<(PathBuf, &str)> = HashSet::new();
         for (at, site) in self.all_sites() {
-            let Some(root) = &site.root else { continue };
+            let inherited = self.site.aliases.iter().cloned();
+            let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
             for page in &site.errors.0 {
                 let at = at.child("errors").child(&page.status().to_string());
                 if self.is_protected(site, page) {
                     remarks.push((at.clone(), Wrong::Unseen { path: page.path().to_owned() }));
                 }
-                if told.insert((root, page.path()))
-                    && let Err(error) = open_page(root, page.path())
+                let aliased = mounts.iter().filter_map(|mount| {
+                    let inside = page.path().strip_prefix(mount.path().as_str())?;
+                    inside.starts_with('/').then_some((&mount.to, inside))
+                });
+                let longest = aliased.min_by_key(|(_, inside)| inside.len());
+                let root = site.root.as_ref().map(|root| (root, page.path()));
+                let Some((directory, inside)) = longest.or(root) else { continue };
+                if told.insert((directory.clone(), inside))
+                    && let Err(error) = open_page(directory, inside)
                 {
-                    let path = PathBuf::from(format!("{}{}", root.display(), page.path()));
+                    let path = PathBuf::from(format!("{}{inside}", directory.display()));
                     remarks.push((at, Wrong::NoFile { path, error }));
                 }
             }

@@ -1,12 +1,12 @@
-//! The lists of a site: redirects, rewrites, header rules, authentication, access, work. Each is a
+//! The lists of a site: aliases, redirects, rewrites, header rules, authentication, access, work. Each is a
 //! kind of section, read with whatever it has and then checked as a whole.
 
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
 use super::written::{Fields, Regex, Status, Users};
 use forebay_site::rules::{
-    Access, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, Network, Pattern, Realm,
-    Redirect, RedirectError, Rewrite, Scope, Template, Work,
+    Access, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
+    Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, Work,
 };
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -392,6 +392,53 @@ impl Section for AccessSection {
             meaning: "Who gets 403, unless allowed; \"all\" is everybody.",
             example: "[\"192.0.2.0/24\"]",
             at: |a| &mut a.deny,
+        },
+    ];
+}
+
+/// An `[[alias]]`.
+pub struct AliasSection {
+    path: Option<MountPath>,
+    to: Option<PathBuf>,
+}
+
+impl Item for Alias {
+    type Section = AliasSection;
+
+    fn new(section: AliasSection) -> Result<Alias, Fault> {
+        let path = section.path.ok_or_else(|| missing("path", "\"/docs\""))?;
+        let to = section.to.ok_or_else(|| missing("to", "\"/srv/docs\""))?;
+        Ok(Alias::new(path, to))
+    }
+
+    fn section(&self) -> AliasSection {
+        AliasSection { path: Some(self.path().clone()), to: Some(self.to.clone()) }
+    }
+}
+
+impl Section for AliasSection {
+    fn blank() -> AliasSection {
+        AliasSection { path: None, to: None }
+    }
+
+    const SETTINGS: &'static [Setting<AliasSection>] = &[
+        Setting {
+            key: "path",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The path beneath which the directory is: \"/docs\" is for /docs/ and all below \
+                      it. What the root has there is not served.",
+            example: "\"/docs\"",
+            at: |a| &mut a.path,
+        },
+        Setting {
+            key: "to",
+            preset: Preset::Required,
+            range: None,
+            meaning: "The directory that is served there; relative to the configuration file. Links on \
+                      the way to it are followed, links within it as within a root.",
+            example: "\"/srv/docs\"",
+            at: |a| &mut a.to,
         },
     ];
 }

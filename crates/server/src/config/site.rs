@@ -6,7 +6,7 @@ use super::{FieldValue, Log, Size};
 use forebay_http::coding::Coding;
 use forebay_site::SiteSettings;
 use forebay_site::rules::{
-    Access, Auth, HeaderRule, Host, Redirect, Rewrite, SiteName, TryFiles, Work,
+    Access, Alias, Auth, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName, TryFiles, Work,
 };
 use std::path::PathBuf;
 
@@ -35,6 +35,8 @@ pub struct Site {
     pub hosts: Vec<Host>,
     /// `root`
     pub root: Option<PathBuf>,
+    /// `links`
+    pub links: Vec<MountPath>,
     /// `index`
     pub index: Vec<String>,
     /// `try_files`
@@ -59,6 +61,8 @@ pub struct Site {
     pub tls: Tls,
     /// `log.*`
     pub log: Log,
+    /// `[[alias]]`
+    pub aliases: Vec<Alias>,
     /// `[[redirect]]`
     pub redirects: Vec<Redirect>,
     /// `[[rewrite]]`
@@ -86,6 +90,7 @@ impl Site {
         Site {
             name: None,
             hosts: Vec::new(),
+            aliases: Vec::new(),
             redirects: Vec::new(),
             rewrites: Vec::new(),
             headers: Vec::new(),
@@ -97,8 +102,15 @@ impl Site {
     }
 
     /// With the rules of the top level: behind its own, but header rules before them, because there
-    /// the last one has the last word.
+    /// the last one has the last word. An alias of its own stands for one of the top level beneath the
+    /// same path.
     pub(super) fn inherit(mut self, top: &Site) -> Site {
+        let own = self.aliases.len();
+        for alias in &top.aliases {
+            if self.aliases[..own].iter().all(|own| own.path() != alias.path()) {
+                self.aliases.push(alias.clone());
+            }
+        }
         self.redirects.extend_from_slice(&top.redirects);
         self.rewrites.extend_from_slice(&top.rewrites);
         self.headers.splice(0..0, top.headers.iter().cloned());
@@ -110,7 +122,16 @@ impl Site {
 
     /// Whether it answers some requests without any file.
     pub(super) fn has_answers(&self) -> bool {
-        !self.redirects.is_empty() || !self.work.is_empty()
+        !self.redirects.is_empty() || !self.work.is_empty() || !self.aliases.is_empty()
+    }
+
+    /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = Alias> {
+        let below = |link: &MountPath| {
+            let root = self.root.as_deref()?;
+            Some(Alias::new(link.clone(), link.below(root)))
+        };
+        self.aliases.iter().cloned().chain(self.links.iter().filter_map(below))
     }
 
     /// What the content is told of it.
@@ -119,6 +140,7 @@ impl Site {
             name: self.name(),
             hosts: self.hosts.clone(),
             root: self.root.clone(),
+            aliases: self.mounts().collect(),
             index: self.index.clone(),
             hidden: self.hidden,
             precompressed: self.precompressed,
@@ -155,6 +177,7 @@ impl Section for Site {
             name: None,
             hosts: Vec::new(),
             root: None,
+            links: Vec::new(),
             index: Vec::new(),
             try_files: TryFiles::default(),
             hidden: false,
@@ -167,6 +190,7 @@ impl Section for Site {
             errors: ErrorPages::default(),
             tls: Tls::default(),
             log: Log::default(),
+            aliases: Vec::new(),
             redirects: Vec::new(),
             rewrites: Vec::new(),
             headers: Vec::new(),
@@ -178,6 +202,12 @@ impl Section for Site {
 }
 
 const LISTS: &[List<Site>] = &[
+    List {
+        name: "alias",
+        meaning: "Serves another directory beneath a path. The longest path that fits decides, before \
+                  the root; all other rules go by the path that is asked for.",
+        at: |s| &mut s.aliases,
+    },
     List {
         name: "access",
         meaning: "Admits clients by their address. Every rule whose path fits must admit a client; \
@@ -243,6 +273,16 @@ const SETTINGS: &[Setting<Site>] = &[
         meaning: "The directory that is served; relative to the configuration file.",
         example: "\"/srv/www\"",
         at: |s| &mut s.root,
+    },
+    Setting {
+        key: "links",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Paths of symbolic links to directories that may lead out of the root, or are \
+                  absolute. Every other link that leads out is answered with 404. A link must be \
+                  there at the start; where it leads may change.",
+        example: "[\"/media\"]",
+        at: |s| &mut s.links,
     },
     Setting {
         key: "index",

@@ -9,8 +9,8 @@ use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
-    Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, Network,
-    Pattern, Realm, Redirect, Scope, SiteName, Template, TryFiles, User,
+    Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath,
+    Network, Pattern, Realm, Redirect, Scope, SiteName, Template, TryFiles, User,
 };
 use std::fmt::Display;
 
@@ -46,6 +46,7 @@ written!(
      \"*.ext\""
 );
 written!(Template, "a text such as \"https://$host/new/$1\"");
+written!(MountPath, "a path of the site such as \"/docs\"");
 written!(MediaPattern, "a media type such as \"text/css\" or \"image/*\"");
 written!(FieldName, "the name of a field such as \"Server\"");
 written!(Realm, "a text in ASCII without quotes such as \"private\"");

@@ -14,7 +14,7 @@ mod sample;
 
 use forebay_server::config::table::{Item, List, Row, Section, rows};
 use forebay_server::config::{Class, Config, Listener, Rule, Site, parse};
-use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
+use forebay_site::rules::{Access, Alias, Auth, HeaderRule, Redirect, Rewrite, Work};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -113,6 +113,7 @@ fn chapters() -> Vec<Chapter> {
 
 fn title_of(list: &List<Site>) -> &'static str {
     match list.name {
+        "alias" => "Other directories",
         "redirect" => "Redirects",
         "rewrite" => "Rewrites",
         "header" => "Header rules",
@@ -125,6 +126,7 @@ fn title_of(list: &List<Site>) -> &'static str {
 
 fn rows_of(list: &List<Site>) -> Vec<Row> {
     match list.name {
+        "alias" => rows::<<Alias as Item>::Section>(),
         "redirect" => rows::<<Redirect as Item>::Section>(),
         "rewrite" => rows::<<Rewrite as Item>::Section>(),
         "header" => rows::<<HeaderRule as Item>::Section>(),

@@ -3,6 +3,7 @@
 //! Every type here keeps the text it was made from and shows it again, so that a configuration can
 //! be printed as it was written. An error says what is wrong and at which character.
 
+mod alias;
 mod guard;
 mod header;
 mod host;
@@ -16,6 +17,7 @@ mod template;
 mod try_files;
 mod types;
 
+pub use alias::{Alias, MountPath, MountPathError};
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
 pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;

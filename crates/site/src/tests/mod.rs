@@ -1,5 +1,6 @@
 //! What a site answers, seen from outside: one file per promise.
 
+mod aliases;
 mod answers;
 mod bodies;
 mod clients;
