@@ -328,7 +328,13 @@ mod tests {
                 let of_the_row = |key: &str| key.ends_with(row.key);
                 // some need what is another setting's example
                 let is_alone = |wrong: &Wrong| {
-                    !matches!(wrong, Wrong::NoProxy | Wrong::NoClass { .. } | Wrong::Idle { .. })
+                    !matches!(
+                        wrong,
+                        Wrong::NoProxy
+                            | Wrong::NoClass { .. }
+                            | Wrong::Idle { .. }
+                            | Wrong::Unpaired { .. }
+                    )
                 };
                 let wrong = problems.iter().find(|problem| {
                     of_the_row(&problem.key)
