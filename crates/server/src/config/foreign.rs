@@ -7,7 +7,7 @@ pub(super) fn answer(key: &str) -> Option<&'static str> {
 }
 
 const FILES_ONLY: &str = "Forebay serves files and hands no request on to another server";
-const TLS: &str = "write tls.certificate and tls.key, and listen = \"https://:443\"";
+const TLS: &str = "write \"https://\" before an address of listen, and tls.certificate and tls.key";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
                      [[auth]], [[access]] and [[alias]] each have a path";
@@ -41,9 +41,11 @@ const ANSWERS: &[(&str, &str)] = &[
     ("proxy_set_header", FILES_ONLY),
     ("ssl", TLS),
     ("tls", TLS),
-    ("ssl_certificate", TLS),
-    ("ssl_certificate_key", TLS),
     ("sslengine", TLS),
+    ("ssl_certificate", "write tls.certificate"),
+    ("sslcertificatefile", "write tls.certificate"),
+    ("ssl_certificate_key", "write tls.key"),
+    ("sslcertificatekeyfile", "write tls.key"),
     ("return", "write a [[redirect]] with path, to and status"),
     ("redir", "write a [[redirect]] with path, to and status"),
     ("rewriterule", "write a [[rewrite]] or a [[redirect]]"),
