@@ -46,6 +46,8 @@ pub struct Case {
     pub mode: Mode,
     /// Whether every server writes its access log.
     pub log: bool,
+    /// Whether it is asked for through TLS.
+    pub tls: bool,
     /// What is to be reached.
     pub goals: &'static [Goal],
 }
@@ -65,7 +67,16 @@ const fn keep_alive(
     body_bytes: usize,
     goals: &'static [Goal],
 ) -> Case {
-    Case { name, title, file, body_bytes, mode: Mode::KeepAlive, log: false, goals }
+    Case { name, title, file, body_bytes, mode: Mode::KeepAlive, log: false, tls: false, goals }
+}
+
+const fn tls(
+    name: &'static str,
+    title: &'static str,
+    case: Case,
+    at_most: &'static [Goal],
+) -> Case {
+    Case { name, title, tls: true, goals: at_most, ..case }
 }
 
 const KIB: usize = 1024;
@@ -73,13 +84,16 @@ const AT_1K: &[Goal] = &[limit(1.10), best_peer(0.85)];
 const SMALL: Case = keep_alive("1k", "1 KB, keep-alive", "1k.html", KIB, AT_1K);
 const MEDIUM: Case =
     keep_alive("10k", "10 KB, keep-alive", "10k.html", 10 * KIB, &[best_peer(0.9)]);
+const LARGE: Case =
+    keep_alive("100k", "100 KB, keep-alive", "100k.html", 100 * KIB, &[best_peer(1.0)]);
+const HUGE: Case = keep_alive("1m", "1 MB, keep-alive", "1m.html", 1024 * KIB, &[best_peer(1.0)]);
 
 /// All workloads, in the order they are measured.
 pub const CASES: &[Case] = &[
     SMALL,
     MEDIUM,
-    keep_alive("100k", "100 KB, keep-alive", "100k.html", 100 * KIB, &[best_peer(1.0)]),
-    keep_alive("1m", "1 MB, keep-alive", "1m.html", 1024 * KIB, &[best_peer(1.0)]),
+    LARGE,
+    HUGE,
     Case {
         name: "10k-close",
         title: "10 KB, one request per connection",
@@ -107,6 +121,19 @@ pub const CASES: &[Case] = &[
         log: true,
         goals: &[],
         ..SMALL
+    },
+    tls("1k-tls", "HTTPS, 1 KB, keep-alive", SMALL, &[best_peer(0.75)]),
+    tls("10k-tls", "HTTPS, 10 KB, keep-alive", MEDIUM, &[best_peer(0.80)]),
+    tls("100k-tls", "HTTPS, 100 KB, keep-alive", LARGE, &[best_peer(0.80)]),
+    tls("1m-tls", "HTTPS, 1 MB, keep-alive", HUGE, &[best_peer(0.90)]),
+    Case {
+        mode: Mode::Close,
+        ..tls(
+            "1k-tls-close",
+            "HTTPS, 1 KB, a full handshake for each request",
+            SMALL,
+            &[best_peer(0.55)],
+        )
     },
 ];
 

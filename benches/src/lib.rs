@@ -10,6 +10,7 @@
 //! | [`content`] | the folder that is served |
 //! | [`peer`] | the servers: package, command line, configuration |
 //! | [`template`] | their configurations, filled in |
+//! | [`tls`] | the certificate they show |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`wrk`] | the client |
@@ -54,6 +55,7 @@ pub mod running;
 pub mod shift;
 pub mod summary;
 pub mod template;
+pub mod tls;
 pub mod wrk;
 
 pub use error::Error;

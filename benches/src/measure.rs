@@ -8,7 +8,7 @@ use crate::probe::{self, Answer};
 use crate::row::{Flag, Row};
 use crate::running::{self, Process};
 use crate::wrk::{self, Counted, Load};
-use crate::{Error, summary};
+use crate::{Error, summary, tls};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
 use std::io::Read;
@@ -73,6 +73,7 @@ impl<'p> Run<'p> {
     pub fn new(plan: &'p Plan, stop: Arc<AtomicBool>) -> Result<Run<'p>, Error> {
         let scratch = Scratch::new()?;
         let root = content::make(scratch.path())?;
+        tls::make(&root)?;
         Ok(Run { plan, scratch, root, stop, port: 20_000, heads: Vec::new() })
     }
 
@@ -86,6 +87,9 @@ impl<'p> Run<'p> {
                     // Whoever came first in the last round comes last in this one.
                     let turn = (place + at + round as usize - 1) % count;
                     let (peer, program) = &plan.servers[turn];
+                    if !peer.speaks(case) {
+                        continue;
+                    }
                     let mut row = self.one(case, peer, program)?;
                     row.round = round;
                     row.place = place + 1;
@@ -143,7 +147,8 @@ impl<'p> Run<'p> {
     ) -> Result<(Row, u64), Error> {
         let plan = self.plan;
         let scratch = self.scratch.path();
-        let url = format!("http://127.0.0.1:{}/{}", self.port, case.file);
+        let scheme = if case.tls { "https" } else { "http" };
+        let url = format!("{scheme}://127.0.0.1:{}/{}", self.port, case.file);
         let script = wrk::script(case, &probed.etag, scratch)?;
         let load = Load {
             program: &plan.client,
@@ -215,7 +220,7 @@ fn probe_case(peer: &'static Peer, setup: &Setup<'_>) -> Result<Probed, Error> {
     let case = setup.case;
     let wrong = |what: String| Error::WrongAnswer { server: peer.name, case: case.name, what };
     let ask = |fields: &str| -> Result<Answer, Error> {
-        probe::get(setup.port, case.file, fields).map_err(|error| wrong(error.to_string()))
+        probe::ask(setup, fields).map_err(|error| wrong(error.to_string()))
     };
     let close = if case.mode == Mode::Close { "Connection: close\r\n" } else { "" };
     let mut answer = ask(close)?;

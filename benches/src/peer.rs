@@ -1,7 +1,7 @@
 //! The servers: where they come from, how they are called and configured.
 
 use crate::case::{Case, Mode};
-use crate::{Error, template};
+use crate::{Error, template, tls};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -155,6 +155,11 @@ impl Peer {
         self.package.is_empty()
     }
 
+    /// Whether it can be asked in this way.
+    pub fn speaks(&self, case: &Case) -> bool {
+        !(case.tls && self.kind == Kind::Limit)
+    }
+
     /// The access log it writes if the case asks for one.
     pub fn log(&self, setup: &Setup<'_>) -> Option<PathBuf> {
         match self.kind {
@@ -178,6 +183,12 @@ impl Peer {
     pub fn command(&self, setup: &Setup<'_>) -> Result<Command, Error> {
         let mut command = Command::new(setup.program);
         match self.kind {
+            Kind::Forebay if setup.case.tls => {
+                let path = setup.scratch.join("forebay.toml");
+                let text = fill(include_str!("../peers/forebay-tls.toml"), setup, true);
+                fs::write(&path, text).map_err(Error::io("cannot write", &path))?;
+                command.arg("run").arg("-c").arg(path);
+            }
             Kind::Forebay => {
                 command.arg("serve").arg(setup.root).args(["--workers", "1"]);
                 command.arg("--listen").arg(format!("127.0.0.1:{}", setup.port));
@@ -216,11 +227,15 @@ fn limit_arguments(command: &mut Command, setup: &Setup<'_>) {
 
 /// Fills in a template: see the head of any file in `peers/`.
 fn fill(template: &str, setup: &Setup<'_>, sendfile: bool) -> String {
-    let tags = [("log", setup.case.log), ("nolog", !setup.case.log)];
+    let Case { log, tls, .. } = *setup.case;
+    let tags = [("log", log), ("nolog", !log), ("tls", tls), ("plain", !tls)];
+    let (certificate, key) = tls::files(setup.root);
     let words = [
         ("ROOT", setup.root.display().to_string()),
         ("TMP", setup.scratch.display().to_string()),
         ("PORT", setup.port.to_string()),
+        ("CERTIFICATE", certificate.display().to_string()),
+        ("KEY", key.display().to_string()),
         ("SENDFILE", if sendfile { "on" } else { "off" }.to_owned()),
     ];
     template::fill(template, &tags, &words)
@@ -232,7 +247,7 @@ mod tests {
 
     #[test]
     fn templates_are_filled_completely() {
-        for name in ["1k", "1k-log"] {
+        for name in ["1k", "1k-log", "1k-tls"] {
             let case = crate::case::find(name).expect("a known case");
             let path = Path::new("/x");
             let setup = Setup { program: path, root: path, scratch: path, port: 1, case };

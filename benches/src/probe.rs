@@ -1,7 +1,9 @@
 //! One request before each measurement: a fast wrong answer is no result.
 
+use crate::peer::Setup;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +29,21 @@ impl Answer {
             key.eq_ignore_ascii_case(name).then_some(value.trim())
         })
     }
+}
+
+/// Asks a server once as it will be asked, with these extra field lines (each with its CR LF). Through TLS
+/// by curl, which takes whatever certificate there is.
+pub fn ask(setup: &Setup<'_>, fields: &str) -> io::Result<Answer> {
+    let (port, file) = (setup.port, setup.case.file);
+    if !setup.case.tls {
+        return get(port, file, fields);
+    }
+    let mut curl = Command::new("curl");
+    curl.args(["-sSki", "--http1.1", "--max-time", "2"])
+        .arg(format!("https://127.0.0.1:{port}/{file}"));
+    fields.lines().for_each(|field| _ = curl.args(["-H", field]));
+    let output = curl.output()?;
+    read(&mut output.stdout.as_slice())
 }
 
 /// Asks for `/file` with these extra field lines (each with its CR LF) and reads the answer.

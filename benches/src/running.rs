@@ -114,7 +114,7 @@ pub fn serve(
     command.stdout(open(&setup.scratch.join("stdout"))?);
     let process = Process::start(command, core)?;
     let end = Instant::now() + READY_WITHIN;
-    while probe::get(setup.port, setup.case.file, "").is_err() {
+    while probe::ask(setup, "").is_err() {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }

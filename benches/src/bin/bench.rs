@@ -19,7 +19,7 @@ const CLIENT: &str = "wrk";
 /// Compares what static answers cost: CPU time per request of each server, side by side.
 #[derive(Parser)]
 struct Options {
-    /// Workloads [default: all of 1k, 10k, 100k, 1m, 10k-close, 1k-pipelined, 1k-304, 1k-log]
+    /// Workloads [default: all of 1k, 10k, 100k, 1m, 10k-close, 1k-pipelined, 1k-304, 1k-log, 1k-tls, 10k-tls, 100k-tls, 1m-tls, 1k-tls-close]
     #[arg(long, value_delimiter = ',', value_parser = a_case)]
     cases: Vec<&'static Case>,
     /// Servers [default: all of limit, forebay, nginx, nginx-copy, lighttpd, h2o, apache]
