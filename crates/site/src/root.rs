@@ -57,7 +57,9 @@ impl Root {
     }
 
     fn is_same(&self, other: &Root) -> bool {
-        (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
+        // one that has moved may lie within another of the site now, whose rules hold for it
+        self.path == other.path
+            && (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
     }
 }
 

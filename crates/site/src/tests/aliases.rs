@@ -191,6 +191,12 @@ fn rules_hold_for_a_directory_under_all_its_paths() {
     client.until("/by-link/a.txt", |answered| answered.status == 200);
     point("docs");
     client.until("/by-link/a.txt", |answered| answered.status == 401);
+    point("open");
+    client.until("/by-link/a.txt", |answered| answered.status == 200);
+    // the same directory at another place, where a rule is for it
+    fs::rename(path("open"), path("docs/s/open")).unwrap();
+    point("docs/s/open");
+    client.until("/by-link/a.txt", |answered| answered.status == 401);
 }
 
 #[test]
