@@ -7,7 +7,7 @@ pub(super) fn answer(key: &str) -> Option<&'static str> {
 }
 
 const FILES_ONLY: &str = "Forebay serves files and hands no request on to another server";
-const NO_TLS: &str = "TLS is not spoken yet, put a proxy in front that does";
+const TLS: &str = "write \"https://\" before an address of listen, and tls.certificate and tls.key";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
                      [[auth]] and [[access]] each have a path";
@@ -40,11 +40,13 @@ const ANSWERS: &[(&str, &str)] = &[
     ("uwsgi_pass", FILES_ONLY),
     ("scgi_pass", FILES_ONLY),
     ("proxy_set_header", FILES_ONLY),
-    ("ssl", NO_TLS),
-    ("tls", NO_TLS),
-    ("ssl_certificate", NO_TLS),
-    ("ssl_certificate_key", NO_TLS),
-    ("sslengine", NO_TLS),
+    ("ssl", TLS),
+    ("tls", TLS),
+    ("sslengine", TLS),
+    ("ssl_certificate", "write tls.certificate"),
+    ("sslcertificatefile", "write tls.certificate"),
+    ("ssl_certificate_key", "write tls.key"),
+    ("sslcertificatekeyfile", "write tls.key"),
     ("return", "write a [[redirect]] with path, to and status"),
     ("redir", "write a [[redirect]] with path, to and status"),
     ("rewriterule", "write a [[rewrite]] or a [[redirect]]"),
