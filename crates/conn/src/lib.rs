@@ -40,9 +40,9 @@ pub mod step;
 pub mod transport;
 
 pub use handler::{
-    Admission, Admitted, Answered, Bodies, Decision, HandedOver, Handler, Hooks, Job, Journal,
-    Kind, Listening, NoBody, NoJob, Now, Outcome, Parts, Piece, Process, Rank, Refusal, Settled,
-    Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, Decision, GivenUp, HandedOver, Handler, Hooks, Job,
+    Journal, Kind, Listening, NoBody, NoJob, Now, Outcome, Parts, Piece, Process, Rank, Refusal,
+    Settled, Stages, Verdict,
 };
 pub use http1::Http1;
 pub use input::Input;

@@ -6,6 +6,7 @@
 
 use crate::handler::{Handler, Rank};
 use crate::input::Input;
+use crate::peer::Peer;
 use crate::request::RequestId;
 use crate::step::{Await, Closing, Context, Step};
 use forebay_metrics::Stopwatch;
@@ -59,7 +60,7 @@ pub trait Protocol<H: Handler>: Default {
     }
 
     /// The connection ends, whatever is under way.
-    fn abandon(&mut self, handler: &mut H);
+    fn abandon(&mut self, handler: &mut H, peer: &Peer);
 
     /// The time for what was awaited is over. Writes an answer where one helps. Says how the connection
     /// is closed after it; `None` if only a request is over.

@@ -38,7 +38,7 @@ impl Lingering {
         socket::shut_down_writing(served.stream.as_fd());
         served.pending = None;
         served.take_back();
-        served.conn.abandon(&mut worker.handler);
+        served.conn.abandon(&mut worker.handler, &served.peer);
         let mut linger = Linger { until_ms: worker.now_ms() + LINGER_MS, bytes: LINGER_BYTES };
         let lingers = linger.drop_input(served, worker);
         if !lingers {

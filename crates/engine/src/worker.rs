@@ -248,7 +248,7 @@ impl<H: Handler> Worker<H> {
         if served.pending.is_some() {
             self.count(Counter::Aborted);
         }
-        served.conn.abandon(&mut self.handler);
+        served.conn.abandon(&mut self.handler, &served.peer);
         self.count(Counter::Closed);
         // before the client sees the end: it may come again at once
         served.place = None;

@@ -6,6 +6,7 @@ use forebay_conn::{Peer, Request, Stages};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
 use forebay_http::path::NormalPath;
 use forebay_server::config::{self, Access, LogFormat};
+use forebay_server::log::choice::Member;
 use forebay_server::log::{Entry, LogSettings, Logger, Logs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
         via_proxy: false,
         request: Some(request),
         judged: None,
-        status: 200,
+        status: Some(200),
         stages: Stages { begun_ns: complete_ns, complete_ns },
     };
     let line = logger.line(&entry);
@@ -40,7 +41,9 @@ fn main() {
         _ => LogFormat::Combined,
     };
     let access = if word == "off" { Access::Off } else { Access::File("/dev/null".into()) };
-    let site = LogSettings { site: "www".to_owned(), access, format };
+    let fields = Member::ALL.to_vec();
+    let log = config::Log { access, format, sample: 1, fields, ..config::Log::default() };
+    let site = LogSettings::new("www".to_owned(), &log);
     let logs = match Logs::open(&config::Log::default(), &[site], None) {
         Ok(logs) => logs,
         Err(error) => return eprintln!("{error}"),

@@ -70,6 +70,7 @@ pub use site::Site;
 pub use units::{Percent, Rate, Size};
 pub use value::Count;
 
+use crate::log::choice::{Condition, Member};
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
 use read::Reader;
@@ -364,6 +365,12 @@ pub struct Log {
     pub access: Access,
     /// `log.format`
     pub format: LogFormat,
+    /// `log.if`
+    pub conditions: Vec<Condition>,
+    /// `log.sample`
+    pub sample: u64,
+    /// `log.fields`
+    pub fields: Vec<Member>,
 }
 
 /// The admin listener.

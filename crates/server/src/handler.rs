@@ -10,9 +10,9 @@ use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, Handler, Hooks, Http1, Job as _, Journal, Kind,
+    Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http1, Job as _, Journal, Kind,
     Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request, Settled,
-    Verdict,
+    Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
@@ -243,21 +243,41 @@ impl Journal for FastLane {
     #[inline]
     fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<Line> {
         let Answered { peer, request, ticket, status, stages } = *answered;
+        let ticket = ticket.and_then(Option::as_ref);
+        Some(self.begin_line(peer, request, ticket, Some(status), stages))
+    }
+
+    fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>) {
+        let GivenUp { peer, request, ticket, stages } = *asked;
+        let line = self.begin_line(peer, Some(request), ticket.as_ref(), None, stages);
+        self.logger.log(line, 0);
+    }
+
+    #[inline]
+    fn log(&mut self, line: Line, body_bytes: u64) {
+        self.logger.log(line, body_bytes);
+    }
+}
+
+impl FastLane {
+    #[inline]
+    fn begin_line(
+        &mut self,
+        peer: &Peer,
+        request: Option<&Request<'_>>,
+        ticket: Option<&Ticket>,
+        status: Option<u16>,
+        stages: Stages,
+    ) -> Line {
         let client = match request {
             Some(request) => client_of(peer, request.head, &self.trusted),
             None => peer.address().ip(),
         };
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let via_proxy = self.trusted.trust(peer);
-        let ticket = ticket.and_then(Option::as_ref);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let entry = Entry { site, client, via_proxy, request, judged, status, stages };
-        Some(self.logger.line(&entry))
-    }
-
-    #[inline]
-    fn log(&mut self, line: Line, body_bytes: u64) {
-        self.logger.log(line, body_bytes);
+        self.logger.line(&entry)
     }
 }
 

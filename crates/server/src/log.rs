@@ -24,6 +24,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`line`](mod@line) | one answer as a line, common, combined or JSON, that no client can forge |
+//! | [`choice`] | which requests have a line, and what it says |
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
 //! | [`request_id`] | what tells one request from all others |
@@ -31,6 +32,7 @@
 //! | [`sink`] | one file, pipe or standard output, and its lines |
 //! | [`writer`] | the thread that writes |
 
+pub mod choice;
 pub mod line;
 pub mod logger;
 pub mod request_id;
@@ -42,6 +44,7 @@ pub mod writer;
 pub use logger::{Entry, Line, Logger};
 
 use crate::config::{self, Access, LogFormat};
+use choice::{Choice, Members};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use forebay_metrics::{Local, SiteNames, SiteTotals, Slot, Totals};
 use sink::Sink;
@@ -65,6 +68,19 @@ pub struct LogSettings {
     pub access: Access,
     /// How they are written.
     pub format: LogFormat,
+    /// Which requests have one.
+    pub choice: Choice,
+    /// What JSON lines have.
+    pub members: Members,
+}
+
+impl LogSettings {
+    /// What `log` says of a site with this name, which is empty for what belongs to none.
+    pub fn new(site: String, log: &config::Log) -> LogSettings {
+        let config::Log { access, format, conditions, sample, fields } = log.clone();
+        let choice = Choice { conditions, sample };
+        LogSettings { site, access, format, choice, members: Members::of(&fields) }
+    }
 }
 
 /// The logs of one configuration.
@@ -90,6 +106,8 @@ pub(crate) struct Target {
     /// A place in [`Logs::sinks`]; `None` if nothing is logged.
     pub(crate) sink: Option<u32>,
     pub(crate) format: LogFormat,
+    pub(crate) choice: Choice,
+    pub(crate) members: Members,
     pub(crate) slot: Slot,
     pub(crate) site: String,
 }
@@ -239,18 +257,19 @@ impl Logs {
         let counted = previous.map_or(&nothing, |(_, counted)| counted);
         let names: Vec<&str> = sites.iter().map(|settings| settings.site.as_str()).collect();
         let slots = known.assign(&names, counted);
-        let config::Log { access, format } = common.clone();
-        let common = LogSettings { site: String::new(), access, format };
+        let common = LogSettings::new(String::new(), common);
         let all = [(&common, Slot::NONE)].into_iter().chain(sites.iter().zip(slots));
         let mut sinks = Vec::new();
         let mut targets = Vec::with_capacity(sites.len() + 1);
         for (settings, slot) in all {
-            let sink = match &running {
-                Some(running) => open_sink(settings, &running.shared, &mut sinks)?,
-                None => None,
+            let LogSettings { site, format, members, .. } = settings.clone();
+            let choice = settings.choice.of_site(&site);
+            let sink = match (&running, &choice) {
+                (Some(running), Some(_)) => open_sink(settings, &running.shared, &mut sinks)?,
+                _ => None,
             };
-            let LogSettings { site, format, .. } = settings.clone();
-            targets.push(Target { sink, format, slot, site });
+            let choice = choice.unwrap_or_default();
+            targets.push(Target { sink, format, choice, members, slot, site });
         }
         if let Some(running) = &running {
             let mut open = running.shared.sinks();

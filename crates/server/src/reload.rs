@@ -256,11 +256,7 @@ pub fn open_logs(
     config: &Config,
     previous: Option<(&Logs, &Totals)>,
 ) -> Result<Arc<Logs>, LogError> {
-    let settings = |site: &config::Site| LogSettings {
-        site: site.name().to_string(),
-        access: site.log.access.clone(),
-        format: site.log.format,
-    };
+    let settings = |site: &config::Site| LogSettings::new(site.name().to_string(), &site.log);
     let sites: Vec<_> = config.sites.iter().map(settings).collect();
     Logs::open(&config.log, &sites, previous)
 }

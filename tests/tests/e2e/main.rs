@@ -18,6 +18,7 @@ mod faults_sending;
 mod gone;
 mod httplint;
 mod load_command;
+mod log_choice;
 mod logs;
 mod metrics;
 mod policy;

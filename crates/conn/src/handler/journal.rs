@@ -17,6 +17,10 @@ pub trait Journal: Parts {
         None
     }
 
+    /// A request that was admitted ends without an answer: its connection does. Called before its ticket
+    /// is settled.
+    fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>) {}
+
     /// Ends a log line: the answer was sent, with `body_bytes` of its body, or never will be. Of
     /// answers that leave together only the last waits for that.
     fn log(&mut self, _line: Self::Line, _body_bytes: u64) {}
@@ -33,6 +37,19 @@ pub struct Answered<'a, T> {
     pub ticket: Option<&'a T>,
     /// The status it is answered with.
     pub status: u16,
+    /// When it came.
+    pub stages: Stages,
+}
+
+/// A request that ends without an answer.
+#[derive(Debug)]
+pub struct GivenUp<'a, T> {
+    /// Both ends of its connection.
+    pub peer: &'a Peer,
+    /// What was asked.
+    pub request: &'a Request<'a>,
+    /// What it owns.
+    pub ticket: &'a T,
     /// When it came.
     pub stages: Stages,
 }

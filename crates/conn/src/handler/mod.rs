@@ -19,7 +19,7 @@ pub mod process;
 pub use admission::{Admission, Admitted, Rank, Refusal, Settled, Verdict};
 pub use body::{Bodies, NoBody, Piece};
 pub use hooks::{HandedOver, Hooks, Now};
-pub use journal::{Answered, Journal, Stages};
+pub use journal::{Answered, GivenUp, Journal, Stages};
 pub use process::{Decision, Job, Kind, NoJob, Outcome, Process};
 
 use crate::protocol::Protocol;

@@ -7,12 +7,14 @@ mod answer;
 mod receive;
 mod refuse;
 
-use crate::handler::{Handler, Parts, Piece, Rank, Settled};
+use crate::handler::{GivenUp, Handler, Parts, Piece, Rank, Settled};
 use crate::input::Input;
+use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol};
 use crate::request::{Exchange, Request, RequestId};
 use crate::step::{Await, Closing, Context, Step};
 use forebay_http::body::Decoder;
+use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
 use receive::{is_head, whole};
 use std::net::IpAddr;
@@ -226,9 +228,13 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         true
     }
 
-    fn abandon(&mut self, handler: &mut H) {
+    fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end(handler, Settled::Cut);
         if let State::Kept(mut kept) = std::mem::take(&mut self.state) {
+            let stages = kept.stages;
+            kept.with(peer, &NormalPath::default(), |request, grant, _| {
+                handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
+            });
             handler.settle(&mut kept.grant.ticket, Settled::Cut);
         }
     }

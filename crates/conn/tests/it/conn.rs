@@ -20,6 +20,8 @@ struct Echo {
     /// How many requests were given a ticket.
     judged: u32,
     settled: Vec<(u32, Settled)>,
+    /// What was asked for and never answered.
+    given_up: Vec<String>,
     /// The tickets that log lines have seen.
     seen: Vec<Option<u32>>,
     /// How many requests came to be enqueued, and which of them may not.
@@ -133,6 +135,11 @@ impl Journal for Echo {
         self.clock_ns
     }
 
+    fn given_up(&mut self, asked: &GivenUp<'_, Ticket>) {
+        assert!(asked.ticket.0 > 0, "given up without its ticket");
+        self.given_up.push(String::from_utf8(asked.request.head.path.to_vec()).unwrap());
+    }
+
     fn line(&mut self, answered: &Answered<'_, Ticket>) -> Option<u16> {
         self.stages.push(answered.stages);
         self.seen.push(answered.ticket.map(|ticket| ticket.0));
@@ -189,7 +196,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         Bench {
-            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into()),
+            peer: here(),
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
@@ -240,6 +247,11 @@ fn play(pieces: &[&[u8]], limits: Limits, budget: u32) -> (String, Option<Closin
     }
 }
 
+/// Both ends of a connection.
+fn here() -> Peer {
+    Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into())
+}
+
 /// Receives `pieces` one after another, does jobs at once, collects what is sent.
 fn turns(
     handler: &mut Echo,
@@ -250,7 +262,7 @@ fn turns(
 ) -> (String, End) {
     let mut conn = Http1::<Echo>::default();
     let (sent, end) = turns_of(&mut conn, handler, pieces, limits, budget, apart);
-    conn.abandon(handler);
+    conn.abandon(handler, &here());
     handler.check_books(if let End::Away(_, ticket) = end { Some(ticket) } else { None });
     (sent, end)
 }
@@ -446,7 +458,7 @@ fn expired(request: &str) -> (String, Echo) {
     let awaited = conn.awaits();
     assert_eq!(conn.expire(&mut cx, input, awaited), Some(Closing::Linger));
     let told = String::from_utf8(cx.out.bytes.clone()).unwrap();
-    conn.abandon(cx.handler);
+    conn.abandon(cx.handler, cx.peer);
     handler.check_books(None);
     (told, handler)
 }
@@ -468,6 +480,21 @@ fn what_is_not_done_in_time_is_refused_after_all() {
     let (told, books) = expired("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh");
     assert!(told.starts_with("HTTP/1.1 408"), "{told}");
     assert_eq!((books.settled, books.seen), (vec![(1, Settled::Cut)], vec![Some(1)]));
+}
+
+#[test]
+fn a_request_that_ends_without_an_answer_is_given_up() {
+    let answered = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
+    let half = "POST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nh";
+    for apart in [false, true] {
+        let mut handler = Echo::default();
+        turns(&mut handler, &[answered.as_bytes(), half.as_bytes()], Limits::default(), 9, apart);
+        assert_eq!((handler.given_up, handler.seen), (vec!["/b".to_owned()], vec![Some(1)]));
+        assert_eq!(handler.settled, [(1, Settled::Answered), (2, Settled::Cut)]);
+        let mut handler = Echo::default();
+        turns(&mut handler, &[answered.as_bytes(), b"GET /c HT"], Limits::default(), 9, apart);
+        assert!(handler.given_up.is_empty(), "a request that did not arrive");
+    }
 }
 
 #[test]
@@ -731,6 +758,6 @@ fn ordeal(
         }
         conn.suspend(input);
     }
-    conn.abandon(handler);
+    conn.abandon(handler, &here());
     None
 }

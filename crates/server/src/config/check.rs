@@ -2,7 +2,7 @@
 //! the message names both.
 
 use super::draft::Draft;
-use super::problem::Wrong;
+use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
 use super::redirects;
 use super::value::quote;
@@ -33,6 +33,7 @@ impl Draft {
         self.check_tls(&mut wrong);
         self.check_roots(&mut wrong);
         self.check_logs(find, &mut wrong);
+        self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
         self.check_policy(text, &mut wrong);
         wrong
@@ -191,6 +192,31 @@ impl Draft {
                         wrong.push((at.clone(), Wrong::LogServed { path, root, place }));
                     }
                     known.insert(log, (site.log.format, at));
+                }
+            }
+        }
+    }
+
+    /// Conditions of logs are about classes and sites that there are.
+    fn check_log_names(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let (classes, sites) = (self.class_names(), self.all_sites());
+        let sites: Vec<String> = sites.iter().map(|(_, site)| site.name().to_string()).collect();
+        let top = &self.site.log.conditions;
+        for (path, site) in self.every_site() {
+            let conditions = &site.log.conditions;
+            // what is inherited is told once
+            if !path.exact.is_empty() && conditions == top {
+                continue;
+            }
+            for (index, condition) in conditions.iter().enumerate() {
+                let at = path.child("log").child("if").item(index);
+                let is_in = |names: &[String], name: &str| names.iter().any(|known| known == name);
+                if let Some(class) = condition.class().filter(|name| !is_in(&classes, name)) {
+                    let (found, known) = (class.to_owned(), classes.clone());
+                    wrong.push((at, Wrong::NoClass { found, known }));
+                } else if let Some(site) = condition.site().filter(|name| !is_in(&sites, name)) {
+                    let near = nearest(site, sites.iter().map(String::as_str)).map(str::to_owned);
+                    wrong.push((at, Wrong::NoSite { found: site.to_owned(), near }));
                 }
             }
         }

@@ -104,14 +104,19 @@ impl Draft {
         }
     }
 
+    /// The classes there will be.
+    pub(super) fn class_names(&self) -> Vec<String> {
+        let names = || self.classes.iter().flat_map(|class| &class.name);
+        match &self.classes[..] {
+            [] => vec![ONLY_CLASS.to_owned()],
+            _ => names().map(ToString::to_string).collect(),
+        }
+    }
+
     /// There is such a class.
     fn check_class_of(&self, path: &Path, rule: &Rule, wrong: &mut Wrongs) {
         let Some(class) = &rule.class else { return };
-        let names = || self.classes.iter().flat_map(|class| &class.name);
-        let known: Vec<String> = match &self.classes[..] {
-            [] => vec![ONLY_CLASS.to_owned()],
-            _ => names().map(ToString::to_string).collect(),
-        };
+        let known = self.class_names();
         if !known.iter().any(|name| name == class.as_str()) {
             let found = class.to_string();
             wrong.push((path.child("class"), Wrong::NoClass { found, known }));

@@ -139,6 +139,13 @@ pub enum Wrong {
         /// The classes there are.
         known: Vec<String>,
     },
+    /// There is no such site.
+    NoSite {
+        /// What is there.
+        found: String,
+        /// The one that is probably meant.
+        near: Option<String>,
+    },
     /// The shares of the classes are more than all there is.
     Shares {
         /// Their sum so far.
@@ -362,6 +369,10 @@ impl fmt::Display for Wrong {
                     None if known.is_empty() => Ok(()),
                     None => write!(f, ", only {}", quoted.join(", ")),
                 }
+            }
+            Wrong::NoSite { found, near } => {
+                write!(f, "there is no site {found:?}")?;
+                did_you_mean(f, near.as_deref())
             }
             Wrong::Shares { sum } => {
                 write!(f, "the shares up to this one are {sum}, more than 100%")

@@ -3,6 +3,7 @@
 use super::table::{List, Preset, Section, Setting};
 use super::written::{ErrorPages, MediaTypes};
 use super::{FieldValue, Log, Size};
+use crate::log::choice::Member;
 use forebay_http::coding::Coding;
 use forebay_site::SiteSettings;
 use forebay_site::rules::{
@@ -371,5 +372,31 @@ const SETTINGS: &[Setting<Site>] = &[
         meaning: "How its lines are written: common, combined or json.",
         example: "\"json\"",
         at: |s| &mut s.log.format,
+    },
+    Setting {
+        key: "log.if",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Which requests have a line: all, or those for which these hold. Of several about the \
+                  status, the class or the site one is enough, and none with != may be wrong; a status is \
+                  404, 4xx, 400-499, or none for a request without an answer.",
+        example: "[\"status=4xx\", \"status=5xx\"]",
+        at: |s| &mut s.log.conditions,
+    },
+    Setting {
+        key: "log.sample",
+        preset: Preset::Value("1"),
+        range: Some(("1", "1000000")),
+        meaning: "Of the requests that would have a line, one in this many has it, drawn at random.",
+        example: "100",
+        at: |s| &mut s.log.sample,
+    },
+    Setting {
+        key: "log.fields",
+        preset: Preset::Items(&Member::NAMES),
+        range: None,
+        meaning: "What JSON lines have, as far as a request has it.",
+        example: "[\"time\", \"client\", \"target\", \"status\"]",
+        at: |s| &mut s.log.fields,
     },
 ];

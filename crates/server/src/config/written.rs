@@ -3,6 +3,7 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
+use crate::log::choice::{Condition, Member};
 use forebay_http::coding::Coding;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
@@ -64,6 +65,20 @@ written!(
     "a name such as \"X-Beta\" or a name and a value such as \"tier=gold\" or \"tier=go*\""
 );
 written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\"");
+
+written!(Condition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
+
+impl Written for Member {
+    const EXPECTED: &'static str = "a member of JSON lines such as \"status\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<Member, Wrong> {
+        let choices = &Member::NAMES;
+        Member::named(text).ok_or_else(|| Wrong::Choice { found: text.to_owned(), choices })
+    }
+    fn text(&self) -> String {
+        self.name().to_owned()
+    }
+}
 
 impl Written for SiteName {
     const EXPECTED: &'static str = "a name of lower-case letters, digits, \".\", \"-\" and \"_\"";

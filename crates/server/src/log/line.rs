@@ -2,6 +2,7 @@
 //!
 //! The fields Authorization and Cookie are never looked at.
 
+use super::choice::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted};
 use crate::policy::Said;
 use forebay_conn::Request;
@@ -57,6 +58,10 @@ pub fn clf(
 /// Whose answer a JSON line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'s> {
+    /// What is said of it.
+    pub members: Members,
+    /// It stands for so many.
+    pub sample: u64,
     /// When the request began to arrive.
     pub time: &'s [u8],
     /// What tells it from all others; needs no escape.
@@ -74,66 +79,100 @@ pub struct Subject<'s> {
 }
 
 /// Writes a line as a JSON object, as far as it is known before the answer is sent:
-/// [`json_end`] adds the rest.
+/// [`json_end`] adds the rest. Without a status the request was given up, which the line says.
 ///
 /// What the request does not have is left out.
-pub fn json(out: &mut Vec<u8>, subject: &Subject<'_>, request: Option<&Request<'_>>, status: u16) {
-    out.extend_from_slice(b"{\"time\":\"");
-    out.extend_from_slice(subject.time);
-    out.extend_from_slice(b"\",\"request_id\":\"");
-    out.extend_from_slice(subject.request_id);
-    out.push(b'"');
-    if !subject.site.is_empty() {
-        push_member(out, "site", subject.site.as_bytes());
+pub fn json(
+    out: &mut Vec<u8>,
+    subject: &Subject<'_>,
+    request: Option<&Request<'_>>,
+    status: Option<u16>,
+) {
+    let Subject { members, sample, .. } = *subject;
+    out.push(b'{');
+    if members.have(Member::Time) {
+        push_plain(out, Member::Time, subject.time);
     }
-    out.extend_from_slice(b",\"client\":\"");
-    push_address(out, subject.client);
-    out.push(b'"');
-    if let Some(Request { head, .. }) = request {
-        push_member(out, "method", head.method_text.as_bytes());
-        push_member(out, "target", head.target);
-        push_member(out, "version", if head.version == Version::Http10 { b"1.0" } else { b"1.1" });
-        push_member(out, "host", head.authority);
-        for (name, member) in [(Name::Referer, "referer"), (Name::UserAgent, "user_agent")] {
-            if let Some(value) = head.values(name).next() {
-                push_member(out, member, value);
-            }
+    if members.have(Member::RequestId) {
+        push_plain(out, Member::RequestId, subject.request_id);
+    }
+    let text = |out: &mut Vec<u8>, member: Member, value: Option<&[u8]>| {
+        if let Some(value) = value.filter(|_| members.have(member)) {
+            push_opening(out, member.opening());
+            out.push(b'"');
+            push_json(out, value);
+            out.push(b'"');
         }
+    };
+    text(out, Member::Site, Some(subject.site.as_bytes()).filter(|site| !site.is_empty()));
+    if members.have(Member::Client) {
+        push_opening(out, Member::Client.opening());
+        out.push(b'"');
+        push_address(out, subject.client);
+        out.push(b'"');
+    }
+    if let Some(Request { head, .. }) = request {
+        let version: &[u8] = if head.version == Version::Http10 { b"1.0" } else { b"1.1" };
+        text(out, Member::Method, Some(head.method_text.as_bytes()));
+        text(out, Member::Target, Some(head.target));
+        text(out, Member::Version, Some(version));
+        text(out, Member::Host, Some(head.authority));
+        text(out, Member::Referer, head.values(Name::Referer).next());
+        text(out, Member::UserAgent, head.values(Name::UserAgent).next());
     }
     let Said { class, rule, refused, refused_by } = subject.judged;
-    for (member, said) in
-        [("class", class), ("rule", rule), ("refused", refused), ("refused_by", refused_by)]
-    {
-        if let Some(said) = said {
-            push_member(out, member, said.as_bytes());
+    for (member, said) in [
+        (Member::Class, class),
+        (Member::Rule, rule),
+        (Member::Refused, refused),
+        (Member::RefusedBy, refused_by),
+    ] {
+        text(out, member, said.map(str::as_bytes));
+    }
+    match status {
+        Some(status) => number(out, members, Member::Status, status.into()),
+        None => {
+            push_opening(out, b",\"given_up\":");
+            out.extend_from_slice(b"true");
         }
     }
-    for (name, number) in [
-        (&b",\"status\":"[..], u64::from(status)),
-        (b",\"receive_us\":", subject.receive_us),
-        (b",\"process_us\":", subject.process_us),
-    ] {
-        out.extend_from_slice(name);
-        push_number(out, number);
+    if sample > 1 {
+        push_opening(out, b",\"sample\":");
+        push_number(out, sample);
     }
+    number(out, members, Member::ReceiveUs, subject.receive_us);
+    number(out, members, Member::ProcessUs, subject.process_us);
 }
 
 /// Ends a line that [`json`] began.
 #[inline]
-pub fn json_end(out: &mut Vec<u8>, send_us: u64, body_bytes: u64) {
-    out.extend_from_slice(b",\"send_us\":");
-    push_number(out, send_us);
-    out.extend_from_slice(b",\"bytes\":");
-    push_number(out, body_bytes);
+pub fn json_end(out: &mut Vec<u8>, members: Members, send_us: u64, body_bytes: u64) {
+    number(out, members, Member::SendUs, send_us);
+    number(out, members, Member::Bytes, body_bytes);
     out.extend_from_slice(b"}\n");
 }
 
-fn push_member(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":\"");
-    push_json(out, value);
+#[inline]
+fn number(out: &mut Vec<u8>, members: Members, member: Member, value: u64) {
+    if members.have(member) {
+        push_opening(out, member.opening());
+        push_number(out, value);
+    }
+}
+
+/// A text that needs no escape.
+fn push_plain(out: &mut Vec<u8>, member: Member, value: &[u8]) {
+    push_opening(out, member.opening());
     out.push(b'"');
+    out.extend_from_slice(value);
+    out.push(b'"');
+}
+
+/// The name of a member, and the comma before it unless it is the first.
+#[inline]
+fn push_opening(out: &mut Vec<u8>, opening: &'static [u8]) {
+    let is_first = out.last() == Some(&b'{');
+    out.extend_from_slice(&opening[usize::from(is_first)..]);
 }
 
 #[cfg(test)]
@@ -178,6 +217,8 @@ mod tests {
     fn json_line(site: &str, request: &[u8]) -> String {
         line(request, |out, request| {
             let subject = Subject {
+                members: Members::of(&Member::ALL),
+                sample: 1,
                 time: b"2026-11-20T06:41:03.007065Z",
                 request_id: b"0af7651916cd43dd8448eb211c80319c",
                 site,
@@ -186,8 +227,8 @@ mod tests {
                 receive_us: 0,
                 process_us: 17,
             };
-            json(out, &subject, request, 200);
-            json_end(out, 1042, 512);
+            json(out, &subject, request, Some(200));
+            json_end(out, subject.members, 1042, 512);
         })
     }
 
@@ -231,6 +272,8 @@ mod tests {
     #[test]
     fn how_a_request_was_judged_is_in_its_line() {
         let subject = Subject {
+            members: Members::of(&Member::ALL),
+            sample: 1,
             time: b"2026-11-20T06:41:03.007065Z",
             request_id: b"0af7651916cd43dd8448eb211c80319c",
             site: "",
@@ -245,11 +288,38 @@ mod tests {
             process_us: 17,
         };
         let mut out = Vec::new();
-        json(&mut out, &subject, None, 503);
+        json(&mut out, &subject, None, Some(503));
         let expected = "\"client\":\"192.0.2.7\",\"class\":\"gold\",\"rule\":\"buyers\",\
             \"refused\":\"requests\",\"refused_by\":\"costly search\",\"status\":503,";
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_line_has_the_members_that_are_wanted() {
+        let some = |members: &[Member], status| {
+            line(BROWSER, |out, request| {
+                let subject = Subject {
+                    members: Members::of(members),
+                    sample: 100,
+                    time: b"2026-11-20T06:41:03.007065Z",
+                    request_id: b"0af7651916cd43dd8448eb211c80319c",
+                    site: "shop",
+                    client: "192.0.2.7".parse().unwrap(),
+                    judged: Said::default(),
+                    receive_us: 0,
+                    process_us: 17,
+                };
+                json(out, &subject, request, status);
+                json_end(out, subject.members, 1042, 512);
+            })
+        };
+        let two = [Member::Client, Member::Bytes];
+        let expected = "{\"client\":\"192.0.2.7\",\"sample\":100,\"bytes\":512}\n";
+        assert_eq!(some(&two, Some(200)), expected);
+        let one = [Member::Status];
+        assert_eq!(some(&one, Some(404)), "{\"status\":404,\"sample\":100}\n");
+        assert_eq!(some(&one, None), "{\"given_up\":true,\"sample\":100}\n");
     }
 
     proptest! {

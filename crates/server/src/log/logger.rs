@@ -1,5 +1,6 @@
 //! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
 
+use super::choice::{Members, Sampler};
 use super::line::{self, Subject};
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
@@ -44,8 +45,9 @@ pub struct Entry<'r> {
     pub request: Option<&'r Request<'r>>,
     /// How it was judged; `None` if there is no policy, or it never came to that.
     pub judged: Option<Judged<'r>>,
-    /// The answer's status.
-    pub status: u16,
+    /// The answer's status; `None` if the request was given up before it had one. Only JSON lines can
+    /// say that.
+    pub status: Option<u16>,
     /// When the request came.
     pub stages: Stages,
 }
@@ -73,7 +75,7 @@ enum End {
     /// The number of bytes belongs here.
     Gap(usize),
     /// With what the send stage took; the answer was written at this time.
-    Json { written_ns: u64 },
+    Json { written_ns: u64, members: Members },
 }
 
 /// The logs and the counters of sites as one loop sees them. Never blocks, and allocates nothing
@@ -85,6 +87,7 @@ pub struct Logger {
     clf: Clf,
     rfc3339: Rfc3339,
     ids: RequestIds,
+    sampler: Sampler,
     now_ms: u64,
     /// What is added to [`Logger::tick`], in µs, for the time since 1970.
     epoch_us: u64,
@@ -104,6 +107,7 @@ impl Logger {
             clf: Clf::default(),
             rfc3339: Rfc3339::default(),
             ids: RequestIds::default(),
+            sampler: Sampler::default(),
             now_ms: clock::unix_coarse_ms(),
             epoch_us: 0,
             batch: Batch::default(),
@@ -150,13 +154,22 @@ impl Logger {
         if self.logs.is_timed() { clock::monotonic_ns() } else { 0 }
     }
 
-    /// Counts an answer for its site and begins its line.
+    /// Counts an answer for its site and begins its line, if it is to have one.
     #[inline]
     pub fn line(&mut self, entry: &Entry<'_>) -> Line {
         let target = self.logs.target(entry.site);
         let slot = target.slot;
-        self.metrics.answered(slot, entry.status);
+        if let Some(status) = entry.status {
+            self.metrics.answered(slot, status);
+        }
         let Some(sink) = target.sink else { return Line { slot, open: None } };
+        let class = || entry.judged?.said().class;
+        let is_taken = (entry.status.is_some() || target.format == LogFormat::Json)
+            && target.choice.takes(entry.status, class)
+            && self.sampler.draws(target.choice.sample);
+        if !is_taken {
+            return Line { slot, open: None };
+        }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
             Box::new(Open { logs, sink, text, end: End::Gap(0) })
@@ -168,6 +181,7 @@ impl Logger {
             format => {
                 let is_combined = format == LogFormat::Combined;
                 let time = self.clf.at(self.now_ms);
+                let status = status.unwrap_or_default();
                 End::Gap(line::clf(&mut open.text, time, client, request, status, is_combined))
             }
         };
@@ -186,17 +200,20 @@ impl Logger {
                 &made
             }
         };
+        let target = self.logs.target(entry.site);
         let subject = Subject {
+            members: target.members,
+            sample: target.choice.sample,
             time: self.rfc3339.at(self.epoch_us.wrapping_add(begun_ns / 1000)),
             request_id,
-            site: &self.logs.target(entry.site).site,
+            site: &target.site,
             client: entry.client,
             judged: entry.judged.map(|judged| judged.said()).unwrap_or_default(),
             receive_us: complete_ns.saturating_sub(begun_ns) / 1000,
             process_us: written_ns.saturating_sub(complete_ns) / 1000,
         };
         line::json(text, &subject, entry.request, entry.status);
-        End::Json { written_ns }
+        End::Json { written_ns, members: subject.members }
     }
 
     /// Ends a line: the answer was sent, with `body_bytes` of its body.
@@ -259,10 +276,10 @@ impl Open {
                 push_number(out, body_bytes);
                 out.extend_from_slice(after);
             }
-            End::Json { written_ns } => {
+            End::Json { written_ns, members } => {
                 out.extend_from_slice(&self.text);
                 let send_ns = clock::monotonic_ns().saturating_sub(written_ns);
-                line::json_end(out, send_ns / 1000, body_bytes);
+                line::json_end(out, members, send_ns / 1000, body_bytes);
             }
         }
         // a batch is far from 4 GiB: only the largest head makes it larger than BATCH_BYTES

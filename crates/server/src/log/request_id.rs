@@ -53,7 +53,7 @@ impl RequestIds {
 
 /// Each number to another one that has nothing visible to do with it (the finaliser of SplitMix64).
 #[inline]
-fn mixed(mut number: u64) -> u64 {
+pub(super) fn mixed(mut number: u64) -> u64 {
     number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31

@@ -6,6 +6,7 @@
 use forebay_conn::Stages;
 use forebay_metrics::{Local, Totals};
 use forebay_server::config::{self, Access, LogFormat};
+use forebay_server::log::choice::Member;
 use forebay_server::log::{Entry, Line, LogSettings, Logger, Logs};
 use std::fs;
 use std::io::{PipeReader, Read};
@@ -19,13 +20,18 @@ use std::time::{Duration, Instant};
 /// Long enough for any machine; nothing here is a measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+fn log(path: &Path, format: LogFormat) -> config::Log {
+    let access = Access::File(path.to_owned());
+    config::Log { access, format, conditions: Vec::new(), sample: 1, fields: Member::ALL.to_vec() }
+}
+
 /// Of requests that belong to no site.
 fn common(path: &Path) -> config::Log {
-    config::Log { access: Access::File(path.to_owned()), format: LogFormat::Combined }
+    log(path, LogFormat::Combined)
 }
 
 fn site(name: &str, path: &Path, format: LogFormat) -> LogSettings {
-    LogSettings { site: name.to_owned(), access: Access::File(path.to_owned()), format }
+    LogSettings::new(name.to_owned(), &log(path, format))
 }
 
 fn open(path: &Path) -> Arc<Logs> {
@@ -45,7 +51,7 @@ fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
         via_proxy: false,
         request: None,
         judged: None,
-        status: 400,
+        status: Some(400),
         stages,
     })
 }

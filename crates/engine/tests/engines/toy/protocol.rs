@@ -639,7 +639,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
         }
     }
 
-    fn abandon(&mut self, handler: &mut ToyHandler<M>) {
+    fn abandon(&mut self, handler: &mut ToyHandler<M>, _: &Peer) {
         for (line, mut ticket, bytes) in self.leaving.drain(..) {
             if let Some(line) = line {
                 handler.log(line, bytes);

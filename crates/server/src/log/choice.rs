@@ -1,0 +1,385 @@
+//! Which requests have a line in a log, and what a JSON line says of them.
+
+use super::request_id::mixed;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
+
+/// A condition of lines, as `log.if` has them: `status=5xx`, `class=gold`, `site!=shop`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    of: Of,
+    is_not: bool,
+}
+
+/// What a condition is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Of {
+    /// Statuses of the answer, written like this.
+    Status(RangeInclusive<u16>, String),
+    /// The request had no answer.
+    NoStatus,
+    /// The name of its class.
+    Class(String),
+    /// The name of its site; `-` for none.
+    Site(String),
+}
+
+/// Why a text is no condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionError {
+    /// It has no `=`.
+    Form,
+    /// It is about something else.
+    Subject,
+    /// Not a status, nor several.
+    Status,
+    /// Nothing behind the `=`.
+    Empty,
+}
+
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConditionError::Form => {
+                "expected a condition such as \"status=5xx\" or \"class!=gold\""
+            }
+            ConditionError::Subject => "conditions are about status, class or site",
+            ConditionError::Status => {
+                "expected a status such as 404, several such as 4xx or 400-499, or none"
+            }
+            ConditionError::Empty => "a name is missing behind the sign",
+        })
+    }
+}
+
+impl Condition {
+    /// Reads `SUBJECT=VALUE` or `SUBJECT!=VALUE`.
+    ///
+    /// # Errors
+    /// [`ConditionError`].
+    pub fn parse(text: &str) -> Result<Condition, ConditionError> {
+        let (subject, value) = text.split_once('=').ok_or(ConditionError::Form)?;
+        let (subject, is_not) = match subject.strip_suffix('!') {
+            Some(subject) => (subject.trim(), true),
+            None => (subject.trim(), false),
+        };
+        let value = value.trim();
+        if value.is_empty() {
+            return Err(ConditionError::Empty);
+        }
+        let of = match subject {
+            "status" if value == "none" => Of::NoStatus,
+            "status" => {
+                Of::Status(statuses(value).ok_or(ConditionError::Status)?, value.to_owned())
+            }
+            "class" => Of::Class(value.to_owned()),
+            "site" => Of::Site(value.to_owned()),
+            _ => return Err(ConditionError::Subject),
+        };
+        Ok(Condition { of, is_not })
+    }
+
+    /// The class it is about.
+    pub fn class(&self) -> Option<&str> {
+        match &self.of {
+            Of::Class(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The site it is about, unless that is none.
+    pub fn site(&self) -> Option<&str> {
+        match &self.of {
+            Of::Site(name) if name != NO_SITE => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// How a condition names that a request belongs to no site.
+const NO_SITE: &str = "-";
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.is_not { "!=" } else { "=" };
+        match &self.of {
+            Of::Status(_, text) => write!(f, "status{sign}{text}"),
+            Of::NoStatus => write!(f, "status{sign}none"),
+            Of::Class(name) => write!(f, "class{sign}{name}"),
+            Of::Site(name) => write!(f, "site{sign}{name}"),
+        }
+    }
+}
+
+/// `404`, `4xx` or `400-499`.
+fn statuses(text: &str) -> Option<RangeInclusive<u16>> {
+    let status = |text: &str| text.parse().ok().filter(|status| (100..=599).contains(status));
+    if let Some(class) = text.strip_suffix("xx") {
+        let first = status(&format!("{class}00"))?;
+        return Some(first..=first + 99);
+    }
+    match text.split_once('-') {
+        Some((first, last)) => Some(status(first)?..=status(last)?).filter(|all| !all.is_empty()),
+        None => status(text).map(|status| status..=status),
+    }
+}
+
+/// Which requests have a line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// All that must hold: of those about the same thing without a `!`, one; and each with a `!`.
+    pub conditions: Vec<Condition>,
+    /// Of those for which that is so, one in so many.
+    pub sample: u64,
+}
+
+impl Default for Choice {
+    /// All of them.
+    fn default() -> Choice {
+        Choice { conditions: Vec::new(), sample: 1 }
+    }
+}
+
+impl Choice {
+    /// What is left to ask of each request of a site, whose name is empty for those of none; `None`
+    /// if none of them has a line.
+    pub fn of_site(&self, site: &str) -> Option<Choice> {
+        let name = if site.is_empty() { NO_SITE } else { site };
+        let is_asked = |condition: &&Condition| matches!(condition.of, Of::Site(_));
+        let about = self.conditions.iter().filter(is_asked);
+        let holds = |condition: &Condition| match &condition.of {
+            Of::Site(asked) => asked == name,
+            _ => true,
+        };
+        let conditions = self.conditions.iter().filter(|condition| !is_asked(condition));
+        hold(about, holds).then(|| Choice { conditions: conditions.cloned().collect(), ..*self })
+    }
+
+    /// Whether a request with this status, if it had an answer, and this class has a line, but for
+    /// the sample.
+    #[inline]
+    pub fn takes<'c>(&self, status: Option<u16>, class: impl FnOnce() -> Option<&'c str>) -> bool {
+        self.conditions.is_empty() || self.asks(status, class())
+    }
+
+    fn asks(&self, status: Option<u16>, class: Option<&str>) -> bool {
+        let about = |of: fn(&Of) -> bool| {
+            let conditions = self.conditions.iter().filter(move |condition| of(&condition.of));
+            hold(conditions, |condition| match &condition.of {
+                Of::Status(statuses, _) => status.is_some_and(|status| statuses.contains(&status)),
+                Of::NoStatus => status.is_none(),
+                Of::Class(name) => class == Some(name.as_str()),
+                Of::Site(_) => true,
+            })
+        };
+        about(|of| matches!(of, Of::Status(..) | Of::NoStatus))
+            && about(|of| matches!(of, Of::Class(_)))
+    }
+}
+
+/// Whether one of those without a `!` holds, if there are any, and none of those with one.
+fn hold<'c>(
+    conditions: impl Iterator<Item = &'c Condition>,
+    holds: impl Fn(&Condition) -> bool,
+) -> bool {
+    let (mut any, mut is_one) = (false, false);
+    for condition in conditions {
+        match (condition.is_not, holds(condition)) {
+            (true, true) => return false,
+            (true, false) => {}
+            (false, held) => {
+                any = true;
+                is_one |= held;
+            }
+        }
+    }
+    !any || is_one
+}
+
+/// Draws lines for samples: each by itself, so that no order of requests evades it.
+#[derive(Debug)]
+pub(super) struct Sampler(u64);
+
+impl Default for Sampler {
+    fn default() -> Sampler {
+        // keyed by the operating system's random numbers
+        Sampler(RandomState::new().hash_one(0))
+    }
+}
+
+impl Sampler {
+    /// Whether this is the one in so many.
+    #[inline]
+    pub(super) fn draws(&mut self, one_in: u64) -> bool {
+        if one_in <= 1 {
+            return true;
+        }
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.0).is_multiple_of(one_in)
+    }
+}
+
+macro_rules! members {
+    ($($member:ident = $name:literal,)*) => {
+        /// A member of JSON lines. They stand in this order.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "docs/manual/logs.md explains each")]
+        pub enum Member {
+            $($member,)*
+        }
+
+        impl Member {
+            /// All of them.
+            pub const ALL: [Member; Member::NAMES.len()] = [$(Member::$member,)*];
+
+            /// Their names.
+            pub const NAMES: [&str; [$($name,)*].len()] = [$($name,)*];
+
+            /// What stands before its value, if it is not the first of its line.
+            #[inline]
+            pub(super) fn opening(self) -> &'static [u8] {
+                match self {
+                    $(Member::$member => concat!(",\"", $name, "\":").as_bytes(),)*
+                }
+            }
+        }
+    };
+}
+
+members! {
+    Time = "time",
+    RequestId = "request_id",
+    Site = "site",
+    Client = "client",
+    Method = "method",
+    Target = "target",
+    Version = "version",
+    Host = "host",
+    Referer = "referer",
+    UserAgent = "user_agent",
+    Class = "class",
+    Rule = "rule",
+    Refused = "refused",
+    RefusedBy = "refused_by",
+    Status = "status",
+    ReceiveUs = "receive_us",
+    ProcessUs = "process_us",
+    SendUs = "send_us",
+    Bytes = "bytes",
+}
+
+impl Member {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Member::NAMES[self as usize]
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Member> {
+        Member::ALL.into_iter().find(|member| member.name() == name)
+    }
+}
+
+/// Which members lines have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Members(u32);
+
+impl Members {
+    /// These.
+    pub fn of(members: &[Member]) -> Members {
+        Members(members.iter().fold(0, |all, member| all | 1 << *member as u32))
+    }
+
+    /// Whether this one is among them.
+    #[inline]
+    pub fn have(self, member: Member) -> bool {
+        self.0 & 1 << member as u32 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(conditions: &[&str]) -> Choice {
+        let conditions = conditions.iter().map(|text| Condition::parse(text).unwrap()).collect();
+        Choice { conditions, sample: 1 }
+    }
+
+    #[test]
+    fn conditions_are_read_and_written() {
+        for text in
+            ["status=404", "status!=2xx", "status=400-499", "status=none", "class!=gold", "site=-"]
+        {
+            assert_eq!(Condition::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Condition::parse("status != 404").unwrap().to_string(), "status!=404");
+        for (text, error) in [
+            ("404", ConditionError::Form),
+            ("path=/a", ConditionError::Subject),
+            ("status=", ConditionError::Empty),
+            ("status=6xx", ConditionError::Status),
+            ("status=xx", ConditionError::Status),
+            ("status=99", ConditionError::Status),
+            ("status=499-400", ConditionError::Status),
+            ("status=often", ConditionError::Status),
+        ] {
+            assert_eq!(Condition::parse(text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_about_the_same_is_one_of_several() {
+        let takes = |conditions: &[&str], status: Option<u16>, class: &str| {
+            choice(conditions).takes(status, || Some(class))
+        };
+        let errors = &["status=4xx", "status=500-599", "status!=404"];
+        for (status, expected) in [
+            (Some(200), false),
+            (Some(403), true),
+            (Some(404), false),
+            (Some(503), true),
+            (None, false),
+        ] {
+            assert_eq!(takes(errors, status, "gold"), expected, "{status:?}");
+        }
+        assert!(takes(&["status!=2xx"], None, "gold"));
+        assert!(takes(&["status=none", "status=5xx"], None, "gold"));
+        let gold = &["class=gold", "class=silver", "status=5xx"];
+        assert!(takes(gold, Some(500), "silver") && !takes(gold, Some(200), "silver"));
+        assert!(!takes(gold, Some(500), "bulk"));
+        assert!(choice(&["class!=gold"]).takes(Some(200), || None));
+        assert!(!choice(&["class=gold"]).takes(Some(200), || None));
+        assert!(choice(&[]).takes(Some(200), || panic!("nobody asks for the class")));
+    }
+
+    #[test]
+    fn sites_are_asked_for_once() {
+        let shop = choice(&["site=shop", "status=5xx"]);
+        assert_eq!(shop.of_site("shop"), Some(choice(&["status=5xx"])));
+        assert_eq!(shop.of_site("blog"), None);
+        assert_eq!(shop.of_site(""), None);
+        assert_eq!(choice(&["site!=shop"]).of_site(""), Some(choice(&[])));
+        assert_eq!(choice(&["site=-"]).of_site(""), Some(choice(&[])));
+    }
+
+    #[test]
+    fn a_sample_is_about_as_large_as_it_should_be() {
+        let mut sampler = Sampler(1);
+        let drawn = (0..100_000).filter(|_| sampler.draws(10)).count();
+        assert!((9_000..11_000).contains(&drawn), "{drawn}");
+        assert!((0..100).all(|_| sampler.draws(1) && sampler.draws(0)));
+    }
+
+    #[test]
+    fn members_stand_at_their_place() {
+        for (place, member) in Member::ALL.into_iter().enumerate() {
+            assert_eq!(member as usize, place);
+            assert_eq!(Member::named(member.name()), Some(member));
+        }
+        let some = Members::of(&[Member::Time, Member::Bytes]);
+        assert!(some.have(Member::Bytes) && !some.have(Member::Status));
+    }
+}
