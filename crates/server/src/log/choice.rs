@@ -237,11 +237,19 @@ macro_rules! members {
             /// Their names.
             pub const NAMES: [&str; [$($name,)*].len()] = [$($name,)*];
 
-            /// What stands before its value, if it is not the first of its line.
+            /// What stands before a number.
             #[inline]
-            pub(super) fn opening(self) -> &'static [u8] {
+            pub(super) const fn before_number(self) -> &'static [u8] {
                 match self {
                     $(Member::$member => concat!(",\"", $name, "\":").as_bytes(),)*
+                }
+            }
+
+            /// What stands before a text.
+            #[inline]
+            pub(super) const fn before_text(self) -> &'static [u8] {
+                match self {
+                    $(Member::$member => concat!(",\"", $name, "\":\"").as_bytes(),)*
                 }
             }
         }

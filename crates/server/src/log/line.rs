@@ -78,8 +78,8 @@ pub struct Subject<'s> {
     pub process_us: u64,
 }
 
-/// Writes a line as a JSON object, as far as it is known before the answer is sent:
-/// [`json_end`] adds the rest. Without a status the request was given up, which the line says.
+/// Writes the members of a JSON object, each with a comma before it, as far as they are known before the
+/// answer is sent: [`json_end`] adds the rest. Without a status the request was given up, which the line says.
 ///
 /// What the request does not have is left out.
 pub fn json(
@@ -89,36 +89,29 @@ pub fn json(
     status: Option<u16>,
 ) {
     let Subject { members, sample, .. } = *subject;
-    out.push(b'{');
-    if members.have(Member::Time) {
-        push_plain(out, Member::Time, subject.time);
+    plain(out, members, Member::Time, subject.time);
+    plain(out, members, Member::RequestId, subject.request_id);
+    if !subject.site.is_empty() {
+        text(out, members, Member::Site, subject.site.as_bytes());
     }
-    if members.have(Member::RequestId) {
-        push_plain(out, Member::RequestId, subject.request_id);
-    }
-    let text = |out: &mut Vec<u8>, member: Member, value: Option<&[u8]>| {
-        if let Some(value) = value.filter(|_| members.have(member)) {
-            push_opening(out, member.opening());
-            out.push(b'"');
-            push_json(out, value);
-            out.push(b'"');
-        }
-    };
-    text(out, Member::Site, Some(subject.site.as_bytes()).filter(|site| !site.is_empty()));
     if members.have(Member::Client) {
-        push_opening(out, Member::Client.opening());
-        out.push(b'"');
+        out.extend_from_slice(Member::Client.before_text());
         push_address(out, subject.client);
         out.push(b'"');
     }
     if let Some(Request { head, .. }) = request {
         let version: &[u8] = if head.version == Version::Http10 { b"1.0" } else { b"1.1" };
-        text(out, Member::Method, Some(head.method_text.as_bytes()));
-        text(out, Member::Target, Some(head.target));
-        text(out, Member::Version, Some(version));
-        text(out, Member::Host, Some(head.authority));
-        text(out, Member::Referer, head.values(Name::Referer).next());
-        text(out, Member::UserAgent, head.values(Name::UserAgent).next());
+        text(out, members, Member::Method, head.method_text.as_bytes());
+        text(out, members, Member::Target, head.target);
+        plain(out, members, Member::Version, version);
+        text(out, members, Member::Host, head.authority);
+        for (name, member) in
+            [(Name::Referer, Member::Referer), (Name::UserAgent, Member::UserAgent)]
+        {
+            if let Some(value) = head.values(name).next() {
+                text(out, members, member, value);
+            }
+        }
     }
     let Said { class, rule, refused, refused_by } = subject.judged;
     for (member, said) in [
@@ -127,52 +120,59 @@ pub fn json(
         (Member::Refused, refused),
         (Member::RefusedBy, refused_by),
     ] {
-        text(out, member, said.map(str::as_bytes));
+        if let Some(said) = said {
+            text(out, members, member, said.as_bytes());
+        }
     }
     match status {
         Some(status) => number(out, members, Member::Status, status.into()),
-        None => {
-            push_opening(out, b",\"given_up\":");
-            out.extend_from_slice(b"true");
-        }
+        None => out.extend_from_slice(b",\"given_up\":true"),
     }
     if sample > 1 {
-        push_opening(out, b",\"sample\":");
+        out.extend_from_slice(b",\"sample\":");
         push_number(out, sample);
     }
     number(out, members, Member::ReceiveUs, subject.receive_us);
     number(out, members, Member::ProcessUs, subject.process_us);
 }
 
-/// Ends a line that [`json`] began.
+/// Ends the line that [`json`] began and that stands in `out` from `start` on.
 #[inline]
-pub fn json_end(out: &mut Vec<u8>, members: Members, send_us: u64, body_bytes: u64) {
+pub fn json_end(out: &mut Vec<u8>, start: usize, members: Members, send_us: u64, body_bytes: u64) {
     number(out, members, Member::SendUs, send_us);
     number(out, members, Member::Bytes, body_bytes);
+    // whichever member came first has a comma before it
+    match out.get_mut(start) {
+        Some(comma) => *comma = b'{',
+        None => out.push(b'{'),
+    }
     out.extend_from_slice(b"}\n");
 }
 
 #[inline]
 fn number(out: &mut Vec<u8>, members: Members, member: Member, value: u64) {
     if members.have(member) {
-        push_opening(out, member.opening());
+        out.extend_from_slice(member.before_number());
         push_number(out, value);
     }
 }
 
-/// A text that needs no escape.
-fn push_plain(out: &mut Vec<u8>, member: Member, value: &[u8]) {
-    push_opening(out, member.opening());
-    out.push(b'"');
-    out.extend_from_slice(value);
-    out.push(b'"');
+fn text(out: &mut Vec<u8>, members: Members, member: Member, value: &[u8]) {
+    if members.have(member) {
+        out.extend_from_slice(member.before_text());
+        push_json(out, value);
+        out.push(b'"');
+    }
 }
 
-/// The name of a member, and the comma before it unless it is the first.
+/// A text that needs no escape.
 #[inline]
-fn push_opening(out: &mut Vec<u8>, opening: &'static [u8]) {
-    let is_first = out.last() == Some(&b'{');
-    out.extend_from_slice(&opening[usize::from(is_first)..]);
+fn plain(out: &mut Vec<u8>, members: Members, member: Member, value: &[u8]) {
+    if members.have(member) {
+        out.extend_from_slice(member.before_text());
+        out.extend_from_slice(value);
+        out.push(b'"');
+    }
 }
 
 #[cfg(test)]
@@ -228,7 +228,7 @@ mod tests {
                 process_us: 17,
             };
             json(out, &subject, request, Some(200));
-            json_end(out, subject.members, 1042, 512);
+            json_end(out, 0, subject.members, 1042, 512);
         })
     }
 
@@ -311,7 +311,7 @@ mod tests {
                     process_us: 17,
                 };
                 json(out, &subject, request, status);
-                json_end(out, subject.members, 1042, 512);
+                json_end(out, 0, subject.members, 1042, 512);
             })
         };
         let two = [Member::Client, Member::Bytes];
@@ -320,6 +320,10 @@ mod tests {
         let one = [Member::Status];
         assert_eq!(some(&one, Some(404)), "{\"status\":404,\"sample\":100}\n");
         assert_eq!(some(&one, None), "{\"given_up\":true,\"sample\":100}\n");
+        assert_eq!(
+            some(&[Member::Rule, Member::SendUs], Some(200)),
+            "{\"sample\":100,\"send_us\":1042}\n"
+        );
     }
 
     proptest! {

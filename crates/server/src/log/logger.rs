@@ -277,9 +277,10 @@ impl Open {
                 out.extend_from_slice(after);
             }
             End::Json { written_ns, members } => {
+                let start = out.len();
                 out.extend_from_slice(&self.text);
                 let send_ns = clock::monotonic_ns().saturating_sub(written_ns);
-                line::json_end(out, members, send_ns / 1000, body_bytes);
+                line::json_end(out, start, members, send_ns / 1000, body_bytes);
             }
         }
         // a batch is far from 4 GiB: only the largest head makes it larger than BATCH_BYTES
