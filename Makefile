@@ -70,11 +70,16 @@ manual: ## Write the generated pages of the manual, the man pages and the sample
 	UPDATE_MANUAL=1 cargo test --locked -p forebay-server --test manual
 	UPDATE_MANUAL=1 cargo test --locked -p forebay-cli --bin forebay pages
 
-install: build ## Install program, man pages, completions and sample below PREFIX
+install: build ## Install program, man pages, completions, unit and sample below PREFIX
 	install -Dm755 $(BIN) $(DESTDIR)$(PREFIX)/bin/forebay
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man1 packaging/man/*.1
 	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/man/man5 packaging/man/*.5
-	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml
+	install -Dm644 -t $(DESTDIR)$(PREFIX)/share/doc/forebay examples/forebay.toml \
+	  packaging/systemd/forebay.socket packaging/systemd/notify-reload.conf
+	install -Dm644 packaging/logrotate/forebay $(DESTDIR)$(PREFIX)/share/doc/forebay/logrotate
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/systemd/forebay.service \
+	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/forebay.service
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/forebay
 	$(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_forebay

@@ -17,6 +17,7 @@ mod faults_limits;
 mod faults_sending;
 mod gone;
 mod httplint;
+mod install;
 mod load_command;
 mod log_choice;
 mod logs;
