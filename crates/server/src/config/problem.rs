@@ -146,6 +146,8 @@ pub enum Wrong {
         /// The one that is probably meant.
         near: Option<String>,
     },
+    /// Only JSON lines can do that, and these are others.
+    JsonOnly,
     /// The shares of the classes are more than all there is.
     Shares {
         /// Their sum so far.
@@ -374,6 +376,7 @@ impl fmt::Display for Wrong {
                 write!(f, "there is no site {found:?}")?;
                 did_you_mean(f, near.as_deref())
             }
+            Wrong::JsonOnly => write!(f, "only JSON lines have that: write log.format = \"json\""),
             Wrong::Shares { sum } => {
                 write!(f, "the shares up to this one are {sum}, more than 100%")
             }

@@ -3,8 +3,9 @@
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
-use super::{Account, Listen, Rule, Site};
+use super::{Account, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
+use crate::log::choice::{Condition, Member};
 use forebay_conn::Peer;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
@@ -40,6 +41,7 @@ impl Draft {
         self.remark_error_pages(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
+        self.remark_logs(&mut remarks);
         remarks
     }
 
@@ -123,6 +125,31 @@ impl Draft {
                     let (path, user) = (key.clone(), (*name).to_owned());
                     remarks.push((at, Wrong::KeyAtStartOnly { path, user }));
                 }
+            }
+        }
+    }
+
+    /// What only JSON lines have, asked of others.
+    fn remark_logs(&self, remarks: &mut Remarks) {
+        let (top, sites) = (&self.site.log, self.every_site());
+        let is_json = |log: &Log| log.format == LogFormat::Json;
+        for (at, site) in &sites {
+            let log = &site.log;
+            // what is inherited is told at the top, if none of those who inherit it can use it
+            let is_unused = |is_inherited: &dyn Fn(&Log) -> bool| match at.exact.is_empty() {
+                true => {
+                    !sites.iter().any(|(_, site)| is_inherited(&site.log) && is_json(&site.log))
+                }
+                false => !is_inherited(log) && !is_json(log),
+            };
+            let at = at.child("log");
+            if log.fields != Member::ALL && is_unused(&|log| log.fields == top.fields) {
+                remarks.push((at.child("fields"), Wrong::JsonOnly));
+            }
+            let none = log.conditions.iter().position(Condition::is_without_answer);
+            if let Some(index) = none.filter(|_| is_unused(&|log| log.conditions == top.conditions))
+            {
+                remarks.push((at.child("if").item(index), Wrong::JsonOnly));
             }
         }
     }

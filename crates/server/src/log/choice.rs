@@ -88,6 +88,11 @@ impl Condition {
         }
     }
 
+    /// Whether it asks for requests without an answer.
+    pub fn is_without_answer(&self) -> bool {
+        self.of == Of::NoStatus && !self.is_not
+    }
+
     /// The site it is about, unless that is none.
     pub fn site(&self) -> Option<&str> {
         match &self.of {

@@ -260,6 +260,28 @@ fn the_sample_can_be_run_as_it_is() {
     assert!(problems.is_empty(), "{}", problems[0]);
 }
 
+/// Fields, and requests without an answer, are told of in JSON only.
+#[test]
+fn what_only_json_lines_have_is_remarked() {
+    let folder = Folder::new();
+    let choice =
+        "root = \"site\"\nlog.fields = [\"status\"]\nlog.if = [\"status=5xx\", \"status=none\"]\n";
+    let said = |place| {
+        format!("DIR/forebay.toml:{place}: only JSON lines have that: write log.format = \"json\"")
+    };
+    assert_eq!(folder.remarks(choice), [said("2:14: log.fields"), said("3:25: log.if")]);
+    let good = format!("{choice}log.format = \"json\"\n");
+    assert!(folder.remarks(&good).is_empty());
+    let inherited = format!(
+        "{choice}[[site]]\nhosts = [\"a.example\"]\nlog.format = \"json\"\n[[site]]\nhosts = [\"b.example\"]\n"
+    );
+    assert!(folder.remarks(&inherited).is_empty());
+    let own = "root = \"site\"\nlog.format = \"json\"\n[[site]]\nhosts = [\"a.example\"]\n\
+               log.format = \"common\"\nlog.fields = [\"status\"]\n[[site]]\nhosts = [\"b.example\"]\n";
+    assert_eq!(folder.remarks(own), [said("6:14: site.log.fields")]);
+    assert!(folder.remarks("root = \"site\"\nlog.if = [\"status!=none\"]\n").is_empty());
+}
+
 /// A socket that cannot be made is an error of `check`; where a service manager has made it, it is
 /// none.
 #[test]
