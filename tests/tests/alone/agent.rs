@@ -48,7 +48,9 @@ fn site() -> Folder {
 }
 
 fn options(folder: &Folder, engine: &str, lines: &str) -> Options {
-    Options::new(folder.join("site")).engine(engine).config(lines)
+    // a flood that lasts comes to the last request of a connection
+    let lines = format!("limits.requests_per_connection = 0\n{lines}");
+    Options::new(folder.join("site")).engine(engine).config(&lines)
 }
 
 /// What the clients of a flood were told.
