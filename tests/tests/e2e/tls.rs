@@ -97,7 +97,17 @@ fn answers_are_the_same_as_without() {
                     let _ = (plain.write_all(last), sealed.write_all(last));
                 }
                 let (plain, sealed) = (everything(plain), everything(sealed));
-                assert!(plain == sealed, "{engine}: {requests:?}");
+                let at = plain.iter().zip(&sealed).take_while(|(one, other)| one == other).count();
+                let told = |all: &[u8]| {
+                    let part = all.iter().skip(at).take(200).copied().collect::<Vec<_>>();
+                    format!("{} bytes, there \"{}\"", all.len(), part.escape_ascii())
+                };
+                assert!(
+                    plain == sealed,
+                    "{engine}: {requests:?} differ at {at}: {} and {}",
+                    told(&plain),
+                    told(&sealed)
+                );
                 assert!(plain.starts_with(b"HTTP/1.1 "), "{engine}");
             }
         }

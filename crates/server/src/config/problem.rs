@@ -216,6 +216,13 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// There is a certificate, and no address where TLS is spoken.
+    NoTlsAddress,
+    /// A site that can be reached through TLS only has no certificate.
+    NoCertificateFor {
+        /// One of its hosts.
+        host: String,
+    },
     /// A certificate or its key is wrong.
     Certificate(String),
     /// A certificate has expired, or will soon.
@@ -422,6 +429,14 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
+            Wrong::NoTlsAddress => f.write_str(
+                "it has no effect, because no address of listen begins with \"https://\"",
+            ),
+            Wrong::NoCertificateFor { host } => write!(
+                f,
+                "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
+                 refuse what they are shown"
+            ),
             Wrong::Certificate(error) => f.write_str(error),
             Wrong::Expires { days: days @ ..0 } => {
                 write!(f, "the certificate has expired {} days ago", -days)

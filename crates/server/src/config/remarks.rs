@@ -41,6 +41,7 @@ impl Draft {
         self.remark_error_pages(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
+        self.remark_tls(&mut remarks);
         self.remark_logs(&mut remarks);
         remarks
     }
@@ -85,6 +86,34 @@ impl Draft {
         if !is_read {
             let at = At::default().child("admin").child("allow");
             remarks.push((at, Wrong::Nobody { listen: listen.to_string() }));
+        }
+    }
+
+    /// Certificates without an address where TLS is spoken, and sites that can be reached through TLS only and
+    /// have no certificate.
+    fn remark_tls(&self, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        let speaks = endpoints().any(|endpoint| endpoint.tls);
+        let speaks_nothing_else = endpoints().all(|endpoint| endpoint.tls);
+        let sites = self.all_sites();
+        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls).ok());
+        let pairs: Vec<_> = pairs.flatten().collect();
+        let has_one = |host: &str| {
+            pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
+        };
+        for (path, site) in &sites {
+            if site.tls.is_on() && !speaks {
+                remarks.push((path.child("tls.certificate"), Wrong::NoTlsAddress));
+            }
+            let mut hosts = site.hosts.iter().map(Host::as_str);
+            if !site.tls.is_on()
+                && speaks_nothing_else
+                && let Some(host) = hosts.find(|host| !has_one(host))
+            {
+                let wrong = Wrong::NoCertificateFor { host: host.to_owned() };
+                remarks.push((path.child("hosts"), wrong));
+            }
         }
     }
 
