@@ -1,0 +1,84 @@
+//! What a turn may take at most.
+
+use super::*;
+use crate::settings::{Live, Settings};
+use forebay_conn::{
+    Admission, Bodies, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain, Process,
+    Reply, Request,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// Answers everything with nothing.
+struct Empty;
+
+impl Parts for Empty {
+    type Body = NoBody;
+    type Job = NoJob;
+    type Line = NoJob;
+    type Ticket = ();
+}
+
+impl Process for Empty {
+    fn process(
+        &mut self,
+        _: &Request<'_>,
+        (): &mut (),
+        _: Option<NoJob>,
+        reply: &mut Reply<'_, NoBody>,
+    ) -> Outcome<NoJob> {
+        reply.head(204, b"HTTP/1.1 204 No Content\r\n");
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
+        panic!("refused with {status}");
+    }
+}
+
+impl Admission for Empty {}
+impl Bodies for Empty {}
+impl Journal for Empty {}
+impl Hooks for Empty {}
+
+impl Handler for Empty {
+    type Protocol = Http1<Empty>;
+    type Transport = Plain;
+}
+
+/// A client that sends as fast as its body is received does not keep its neighbours waiting.
+#[test]
+fn what_is_received_counts_in_a_turn() {
+    const BODY_BYTES: usize = 4_000_000;
+    let mut settings = Settings { turn_bytes: 1, ..Settings::default() };
+    settings.limits.body_bytes = BODY_BYTES as u64;
+    let mut worker = Worker::new(Empty, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    let head = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    client.write_all(head.as_bytes()).unwrap();
+    let (body, mut sent, mut most) = (vec![0; BODY_BYTES], 0, 0);
+    while sent < BODY_BYTES {
+        match client.write(&body[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        let before = worker.metrics.get(Counter::ReceivedBytes);
+        served.readable = true;
+        let fate = worker.turn(&mut served, None);
+        assert!(matches!(fate, Fate::Yields | Fate::Waits), "{fate:?}");
+        most = most.max(worker.metrics.get(Counter::ReceivedBytes) - before);
+    }
+    assert_eq!(most, worker.input.capacity() as u64, "one receive is all a turn may have");
+    let mut turns = 0;
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {
+        turns += 1;
+        assert!(turns < BODY_BYTES, "it never ends");
+    }
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 204");
+}
