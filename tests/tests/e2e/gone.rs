@@ -101,7 +101,8 @@ fn they_leave_while_workers_work(
     }
     drop(waiting);
     let have_left = || given_up() == given_up_before + MANY;
-    assert!(soon(PATIENCE, || have_left() || is_early()), "{} of {MANY}", given_up());
+    let is_over = soon(PATIENCE, || have_left() || is_early());
+    assert!(is_over, "{} and {MANY} should have left: {}", given_up_before, served.metrics());
     // those at work hold their places still
     assert!(are_unfinished(workers));
     let is_void = is_early() || !have_left();

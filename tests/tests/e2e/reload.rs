@@ -54,14 +54,13 @@ impl Drop for Roots {
     }
 }
 
-/// Asks for the version. `None` if the connection was lost before the first byte of an answer.
-fn ask(stream: &mut BufReader<TcpStream>, how: &str) -> Option<u64> {
+/// Asks for the version. An error if the connection was lost before the first byte of an answer.
+fn ask(stream: &mut BufReader<TcpStream>, how: &str) -> std::io::Result<u64> {
     let request = format!("GET /version HTTP/1.1\r\nHost: a\r\n{how}\r\n");
-    stream.get_mut().write_all(request.as_bytes()).ok()?;
+    stream.get_mut().write_all(request.as_bytes())?;
     let (mut line, mut length) = (String::new(), 0);
-    let read = stream.read_line(&mut line);
-    if !matches!(read, Ok(count) if count > 0) {
-        return None;
+    if stream.read_line(&mut line)? == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
     }
     assert_eq!(line, "HTTP/1.1 200 OK\r\n");
     while line != "\r\n" {
@@ -74,7 +73,7 @@ fn ask(stream: &mut BufReader<TcpStream>, how: &str) -> Option<u64> {
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).unwrap();
-    Some(String::from_utf8(body).unwrap().parse().unwrap())
+    Ok(String::from_utf8(body).unwrap().parse().unwrap())
 }
 
 fn connect(addr: SocketAddr) -> std::io::Result<BufReader<TcpStream>> {
@@ -93,8 +92,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn check(&self, least: u64, version: Option<u64>) {
-        let version = version.unwrap_or_else(|| panic!("a connection was lost"));
+    fn check(&self, least: u64, version: std::io::Result<u64>) {
+        let version = version.unwrap_or_else(|error| panic!("a connection was lost: {error:?}"));
         assert!(version >= least, "version {version} after {least} was confirmed");
         self.answers.fetch_add(1, Ordering::Relaxed);
     }
@@ -190,7 +189,7 @@ fn what_was_replaced_is_let_go_without_a_request(engine: &str) {
     let before = watching();
     // as many threads as there are clients have it
     let mut clients: Vec<_> = (0..20).map(|_| connect(server.addr()).unwrap()).collect();
-    assert!(clients.iter_mut().all(|client| ask(client, "") == Some(0)));
+    assert!(clients.iter_mut().all(|client| ask(client, "").unwrap() == 0));
     drop(clients);
     for version in 1..=3 {
         server.configure(&options(version));
@@ -253,14 +252,14 @@ fn a_bad_file_changes_nothing_and_the_command_says_why(engine: &str) {
         assert!(matches!(code, Some(1 | 78)), "{code:?} {message}");
         assert!(message.contains(said), "{message}");
         assert!(message.contains("nothing has changed"), "{message}");
-        assert_eq!(ask(&mut connect(server.addr()).unwrap(), ""), Some(0));
+        assert_eq!(ask(&mut connect(server.addr()).unwrap(), "").unwrap(), 0);
     }
     fs::remove_file(server.file()).unwrap();
     assert_eq!(server.reload().0, Some(78));
     server.configure(&options(1));
     server.signal(rustix::process::Signal::HUP);
     let mut stream = connect(server.addr()).unwrap();
-    while ask(&mut stream, "") != Some(1) {
+    while ask(&mut stream, "").unwrap() != 1 {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -270,7 +269,7 @@ fn limits_and_timeouts_change_for_connections_that_are_open(engine: &str) {
     let options = Options::new(roots.root(0)).engine(engine);
     let server = Server::start(&options.clone().config("limits.target_bytes = \"8KiB\""));
     let mut kept = connect(server.addr()).unwrap();
-    assert_eq!(ask(&mut kept, ""), Some(0));
+    assert_eq!(ask(&mut kept, "").unwrap(), 0);
     server.configure(&options.config("limits.target_bytes = \"64B\""));
     reload(&server);
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(100));
