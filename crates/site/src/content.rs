@@ -14,8 +14,10 @@ use crate::store::Store;
 use crate::vhost::VirtualHost;
 use crate::watch::{Unread, Untold, Watcher, Way};
 use crate::work::Workshop;
+use std::convert::Infallible;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,8 +30,8 @@ const SWEEP_TICKS: u32 = 60;
 
 /// The static content of one process. Each loop makes its own [`Site`](crate::Site) of it.
 ///
-/// A thread of its own waits for changed files. It ends within a second after the last reference
-/// is gone.
+/// A thread of its own waits for changed files. It ends after the last reference is gone: at once if the
+/// content was [retired](Content::retire), within a second if not.
 pub struct Content {
     pub(crate) settings: Settings,
     /// Tells this content from every other one of the process.
@@ -49,6 +51,9 @@ pub struct Content {
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
     watcher: Option<Arc<Watcher>>,
+    /// Dropped after `watcher`, so that the thread that watches is the last to have that: the kernel may
+    /// take seconds to end watching, and whoever lets go of the content last serves others.
+    _alive: Sender<Infallible>,
     invalidated: AtomicU64,
     uncompressed: AtomicU64,
     notice: Box<dyn Fn(Notice) + Send + Sync>,
@@ -104,6 +109,7 @@ impl Content {
             Some(Err(error)) => (None, Some(Notice::CannotWatch { error })),
             None => (None, None),
         };
+        let (alive, gone) = channel();
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
             vhosts,
@@ -116,7 +122,8 @@ impl Content {
             page_cache: PageCache::default(),
             rooms,
             pipes: Pipes::new(settings.cache.pipes as usize),
-            watcher,
+            watcher: watcher.clone(),
+            _alive: alive,
             invalidated: AtomicU64::new(0),
             uncompressed: AtomicU64::new(0),
             notice: Box::new(notice),
@@ -125,7 +132,7 @@ impl Content {
         });
         trouble.into_iter().for_each(|trouble| content.say_once(trouble));
         content.look_at_users();
-        content.start_watching()?;
+        content.start_watching(watcher, gone)?;
         Ok(content)
     }
 
@@ -171,12 +178,19 @@ impl Content {
         self.pipes.retire();
     }
 
-    fn start_watching(self: &Arc<Content>) -> Result<(), OpenError> {
+    fn start_watching(
+        self: &Arc<Content>,
+        watcher: Option<Arc<Watcher>>,
+        gone: Receiver<Infallible>,
+    ) -> Result<(), OpenError> {
         self.look_at_roots();
         let content = Arc::downgrade(self);
-        let watcher = self.watcher.clone();
         let thread = std::thread::Builder::new().name("watch".to_owned());
-        let run = move || watch(&content, watcher.as_deref());
+        let run = move || {
+            watch(&content, watcher.as_deref());
+            // until the content has let go of its watcher
+            let _ = gone.recv();
+        };
         thread.spawn(run).map_err(|error| OpenError::Thread { error })?;
         Ok(())
     }
@@ -315,9 +329,15 @@ impl Content {
         }
         self.say_once(Notice::EventsLost);
     }
+
+    /// What it watches with.
+    #[cfg(test)]
+    pub(crate) fn watcher(&self) -> Weak<Watcher> {
+        self.watcher.as_ref().map_or_else(Weak::new, Arc::downgrade)
+    }
 }
 
-/// The thread that waits for changes.
+/// Waits for changes, until the content is gone or retired.
 fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
     let mut ticked = Instant::now();
     let (mut ticks, mut suspended_ticks) = (0u32, 0u32);

@@ -5,6 +5,7 @@ use crate::testing::{Client, Folder};
 use crate::{Settings, SiteSettings};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
 
 fn site(hosts: &[&str], folder: &Folder) -> SiteSettings {
     let hosts: Vec<_> = hosts.iter().map(|host| Host::parse(host).unwrap()).collect();
@@ -121,6 +122,29 @@ fn retired_content_keeps_nothing_and_still_answers() {
     }
     let figures = client.content.figures();
     assert_eq!((figures.entries, figures.watched_directories), (0, 0));
+}
+
+#[test]
+fn who_lets_go_of_content_last_does_not_end_the_watching() {
+    for is_retired in [false, true] {
+        let folder = Folder::new();
+        let client = Client::new(&folder);
+        let watcher = client.content.watcher();
+        let owners = || watcher.strong_count();
+        assert_eq!(owners(), 2, "the content and the thread that watches");
+        if is_retired {
+            client.content.retire();
+            // the thread has had time to see that
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+        assert_eq!(owners(), 2);
+        drop(client);
+        let start = Instant::now();
+        while owners() > 0 {
+            assert!(start.elapsed() < Duration::from_secs(60));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
