@@ -77,7 +77,7 @@ fn main() -> std::io::Result<()> {
             Threads { blocking: 0, computing: 0 },
             &Ranks::default(),
             0,
-        ),
+        )?,
         ranks: Ranks::default(),
         control: Arc::new(Control::new(1)?),
         index: 0,

@@ -315,10 +315,14 @@ impl Common {
     }
 
     /// Helper threads for the order of service and the numbers that `plan` says.
-    pub fn take_helpers(&mut self, plan: &Plan, sample: u32) {
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn take_helpers(&mut self, plan: &Plan, sample: u32) -> io::Result<()> {
         self.ranks = Ranks::new(&plan.ranks);
         let locals = self.register.helpers(plan.helpers.most(&self.ranks));
-        self.helpers = Helpers::new(locals, plan.helpers, &self.ranks, sample);
+        self.helpers = Helpers::new(locals, plan.helpers, &self.ranks, sample)?;
+        Ok(())
     }
 
     /// Has the agent asked, if the policy in force wants that.
@@ -432,7 +436,7 @@ where
             Threads { blocking: 0, computing: 0 },
             &Ranks::default(),
             0,
-        ),
+        )?,
         ranks: Ranks::default(),
         control,
         index: 0,

@@ -200,7 +200,8 @@ fn prepare_config(
     let same_helpers =
         plan.helpers == current.plan.helpers && current.common.ranks.can_become(&plan.ranks);
     if !same_helpers {
-        common.take_helpers(&plan, config.sample.try_into().unwrap_or(u32::MAX));
+        let sample = config.sample.try_into().unwrap_or(u32::MAX);
+        common.take_helpers(&plan, sample).map_err(ReloadError::Resources)?;
     }
     let (mut kept, mut begun) = (Vec::new(), Vec::new());
     for group in &plan.groups {

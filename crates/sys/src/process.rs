@@ -99,6 +99,12 @@ pub fn give_way(more: u8) -> io::Result<()> {
     rustix::process::nice(more.into()).map(drop).map_err(io::Error::from)
 }
 
+/// The nice value of the calling thread.
+pub fn niceness() -> i32 {
+    // it exists
+    rustix::process::getpriority_process(None).unwrap_or(0)
+}
+
 /// Opens the file `name` in `directory` for appending and creates it (mode 0640) if it is not there.
 /// Does not wait for the reader of a FIFO, and writing to one that is full fails instead of waiting.
 ///

@@ -17,7 +17,8 @@ use crate::ranks::{Ranks, RequestKey, Standing};
 use forebay_conn::{Job, Kind};
 use forebay_control::allocation::Phase;
 use forebay_metrics::Local;
-use pool::{Pool, Task};
+use pool::{Pool, Starter, Task};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -115,21 +116,29 @@ impl<J: Job> Clone for Helpers<J> {
 
 impl<J: Job> Helpers<J> {
     /// Serves `ranks`. `metrics` must have an element for each thread there may be
-    /// ([`Threads::most`]); one job in `sample` is timed.
-    pub fn new(metrics: Arc<[Local]>, threads: Threads, ranks: &Ranks, sample: u32) -> Helpers<J> {
+    /// ([`Threads::most`]); one job in `sample` is timed. The calling thread must not have given way to
+    /// others: helpers begin with its nice value.
+    ///
+    /// # Errors
+    /// Lack of threads.
+    pub fn new(
+        metrics: Arc<[Local]>,
+        threads: Threads,
+        ranks: &Ranks,
+        sample: u32,
+    ) -> io::Result<Helpers<J>> {
         let first = threads.blocking + ranks.reserve_in_all();
+        let starter = Starter::new()?;
         let pool = |kind, most, numbers| {
-            Arc::new(Pool::new(kind, most, ranks, Arc::clone(&metrics), numbers, sample))
+            let (metrics, starter) = (Arc::clone(&metrics), starter.clone());
+            Arc::new(Pool::new(kind, most, ranks, metrics, numbers, sample, starter))
         };
-        Helpers {
+        let first = first.min(metrics.len());
+        Ok(Helpers {
             settings: threads,
-            blocking: pool(Kind::Blocks, threads.blocking, 0..first.min(metrics.len())),
-            computing: pool(
-                Kind::Computes,
-                threads.computing,
-                first.min(metrics.len())..metrics.len(),
-            ),
-        }
+            blocking: pool(Kind::Blocks, threads.blocking, 0..first),
+            computing: pool(Kind::Computes, threads.computing, first..metrics.len()),
+        })
     }
 
     /// How many there may be.
@@ -217,7 +226,7 @@ mod tests {
         let threads = Threads { blocking: threads, computing: 1 };
         let metrics: Arc<[Local]> = (0..threads.most(ranks)).map(|_| Local::default()).collect();
         let control = Arc::new(Control::new(1).unwrap());
-        (Helpers::new(metrics, threads, ranks, 0), Mailbox::new(control, 0))
+        (Helpers::new(metrics, threads, ranks, 0).unwrap(), Mailbox::new(control, 0))
     }
 
     fn give(
@@ -394,5 +403,46 @@ mod tests {
         }
         results.sort();
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
+    }
+
+    /// Tells the nice value it is run with.
+    struct Niceness(Sender<i32>);
+
+    impl Job for Niceness {
+        type Done = ();
+
+        fn run(self, _: &Local, _: &mut dyn Stopwatch) {
+            self.0.send(forebay_sys::process::niceness()).unwrap();
+        }
+
+        fn lane(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn helpers_do_not_inherit_that_somebody_gives_way() {
+        let ranks = Settings { shares: Arc::new([0.0, 0.0]), ..Settings::default() };
+        let ranks = Ranks::new(&ranks);
+        let threads = Threads { blocking: 1, computing: 0 };
+        let metrics: Arc<[Local]> = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
+        let control = Arc::new(Control::new(1).unwrap());
+        let helpers = Helpers::new(metrics, threads, &ranks, 0).unwrap();
+        let mailbox = Mailbox::new(control, 0);
+        let own = forebay_sys::process::niceness();
+        let (tell, told) = channel();
+        let give_way_and_submit = move || {
+            forebay_sys::process::give_way(5).unwrap();
+            for rank in [1, 0] {
+                let standing = Standing { rank, client: 0 };
+                let ask = Ask { phase: Phase::Process, standing, request: RequestKey::default() };
+                let results = Arc::clone(&mailbox) as Arc<dyn Results<_>>;
+                let niceness = Niceness(tell.clone());
+                assert!(helpers.submit(Claim::new(niceness), ask, results));
+                let expected = (own + 10 * i32::from(rank)).min(19);
+                assert_eq!(told.recv().unwrap(), expected, "rank {rank}");
+            }
+        };
+        std::thread::spawn(give_way_and_submit).join().unwrap();
     }
 }

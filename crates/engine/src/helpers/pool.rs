@@ -14,8 +14,10 @@ use forebay_conn::{Job, Kind};
 use forebay_control::ranked::{Ranked, Turn};
 use forebay_metrics::Local;
 use forebay_sys::{clock, process};
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +33,27 @@ pub(super) struct Pool<J: Job> {
     ranks: Ranks,
     metrics: Arc<[Local]>,
     sample: u32,
+    starter: Starter,
+}
+
+/// Begins threads from one that never gives way: a thread inherits the nice value of who begins it, and
+/// could not get rid of it.
+#[derive(Clone)]
+pub(super) struct Starter(Sender<Box<dyn FnOnce() + Send>>);
+
+impl Starter {
+    /// Begins with the nice value of the caller.
+    pub(super) fn new() -> io::Result<Starter> {
+        let (starts, ordered) = channel::<Box<dyn FnOnce() + Send>>();
+        let start_all = move || ordered.into_iter().for_each(|start| start());
+        std::thread::Builder::new().name("helpers".to_owned()).spawn(start_all)?;
+        Ok(Starter(starts))
+    }
+
+    fn start(&self, start: impl FnOnce() + Send + 'static) {
+        // it lives as long as anybody can send
+        let _ = self.0.send(Box::new(start));
+    }
 }
 
 struct State<J: Job> {
@@ -77,6 +100,7 @@ impl<J: Job> Pool<J> {
         metrics: Arc<[Local]>,
         numbers: Range<usize>,
         sample: u32,
+        starter: Starter,
     ) -> Pool<J> {
         let last = ranks.count() - 1;
         let level = |level| Level {
@@ -100,6 +124,7 @@ impl<J: Job> Pool<J> {
             ranks: ranks.clone(),
             metrics,
             sample,
+            starter,
         }
     }
 
@@ -147,18 +172,21 @@ impl<J: Job> Pool<J> {
 
     fn spawn(self: &Arc<Self>, state: &mut State<J>, level: usize) -> bool {
         let Some(index) = state.free.pop() else { return false };
-        let shared = Arc::clone(self);
+        state.levels[level].threads += 1;
         let name = match self.kind {
             Kind::Blocks => format!("helper-{index}"),
             Kind::Computes => format!("compute-{index}"),
         };
-        let began = std::thread::Builder::new().name(name).spawn(move || shared.work(level, index));
-        match began {
-            Ok(_) => state.levels[level].threads += 1,
-            // no thread to be had: those that live will come to it
-            Err(_) => state.free.push(index),
-        }
-        began.is_ok()
+        let pool = Arc::clone(self);
+        self.starter.start(move || {
+            let shared = Arc::clone(&pool);
+            let work = move || shared.work(level, index);
+            if std::thread::Builder::new().name(name).spawn(work).is_err() {
+                // no thread to be had: those that live will come to it
+                pool.lock().end(level, index);
+            }
+        });
+        true
     }
 
     fn work(self: &Arc<Self>, level: usize, index: usize) {
@@ -235,11 +263,18 @@ impl<J: Job> Pool<J> {
             of_level.idle -= 1;
             of_level.woken = of_level.woken.saturating_sub(1);
             if waited.timed_out() && state.ready.is_empty() {
-                state.levels[level].threads -= 1;
-                state.free.push(index);
+                state.end(level, index);
                 return None;
             }
         }
+    }
+}
+
+impl<J: Job> State<J> {
+    /// Thread `index` of this level is there no longer.
+    fn end(&mut self, level: usize, index: usize) {
+        self.levels[level].threads -= 1;
+        self.free.push(index);
     }
 }
 

@@ -73,7 +73,7 @@ fn three_ranks() -> Ranks {
 pub(crate) fn helpers<J: Job>(ranks: &Ranks) -> Helpers<J> {
     let threads = Threads { blocking: 2, computing: 1 };
     let metrics = (0..threads.most(ranks)).map(|_| Local::default()).collect();
-    Helpers::new(metrics, threads, ranks, 0)
+    Helpers::new(metrics, threads, ranks, 0).unwrap()
 }
 
 /// What an engine is told.

@@ -84,7 +84,8 @@ impl Server {
                 plan.helpers,
                 &ranks,
                 config.sample.try_into().unwrap_or(u32::MAX),
-            ),
+            )
+            .map_err(resources("a thread for helpers"))?,
             ranks,
             register,
             boards: Arc::default(),
