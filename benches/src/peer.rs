@@ -38,6 +38,17 @@ enum Kind {
 pub const FOREBAY: &str = "forebay";
 /// The floor.
 pub const LIMIT: &str = "limit";
+/// Ours, built from another commit.
+pub const BEFORE: &str = "before";
+
+const OURS: Peer = Peer {
+    name: FOREBAY,
+    program: "forebay",
+    package: "",
+    setting: "serve DIR --workers 1",
+    version: "version",
+    kind: Kind::Forebay,
+};
 
 const NGINX: Peer = Peer {
     name: "nginx",
@@ -62,14 +73,8 @@ pub const PEERS: &[Peer] = &[
         version: "",
         kind: Kind::Limit,
     },
-    Peer {
-        name: FOREBAY,
-        program: "forebay",
-        package: "",
-        setting: "serve DIR --workers 1",
-        version: "version",
-        kind: Kind::Forebay,
-    },
+    OURS,
+    Peer { name: BEFORE, setting: "the same, another build", ..OURS },
     NGINX,
     Peer {
         name: "nginx-copy",

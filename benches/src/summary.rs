@@ -1,7 +1,7 @@
 //! Medians, spreads, ratios and goals as markdown.
 
 use crate::case::{Against, Case};
-use crate::peer::{FOREBAY, LIMIT};
+use crate::peer::{BEFORE, FOREBAY, LIMIT};
 use crate::row::{Flag, Row};
 use std::fmt::{self, Write};
 
@@ -64,7 +64,8 @@ pub fn ratio(rows: &[Row], case: &str, server: &str, other: &str) -> Option<Spre
 
 /// The server other than ours and the floor with the least CPU time per request.
 pub fn best_peer(rows: &[Row], case: &str) -> Option<&'static str> {
-    let peers = servers(rows, case).into_iter().filter(|name| *name != FOREBAY && *name != LIMIT);
+    let is_ours = |name: &&str| [FOREBAY, BEFORE, LIMIT].contains(name);
+    let peers = servers(rows, case).into_iter().filter(|name| !is_ours(name));
     let medians = peers.filter_map(|name| Some((cpu(rows, case, name)?.median, name)));
     medians.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
@@ -122,7 +123,9 @@ fn goals(text: &mut String, rows: &[Row], cases: &[&Case]) -> fmt::Result {
 }
 
 fn table(text: &mut String, rows: &[Row], case: &Case, order: &[&'static str]) -> fmt::Result {
-    let best = best_peer(rows, case.name);
+    let present = servers(rows, case.name);
+    let before = present.iter().find(|name| **name == BEFORE).copied();
+    let best = best_peer(rows, case.name).or(before);
     writeln!(text, "\n## {}\n", case.title)?;
     writeln!(
         text,
@@ -134,7 +137,6 @@ fn table(text: &mut String, rows: &[Row], case: &Case, order: &[&'static str]) -
          |---|---|---|---|---|---|---|---|---|---|",
         best.unwrap_or("best peer")
     )?;
-    let present = servers(rows, case.name);
     for server in order.iter().filter(|name| present.contains(name)) {
         line(text, rows, case, server, best)?;
     }

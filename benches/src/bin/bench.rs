@@ -5,7 +5,7 @@ use clap::Parser;
 use forebay_benches::case::{self, CASES, Case};
 use forebay_benches::error::Missing;
 use forebay_benches::measure::{self, Plan, Run};
-use forebay_benches::peer::{self, PEERS, Peer};
+use forebay_benches::peer::{self, BEFORE, PEERS, Peer};
 use forebay_benches::row::{self, Row};
 use forebay_benches::{Error, machine, running};
 use std::fs::{self, File};
@@ -46,6 +46,9 @@ struct Options {
     /// Folder of the programs built here [default: where this one is]
     #[arg(long)]
     built: Option<PathBuf>,
+    /// The server `before`: a forebay built from another commit
+    #[arg(long, value_name = "PROGRAM")]
+    before: Option<PathBuf>,
     /// Folder for the results [default: lab/runs/DATE-static]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -111,15 +114,19 @@ fn new_folder() -> PathBuf {
 
 /// Checks that everything is there before the first measurement.
 fn plan(options: Options) -> Result<Plan, Error> {
-    let or_all = |chosen: Vec<&'static Peer>| {
-        if chosen.is_empty() { PEERS.iter().collect() } else { chosen }
+    let before = options.before;
+    let or_all = |chosen: Vec<&'static Peer>| match chosen.is_empty() {
+        true => PEERS.iter().filter(|peer| before.is_some() || peer.name != BEFORE).collect(),
+        false => chosen,
     };
     let built = options.built.or_else(|| Some(std::env::current_exe().ok()?.parent()?.to_owned()));
     let built = built.unwrap_or_default();
     let mut missing = Vec::new();
     let mut servers = Vec::new();
     for peer in or_all(options.servers) {
-        let found = if peer.is_ours() {
+        let found = if peer.name == BEFORE {
+            before.clone().filter(|path| path.is_file())
+        } else if peer.is_ours() {
             Some(built.join(peer.program)).filter(|path| path.is_file())
         } else {
             peer::locate(peer.program)
