@@ -16,7 +16,8 @@
 //!   for each of those a twentieth. One that only computes ends at `cores`, one that is blocked nine
 //!   tenths of its time at 28 times that. One that has more, because its work was of another kind
 //!   before, gives them back.
-//! - At low load every phase without waiting tasks returns to its initial count.
+//! - At low load every phase without waiting tasks returns to its initial count. One that has fewer gets
+//!   free threads only; threads move from phase to phase only where tasks wait.
 //! - A phase gives threads back after half a second in which fewer would have done, down to the most that
 //!   were needed in that time; after twice as long, up to 16 s, each time it soon needed them again.
 //!
@@ -438,6 +439,22 @@ impl Controller {
         let target = &mut self.targets[phase.index()];
         *target = wish.wanted.min(target.saturating_add(free));
         wish.wanted.saturating_sub(*target)
+    }
+
+    /// A phase that returns to its first count takes what is free and never what another phase has: a
+    /// thread moves only to tasks that wait. Says whether this phase does so.
+    fn settle_return(
+        &self,
+        phase: Phase,
+        before: u32,
+        wish: &Wish,
+        reasons: &mut [Reason; PHASES],
+    ) -> bool {
+        let is_return = wish.reason == Reason::Returned && wish.wanted > before;
+        if is_return && self.targets[phase.index()] == before {
+            reasons[phase.index()] = Reason::Steady;
+        }
+        is_return
     }
 
     fn decision(

@@ -54,6 +54,9 @@ impl Controller {
         for phase in Phase::ALL.into_iter().rev() {
             let before = self.targets[phase.index()];
             let lacking = self.grant(phase, &wishes[phase.index()]);
+            if self.settle_return(phase, before, &wishes[phase.index()], reasons) {
+                continue;
+            }
             if lacking > 0 && self.targets[phase.index()] == before {
                 reasons[phase.index()] = Reason::HeldByTotal;
             }
@@ -74,7 +77,10 @@ impl Controller {
             let index = phase.index();
             (f64::from(self.targets[index]) + change) / self.memories[index].need.max(1e-6)
         };
-        let lacks = |phase: &Phase| self.targets[phase.index()] < wishes[phase.index()].wanted;
+        let lacks = |phase: &Phase| {
+            let wish = &wishes[phase.index()];
+            wish.reason == Reason::Grew && self.targets[phase.index()] < wish.wanted
+        };
         let takers = Phase::ALL.into_iter().filter(lacks);
         let taker = takers.min_by(|one, other| ratio(one, 0.0).total_cmp(&ratio(other, 0.0)))?;
         let givers = Phase::ALL.into_iter();

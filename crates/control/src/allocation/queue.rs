@@ -47,6 +47,9 @@ impl Controller {
             }
             let before = self.targets[phase.index()];
             let lacking = self.grant(phase, &wishes[phase.index()]);
+            if self.settle_return(phase, before, &wishes[phase.index()], reasons) {
+                continue;
+            }
             let moves = lacking.min(self.settings.transfer);
             let moved = (0..moves).take_while(|_| self.transfer(phase, sample, reasons)).count();
             if moved > 0 {

@@ -98,3 +98,33 @@ fn a_phase_that_only_computes_ends_at_the_cores() {
         assert_eq!(controller.targets(), [1, 1, 2, 1], "{law:?}");
     }
 }
+
+/// With as many threads in all as the phases have at first, whoever gave some cannot get them back from
+/// free ones.
+#[test]
+fn between_empty_lists_nothing_moves() {
+    for law in [Law::Queue, Law::Delay] {
+        let initial = [2, 2, 2, 2];
+        let settings = Settings { law, initial, most: 8, ..Settings::for_cores(2) };
+        let mut controller = Controller::new(settings).unwrap();
+        for _ in 0..10 {
+            let mut sample = sample(controller.targets());
+            let send = &mut sample.phases[Phase::Send.index()];
+            (send.waiting, send.arrivals, send.completions) = (400, 200, 20);
+            send.delay_ns = 1_000_000_000;
+            for phase in [Phase::Accept, Phase::Receive, Phase::Process] {
+                sample.phases[phase.index()].busy = 0.1;
+            }
+            controller.step(&sample);
+        }
+        assert!(controller.targets()[Phase::Send.index()] > 2, "{:?}", controller.targets());
+        let mut moved = 0;
+        for _ in 0..1000 {
+            let decision = controller.step(&Sample::of(20_000_000, controller.targets()));
+            let took = |phase: &&PhaseDecision| phase.reason == Reason::Took;
+            moved += decision.phases.iter().filter(took).count();
+        }
+        assert_eq!(moved, 0, "{law:?}");
+        assert_eq!(controller.targets(), initial, "{law:?}: what became free went back");
+    }
+}
