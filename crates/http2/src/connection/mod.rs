@@ -358,7 +358,8 @@ impl Connection {
     }
 
     /// Appends the frames that wait to be sent and are not about bodies: settings, pongs, resets,
-    /// windows. To be called at the end of each turn, before any head, and never within a DATA frame.
+    /// windows. To be called when events have been looked at and before data is sent, so that an
+    /// acknowledgement goes before what it allows; never within a DATA frame.
     #[inline]
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         if self.control.is_empty() {
