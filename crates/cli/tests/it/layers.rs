@@ -11,6 +11,7 @@ use std::process::Command;
 const LAYERS: &[(&str, u8)] = &[
     // Pure: no sockets, files, threads or clocks.
     ("forebay-http", 0),
+    ("forebay-http2", 0),
     ("forebay-metrics", 0),
     ("forebay-control", 0),
     ("forebay-policy", 1),

@@ -1,0 +1,209 @@
+//! A table of streams: numbered places, and which place a stream has, each found in one step.
+
+/// What belongs to each open stream. It grows with the streams that are open at once and allocates
+/// nothing while their number stays below what it was before.
+#[derive(Debug)]
+pub struct ById<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u16>,
+    /// By the lower bits of `id / 2`: one more than the place, or 0; others follow where it is taken.
+    index: Box<[u16]>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    id: u32,
+    value: Option<T>,
+}
+
+/// The most streams that one table holds.
+pub const MOST_STREAMS: u32 = 16_384;
+
+impl<T> Default for ById<T> {
+    fn default() -> Self {
+        ById { slots: Vec::new(), free: Vec::new(), index: Box::default() }
+    }
+}
+
+impl<T> ById<T> {
+    /// How many streams there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What belongs to this stream.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&T> {
+        self.slots[usize::from(self.place(id)?)].value.as_ref()
+    }
+
+    /// What belongs to this stream.
+    #[inline]
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut T> {
+        let place = self.place(id)?;
+        self.slots[usize::from(place)].value.as_mut()
+    }
+
+    /// Adds a stream that is not there, and says which place it has. Up to [`MOST_STREAMS`].
+    pub fn insert(&mut self, id: u32, value: T) -> u16 {
+        if self.index.len() < (self.len() + 1) * 2 {
+            self.grow();
+        }
+        let slot = Slot { id, value: Some(value) };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.slots[usize::from(place)] = slot;
+                place
+            }
+            None => {
+                self.slots.push(slot);
+                (self.slots.len() - 1) as u16
+            }
+        };
+        self.enter(id, place);
+        place
+    }
+
+    /// Takes a stream out.
+    pub fn remove(&mut self, id: u32) -> Option<T> {
+        let mask = self.index.len().wrapping_sub(1);
+        let mut hole = self.find(id)?;
+        let place = self.index[hole] - 1;
+        // close the gap: what was moved on for want of room moves back
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let Some(other) = self.index[at].checked_sub(1) else { break };
+            let home = home(self.slots[usize::from(other)].id) & mask;
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                self.index[hole] = self.index[at];
+                hole = at;
+            }
+        }
+        self.index[hole] = 0;
+        self.free.push(place);
+        self.slots[usize::from(place)].value.take()
+    }
+
+    /// The place of a stream: a number below the most streams that were open at once.
+    #[inline]
+    pub fn place(&self, id: u32) -> Option<u16> {
+        Some(self.index[self.find(id)?] - 1)
+    }
+
+    /// The stream at a place.
+    #[inline]
+    pub fn at(&self, place: u16) -> Option<(u32, &T)> {
+        let slot = self.slots.get(usize::from(place))?;
+        Some((slot.id, slot.value.as_ref()?))
+    }
+
+    /// All streams, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots.iter().filter_map(|slot| Some((slot.id, slot.value.as_ref()?)))
+    }
+
+    /// All streams with their places, in no order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, u32, &mut T)> {
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(|(at, slot)| Some((at as u16, slot.id, slot.value.as_mut()?)))
+    }
+
+    /// Heap memory it has, without that of what belongs to streams.
+    pub fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<T>>()
+            + (self.free.capacity() + self.index.len()) * size_of::<u16>()
+    }
+
+    /// The most heap memory it has with up to so many streams at once.
+    pub const fn most_heap_bytes(streams: usize) -> usize {
+        // vectors double, from 4 on; the index is at most four times the streams, from 16 on
+        let room = streams.next_power_of_two() + 4;
+        room * (size_of::<Slot<T>>() + size_of::<u16>()) + (4 * room + 16) * size_of::<u16>()
+    }
+
+    #[inline]
+    fn find(&self, id: u32) -> Option<usize> {
+        let mask = self.index.len().checked_sub(1)?;
+        let mut at = home(id) & mask;
+        loop {
+            let place = self.index[at].checked_sub(1)?;
+            if self.slots[usize::from(place)].id == id {
+                return Some(at);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn enter(&mut self, id: u32, place: u16) {
+        let mask = self.index.len() - 1;
+        let mut at = home(id) & mask;
+        while self.index[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.index[at] = place + 1;
+    }
+
+    fn grow(&mut self) {
+        self.index = vec![0; (self.index.len() * 2).max(16)].into();
+        for place in 0..self.slots.len() {
+            if self.slots[place].value.is_some() {
+                self.enter(self.slots[place].id, place as u16);
+            }
+        }
+    }
+}
+
+/// Ids of one side are all odd or all even and mostly consecutive.
+#[inline]
+fn home(id: u32) -> usize {
+    (id >> 1) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn it_is_a_map() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for spread in [1, 16, 64] {
+            let mut map = ById::default();
+            let mut model = HashMap::new();
+            for round in 0..20_000u32 {
+                // ids that begin at the same place, too
+                let id = (random.u32(..100) * spread) << 1 | 1;
+                if let Some(value) = model.remove(&id) {
+                    assert_eq!(map.remove(id), Some(value));
+                } else {
+                    let place = map.insert(id, round);
+                    model.insert(id, round);
+                    assert_eq!(map.at(place), Some((id, &round)));
+                }
+                let other = (random.u32(..100) * spread) << 1 | 1;
+                assert_eq!(map.get(other), model.get(&other));
+                assert_eq!(map.get_mut(other).copied(), model.get(&other).copied());
+                assert_eq!(map.len(), model.len());
+            }
+            assert_eq!(map.iter().count(), model.len());
+            assert!(map.heap_bytes() <= ById::<u32>::most_heap_bytes(100));
+            assert!(map.slots.len() <= 100);
+        }
+    }
+
+    #[test]
+    fn an_empty_one_has_no_memory_and_finds_nothing() {
+        let mut map = ById::<u8>::default();
+        assert_eq!((map.get(1), map.heap_bytes()), (None, 0));
+        assert_eq!(map.remove(1), None);
+        assert!(map.is_empty() && map.at(0).is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! Streams that are over: as many as can still matter are remembered.
+
+/// How a stream came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both sides have ended it.
+    Ended,
+    /// The peer has reset it: it may send nothing more (STREAM_CLOSED).
+    PeerReset,
+    /// We have reset it: what the peer had sent before it knew is ignored.
+    Reset,
+}
+
+/// The last streams that were over, by how they ended.
+///
+/// Resets of our own are kept apart, one for each stream that may be open at once. That is enough: the
+/// peer may open another stream in the place of one we have reset only when it knows of the reset, and
+/// then sends nothing on it.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    reset: Recent,
+    ended: Recent,
+    peer_reset: Recent,
+}
+
+/// Streams of which it is remembered that they were over in another way. It only decides between two
+/// errors.
+const OTHERS: usize = 16;
+
+impl Closed {
+    /// A stream is over. `streams` may be open at once.
+    pub(crate) fn remember(&mut self, id: u32, end: End, streams: u32) {
+        match end {
+            End::Reset => self.reset.add(id, streams as usize),
+            End::PeerReset => self.peer_reset.add(id, OTHERS),
+            End::Ended => self.ended.add(id, OTHERS),
+        }
+    }
+
+    /// How a stream that is not open any more has ended; `None` if it never was, or was long ago.
+    pub(crate) fn end_of(&self, id: u32) -> Option<End> {
+        let recents = [
+            (&self.reset, End::Reset),
+            (&self.peer_reset, End::PeerReset),
+            (&self.ended, End::Ended),
+        ];
+        recents.into_iter().find(|(recent, _)| recent.ids.contains(&id)).map(|(_, end)| end)
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let ids = [&self.reset, &self.ended, &self.peer_reset].map(|recent| recent.ids.capacity());
+        ids.into_iter().sum::<usize>() * size_of::<u32>()
+    }
+
+    pub(crate) const fn most_heap_bytes(streams: usize) -> usize {
+        (streams.next_power_of_two() + 4 + 2 * OTHERS) * size_of::<u32>()
+    }
+}
+
+/// The last few ids.
+#[derive(Debug, Default)]
+struct Recent {
+    ids: Vec<u32>,
+    next: usize,
+}
+
+impl Recent {
+    fn add(&mut self, id: u32, most: usize) {
+        if self.ids.len() < most {
+            return self.ids.push(id);
+        }
+        if let Some(oldest) = self.ids.get_mut(self.next) {
+            *oldest = id;
+        }
+        self.next = (self.next + 1) % most.max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_known() {
+        let mut closed = Closed::default();
+        for id in (1..2000).step_by(2) {
+            closed.remember(
+                id,
+                [End::Ended, End::PeerReset, End::Reset][(id / 2 % 3) as usize],
+                100,
+            );
+        }
+        // of 333 each, the last 100 and 16
+        assert_eq!(closed.end_of(1999), Some(End::Ended));
+        assert_eq!(closed.end_of(1997), Some(End::Reset));
+        assert_eq!(closed.end_of(1995), Some(End::PeerReset));
+        assert_eq!(closed.end_of(1997 - 99 * 6), Some(End::Reset));
+        assert_eq!(closed.end_of(1997 - 100 * 6), None);
+        assert_eq!(closed.end_of(1999 - 15 * 6), Some(End::Ended));
+        assert_eq!(closed.end_of(1999 - 16 * 6), None);
+        assert!(closed.heap_bytes() <= Closed::most_heap_bytes(100));
+    }
+}

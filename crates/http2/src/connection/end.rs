@@ -1,0 +1,163 @@
+//! How streams and the connection end.
+
+use super::{Connection, DRAIN_PING, Drain, Event, Expect, Role};
+use crate::budget::{Abuse, MOST_CONTROL_BYTES};
+use crate::closed::End;
+use crate::error::{ErrorCode, Fault};
+use crate::frame::{self, flag, kind};
+use crate::stream::{Incoming, Outgoing};
+
+/// What was wrong with a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wrong {
+    /// The connection ends with it (RFC 9113 §5.4.1).
+    Connection(Fault),
+    /// Its stream ends with it (§5.4.2).
+    Stream(u32, Fault),
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Wrong {
+        Wrong::Connection(fault)
+    }
+}
+
+impl Connection {
+    /// Gives a stream up: it is reset with this code. Nothing happens if it is over.
+    ///
+    /// A server that has answered in full and wants no more of the request resets with NO_ERROR (§8.1).
+    pub fn reset(&mut self, stream: u32, code: ErrorCode) {
+        if self.streams.place(stream).is_some() {
+            frame::write_reset(&mut self.control, stream, code);
+            self.forget(stream, End::Reset);
+        }
+    }
+
+    /// Says goodbye (§6.8): the peer is told that no further streams are wanted. Those that it opens
+    /// before it knows are served; when it knows, or after [`drain_now`](Connection::drain_now), others
+    /// are ignored.
+    pub fn drain(&mut self) {
+        if self.drain != Drain::No || self.fault.is_some() {
+            return;
+        }
+        if self.role == Role::Client {
+            return self.drain_now();
+        }
+        self.drain = Drain::Announced;
+        frame::write_goaway(&mut self.control, 0x7fff_ffff, ErrorCode::NO_ERROR);
+        frame::write(&mut self.control, kind::PING, 0, 0, &DRAIN_PING);
+    }
+
+    /// The second step of a goodbye, without waiting for the peer: streams above the highest it has
+    /// opened are ignored, so that it may send their requests elsewhere.
+    pub fn drain_now(&mut self) {
+        if matches!(self.drain, Drain::Last(_)) || self.fault.is_some() {
+            return;
+        }
+        let last = self.last_processed();
+        self.drain = Drain::Last(last);
+        frame::write_goaway(&mut self.control, last, ErrorCode::NO_ERROR);
+    }
+
+    /// Whether a goodbye was begun, by us.
+    pub fn is_draining(&self) -> bool {
+        self.drain != Drain::No
+    }
+
+    /// Whether the goodbye is over: no stream is open and none will be.
+    pub fn is_drained(&self) -> bool {
+        matches!(self.drain, Drain::Last(_)) && self.streams.is_empty()
+    }
+
+    /// Ends the connection for a reason of our own, such as repeated refusals. What is
+    /// [pending](Connection::flush) then is the last that is sent.
+    pub fn fail(&mut self, fault: Fault) {
+        if self.fault.is_some() {
+            return;
+        }
+        self.fault = Some(fault);
+        self.expect = Expect::Nothing;
+        self.block = None;
+        if self.control.len() > MOST_CONTROL_BYTES {
+            // a flood is not answered
+            self.control = Vec::new();
+        }
+        let last = self.last_processed();
+        frame::write_goaway(&mut self.control, last, fault.code);
+    }
+
+    /// The highest stream of the peer's that was looked at.
+    fn last_processed(&self) -> u32 {
+        match self.role {
+            Role::Server => self.highest,
+            Role::Client => 0,
+        }
+    }
+
+    /// Asks the peer to answer with [`Event::Pong`].
+    pub fn ping(&mut self, payload: u64) {
+        frame::write(&mut self.control, kind::PING, 0, 0, &payload.to_be_bytes());
+    }
+
+    /// Answers a PING, or goes the second step of a goodbye.
+    pub(super) fn pinged<'i>(&mut self, is_ack: bool, payload: [u8; 8]) -> Option<Event<'i>> {
+        if !is_ack {
+            frame::write(&mut self.control, kind::PING, flag::ACK, 0, &payload);
+            return None;
+        }
+        if payload == DRAIN_PING && self.drain == Drain::Announced {
+            self.drain_now();
+            return None;
+        }
+        Some(Event::Pong(u64::from_be_bytes(payload)))
+    }
+
+    /// Resets a stream for a fault of the peer's, which is charged for it.
+    pub(super) fn reset_for<'i>(&mut self, stream: u32, fault: Fault) -> Event<'i> {
+        let code = fault.code;
+        if self.streams.place(stream).is_some() {
+            self.forget(stream, End::Reset);
+        } else if self.closed.end_of(stream) != Some(End::Reset) {
+            self.closed.remember(stream, End::Reset, self.limits.streams);
+        }
+        frame::write_reset(&mut self.control, stream, code);
+        let abuse = match code {
+            ErrorCode::REFUSED_STREAM => Abuse::Resets,
+            _ => Abuse::MadeResets,
+        };
+        if let Err(fault) = self.budgets.charge(abuse, 1, self.now_ms) {
+            self.fail(fault);
+        }
+        Event::Reset { stream, code, fault: Some(fault.reason) }
+    }
+
+    /// The peer has ended its side of a stream.
+    pub(super) fn end_incoming(&mut self, stream: u32) {
+        let Some(open) = self.streams.get_mut(stream) else { return };
+        open.incoming = Incoming::Ended;
+        if open.outgoing == Outgoing::Ended {
+            self.forget(stream, End::Ended);
+        }
+    }
+
+    /// We have ended our side of a stream.
+    pub(super) fn end_outgoing(&mut self, stream: u32) {
+        let Some(place) = self.streams.place(stream) else { return };
+        self.ready.remove(place);
+        let Some(open) = self.streams.get_mut(stream) else { return };
+        open.outgoing = Outgoing::Ended;
+        if open.incoming == Incoming::Ended {
+            self.forget(stream, End::Ended);
+        }
+    }
+
+    /// A stream is over. What it held of the connection's window is given back.
+    pub(super) fn forget(&mut self, stream: u32, end: End) {
+        let Some(place) = self.streams.place(stream) else { return };
+        self.ready.remove(place);
+        if let Some(open) = self.streams.remove(stream) {
+            self.release(open.receive_window.held());
+        }
+        self.closed.remember(stream, end, self.limits.streams);
+    }
+}

@@ -1,0 +1,200 @@
+//! Header blocks that are whole: which message they are of, and whether it may be served.
+
+use super::end::Wrong;
+use super::{Connection, Event, Role};
+use crate::budget::{Abuse, MOST_INFORMATIONAL, cost};
+use crate::closed::End;
+use crate::error::{ErrorCode, Fault};
+use crate::fields::{FieldLimits, Fields, Message};
+use crate::priority::Priority;
+use crate::stream::{Incoming, Outgoing, Stream};
+
+type Outcome<'i> = Result<Option<Event<'i>>, Wrong>;
+
+impl Connection {
+    /// A header block has come. It is decoded whatever becomes of it: later ones depend on it.
+    pub(super) fn block<'i>(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        depends_on: u32,
+        block: &[u8],
+        fields: &mut Fields,
+    ) -> Outcome<'i> {
+        let event = self.message(stream, ends, block, fields)?;
+        if depends_on == stream {
+            return Err(Wrong::Stream(stream, Fault::protocol("a stream depends on itself")));
+        }
+        Ok(event)
+    }
+
+    fn message<'i>(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        block: &[u8],
+        fields: &mut Fields,
+    ) -> Outcome<'i> {
+        match self.streams.get(stream).map(|open| open.incoming) {
+            Some(Incoming::Head) => self.response(stream, ends, block, fields),
+            Some(Incoming::Body) => self.trailers(stream, ends, block, fields),
+            Some(Incoming::Ended) => {
+                self.decode(Message::Trailers, block, fields)?;
+                let reason = "HEADERS after the end of the message";
+                Err(Wrong::Stream(stream, Fault::new(ErrorCode::STREAM_CLOSED, reason)))
+            }
+            None if self.role == Role::Server && stream > self.highest => {
+                self.request(stream, ends, block, fields)
+            }
+            None => self.late(stream, block, fields),
+        }
+    }
+
+    fn decode(&mut self, message: Message, block: &[u8], fields: &mut Fields) -> Result<(), Fault> {
+        fields.reset(message, self.limits.fields);
+        self.decoder
+            .decode(block, fields)
+            .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
+        if fields.is_over() {
+            self.budgets.charge(Abuse::Overhead, cost::LARGE_HEAD, self.now_ms)?;
+        }
+        Ok(())
+    }
+
+    /// A block for a stream that is over, or never was.
+    fn late<'i>(&mut self, stream: u32, block: &[u8], fields: &mut Fields) -> Outcome<'i> {
+        if self.is_idle(stream) {
+            return Err(Fault::protocol("HEADERS on an idle stream").into());
+        }
+        fields.reset(Message::Trailers, FieldLimits { bytes: 0, fields: 0 });
+        self.decoder
+            .decode(block, fields)
+            .map_err(|damage| Fault::new(ErrorCode::COMPRESSION_ERROR, damage.reason()))?;
+        self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
+        let fault = Fault::new(ErrorCode::STREAM_CLOSED, "HEADERS on a stream that is over");
+        match self.closed.end_of(stream) {
+            _ if self.is_ignored(stream) => Ok(None),
+            Some(End::Reset) => Ok(None),
+            Some(End::PeerReset) => Err(Wrong::Stream(stream, fault)),
+            Some(End::Ended) => Err(fault.into()),
+            None => {
+                Err(Fault::protocol("a stream is lower than one that was opened before").into())
+            }
+        }
+    }
+
+    fn request<'i>(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        block: &[u8],
+        fields: &mut Fields,
+    ) -> Outcome<'i> {
+        self.highest = stream;
+        self.decode(Message::Request, block, fields)?;
+        if self.is_ignored(stream) {
+            return Ok(None);
+        }
+        let wrong = |fault| Err(Wrong::Stream(stream, fault));
+        if self.streams.len() >= self.limits.streams as usize {
+            let reason = "more streams than may be open at once";
+            return wrong(Fault::new(ErrorCode::REFUSED_STREAM, reason));
+        }
+        if let Some(fault) = fields.fault() {
+            return wrong(Fault::protocol(fault));
+        }
+        if ends && fields.content_length().is_some_and(|length| length > 0) {
+            return wrong(Fault::protocol("a body has another length than its head says"));
+        }
+        let priority = self.first_priority(stream, fields);
+        let incoming = if ends { Incoming::Ended } else { Incoming::Body };
+        let open = self.new_stream(incoming, Outgoing::Head, priority);
+        let promised = fields.content_length();
+        self.streams.insert(stream, Stream { promised, ..open });
+        self.budgets.earn();
+        Ok(Some(match fields.is_over() {
+            true => Event::TooLarge { stream, ends },
+            false => Event::Request { stream, ends },
+        }))
+    }
+
+    /// What was said about a stream before it came goes before what its head says (RFC 9218 §7). Where
+    /// nothing is said, responses share: the client may be a proxy and know nothing of urgency (§10).
+    fn first_priority(&mut self, stream: u32, fields: &Fields) -> Priority {
+        let mut early = None;
+        if !self.early.is_empty() {
+            early = self.early.iter().find(|(id, _)| *id == stream).map(|(_, priority)| *priority);
+            // streams below this one will never be
+            self.early.retain(|(id, _)| *id > stream);
+        }
+        let said = || match fields.priority() {
+            [] => Priority { is_incremental: true, ..Priority::default() },
+            value => Priority::read(value),
+        };
+        early.unwrap_or_else(said)
+    }
+
+    fn trailers<'i>(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        block: &[u8],
+        fields: &mut Fields,
+    ) -> Outcome<'i> {
+        self.decode(Message::Trailers, block, fields)?;
+        let promised = self.streams.get(stream).and_then(|open| open.promised);
+        let fault = match fields.fault() {
+            _ if !ends => Fault::protocol("trailers do not end the message"),
+            Some(fault) => Fault::protocol(fault),
+            None if promised.is_some_and(|left| left > 0) => {
+                Fault::protocol("a body has another length than its head says")
+            }
+            None if fields.is_over() => Fault::calm("trailers are too large"),
+            None => {
+                self.end_incoming(stream);
+                return Ok(Some(Event::Trailers { stream }));
+            }
+        };
+        Err(Wrong::Stream(stream, fault))
+    }
+
+    fn response<'i>(
+        &mut self,
+        stream: u32,
+        ends: bool,
+        block: &[u8],
+        fields: &mut Fields,
+    ) -> Outcome<'i> {
+        self.decode(Message::Response, block, fields)?;
+        let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };
+        let wrong = |fault| Err(Wrong::Stream(stream, fault));
+        if let Some(fault) = fields.fault() {
+            return wrong(Fault::protocol(fault));
+        }
+        if fields.is_over() {
+            return wrong(Fault::calm("a head is too large"));
+        }
+        let status = fields.status();
+        if let 100..=199 = status {
+            open.informational += 1;
+            if ends || status == 101 {
+                return wrong(Fault::protocol("a response ends before the last one"));
+            }
+            if open.informational > MOST_INFORMATIONAL {
+                return wrong(Fault::calm("too many responses before the last one"));
+            }
+            return Ok(Some(Event::Informational { stream }));
+        }
+        // these have no body whatever their length says (RFC 9110 §6.4.1)
+        let is_empty = open.is_head || matches!(status, 204 | 304);
+        open.promised = if is_empty { Some(0) } else { fields.content_length() };
+        if ends && open.promised.is_some_and(|length| length > 0) {
+            return wrong(Fault::protocol("a body has another length than its head says"));
+        }
+        open.incoming = Incoming::Body;
+        if ends {
+            self.end_incoming(stream);
+        }
+        Ok(Some(Event::Response { stream, ends }))
+    }
+}

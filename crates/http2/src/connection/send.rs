@@ -1,0 +1,264 @@
+//! What is sent on streams: heads, bodies piece by piece, trailers; and whose turn it is.
+
+use super::{Connection, Drain, Role};
+use crate::budget::{Abuse, CRUMB_BYTES, USEFUL_BYTES};
+use crate::flow::{ReceiveWindow, SendWindow};
+use crate::frame::{self, HEADER_BYTES, Header, flag, kind};
+use crate::hpack::encode::NO_TABLE;
+use crate::order::Key;
+use crate::priority::Priority;
+use crate::stream::{Incoming, Outgoing, Stream};
+
+/// Which part of a message a list of fields is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A response before the last one (1xx).
+    Informational,
+    /// The head; a body follows.
+    Head,
+    /// The head without a body, or trailers. Nothing follows.
+    Last,
+}
+
+/// Which stream may send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The stream.
+    pub stream: u32,
+    /// How many bytes of its body, at least 1: what both windows, the peer's largest frame and
+    /// [`chunk_bytes`](super::Limits::chunk_bytes) allow.
+    pub most: u32,
+}
+
+impl Connection {
+    /// Appends what is [pending](Connection::flush), then a head or trailers. `write` appends the encoded
+    /// fields: made by [`encode`](crate::hpack::encode) now or long ago. Returns `false` and writes nothing
+    /// if the stream is over or has had this part.
+    #[inline]
+    pub fn head(
+        &mut self,
+        out: &mut Vec<u8>,
+        stream: u32,
+        part: Part,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        let Some(open) = self.streams.get_mut(stream) else { return false };
+        match (open.outgoing, part) {
+            (Outgoing::Head, Part::Informational) => {}
+            (Outgoing::Head | Outgoing::Body, Part::Last) => {}
+            (Outgoing::Head, Part::Head) => open.outgoing = Outgoing::Body,
+            _ => return false,
+        }
+        self.flush(out);
+        self.fields(out, stream, part == Part::Last, write);
+        if part == Part::Last {
+            self.end_outgoing(stream);
+        }
+        true
+    }
+
+    /// Opens a stream and appends the head of its request, after what is pending. `ends` if it has no
+    /// body; `is_head` if its method is HEAD. `None` if the peer takes no further stream now, or never.
+    pub fn open(
+        &mut self,
+        out: &mut Vec<u8>,
+        ends: bool,
+        is_head: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<u32> {
+        if !self.can_open() {
+            return None;
+        }
+        let stream = if self.highest == 0 { 1 } else { self.highest + 2 };
+        self.highest = stream;
+        let outgoing = if ends { Outgoing::Ended } else { Outgoing::Body };
+        let open = self.new_stream(Incoming::Head, outgoing, Priority::default());
+        self.streams.insert(stream, Stream { is_head, ..open });
+        self.flush(out);
+        self.fields(out, stream, ends, write);
+        Some(stream)
+    }
+
+    /// Whether the peer takes a further stream now.
+    pub fn can_open(&self) -> bool {
+        let most = self.peer.max_concurrent_streams.min(self.limits.streams) as usize;
+        self.role == Role::Client
+            && self.streams.len() < most
+            && self.highest < 0x7fff_fffd
+            && self.refused_above.is_none()
+            && self.drain == Drain::No
+            && self.fault.is_none()
+    }
+
+    pub(super) fn new_stream(
+        &self,
+        incoming: Incoming,
+        outgoing: Outgoing,
+        priority: Priority,
+    ) -> Stream {
+        Stream {
+            send_window: SendWindow::new(self.peer.initial_window_bytes),
+            receive_window: ReceiveWindow::new(self.limits.stream_window_bytes),
+            incoming,
+            outgoing,
+            promised: None,
+            rank: 0,
+            priority,
+            turn: 0,
+            is_offered: false,
+            is_head: false,
+            informational: 0,
+        }
+    }
+
+    /// Appends HEADERS, and CONTINUATION if the fields are more than the peer takes in a frame.
+    fn fields(
+        &mut self,
+        out: &mut Vec<u8>,
+        stream: u32,
+        ends: bool,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        if !self.is_table_closed && self.peer.smallest_table_bytes < 4096 {
+            // a smaller table is acknowledged before the next field (RFC 7541 §4.2)
+            self.is_table_closed = true;
+            out.push(NO_TABLE);
+        }
+        write(out);
+        let len = out.len() - start - HEADER_BYTES;
+        let most = self.peer.max_frame_bytes as usize;
+        let ends = if ends { flag::END_STREAM } else { 0 };
+        let whole = if len <= most { flag::END_HEADERS } else { 0 };
+        let header =
+            Header { len: len.min(most), kind: kind::HEADERS, flags: ends | whole, stream };
+        out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
+        if len > most {
+            let rest = out.split_off(start + HEADER_BYTES + most);
+            let mut rest = rest.chunks(most).peekable();
+            while let Some(piece) = rest.next() {
+                let flags = if rest.peek().is_none() { flag::END_HEADERS } else { 0 };
+                frame::write(out, kind::CONTINUATION, flags, stream, piece);
+            }
+        }
+    }
+
+    /// There is something of a stream's body to send: it takes turns, until it is
+    /// [paused](Connection::pause) or its body ends.
+    #[inline]
+    pub fn offer(&mut self, stream: u32) {
+        if let Some(open) = self.streams.get_mut(stream)
+            && !open.is_offered
+        {
+            self.turns += 1;
+            (open.is_offered, open.turn) = (true, self.turns);
+            self.line_up(stream);
+        }
+    }
+
+    /// There is nothing of a stream's body to send until it is [offered](Connection::offer) again.
+    #[inline]
+    pub fn pause(&mut self, stream: u32) {
+        if let Some(open) = self.streams.get_mut(stream) {
+            open.is_offered = false;
+            self.line_up(stream);
+        }
+    }
+
+    /// The class a stream is served in: smaller ones go first, whatever the client's priorities are.
+    pub fn set_rank(&mut self, stream: u32, rank: u8) {
+        if let Some(open) = self.streams.get_mut(stream) {
+            open.rank = rank;
+            self.line_up(stream);
+        }
+    }
+
+    /// The priority of a stream within its class (RFC 9218 §8: the response may set another).
+    pub fn set_priority(&mut self, stream: u32, priority: Priority) {
+        if let Some(open) = self.streams.get_mut(stream) {
+            open.priority = priority;
+            self.line_up(stream);
+        }
+    }
+
+    /// Puts a stream where it belongs among those that are ready.
+    #[inline]
+    pub(super) fn line_up(&mut self, stream: u32) {
+        let Some(place) = self.streams.place(stream) else { return };
+        let Some((_, open)) = self.streams.at(place) else { return };
+        if open.is_ready() {
+            self.ready.set(place, open.key(stream));
+        } else {
+            self.ready.remove(place);
+        }
+    }
+
+    /// Which stream may send next; `None` if none has something to send and the windows for it.
+    #[inline]
+    pub fn next(&self) -> Option<Turn> {
+        let (_, place) = self.ready.first()?;
+        let (stream, open) = self.streams.at(place)?;
+        let most = self.most(open);
+        (most > 0).then_some(Turn { stream, most })
+    }
+
+    /// How many bytes of a stream's body may be sent at once, before it is [offered](Connection::offer):
+    /// 0 if another one goes first.
+    #[inline]
+    pub fn room(&self, stream: u32) -> u32 {
+        let Some(open) = self.streams.get(stream) else { return 0 };
+        let is_first = |first: Key| open.key(stream).is_before(first);
+        match self.ready.first() {
+            Some((first, _)) if !is_first(first) => 0,
+            _ if open.outgoing != Outgoing::Body => 0,
+            _ => self.most(open),
+        }
+    }
+
+    #[inline]
+    fn most(&self, open: &Stream) -> u32 {
+        let windows = open.send_window.open().min(self.send_window.open());
+        windows.min(self.limits.chunk_bytes).min(self.peer.max_frame_bytes)
+    }
+
+    /// The header of a DATA frame with the next `len` bytes of a stream's body, which the caller sends
+    /// right behind it. At most as many as [`next`](Connection::next) or [`room`](Connection::room) has
+    /// said; none only if the body `ends`. `None` if the stream is over or may not send that.
+    #[inline]
+    pub fn data(&mut self, stream: u32, len: u32, ends: bool) -> Option<[u8; HEADER_BYTES]> {
+        let most = self.most(self.streams.get(stream)?);
+        let open = self.streams.get_mut(stream)?;
+        if open.outgoing != Outgoing::Body || len > most || (len == 0 && !ends) {
+            return None;
+        }
+        open.send_window.spend(len);
+        self.send_window.spend(len);
+        let is_cut = open.send_window.open() == 0 || self.send_window.open() == 0;
+        if len >= USEFUL_BYTES || ends {
+            self.budgets.earn();
+        } else if is_cut && len < CRUMB_BYTES {
+            let charged = self.budgets.charge(Abuse::Crumbs, 1, self.now_ms);
+            if let Err(fault) = charged {
+                self.fail(fault);
+                return None;
+            }
+        }
+        if ends {
+            self.end_outgoing(stream);
+        } else if open.is_offered {
+            self.turns += 1;
+            open.turn = self.turns;
+            self.line_up(stream);
+        }
+        let flags = if ends { flag::END_STREAM } else { 0 };
+        Some(Header { len: len as usize, kind: kind::DATA, flags, stream }.bytes())
+    }
+
+    /// Whether the body of a stream has been offered and waits for the peer's windows only.
+    pub fn is_blocked(&self, stream: u32) -> bool {
+        let closed = self.send_window.open() == 0;
+        let blocked = |open: &Stream| open.is_offered && (closed || open.send_window.open() == 0);
+        self.streams.get(stream).is_some_and(blocked)
+    }
+}

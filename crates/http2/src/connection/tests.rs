@@ -1,0 +1,1 @@
+//! The state machine from outside: bytes in, events and bytes out.

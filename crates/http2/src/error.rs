@@ -1,0 +1,50 @@
+//! What ends a stream or a connection.
+
+/// Error codes of RST_STREAM and GOAWAY (RFC 9113 §7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorCode(pub u32);
+
+#[allow(missing_docs)]
+impl ErrorCode {
+    pub const NO_ERROR: ErrorCode = ErrorCode(0x0);
+    pub const PROTOCOL_ERROR: ErrorCode = ErrorCode(0x1);
+    pub const INTERNAL_ERROR: ErrorCode = ErrorCode(0x2);
+    pub const FLOW_CONTROL_ERROR: ErrorCode = ErrorCode(0x3);
+    pub const SETTINGS_TIMEOUT: ErrorCode = ErrorCode(0x4);
+    pub const STREAM_CLOSED: ErrorCode = ErrorCode(0x5);
+    pub const FRAME_SIZE_ERROR: ErrorCode = ErrorCode(0x6);
+    pub const REFUSED_STREAM: ErrorCode = ErrorCode(0x7);
+    pub const CANCEL: ErrorCode = ErrorCode(0x8);
+    pub const COMPRESSION_ERROR: ErrorCode = ErrorCode(0x9);
+    pub const CONNECT_ERROR: ErrorCode = ErrorCode(0xa);
+    pub const ENHANCE_YOUR_CALM: ErrorCode = ErrorCode(0xb);
+    pub const INADEQUATE_SECURITY: ErrorCode = ErrorCode(0xc);
+    pub const HTTP_1_1_REQUIRED: ErrorCode = ErrorCode(0xd);
+}
+
+/// What the peer did wrong. All of it is the peer's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What it is told.
+    pub code: ErrorCode,
+    /// What is wrong, in a few words for the log.
+    pub reason: &'static str,
+}
+
+impl Fault {
+    pub(crate) const fn new(code: ErrorCode, reason: &'static str) -> Fault {
+        Fault { code, reason }
+    }
+
+    pub(crate) const fn protocol(reason: &'static str) -> Fault {
+        Fault::new(ErrorCode::PROTOCOL_ERROR, reason)
+    }
+
+    pub(crate) const fn size(reason: &'static str) -> Fault {
+        Fault::new(ErrorCode::FRAME_SIZE_ERROR, reason)
+    }
+
+    pub(crate) const fn calm(reason: &'static str) -> Fault {
+        Fault::new(ErrorCode::ENHANCE_YOUR_CALM, reason)
+    }
+}

@@ -1,0 +1,453 @@
+//! The fields of one message: an arena that its owner uses again for the next.
+
+use crate::hpack::Known;
+use std::ops::Range;
+
+/// What a field counts besides its bytes (SETTINGS_MAX_HEADER_LIST_SIZE, RFC 9113 §6.5.2).
+pub const FIELD_BYTES: usize = 32;
+
+/// Room that is kept from one message to the next, in bytes and, times 16, in fields. What one large
+/// message needed beyond it is given back.
+const KEPT_BYTES: usize = 32 * 1024;
+
+/// How much one message may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldLimits {
+    /// Bytes of all fields: names, values and [`FIELD_BYTES`] each.
+    pub bytes: usize,
+    /// Number of fields, not counting pseudo-fields and the crumbs of a cookie after the first.
+    pub fields: usize,
+}
+
+/// Which message the fields belong to, which decides what they may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Message {
+    /// A request's head.
+    #[default]
+    Request,
+    /// A response's head.
+    Response,
+    /// What follows a body.
+    Trailers,
+}
+
+/// Where a text stands in its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Its first byte.
+    pub start: u32,
+    /// Behind its last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// As an index.
+    #[inline]
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    fn until(start: usize, end: usize) -> Span {
+        Span { start: start as u32, end: end as u32 }
+    }
+}
+
+/// One field; pseudo-fields are not among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Where in [`Fields::names`] its name is.
+    pub name: Span,
+    /// Where in [`Fields::values`] its value is.
+    pub value: Span,
+    /// Which name it is.
+    pub known: Known,
+}
+
+/// The fields of the message that was decoded last.
+///
+/// A loop, thread or fiber owns one and lends it to every connection.
+#[derive(Debug)]
+pub struct Fields {
+    names: Vec<u8>,
+    values: Vec<u8>,
+    list: Vec<Field>,
+    limits: FieldLimits,
+    message: Message,
+    /// Where the field begins that is being added.
+    name_start: usize,
+    value_start: usize,
+    /// Pseudo-fields, in the order of [`Pseudo`].
+    pseudo: [Option<Span>; 6],
+    content_length: Option<u64>,
+    priority: Option<Span>,
+    host: Option<Span>,
+    cookies: usize,
+    /// What counts against the limits.
+    bytes: usize,
+    is_over: bool,
+    fault: Option<&'static str>,
+}
+
+#[derive(Clone, Copy)]
+enum Pseudo {
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Status,
+    Protocol,
+}
+
+/// Where the next field is written.
+pub(crate) struct Place<'f> {
+    pub(crate) names: &'f mut Vec<u8>,
+    pub(crate) values: &'f mut Vec<u8>,
+    pub(crate) name_start: usize,
+    pub(crate) value_start: usize,
+}
+
+impl Default for Fields {
+    fn default() -> Fields {
+        Fields {
+            names: Vec::new(),
+            values: Vec::new(),
+            list: Vec::new(),
+            limits: FieldLimits { bytes: usize::MAX, fields: usize::MAX },
+            message: Message::Request,
+            name_start: 0,
+            value_start: 0,
+            pseudo: [None; 6],
+            content_length: None,
+            priority: None,
+            host: None,
+            cookies: 0,
+            bytes: 0,
+            is_over: false,
+            fault: None,
+        }
+    }
+}
+
+impl Fields {
+    /// Forgets the last message; the next one is of this kind and may be this large.
+    pub fn reset(&mut self, message: Message, limits: FieldLimits) {
+        let Fields { mut names, mut values, mut list, .. } = std::mem::take(self);
+        names.clear();
+        values.clear();
+        list.clear();
+        names.shrink_to(KEPT_BYTES);
+        values.shrink_to(KEPT_BYTES);
+        list.shrink_to(KEPT_BYTES / 16);
+        *self = Fields { names, values, list, limits, message, ..Fields::default() };
+    }
+
+    /// All names, which the [spans](Field::name) are in. They are ASCII.
+    pub fn names(&self) -> &str {
+        // names that are no tokens are not kept
+        std::str::from_utf8(&self.names).unwrap_or_default()
+    }
+
+    /// All values.
+    pub fn values(&self) -> &[u8] {
+        &self.values
+    }
+
+    /// The fields in their order. A cookie that came in crumbs is one field (RFC 9113 §8.2.3).
+    pub fn list(&self) -> &[Field] {
+        &self.list
+    }
+
+    /// Name and value of each field.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> + Clone {
+        self.list
+            .iter()
+            .map(|field| (&self.names[field.name.range()], &self.values[field.value.range()]))
+    }
+
+    /// The value of the first field with this name.
+    pub fn first(&self, name: Known) -> Option<&[u8]> {
+        let field = self.list.iter().find(|field| field.known == name)?;
+        Some(&self.values[field.value.range()])
+    }
+
+    /// `:method`; empty if there is none.
+    pub fn method(&self) -> &[u8] {
+        self.value(Pseudo::Method)
+    }
+
+    /// `:scheme`; empty if there is none.
+    pub fn scheme(&self) -> &[u8] {
+        self.value(Pseudo::Scheme)
+    }
+
+    /// `:authority`, or `host` where there is none; empty if there is neither.
+    pub fn authority(&self) -> &[u8] {
+        match (self.pseudo[Pseudo::Authority as usize], self.host) {
+            (Some(span), _) | (None, Some(span)) => &self.values[span.range()],
+            (None, None) => b"",
+        }
+    }
+
+    /// `:path`; empty if there is none.
+    pub fn path(&self) -> &[u8] {
+        self.value(Pseudo::Path)
+    }
+
+    /// `:status`; 0 if there is none that is a number of three digits.
+    pub fn status(&self) -> u16 {
+        match *self.value(Pseudo::Status) {
+            [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
+                [a, b, c].into_iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'))
+            }
+            _ => 0,
+        }
+    }
+
+    /// `content-length`.
+    pub fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// `priority` (RFC 9218); empty if there is none.
+    pub fn priority(&self) -> &[u8] {
+        self.priority.map_or(b"", |span| &self.values[span.range()])
+    }
+
+    /// Whether there was more than is allowed; then not all of it is here.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// What is wrong with the message (RFC 9113 §8.1.1), if it may not be served.
+    pub fn fault(&self) -> Option<&'static str> {
+        self.fault
+    }
+
+    fn value(&self, pseudo: Pseudo) -> &[u8] {
+        self.pseudo[pseudo as usize].map_or(b"", |span| &self.values[span.range()])
+    }
+
+    /// Whether a field of so many bytes still fits. If not, it is counted and need not be added.
+    #[inline]
+    pub(crate) fn has_room(&mut self, len: usize) -> bool {
+        let bytes = self.bytes.saturating_add(len + FIELD_BYTES);
+        if bytes > self.limits.bytes {
+            self.bytes = bytes;
+            self.is_over = true;
+        }
+        !self.is_over
+    }
+
+    /// Room for a field; what is written there becomes one by [`add`](Fields::add).
+    #[inline]
+    pub(crate) fn begin(&mut self) -> Place<'_> {
+        (self.name_start, self.value_start) = (self.names.len(), self.values.len());
+        Place {
+            name_start: self.name_start,
+            value_start: self.value_start,
+            names: &mut self.names,
+            values: &mut self.values,
+        }
+    }
+
+    /// What was written to the [room](Fields::begin) is a field with this name; `is_faulty` if name or
+    /// value may be no field's.
+    #[inline]
+    pub(crate) fn add(&mut self, known: Known, is_faulty: bool) {
+        let name = Span::until(self.name_start, self.names.len());
+        let value = Span::until(self.value_start, self.values.len());
+        if !self.has_room((name.end - name.start + value.end - value.start) as usize) {
+            return self.drop_last();
+        }
+        self.bytes += (name.end - name.start + value.end - value.start) as usize + FIELD_BYTES;
+        if is_faulty {
+            self.blame("a field's name or value has a byte that none may have");
+            return self.drop_last();
+        }
+        if known == Known::OTHER {
+            return self.push(Field { name, value, known });
+        }
+        self.add_known(Field { name, value, known });
+    }
+
+    fn add_known(&mut self, field: Field) {
+        match field.known {
+            Known::METHOD => self.add_pseudo(Pseudo::Method, field.value),
+            Known::SCHEME => self.add_pseudo(Pseudo::Scheme, field.value),
+            Known::AUTHORITY => self.add_pseudo(Pseudo::Authority, field.value),
+            Known::PATH => self.add_pseudo(Pseudo::Path, field.value),
+            Known::STATUS => self.add_pseudo(Pseudo::Status, field.value),
+            Known::PROTOCOL => self.add_pseudo(Pseudo::Protocol, field.value),
+            known if known.is_of_connection() => {
+                self.blame("a field speaks about the connection, which HTTP/2 does not allow");
+            }
+            Known::TE if !self.values[field.value.range()].eq_ignore_ascii_case(b"trailers") => {
+                self.blame("te is not trailers");
+            }
+            Known::CONTENT_LENGTH => {
+                self.add_length(field.value);
+                self.push(field);
+            }
+            Known::COOKIE => {
+                self.cookies += 1;
+                self.push(field);
+            }
+            Known::HOST => {
+                if self.host.replace(field.value).is_some() {
+                    self.blame("host is repeated");
+                }
+                self.push(field);
+            }
+            Known::PRIORITY => {
+                self.priority = Some(field.value);
+                self.push(field);
+            }
+            _ => self.push(field),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, field: Field) {
+        // further crumbs of a cookie are joined with the first
+        if self.list.len() - self.cookies.saturating_sub(1) >= self.limits.fields {
+            self.is_over = true;
+            return;
+        }
+        self.list.push(field);
+    }
+
+    fn drop_last(&mut self) {
+        self.names.truncate(self.name_start);
+        self.values.truncate(self.value_start);
+    }
+
+    fn blame(&mut self, what: &'static str) {
+        self.fault.get_or_insert(what);
+    }
+
+    /// RFC 9113 §8.3: before all others, each once, and only those that the message may have.
+    fn add_pseudo(&mut self, pseudo: Pseudo, value: Span) {
+        let is_allowed = match self.message {
+            Message::Request => !matches!(pseudo, Pseudo::Status | Pseudo::Protocol),
+            Message::Response => matches!(pseudo, Pseudo::Status),
+            Message::Trailers => false,
+        };
+        if !is_allowed {
+            return self.blame("a pseudo-field may not be in this message");
+        }
+        if !self.list.is_empty() {
+            return self.blame("a pseudo-field comes after other fields");
+        }
+        if self.pseudo[pseudo as usize].replace(value).is_some() {
+            self.blame("a pseudo-field is repeated");
+        }
+    }
+
+    fn add_length(&mut self, value: Span) {
+        let digits = &self.values[value.range()];
+        let number = digits.iter().try_fold(0u64, |sum, digit| {
+            let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+            sum.checked_mul(10)?.checked_add(digit)
+        });
+        match number {
+            Some(number) if !digits.is_empty() && self.content_length.is_none() => {
+                self.content_length = Some(number);
+            }
+            _ => self.blame("content-length is repeated or not a number"),
+        }
+    }
+
+    /// All fields of the block have been added: what can only be said of them together.
+    pub(crate) fn end(&mut self) {
+        if self.is_over || self.fault.is_some() {
+            return;
+        }
+        if self.cookies > 1 {
+            self.join_cookies();
+        }
+        match self.message {
+            Message::Request => self.end_request(),
+            Message::Response => {
+                if self.status() == 0 {
+                    self.blame(":status is missing or not a status");
+                }
+            }
+            Message::Trailers => {}
+        }
+    }
+
+    /// RFC 9113 §8.3.1 and, for CONNECT, §8.5.
+    fn end_request(&mut self) {
+        if self.method().is_empty() || !self.method().iter().copied().all(is_token) {
+            return self.blame(":method is missing or no token");
+        }
+        let is_connect = self.method() == b"CONNECT";
+        if is_connect {
+            if !self.path().is_empty() || !self.scheme().is_empty() || self.authority().is_empty() {
+                return self.blame("CONNECT has a path or a scheme, or no authority");
+            }
+        } else if let Some(fault) = self.target_fault() {
+            return self.blame(fault);
+        }
+        let authority = self.pseudo[Pseudo::Authority as usize];
+        if let (Some(authority), Some(host)) = (authority, self.host)
+            && !self.values[authority.range()].eq_ignore_ascii_case(&self.values[host.range()])
+        {
+            self.blame("host and :authority differ");
+        }
+    }
+
+    fn target_fault(&self) -> Option<&'static str> {
+        let is_scheme = |scheme: &[u8]| match scheme {
+            [first, rest @ ..] => {
+                first.is_ascii_alphabetic()
+                    && rest.iter().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b))
+            }
+            [] => false,
+        };
+        if !matches!(self.scheme(), b"http" | b"https") && !is_scheme(self.scheme()) {
+            return Some(":scheme is missing or no scheme");
+        }
+        let is_begun = match self.path() {
+            [b'/', ..] => true,
+            path => path == b"*" && self.method() == b"OPTIONS",
+        };
+        // values have no control bytes; a fragment is not sent (RFC 9110 §7.1)
+        if !is_begun || self.path().iter().any(|byte| matches!(byte, b' ' | b'\t' | b'#')) {
+            return Some(":path is missing or no path");
+        }
+        if self.authority().iter().any(|byte| matches!(byte, b' ' | b'\t' | b'@' | b'/')) {
+            return Some("the authority is not a host and port");
+        }
+        None
+    }
+
+    /// Crumbs of a cookie become one field in the place of the first.
+    #[cold]
+    fn join_cookies(&mut self) {
+        let start = self.values.len();
+        for field in self.list.iter().filter(|field| field.known == Known::COOKIE) {
+            if self.values.len() > start {
+                self.values.extend_from_slice(b"; ");
+            }
+            self.values.extend_from_within(field.value.range());
+        }
+        let whole = Span::until(start, self.values.len());
+        let mut is_first = true;
+        self.list.retain_mut(|field| {
+            if field.known != Known::COOKIE {
+                return true;
+            }
+            field.value = whole;
+            std::mem::take(&mut is_first)
+        });
+    }
+}
+
+/// `tchar` (RFC 9110 §5.6.2)
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests;

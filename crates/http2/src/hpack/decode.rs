@@ -1,0 +1,160 @@
+//! From a header block to fields (RFC 7541 §3).
+
+use super::names::{Known, STATIC, is_name, is_value};
+use super::table::{Entry, Table};
+use super::{Damaged, huffman, integer};
+use crate::fields::Fields;
+
+/// Decodes the header blocks of one direction of one connection, one after the other.
+#[derive(Debug)]
+pub struct Decoder {
+    table: Table,
+    /// The largest table that the peer may ask for, in bytes as RFC 7541 §4.1 counts them.
+    table_bytes: usize,
+}
+
+impl Decoder {
+    /// A decoder whose table holds up to `table_bytes` (SETTINGS_HEADER_TABLE_SIZE).
+    pub fn new(table_bytes: usize) -> Decoder {
+        Decoder { table: Table::new(table_bytes), table_bytes }
+    }
+
+    /// Decodes a whole block into `fields`, which says what is wrong with them. A block is decoded to its
+    /// end even if there are more fields than wanted, because later blocks depend on its table.
+    ///
+    /// # Errors
+    /// [`Damaged`]; the decoder cannot be used any more.
+    pub fn decode(&mut self, block: &[u8], fields: &mut Fields) -> Result<(), Damaged> {
+        let mut rest = block;
+        while let [0x20..=0x3f, ..] = rest {
+            let (size, used) = integer::read(rest, 5)?;
+            if size > self.table_bytes {
+                return Err(Damaged::TableSize);
+            }
+            self.table.resize(size);
+            rest = &rest[used..];
+        }
+        while let Some(&first) = rest.first() {
+            let used = match first {
+                0x80.. => self.indexed(rest, fields)?,
+                0x40.. => self.literal(rest, 6, fields)?,
+                0x20.. => return Err(Damaged::TableSize),
+                _ => self.literal(rest, 4, fields)?,
+            };
+            rest = &rest[used..];
+        }
+        fields.end();
+        Ok(())
+    }
+
+    /// Heap memory it has.
+    pub fn heap_bytes(&self) -> usize {
+        self.table.heap_bytes()
+    }
+
+    /// The most heap memory a decoder with a table of `table_bytes` has.
+    pub const fn most_heap_bytes(table_bytes: usize) -> usize {
+        Table::most_heap_bytes(table_bytes)
+    }
+
+    /// §6.1
+    #[inline]
+    fn indexed(&self, bytes: &[u8], fields: &mut Fields) -> Result<usize, Damaged> {
+        let (index, used) = integer::read(bytes, 7)?;
+        if let Some((name, value)) = STATIC.get(index.wrapping_sub(1)) {
+            let place = fields.begin();
+            place.names.extend_from_slice(name.as_bytes());
+            place.values.extend_from_slice(value.as_bytes());
+            fields.add(STATIC_KNOWN[index - 1], false);
+            return Ok(used);
+        }
+        let entry = self.dynamic(index)?;
+        if fields.has_room(entry.name_len as usize + entry.value_len as usize) {
+            let place = fields.begin();
+            self.table.copy_name(entry, place.names);
+            self.table.copy_value(entry, place.values);
+            fields.add(entry.known, entry.is_faulty);
+        }
+        Ok(used)
+    }
+
+    /// §6.2: `bits` is 6 if the field is added to the table.
+    fn literal(&mut self, bytes: &[u8], bits: u32, fields: &mut Fields) -> Result<usize, Damaged> {
+        let (index, mut used) = integer::read(bytes, bits)?;
+        let place = fields.begin();
+        let (known, mut is_faulty) = match index {
+            0 => {
+                let start = place.names.len();
+                used += string(&bytes[used..], place.names)?;
+                let name = &place.names[start..];
+                let known = Known::of(name);
+                (known, !known.is_pseudo() && !is_name(name))
+            }
+            1..=61 => {
+                place.names.extend_from_slice(STATIC[index - 1].0.as_bytes());
+                (STATIC_KNOWN[index - 1], false)
+            }
+            _ => {
+                let entry = self.dynamic(index)?;
+                self.table.copy_name(entry, place.names);
+                let name = &place.names[place.name_start..];
+                // the entry may be faulty for its value only
+                (entry.known, entry.is_faulty && !entry.known.is_pseudo() && !is_name(name))
+            }
+        };
+        used += string(&bytes[used..], place.values)?;
+        let (name, value) = (&place.names[place.name_start..], &place.values[place.value_start..]);
+        is_faulty |= !is_value(value);
+        if bits == 6 {
+            self.table.insert(name, value, known, is_faulty);
+        }
+        fields.add(known, is_faulty);
+        Ok(used)
+    }
+
+    fn dynamic(&self, index: usize) -> Result<Entry, Damaged> {
+        index.checked_sub(62).and_then(|age| self.table.get(age)).ok_or(Damaged::Index)
+    }
+}
+
+/// Which names the fields of the static table have.
+const STATIC_KNOWN: [Known; 61] = {
+    let mut known = [Known::OTHER; 61];
+    let mut at = 0;
+    while at < 61 {
+        let is_same = at > 0 && same(STATIC[at].0.as_bytes(), STATIC[at - 1].0.as_bytes());
+        known[at] = if is_same { known[at - 1] } else { Known(at as u8 + 1) };
+        at += 1;
+    }
+    known
+};
+
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// §5.2: appends the string at the front of `bytes` to `out`, and says how much it took.
+#[inline]
+fn string(bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Damaged> {
+    let (len, used) = integer::read(bytes, 7)?;
+    let text = bytes.get(used..used + len).ok_or(Damaged::Cut)?;
+    if bytes[0] & 0x80 == 0 {
+        out.extend_from_slice(text);
+    } else {
+        huffman::decode(text, out)?;
+    }
+    Ok(used + len)
+}
+
+#[cfg(test)]
+mod tests;

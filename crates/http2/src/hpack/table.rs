@@ -1,0 +1,207 @@
+//! The dynamic table (RFC 7541 §2.3.2): a ring of bytes and a ring of places, nothing for each entry.
+
+use super::names::Known;
+use std::collections::VecDeque;
+
+/// What an entry counts besides its bytes (RFC 7541 §4.1).
+pub(crate) const ENTRY_BYTES: usize = 32;
+
+/// The smallest ring of bytes. Most clients name themselves and a host or two.
+const FIRST_BYTES: usize = 512;
+
+/// One field of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// Where it begins, counted over all bytes that were ever added, modulo 2³².
+    at: u32,
+    pub(super) name_len: u32,
+    pub(super) value_len: u32,
+    pub(super) known: Known,
+    /// Name or value may be no field's: whoever uses it is malformed.
+    pub(super) is_faulty: bool,
+}
+
+impl Entry {
+    fn len(self) -> usize {
+        (self.name_len + self.value_len) as usize
+    }
+}
+
+/// The table. It grows with what is in it, up to what its owner allows.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// A power of two long, or empty.
+    ring: Box<[u8]>,
+    /// Where the next byte goes, counted like [`Entry::at`].
+    end: u32,
+    /// The newest first.
+    entries: VecDeque<Entry>,
+    /// Bytes of all entries.
+    len: usize,
+    /// The most [`size`](Table::size) it may have.
+    most: usize,
+}
+
+impl Table {
+    pub(super) fn new(most: usize) -> Table {
+        Table { most, ..Table::default() }
+    }
+
+    /// Its size as the RFC counts it.
+    pub(super) fn size(&self) -> usize {
+        self.len + self.entries.len() * ENTRY_BYTES
+    }
+
+    /// Changes the most it may hold (§4.3).
+    pub(super) fn resize(&mut self, most: usize) {
+        self.most = most;
+        self.make_room(0);
+    }
+
+    /// The entry added so many entries ago.
+    #[inline]
+    pub(super) fn get(&self, age: usize) -> Option<Entry> {
+        self.entries.get(age).copied()
+    }
+
+    /// Appends the name of an entry to `out`.
+    #[inline]
+    pub(super) fn copy_name(&self, entry: Entry, out: &mut Vec<u8>) {
+        self.copy(entry.at, entry.name_len, out);
+    }
+
+    /// Appends the value of an entry to `out`.
+    #[inline]
+    pub(super) fn copy_value(&self, entry: Entry, out: &mut Vec<u8>) {
+        self.copy(entry.at.wrapping_add(entry.name_len), entry.value_len, out);
+    }
+
+    /// Adds a field (§4.4): older ones go until it fits; if it never does, all go and it is not added.
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], known: Known, is_faulty: bool) {
+        let len = name.len() + value.len();
+        if !self.make_room(len + ENTRY_BYTES) {
+            return;
+        }
+        self.grow(len);
+        let (name_len, value_len) = (name.len() as u32, value.len() as u32);
+        self.entries.push_front(Entry { at: self.end, name_len, value_len, known, is_faulty });
+        self.put(name);
+        self.put(value);
+        self.len += len;
+    }
+
+    /// Heap memory it has.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.ring.len() + self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// The most heap memory a table of this size has: the ring, and twice the entries that fit, since
+    /// their ring doubles.
+    pub(super) const fn most_heap_bytes(most: usize) -> usize {
+        let ring = if most == 0 { 0 } else { most.next_power_of_two() };
+        let ring = if ring < FIRST_BYTES { FIRST_BYTES } else { ring };
+        ring + (2 * (most / ENTRY_BYTES) + 4) * size_of::<Entry>()
+    }
+
+    fn make_room(&mut self, wanted: usize) -> bool {
+        while self.size() + wanted > self.most {
+            let Some(oldest) = self.entries.pop_back() else { return false };
+            self.len -= oldest.len();
+        }
+        true
+    }
+
+    /// Makes the ring large enough for `more` bytes.
+    fn grow(&mut self, more: usize) {
+        let wanted = self.len + more;
+        if wanted <= self.ring.len() {
+            return;
+        }
+        let mut all = Vec::with_capacity(wanted.next_power_of_two().max(FIRST_BYTES));
+        let begin = self.end.wrapping_sub(self.len as u32);
+        self.copy(begin, self.len as u32, &mut all);
+        for entry in &mut self.entries {
+            entry.at = entry.at.wrapping_sub(begin);
+        }
+        self.end = self.len as u32;
+        all.resize(all.capacity(), 0);
+        self.ring = all.into_boxed_slice();
+    }
+
+    #[inline]
+    fn copy(&self, at: u32, len: u32, out: &mut Vec<u8>) {
+        if len == 0 {
+            return;
+        }
+        let (at, len) = (at as usize & (self.ring.len() - 1), len as usize);
+        match self.ring.get(at..at + len) {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => {
+                out.extend_from_slice(&self.ring[at..]);
+                out.extend_from_slice(&self.ring[..at + len - self.ring.len()]);
+            }
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let at = self.end as usize & (self.ring.len() - 1);
+        let (first, rest) = bytes.split_at(bytes.len().min(self.ring.len() - at));
+        self.ring[at..at + first.len()].copy_from_slice(first);
+        self.ring[..rest.len()].copy_from_slice(rest);
+        self.end = self.end.wrapping_add(bytes.len() as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let all = (0..).map_while(|age| table.get(age));
+        all.map(|entry| {
+            let (mut name, mut value) = (Vec::new(), Vec::new());
+            table.copy_name(entry, &mut name);
+            table.copy_value(entry, &mut value);
+            (name, value)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn it_is_a_queue_bounded_by_its_size() {
+        let mut random = fastrand::Rng::with_seed(3);
+        for most in [0, 31, 32, 100, 700, 4096, 5000] {
+            let mut table = Table::new(most);
+            // wraps around 2³² on the way
+            table.end = u32::MAX - 2000;
+            let mut model: VecDeque<(Vec<u8>, Vec<u8>)> = VecDeque::new();
+            for round in 0..2000u32 {
+                let text = |random: &mut fastrand::Rng, most| {
+                    (0..random.usize(..most)).map(|_| random.alphanumeric() as u8).collect()
+                };
+                let field: (Vec<u8>, Vec<u8>) = (text(&mut random, 30), text(&mut random, 300));
+                let limit = if round % 100 == 50 { most / 2 } else { most };
+                table.resize(limit);
+                table.insert(&field.0, &field.1, Known::OTHER, false);
+                model.push_front(field);
+                let size = |model: &VecDeque<(Vec<u8>, Vec<u8>)>| -> usize {
+                    model.iter().map(|(name, value)| name.len() + value.len() + 32).sum()
+                };
+                while size(&model) > limit {
+                    model.pop_back();
+                }
+                assert_eq!(table.size(), size(&model));
+                assert_eq!(fields(&table), Vec::from(model.clone()), "{most} {round}");
+                assert!(table.heap_bytes() <= Table::most_heap_bytes(most), "{most}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_table_has_no_memory_of_its_own() {
+        assert_eq!(Table::new(4096).heap_bytes(), 0);
+    }
+}

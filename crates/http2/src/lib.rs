@@ -1,0 +1,84 @@
+//! HTTP/2 (RFC 9113) with HPACK (RFC 7541) and priorities (RFC 9218): bytes in, bytes out.
+//!
+//! One [`Connection`] is a state machine for either [`Role`]. It stands between the bytes an engine
+//! received, or a transport has decrypted, and the request path: received bytes go in, [`Event`]s come out;
+//! heads and bodies are announced, frames come out. It has no socket and no clock, and keeps no bodies:
+//! for a piece of a body it makes the header of the frame that carries it.
+//!
+//! ```text
+//!  bytes ──► frame ──► HPACK ──► Fields ──► Event: Request, Data, Trailers, Reset …
+//!                │                                                            │ caller
+//!        windows, budgets                                                     ▼
+//!  bytes ◄── control frames ◄── flush      HEADERS ◄── head     DATA header ◄── next, data
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`frame`] | reads and writes the nine bytes before each payload |
+//! | [`hpack`] | decodes fields with a table, and encodes them without one |
+//! | [`fields`] | an arena for the fields of one message, which says what is wrong with them |
+//! | [`settings`] | what the peer allows |
+//! | `flow` | counts what either side may still send |
+//! | [`by_id`] | finds what belongs to a stream in one step |
+//! | `stream`, `closed` | what is known of a stream while it is open, and afterwards |
+//! | [`priority`], `order` | how urgent a response is, and so which stream sends next |
+//! | [`budget`] | what a peer may do that costs more than it brings |
+//! | [`connection`] | brings them together: receives, sends, ends |
+//! | [`error`] | what the peer did wrong, and what it is told |
+//!
+//! It deliberately has no server push, no extended CONNECT (RFC 8441), no trees of priorities (which RFC
+//! 9113 has given up) and, when sending, no table: a response's fields are encoded once and sent on any
+//! connection.
+//!
+//! ```
+//! use forebay_http2::hpack::encode;
+//! use forebay_http2::{Connection, Event, Fields, Limits, Part};
+//!
+//! let (mut client, mut server) =
+//!     (Connection::client(Limits::default()), Connection::server(Limits::default()));
+//! let (mut fields, mut to_server, mut to_client) = (Fields::default(), Vec::new(), Vec::new());
+//!
+//! let get = |block: &mut Vec<u8>| {
+//!     for (name, value) in [(":method", "GET"), (":scheme", "https"), (":path", "/")] {
+//!         encode::field(block, name.as_bytes(), value.as_bytes());
+//!     }
+//! };
+//! let stream = client.open(&mut to_server, true, false, get).unwrap();
+//!
+//! let received = server.receive(&to_server, &mut fields, 0);
+//! assert_eq!(received.event, Some(Event::Request { stream, ends: true }));
+//! assert_eq!(fields.path(), b"/");
+//!
+//! server.head(&mut to_client, stream, Part::Head, |block| encode::status(block, 200));
+//! let body = b"hello";
+//! let header = server.data(stream, body.len() as u32, true).unwrap();
+//! to_client.extend_from_slice(&header);
+//! to_client.extend_from_slice(body);
+//!
+//! let received = client.receive(&to_client, &mut fields, 0);
+//! assert_eq!(received.event, Some(Event::Response { stream, ends: false }));
+//! assert_eq!(fields.status(), 200);
+//! let received = client.receive(&to_client[received.used..], &mut fields, 0);
+//! assert_eq!(received.event, Some(Event::Data { stream, bytes: body, ends: true }));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod by_id;
+mod closed;
+pub mod connection;
+pub mod error;
+pub mod fields;
+mod flow;
+pub mod frame;
+pub mod hpack;
+mod order;
+pub mod priority;
+pub mod settings;
+mod stream;
+
+pub use by_id::ById;
+pub use connection::{Connection, Event, Limits, Part, Received, Role, Turn};
+pub use error::{ErrorCode, Fault};
+pub use fields::{Field, FieldLimits, Fields, Message};
+pub use priority::Priority;
