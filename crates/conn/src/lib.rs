@@ -14,6 +14,8 @@
 //! |---|---|
 //! | [`protocol`] | [`Protocol`]: what an engine is told by what is spoken, and what it tells it |
 //! | [`http1`] | [`Http1`]: the four stages of one request after another |
+//! | [`http2`] | [`Http2`]: the same for many requests beside one another |
+//! | [`http`] | [`Http`]: whichever of the two the client speaks |
 //! | [`request`] | a [`Request`] as the handler sees it, and an [`Exchange`], which is kept while it waits |
 //! | [`handler`] | the five roles of a [`Handler`], the [`Job`], what a [`Verdict`] may say |
 //! | [`transport`] | [`Transport`]: encryption between socket and protocol, or nothing ([`Plain`]) |
@@ -28,7 +30,9 @@
 #![forbid(unsafe_code)]
 
 pub mod handler;
+pub mod http;
 pub mod http1;
+pub mod http2;
 pub mod input;
 pub mod peer;
 pub mod preface;
@@ -44,7 +48,9 @@ pub use handler::{
     Journal, Kind, Listening, NoBody, NoJob, Now, Outcome, Parts, Piece, Process, Rank, Refusal,
     Settled, Stages, Verdict,
 };
+pub use http::Http;
 pub use http1::Http1;
+pub use http2::Http2;
 pub use input::Input;
 pub use peer::Peer;
 pub use preface::Preface;

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 /// One connection's state machine.
-pub trait Protocol<H: Handler>: Default {
+pub trait Protocol<H: Handler> {
     /// Goes as far as the input, the [event](Context::event) and what the turn
     /// [answers](Context::answers) allow, and says what is needed to go on. What it has asked for on
     /// behalf of a request ([`Step::Job`], [`Step::Enqueue`], [`Step::NotBefore`]) does not keep it from

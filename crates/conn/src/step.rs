@@ -1,6 +1,7 @@
 //! What passes between a connection and the engine: bounds and a turn's tools in, the next step out.
 
 use crate::handler::{Handler, Job, Rank};
+use crate::http2::Room;
 use crate::peer::Peer;
 use crate::reply::Out;
 use crate::request::RequestId;
@@ -18,11 +19,19 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Requests on one connection; the last answer says `Connection: close`.
     pub requests: u32,
+    /// Requests that a client may have under way at once on a connection of HTTP/2; 0 if that is not
+    /// spoken.
+    pub streams: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { head: head::Limits::default(), body_bytes: 1024 * 1024, requests: 10_000 }
+        Limits {
+            head: head::Limits::default(),
+            body_bytes: 1024 * 1024,
+            requests: 10_000,
+            streams: 128,
+        }
     }
 }
 
@@ -110,10 +119,14 @@ pub struct Context<'c, H: Handler, S> {
     pub peer: &'c Peer,
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
+    /// Room for a head and an answer of HTTP/2.
+    pub room: &'c mut Room,
     /// Bounds in force.
     pub limits: &'c Limits,
     /// Now, as the Date field writes it.
     pub date: &'c [u8; IMF_LEN],
+    /// Now, in milliseconds of a clock that never goes back.
+    pub now_ms: u64,
     /// The server is about to stop: every answer is the connection's last.
     pub draining: bool,
     /// Seconds an idle connection is kept, for those who are told (`Keep-Alive: timeout=`); 0 tells

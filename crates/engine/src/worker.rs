@@ -5,6 +5,7 @@ use crate::served::Served;
 use crate::settings::{LINGER_BYTES, Live, Settings};
 use crate::stream::{Stream, Wire};
 use crate::watch::Watch;
+use forebay_conn::http2;
 use forebay_conn::{
     Await, Closing, HandedOver, Handler, Input, Now, Out, Protocol, Refusal, Reply, Settled,
 };
@@ -30,13 +31,14 @@ pub struct Worker<H: Handler> {
     pub draining: bool,
     /// How long a connection that becomes idle now is kept.
     pub(crate) idle_ms: u64,
-    now: Now,
+    pub(crate) now: Now,
     pub(crate) date: [u8; IMF_LEN],
     turns: u32,
     pub(crate) input: Input,
     pub(crate) out: Out<H::Body>,
     /// Room for the normal form of one path.
     pub(crate) path: NormalPath,
+    pub(crate) room: http2::Room,
     pub(crate) wire: Wire,
 }
 
@@ -69,6 +71,7 @@ impl<H: Handler> Worker<H> {
             input: Input::with_capacity(input_bytes(&settings)),
             out: Out::default(),
             path: NormalPath::default(),
+            room: http2::Room::default(),
             wire: Wire::default(),
             settings,
             live,

@@ -1,7 +1,7 @@
 //! The head of a request: request line and fields, checked and taken apart without copying.
 
 use crate::framing::{self, Framing};
-use crate::owned::FieldSpan;
+pub use crate::owned::FieldSpan;
 use std::mem::MaybeUninit;
 
 /// Most field lines a head may have, whatever the configuration says.
@@ -67,13 +67,16 @@ impl Method {
 }
 
 /// The version of the message. No other exists with the major version 1; one that claims to be is
-/// refused with 505 like another major version.
+/// refused with 505 like another major version. HTTP/2 has no text; its heads come
+/// [decoded](Head::decoded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// HTTP/1.0
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2
+    Http2,
 }
 
 /// Fields the server looks at. [`Head::parse`] notes which of them are present, so that asking for
@@ -256,7 +259,29 @@ pub struct Head<'h> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldLines<'h> {
     Received(&'h [httparse::Header<'h>]),
-    Owned { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
+    Spans { names: &'h str, bytes: &'h [u8], fields: &'h [FieldSpan] },
+}
+
+/// A head that did not come as text, in the terms of HTTP/2: taken apart and free of bytes that no field
+/// may have, lengths and hosts that contradict one another, and fields about the connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoded<'h> {
+    /// `:method`
+    pub method: &'h str,
+    /// `:path`
+    pub target: &'h [u8],
+    /// `:authority`, or else `host`; empty if there is neither.
+    pub authority: &'h [u8],
+    /// Names, in lower case.
+    pub names: &'h str,
+    /// Values.
+    pub values: &'h [u8],
+    /// Where in both each field stands.
+    pub fields: &'h [FieldSpan],
+    /// A body follows.
+    pub has_body: bool,
+    /// `content-length`
+    pub content_length: Option<u64>,
 }
 
 impl<'h> FieldLines<'h> {
@@ -264,7 +289,7 @@ impl<'h> FieldLines<'h> {
     fn get(self, at: usize) -> Option<(&'h str, &'h [u8])> {
         match self {
             FieldLines::Received(lines) => lines.get(at).map(|line| (line.name, line.value)),
-            FieldLines::Owned { names, bytes, fields } => {
+            FieldLines::Spans { names, bytes, fields } => {
                 fields.get(at).map(|field| field.of(names, bytes))
             }
         }
@@ -274,7 +299,7 @@ impl<'h> FieldLines<'h> {
     fn len(self) -> usize {
         match self {
             FieldLines::Received(lines) => lines.len(),
-            FieldLines::Owned { fields, .. } => fields.len(),
+            FieldLines::Spans { fields, .. } => fields.len(),
         }
     }
 
@@ -335,6 +360,56 @@ impl<'h> Head<'h> {
         head.read_fields()?;
         head.read_target(limits)?;
         Ok(Parsed::Complete(head))
+    }
+
+    /// A head that was decoded.
+    ///
+    /// # Errors
+    /// As those of [`parse`](Head::parse).
+    pub fn decoded(parts: &Decoded<'h>, limits: &Limits) -> Result<Head<'h>, Error> {
+        let Decoded { method, target, authority, names, values, fields, .. } = *parts;
+        let framing = match (parts.has_body, parts.content_length) {
+            (false, _) => Framing::None,
+            (true, Some(bytes)) => Framing::Sized(bytes),
+            (true, None) => Framing::Chunked,
+        };
+        let mut head = Head {
+            method: Method::from_token(method),
+            method_text: method,
+            target,
+            path: target,
+            query: None,
+            authority,
+            version: Version::Http2,
+            framing,
+            keep_alive: true,
+            expects_continue: false,
+            len: 0,
+            lines: FieldLines::Spans { names, bytes: values, fields },
+            present: 0,
+        };
+        for (text, value) in head.lines.iter() {
+            let Some(name) = Name::known(text) else { continue };
+            head.present |= 1 << name as u32;
+            if name == Name::Expect {
+                if !value.eq_ignore_ascii_case(b"100-continue") {
+                    return Err(Error::Expectation);
+                }
+                head.expects_continue = true;
+            }
+        }
+        if authority.is_empty() {
+            return Err(Error::Malformed("Host is missing"));
+        }
+        check_authority(authority)?;
+        if !matches!(target, [b'/', ..] | b"*") || target.iter().any(|b| *b <= b' ' || *b == 0x7f) {
+            return Err(Error::Malformed("the target is not a path"));
+        }
+        if target == b"*" && head.method != Method::Options {
+            return Err(Error::Malformed("the target is not a path"));
+        }
+        head.read_target(limits)?;
+        Ok(head)
     }
 
     /// The value of the field if it is there exactly once.

@@ -20,12 +20,18 @@ impl Span {
 
 /// Where name and value of a field line stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FieldSpan {
+pub struct FieldSpan {
     name: Span,
     value: Span,
 }
 
 impl FieldSpan {
+    /// A name in one buffer, and a value in another.
+    pub fn new(name: Range<u32>, value: Range<u32>) -> FieldSpan {
+        let span = |range: Range<u32>| Span { start: range.start, end: range.end };
+        FieldSpan { name: span(name), value: span(value) }
+    }
+
     /// Name and value.
     pub(crate) fn of<'h>(self, names: &'h str, bytes: &'h [u8]) -> (&'h str, &'h [u8]) {
         (&names[self.name.range()], &bytes[self.value.range()])
@@ -116,7 +122,7 @@ impl OwnedHead {
             keep_alive: flags.keep_alive,
             expects_continue: flags.expects_continue,
             len: *len,
-            lines: FieldLines::Owned { names, bytes, fields },
+            lines: FieldLines::Spans { names, bytes, fields },
             present: flags.present,
         }
     }
@@ -150,6 +156,7 @@ impl OwnedHead {
         number(match flags.version {
             Version::Http10 => 10,
             Version::Http11 => 11,
+            Version::Http2 => 20,
         });
         number(u64::from(flags.keep_alive) | u64::from(flags.expects_continue) << 1);
         number(u64::from(flags.present));
@@ -184,6 +191,7 @@ impl OwnedHead {
         let version = match read.number()? {
             10 => Version::Http10,
             11 => Version::Http11,
+            20 => Version::Http2,
             _ => return Err(Damaged),
         };
         let said = read.number()?;

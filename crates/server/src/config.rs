@@ -339,6 +339,8 @@ pub struct Limits {
     pub connections_per_client: Count,
     /// `limits.requests_per_connection`; 0 is no limit
     pub requests_per_connection: u64,
+    /// `limits.streams`; 0 is no HTTP/2
+    pub streams: u64,
     /// `limits.send_rate`; 0 is no minimum
     pub send_rate: Rate,
 }

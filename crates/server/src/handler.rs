@@ -10,7 +10,7 @@ use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http1, Job as _, Journal, Kind,
+    Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http, Job as _, Journal, Kind,
     Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request, Settled,
     Stages, Verdict,
 };
@@ -90,7 +90,7 @@ impl Parts for FastLane {
 }
 
 impl Handler for FastLane {
-    type Protocol = Http1<FastLane>;
+    type Protocol = Http<FastLane>;
     type Transport = Channel;
 
     fn transport(&mut self, listening: Listening) -> Channel {

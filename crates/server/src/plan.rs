@@ -318,6 +318,7 @@ fn limits(config: &Config) -> Limits {
         },
         body_bytes: limits.body_bytes.0,
         requests,
+        streams: limits.streams as u32,
     }
 }
 

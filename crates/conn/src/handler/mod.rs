@@ -45,7 +45,7 @@ pub trait Parts: Sized {
 /// returned as a [`Job`] and comes back as its result.
 pub trait Handler: Admission + Process + Bodies + Journal + Hooks {
     /// What is spoken on its connections.
-    type Protocol: Protocol<Self> + Send;
+    type Protocol: Protocol<Self> + Default + Send;
     /// What lies between the bytes of its sockets and those of the protocol.
     type Transport: Transport<Self::Job>;
 

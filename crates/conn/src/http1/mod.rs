@@ -139,6 +139,14 @@ impl<H: Handler> Default for Http1<H> {
     }
 }
 
+impl<H: Handler> Http1<H> {
+    /// Whether no request has been taken from the input.
+    #[inline]
+    pub(crate) fn is_new(&self) -> bool {
+        self.served == 0 && matches!(self.state, State::Head(_))
+    }
+}
+
 impl<H: Handler> Protocol<H> for Http1<H> {
     fn advance<S: Stopwatch>(
         &mut self,

@@ -189,6 +189,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
+    room: http2::Room,
     metrics: Local,
     watch: Off,
 }
@@ -200,6 +201,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
+            room: http2::Room::default(),
             metrics: Local::default(),
             watch: Off,
         }
@@ -216,8 +218,10 @@ impl Bench {
             out: &mut self.out,
             peer: &self.peer,
             path: &self.path,
+            room: &mut self.room,
             limits,
             date: b"Sun, 06 Nov 1994 08:49:37 GMT",
+            now_ms: 0,
             announce_s: 0,
             draining: false,
             budget,

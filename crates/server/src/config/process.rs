@@ -225,6 +225,14 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.limits.requests_per_connection,
     },
     Setting {
+        key: "limits.streams",
+        preset: Preset::Value("128"),
+        range: Some(("0", "1000")),
+        meaning: "Requests under way at once on one connection of HTTP/2; 0 leaves HTTP/1 only.",
+        example: "0",
+        at: |c| &mut c.limits.streams,
+    },
+    Setting {
         key: "limits.send_rate",
         preset: Preset::Value("1KiB/s"),
         range: Some(("0B/s", "1GiB/s")),

@@ -34,6 +34,7 @@ pub fn clf(
             out.extend_from_slice(match head.version {
                 Version::Http10 => b" HTTP/1.0\" ",
                 Version::Http11 => b" HTTP/1.1\" ",
+                Version::Http2 => b" HTTP/2.0\" ",
             });
         }
         None => out.extend_from_slice(b"-\" "),
@@ -100,7 +101,11 @@ pub fn json(
         out.push(b'"');
     }
     if let Some(Request { head, .. }) = request {
-        let version: &[u8] = if head.version == Version::Http10 { b"1.0" } else { b"1.1" };
+        let version: &[u8] = match head.version {
+            Version::Http10 => b"1.0",
+            Version::Http11 => b"1.1",
+            Version::Http2 => b"2.0",
+        };
         text(out, members, Member::Method, head.method_text.as_bytes());
         text(out, members, Member::Target, head.target);
         plain(out, members, Member::Version, version);

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// What is spoken, and through which transport.
 pub(super) trait Mode: Send + Sized + 'static {
-    type Protocol: Protocol<ToyHandler<Self>> + Send;
+    type Protocol: Protocol<ToyHandler<Self>> + Default + Send;
     type Transport: Transport<Work>;
 }
 

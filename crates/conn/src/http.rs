@@ -1,0 +1,162 @@
+//! Whichever version the client speaks. It shows by its first bytes: a client of HTTP/2 sends a preface that
+//! is no request of HTTP/1 (RFC 9113 §3.4), whether it was agreed on in a handshake (ALPN) or known before.
+
+use crate::handler::{Handler, Rank};
+use crate::http1::Http1;
+use crate::http2::{Http2, is_preface};
+use crate::input::Input;
+use crate::peer::Peer;
+use crate::protocol::{Awaited, Protocol, SocketId, Wants};
+use crate::request::RequestId;
+use crate::step::{Closing, Context, Step};
+use forebay_metrics::Stopwatch;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+/// One connection as a state machine.
+#[allow(clippy::large_enum_variant, reason = "most connections speak HTTP/1 and are idle")]
+pub enum Http<H: Handler> {
+    /// HTTP/1, or not yet known.
+    One(Http1<H>),
+    /// HTTP/2.
+    Two(Box<Http2<H>>),
+}
+
+impl<H: Handler> Default for Http<H> {
+    fn default() -> Http<H> {
+        Http::One(Http1::default())
+    }
+}
+
+/// The same of whichever it is.
+macro_rules! of_either {
+    ($self:ident, $http:ident => $of:expr) => {
+        match $self {
+            Http::One($http) => $of,
+            Http::Two($http) => $of,
+        }
+    };
+}
+
+impl<H: Handler> Protocol<H> for Http<H> {
+    #[inline]
+    fn advance<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
+        match self {
+            Http::One(one)
+                if is_preface(input.bytes()) && one.is_new() && cx.limits.streams > 0 =>
+            {
+                let mut two = Box::new(Http2::new(cx.limits, one.rank()));
+                let step = two.advance(cx, input);
+                *self = Http::Two(two);
+                step
+            }
+            Http::One(one) => one.advance(cx, input),
+            Http::Two(two) => two.advance(cx, input),
+        }
+    }
+
+    #[inline]
+    fn resume(&mut self, input: &mut Input) {
+        of_either!(self, http => http.resume(input));
+    }
+
+    #[inline]
+    fn suspend(&mut self, input: &mut Input) {
+        of_either!(self, http => http.suspend(input));
+    }
+
+    fn end_input(&mut self) {
+        of_either!(self, http => http.end_input());
+    }
+
+    #[inline]
+    fn wants_input(&self) -> bool {
+        of_either!(self, http => http.wants_input())
+    }
+
+    #[inline]
+    fn goes_on(&self) -> bool {
+        matches!(self, Http::Two(_))
+    }
+
+    #[inline]
+    fn body_sent(&mut self, count: u64) {
+        of_either!(self, http => http.body_sent(count));
+    }
+
+    #[inline]
+    fn sent(&mut self, handler: &mut H) {
+        of_either!(self, http => http.sent(handler));
+    }
+
+    fn withdraw<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>) -> bool {
+        of_either!(self, http => http.withdraw(cx))
+    }
+
+    fn abandon(&mut self, handler: &mut H, peer: &Peer) {
+        of_either!(self, http => http.abandon(handler, peer));
+    }
+
+    fn expire<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+        awaited: Awaited,
+    ) -> Option<Closing> {
+        of_either!(self, http => http.expire(cx, input, awaited))
+    }
+
+    #[inline]
+    fn awaits(&self) -> Awaited {
+        of_either!(self, http => http.awaits())
+    }
+
+    fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
+        of_either!(self, http => http.also_awaits(tell));
+    }
+
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+        of_either!(self, http => http.sockets(tell));
+    }
+
+    #[inline]
+    fn has_sockets(&self) -> bool {
+        of_either!(self, http => http.has_sockets())
+    }
+
+    #[inline]
+    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+        of_either!(self, http => http.standing(id))
+    }
+
+    #[inline]
+    fn rank(&self) -> Rank {
+        of_either!(self, http => http.rank())
+    }
+
+    fn set_rank(&mut self, rank: Rank) {
+        of_either!(self, http => http.set_rank(rank));
+    }
+
+    fn is_queued(&self) -> bool {
+        of_either!(self, http => http.is_queued())
+    }
+
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        of_either!(self, http => http.is_at_rest())
+    }
+
+    #[inline]
+    fn announced_s(&self) -> u32 {
+        of_either!(self, http => http.announced_s())
+    }
+
+    fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
+        of_either!(self, http => http.take_handed(input))
+    }
+}

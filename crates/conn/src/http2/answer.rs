@@ -1,0 +1,327 @@
+//! Process: what is answered, as text of HTTP/1 and from there as frames; and refusals.
+
+use super::head::encode_head;
+use super::send::Sending;
+use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
+use crate::handler::{Answered, Handler, Job, Outcome, Parts, Piece, Refusal, Settled, Stages};
+use crate::reply::Reply;
+use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::step::Context;
+use forebay_http2::{ErrorCode, Part};
+use forebay_metrics::{Activity, Counter, Stopwatch};
+
+/// How an attempt to answer ended.
+enum Answer<J> {
+    /// The answer stands in [`Out`](crate::Out), as text.
+    Written(Page),
+    Job(J),
+    /// This is to be done first; then it is processed anew.
+    Again(J),
+    HandOver,
+}
+
+/// An answer in text: where it begins in [`Out`](crate::Out).
+#[derive(Clone, Copy)]
+struct Page {
+    start: usize,
+    status: u16,
+    /// Bytes of its body, copied and left behind.
+    body_bytes: u64,
+}
+
+/// A request that is being answered.
+pub(super) struct Asked<'r, T> {
+    stream: u32,
+    /// More of its body may come.
+    is_open: bool,
+    /// `None` if no head could be read.
+    request: Option<&'r Request<'r>>,
+    stages: Stages,
+    grant: Option<Grant<T>>,
+    /// Its ticket was settled before.
+    is_settled: bool,
+}
+
+impl<'r, T> Asked<'r, T> {
+    pub(super) fn new(
+        stream: u32,
+        is_open: bool,
+        request: &'r Request<'r>,
+        stages: Stages,
+        grant: Grant<T>,
+    ) -> Asked<'r, T> {
+        let (request, grant) = (Some(request), Some(grant));
+        Asked { stream, is_open, request, stages, grant, is_settled: false }
+    }
+}
+
+impl<H: Handler> Http2<H> {
+    /// The process stage for a request that has just come.
+    pub(super) fn answer<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        mut asked: Asked<'_, H::Ticket>,
+    ) {
+        let (Some(request), Some(grant)) = (asked.request, &mut asked.grant) else { return };
+        let stage = match process(cx, request, &mut grant.ticket, None, 0) {
+            Answer::Written(page) => return self.respond(cx, asked, page),
+            Answer::Job(job) => Stage::Job(Some(job)),
+            Answer::Again(job) => Stage::Again(Some(job)),
+            Answer::HandOver => {
+                let ticket = std::mem::take(&mut grant.ticket);
+                return self.hand_back(cx, asked.stream, ticket);
+            }
+        };
+        let Asked { stream, is_open, stages, grant: Some(grant), .. } = asked else { return };
+        let mut kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
+        kept.withdrawn = u8::from(matches!(kept.stage, Stage::Again(_)));
+        self.live.insert(stream, Live { is_open, phase: Phase::Asked(Box::new(kept)) });
+        self.asking.push_back(stream);
+    }
+
+    /// The process stage for a request that was kept.
+    pub(super) fn answer_kept<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        done: Option<DoneOf<H>>,
+    ) {
+        let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
+        let attempts = kept.withdrawn;
+        let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
+            process(cx, request, &mut grant.ticket, done, attempts)
+        });
+        kept.stage = match answer {
+            Answer::Written(page) => return self.respond_kept(cx, stream, page, false),
+            Answer::HandOver => {
+                return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
+            }
+            Answer::Job(job) => Stage::Job(Some(job)),
+            Answer::Again(job) => {
+                kept.withdrawn += 1;
+                Stage::Again(Some(job))
+            }
+        };
+        self.asking.push_back(stream);
+    }
+
+    /// An answer to a request that was kept stands in text.
+    fn respond_kept<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        page: Page,
+        is_settled: bool,
+    ) {
+        let Some(Live { is_open, phase: Phase::Asked(mut kept) }) = self.live.remove(stream) else {
+            return;
+        };
+        let stages = kept.stages;
+        kept.with(cx.peer, cx.path, |request, grant, _| {
+            let ticket = std::mem::take(&mut grant.ticket);
+            let grant = Grant { ticket, ..*grant };
+            let asked = Asked::new(stream, is_open, request, stages, grant);
+            self.respond(cx, Asked { is_settled, ..asked }, page);
+        });
+    }
+
+    /// Writes the answer in text as frames: counts it, begins its log line, and keeps what the client's
+    /// windows have no room for.
+    fn respond<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        asked: Asked<'_, H::Ticket>,
+        page: Page,
+    ) {
+        let Asked { stream, is_open, request, stages, grant, is_settled } = asked;
+        self.served += 1;
+        cx.budget = cx.budget.saturating_sub(1);
+        cx.metrics.add(Counter::of_status(page.status), 1);
+        let (peer, status) = (cx.peer, page.status);
+        let ticket = grant.as_ref().map(|grant| &grant.ticket);
+        let line = cx.handler.line(&Answered { peer, request, ticket, status, stages });
+        let (rank, client) = grant.as_ref().map_or((self.rank, None), |it| (it.rank, it.client));
+        let ticket = grant.map(|grant| grant.ticket).filter(|_| !is_settled);
+
+        let text = &mut cx.room.text;
+        text.clear();
+        text.extend_from_slice(&cx.out.bytes[page.start..]);
+        let mut body = cx.out.body.take();
+        cx.out.withdraw();
+        let head_end = memchr::memmem::find(text, b"\r\n\r\n").map_or(text.len(), |at| at + 4);
+        let (head, copied) = text.split_at(head_end);
+
+        let part = if page.body_bytes == 0 { Part::Last } else { Part::Head };
+        let out = &mut cx.out.bytes;
+        self.machine.head(out, stream, part, |block| encode_head(block, status, head));
+        let is_short = body.is_none() && self.machine.room(stream) as usize >= copied.len();
+        if page.body_bytes > 0
+            && is_short
+            && let Some(header) = self.machine.data(stream, copied.len() as u32, true)
+        {
+            out.extend_from_slice(&header);
+            out.extend_from_slice(copied);
+        } else if page.body_bytes > 0 {
+            if let Some(body) = &mut body {
+                cx.handler.hold(body);
+            }
+            let sending = Sending {
+                copied: copied.into(),
+                copied_at: 0,
+                body,
+                left: page.body_bytes,
+                body_bytes: 0,
+                job: None,
+                is_warming: false,
+                line,
+                ticket,
+                rank,
+                client,
+            };
+            self.live.insert(stream, Live { is_open, phase: Phase::Answered(Box::new(sending)) });
+            return self.machine.offer(stream);
+        }
+        self.leave(stream, is_open, Leaving { line, ticket, body_bytes: page.body_bytes });
+    }
+
+    /// Answers a request that policy does not admit. What is missing of its body is not waited for.
+    pub(super) fn turn_away<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        asked: Asked<'_, H::Ticket>,
+        refusal: Refusal,
+    ) {
+        let page = write(cx, asked.request, |handler, reply| handler.turn_away(refusal, reply));
+        self.respond(cx, asked, page);
+    }
+
+    /// The same for a request that was kept, and may not be enqueued.
+    pub(super) fn turn_away_kept<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        refusal: Refusal,
+    ) {
+        let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
+        let page = kept.with(cx.peer, cx.path, |request, _, _| {
+            write(cx, Some(request), |handler, reply| handler.turn_away(refusal, reply))
+        });
+        self.respond_kept(cx, stream, page, false);
+    }
+
+    /// Answers a request that was kept and cannot be served.
+    pub(super) fn refuse_kept<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        status: u16,
+        reason: &'static str,
+    ) {
+        let page = self.refusal(cx, stream, status, reason);
+        if let Some(page) = page {
+            self.respond_kept(cx, stream, page, false);
+        }
+    }
+
+    /// A request was not answered in time.
+    pub(super) fn expire_kept<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let Some(live) = self.live.get_mut(stream) else { return };
+        match &mut live.phase {
+            Phase::Asked(kept) => {
+                cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
+                let reason = "the request could not be processed in time";
+                if let Some(page) = self.refusal(cx, stream, 503, reason) {
+                    self.respond_kept(cx, stream, page, true);
+                }
+            }
+            // its file was not read in time
+            Phase::Answered(_) => {
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+            }
+        }
+    }
+
+    fn refusal<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        status: u16,
+        reason: &'static str,
+    ) -> Option<Page> {
+        let kept = self.live.get_mut(stream).and_then(Live::kept)?;
+        Some(kept.with(cx.peer, cx.path, |request, _, _| {
+            write(cx, Some(request), |handler, reply| handler.refuse(status, reason, reply))
+        }))
+    }
+
+    /// Answers what is no request that could be judged.
+    pub(super) fn refuse_unread<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        is_open: bool,
+        status: u16,
+        reason: &'static str,
+    ) {
+        let page = write(cx, None, |handler, reply| handler.refuse(status, reason, reply));
+        let complete_ns = cx.handler.tick();
+        let stages = Stages { begun_ns: complete_ns, complete_ns };
+        let asked =
+            Asked { stream, is_open, request: None, stages, grant: None, is_settled: false };
+        self.respond(cx, asked, page);
+    }
+}
+
+/// Has an answer written as text.
+fn write<H: Handler, S>(
+    cx: &mut Context<'_, H, S>,
+    request: Option<&Request<'_>>,
+    answer: impl FnOnce(&mut H, &mut Reply<'_, <H as Parts>::Body>),
+) -> Page {
+    let start = cx.out.bytes.len();
+    let mut reply = Reply::new(cx.out, cx.date, true);
+    if let Some(request) = request {
+        reply.answers(request.head);
+    }
+    answer(cx.handler, &mut reply);
+    Page { start, status: reply.status(), body_bytes: reply.body_bytes() }
+}
+
+/// The handler's answer to an admitted request, to which `attempts` answers were thrown away before. One
+/// with a file is not begun before the first bytes of the file are in memory, nor if it has changed.
+fn process<H: Handler, S: Stopwatch>(
+    cx: &mut Context<'_, H, S>,
+    request: &Request<'_>,
+    ticket: &mut H::Ticket,
+    mut done: Option<<H::Job as Job>::Done>,
+    attempts: u8,
+) -> Answer<H::Job> {
+    let mut attempt = attempts;
+    loop {
+        attempt += 1;
+        let start = cx.out.bytes.len();
+        let mut reply = Reply::new(cx.out, cx.date, true);
+        reply.answers(request.head);
+        match cx.handler.process(request, ticket, done.take(), &mut reply) {
+            Outcome::Replied => {}
+            Outcome::Job(job) => return Answer::Job(job),
+            Outcome::HandOver => return Answer::HandOver,
+        }
+        cx.watch.lap(Activity::Process);
+        let page = Page { start, status: reply.status(), body_bytes: reply.body_bytes() };
+        let body = cx.out.body.as_ref();
+        let file = body.filter(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })));
+        let Some(body) = file.filter(|_| attempt <= MOST_ATTEMPTS) else {
+            return Answer::Written(page);
+        };
+        let is_intact = cx.handler.is_intact(body);
+        if is_intact && cx.handler.warm_bytes(body) > 0 {
+            return Answer::Written(page);
+        }
+        let job = if is_intact { cx.handler.warm(body) } else { None };
+        cx.out.withdraw();
+        if let Some(job) = job {
+            return Answer::Again(job);
+        }
+    }
+}

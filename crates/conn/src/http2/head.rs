@@ -1,0 +1,91 @@
+//! Heads between the two versions: decoded fields as a [`Head`], and a head in text as a field block.
+
+use forebay_http::head::{Decoded, Error, FieldSpan, Head, Limits};
+use forebay_http2::hpack::{Known, encode};
+use forebay_http2::{Field, Fields};
+
+/// Room for one head, and for one answer. A loop, thread or fiber owns one and lends it to every
+/// connection.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// Made when the first head comes; gone while it is judged.
+    pub(super) head: Option<Box<HeadRoom>>,
+    /// An answer in text.
+    pub(super) text: Vec<u8>,
+}
+
+/// Room for one head.
+#[derive(Debug, Default)]
+pub(super) struct HeadRoom {
+    pub(super) fields: Fields,
+    /// Where they stand.
+    spans: Vec<FieldSpan>,
+}
+
+impl HeadRoom {
+    /// The head that was received last. `ends` if it has no body.
+    pub(super) fn head(&mut self, ends: bool, limits: &Limits) -> Result<Head<'_>, Error> {
+        let span = |field: &Field| {
+            let (name, value) = (field.name, field.value);
+            FieldSpan::new(name.start..name.end, value.start..value.end)
+        };
+        self.spans.clear();
+        self.spans.extend(self.fields.list().iter().map(span));
+        let fields = &self.fields;
+        let parts = Decoded {
+            method: std::str::from_utf8(fields.method()).unwrap_or_default(),
+            target: fields.path(),
+            authority: fields.authority(),
+            names: fields.names(),
+            values: fields.values(),
+            fields: &self.spans,
+            has_body: !ends,
+            content_length: fields.content_length(),
+        };
+        Head::decoded(&parts, limits)
+    }
+}
+
+/// Writes the fields of a head in text that begins with a status line and has this status, but for those
+/// that are about the connection (RFC 9113 §8.2.2).
+pub(super) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
+    encode::status(block, status);
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').skip(1);
+    let mut lower = [0; 64];
+    for line in &mut lines {
+        let line = line.trim_ascii_end();
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
+        let Some(lower) = lower.get_mut(..name.len()) else { continue };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let known = Known::of(lower);
+        if known.is_of_connection() {
+            continue;
+        }
+        if known.as_str().is_some() {
+            encode::plain(block, known, value);
+        } else {
+            encode::field(block, lower, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_the_connection_stays_here() {
+        let text = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Own: a b\r\nDate: now\r\n\
+            Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n\r\n";
+        let mut block = Vec::new();
+        encode_head(&mut block, 200, text);
+        let mut expected = Vec::new();
+        encode::status(&mut expected, 200);
+        encode::plain(&mut expected, Known::of(b"content-length"), b"5");
+        encode::field(&mut expected, b"x-own", b"a b");
+        encode::plain(&mut expected, Known::of(b"date"), b"now");
+        assert_eq!(block, expected);
+    }
+}

@@ -1,0 +1,454 @@
+//! HTTP/2 on one connection: many requests beside one another, each through the four stages.
+//!
+//! Frames, windows and budgets are those of [`forebay_http2::Connection`], which has no requests; requests
+//! are here, and know nothing of frames. A request that can be answered at once borrows the decoded fields
+//! and leaves nothing behind. One that must wait, and one whose answer does, is kept as a [`Live`].
+
+mod answer;
+mod head;
+mod receive;
+mod send;
+
+pub use head::Room;
+
+use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Settled};
+use crate::input::Input;
+use crate::peer::Peer;
+use crate::protocol::{Awaited, Protocol};
+use crate::request::{Exchange, RequestId};
+use crate::step::{Await, Closing, Context, Event, Limits, Step};
+use forebay_http::path::NormalPath;
+use forebay_http2::error::Fault;
+use forebay_http2::{ById, Connection, ErrorCode, FieldLimits};
+use forebay_metrics::Stopwatch;
+use send::Sending;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// Once this many bytes wait in [`Out`](crate::Out), they are sent before anything is added.
+const BATCH_BYTES: usize = 48 * 1024;
+
+/// How often a request is answered whose file changes, or leaves the memory, before its answer is begun.
+const MOST_ATTEMPTS: u8 = 3;
+
+/// So many requests that policy resets are one by one; then the connection is.
+const MOST_RESETS: u32 = 16;
+
+/// What every client sends first (RFC 9113 §3.4), as far as no request of HTTP/1 can be meant.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+
+/// Whether these first bytes of a connection are the beginning of HTTP/2.
+#[inline]
+pub(crate) fn is_preface(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&b'P') && bytes.starts_with(PREFACE)
+}
+
+/// What a job of this handler brings.
+type DoneOf<H> = <<H as Parts>::Job as Job>::Done;
+
+/// One connection as a state machine. The number of a request is that of its stream.
+pub struct Http2<H: Handler> {
+    machine: Connection,
+    /// Received and not yet used, while another connection has the loop's buffer.
+    held: Vec<u8>,
+    live: ById<Live<H>>,
+    /// Requests that want something of the engine.
+    asking: VecDeque<u32>,
+    /// Answers in [`Out`](crate::Out) to their last byte.
+    leaving: Vec<Leaving<H>>,
+    /// The order of the last request, and whose it was.
+    rank: Rank,
+    client: Option<IpAddr>,
+    served: u32,
+    /// Requests that policy has reset.
+    resets: u32,
+    closing: Option<Closing>,
+    input_ended: bool,
+    /// Nothing is taken from the input before the client takes something.
+    is_stuck: bool,
+}
+
+/// A request that is not over.
+struct Live<H: Handler> {
+    /// More of its body may come.
+    is_open: bool,
+    phase: Phase<H>,
+}
+
+/// A request that is kept.
+type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<<H as Parts>::Job>>>;
+
+enum Phase<H: Handler> {
+    /// It is not answered.
+    Asked(Kept<H>),
+    /// Its answer is not written to its end.
+    Answered(Box<Sending<H>>),
+}
+
+/// What a request that is not answered waits for.
+enum Stage<J> {
+    /// For this job, which is to be started, or which is running if it is gone: then it is known who
+    /// answers.
+    Deciding(Option<J>),
+    /// For its body, of which so many bytes were discarded.
+    Body(u64),
+    /// For the moment from which it may be answered, in so many milliseconds.
+    Early(u32),
+    /// For nothing but the server from here on: it is to be enqueued.
+    Whole,
+    /// For its turn.
+    Ready,
+    /// For this job, which is to be started, or which is running if it is gone.
+    Job(Option<J>),
+    /// For the same; then it is answered anew, because its file was not in memory.
+    Again(Option<J>),
+}
+
+/// What is left of an answer that is written.
+struct Leaving<H: Parts> {
+    line: Option<H::Line>,
+    ticket: Option<H::Ticket>,
+    body_bytes: u64,
+}
+
+impl<H: Handler> Live<H> {
+    /// What it waits for, if there is a time for that.
+    fn awaits(&self, stream: u32) -> Option<Awaited> {
+        let what = match &self.phase {
+            Phase::Asked(kept) => match kept.stage {
+                Stage::Early(_) => Await::Admission,
+                Stage::Body(_) => Await::Body,
+                _ => Await::Job,
+            },
+            Phase::Answered(sending) if sending.is_warming => Await::Job,
+            Phase::Answered(_) => return None,
+        };
+        Some(Awaited { what, id: RequestId(stream) })
+    }
+
+    fn kept(&mut self) -> Option<&mut Kept<H>> {
+        match &mut self.phase {
+            Phase::Asked(kept) => Some(kept),
+            Phase::Answered(_) => None,
+        }
+    }
+}
+
+impl<H: Handler> Http2<H> {
+    /// A connection of which nothing was received.
+    pub fn new(limits: &Limits, rank: Rank) -> Http2<H> {
+        let fields = FieldLimits { bytes: limits.head.head_bytes, fields: limits.head.head_lines };
+        let limits = forebay_http2::Limits {
+            fields,
+            streams: limits.streams,
+            ..forebay_http2::Limits::default()
+        };
+        Http2 {
+            machine: Connection::server(limits),
+            held: Vec::new(),
+            live: ById::default(),
+            asking: VecDeque::new(),
+            leaving: Vec::new(),
+            rank,
+            client: None,
+            served: 0,
+            resets: 0,
+            closing: None,
+            input_ended: false,
+            is_stuck: false,
+        }
+    }
+
+    /// Every request that asked for something of the engine gets it.
+    fn go_on<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        is_fresh: bool,
+    ) -> Option<Step<H::Job>> {
+        while let Some(&stream) = self.asking.front() {
+            // what was answered before goes out before anything that may take long
+            if is_fresh && !cx.out.is_empty() {
+                return Some(Step::Send);
+            }
+            self.asking.pop_front();
+            let Some(live) = self.live.get_mut(stream) else { continue };
+            let id = RequestId(stream);
+            let kept = match &mut live.phase {
+                Phase::Asked(kept) => kept,
+                Phase::Answered(sending) => match sending.job.take() {
+                    Some(job) => return Some(Step::Job(id, job)),
+                    None => continue,
+                },
+            };
+            match &mut kept.stage {
+                Stage::Early(wait_ms) => return Some(Step::NotBefore(id, *wait_ms)),
+                Stage::Deciding(job) | Stage::Job(job) | Stage::Again(job) => {
+                    if let Some(job) = job.take() {
+                        return Some(Step::Job(id, job));
+                    }
+                }
+                Stage::Whole => {
+                    if let Err(refusal) = cx.handler.enqueue(&mut kept.grant.ticket) {
+                        self.turn_away_kept(cx, stream, refusal);
+                        continue;
+                    }
+                    kept.stage = Stage::Ready;
+                    if cx.answers.is_none_or(|last| kept.grant.rank > last) {
+                        return Some(Step::Enqueue(id));
+                    }
+                    self.answer_kept(cx, stream, None);
+                }
+                Stage::Body(_) | Stage::Ready => {}
+            }
+        }
+        None
+    }
+
+    /// Something has happened to a request, if that is still there.
+    fn happened<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, event: Event<DoneOf<H>>) {
+        let (Event::Done(RequestId(stream), _)
+        | Event::Failed(RequestId(stream))
+        | Event::Called(RequestId(stream))
+        | Event::Due(RequestId(stream))
+        | Event::Socket(RequestId(stream))) = event;
+        let Some(live) = self.live.get_mut(stream) else { return };
+        let kept = match &mut live.phase {
+            Phase::Asked(kept) => kept,
+            Phase::Answered(sending) => {
+                return match event {
+                    Event::Done(..) => {
+                        sending.is_warming = false;
+                        self.machine.offer(stream);
+                    }
+                    _ => self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR),
+                };
+            }
+        };
+        match (event, &kept.stage) {
+            (Event::Done(_, done), Stage::Deciding(None)) => self.decide(cx, stream, done),
+            (Event::Done(_, done), Stage::Job(None)) => self.answer_kept(cx, stream, Some(done)),
+            (Event::Done(..), Stage::Again(None)) | (Event::Called(_), Stage::Ready) => {
+                self.answer_kept(cx, stream, None);
+            }
+            (Event::Due(_), Stage::Early(_)) => {
+                kept.stage = Stage::Whole;
+                self.asking.push_back(stream);
+            }
+            (Event::Failed(_), _) => {
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a request without an answer, or within it, and tells its client.
+    fn reset(&mut self, handler: &mut H, peer: &Peer, stream: u32, code: ErrorCode) {
+        self.machine.reset(stream, code);
+        if let Some(live) = self.live.remove(stream) {
+            give_up(handler, peer, live);
+        }
+    }
+
+    /// The connection ends with this.
+    fn fail(&mut self, code: ErrorCode, reason: &'static str) {
+        self.machine.fail(Fault { code, reason });
+        self.closing = Some(Closing::Linger);
+    }
+
+    fn end_all(&mut self, handler: &mut H, end: Settled) {
+        self.leaving.drain(..).for_each(|leaving| leaving.end(handler, end));
+    }
+}
+
+/// A request is over before its answer is.
+fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
+    match live.phase {
+        Phase::Asked(mut kept) => {
+            let stages = kept.stages;
+            kept.with(peer, &NormalPath::default(), |request, grant, _| {
+                handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
+            });
+            handler.settle(&mut kept.grant.ticket, Settled::Cut);
+        }
+        Phase::Answered(sending) => sending.end().end(handler, Settled::Cut),
+    }
+}
+
+impl<H: Handler> Leaving<H> {
+    fn end(self, handler: &mut H, end: Settled) {
+        if let Some(line) = self.line {
+            handler.log(line, self.body_bytes);
+        }
+        if let Some(mut ticket) = self.ticket {
+            handler.settle(&mut ticket, end);
+        }
+    }
+}
+
+impl<H: Handler> Protocol<H> for Http2<H> {
+    fn advance<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Step<H::Job> {
+        // else the client takes nothing, and what can be done besides is done
+        let is_fresh = cx.out.is_empty();
+        self.is_stuck = false;
+        if cx.draining || self.served >= cx.limits.requests {
+            self.machine.drain();
+        }
+        let step = loop {
+            if let Some(event) = cx.event.take() {
+                self.happened(cx, event);
+            }
+            if let Some(step) = self.go_on(cx, is_fresh) {
+                break step;
+            }
+            self.fill(cx);
+            if cx.out.bytes.len() >= BATCH_BYTES {
+                self.is_stuck = !is_fresh;
+                break if is_fresh { Step::Send } else { Step::Wait };
+            }
+            match self.receive(cx, input) {
+                None => {}
+                Some(step) => break step,
+            }
+        };
+        self.machine.flush(&mut cx.out.bytes);
+        match step {
+            Step::Receive | Step::Wait | Step::Yield | Step::Close(_)
+                if is_fresh && !cx.out.is_empty() =>
+            {
+                Step::Send
+            }
+            step => step,
+        }
+    }
+
+    fn resume(&mut self, input: &mut Input) {
+        input.clear();
+        if !self.held.is_empty() {
+            input.fill(&std::mem::take(&mut self.held));
+        }
+    }
+
+    fn suspend(&mut self, input: &mut Input) {
+        if !input.is_empty() {
+            self.held = input.bytes().to_vec();
+            input.clear();
+        }
+    }
+
+    fn end_input(&mut self) {
+        self.input_ended = true;
+    }
+
+    fn wants_input(&self) -> bool {
+        !self.input_ended && !self.is_stuck && self.closing.is_none()
+    }
+
+    fn goes_on(&self) -> bool {
+        true
+    }
+
+    fn body_sent(&mut self, _: u64) {}
+
+    fn sent(&mut self, handler: &mut H) {
+        self.end_all(handler, Settled::Answered);
+    }
+
+    fn abandon(&mut self, handler: &mut H, peer: &Peer) {
+        self.end_all(handler, Settled::Cut);
+        let streams: Vec<u32> = self.live.iter().map(|(stream, _)| stream).collect();
+        for stream in streams {
+            if let Some(live) = self.live.remove(stream) {
+                give_up(handler, peer, live);
+            }
+        }
+    }
+
+    fn expire<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        _: &mut Input,
+        awaited: Awaited,
+    ) -> Option<Closing> {
+        let stream = awaited.id.0;
+        match awaited.what {
+            Await::Body => {
+                self.refuse_kept(cx, stream, 408, "the request body took too long to arrive");
+            }
+            Await::Job | Await::Admission => {
+                self.expire_kept(cx, stream);
+            }
+            Await::Send => return Some(Closing::Reset),
+            Await::Idle | Await::Head => {
+                self.machine.drain_now();
+                self.machine.flush(&mut cx.out.bytes);
+                return Some(Closing::Linger);
+            }
+        }
+        self.machine.flush(&mut cx.out.bytes);
+        None
+    }
+
+    fn awaits(&self) -> Awaited {
+        if let Some(awaited) = self.live.iter().find_map(|(stream, live)| live.awaits(stream)) {
+            return awaited;
+        }
+        let what = if self.closing.is_some() || !self.live.is_empty() {
+            // its windows are closed, or it has not taken the last words
+            Await::Send
+        } else if self.held.is_empty() && self.served > 0 && !self.machine.is_within_head() {
+            if self.machine.is_draining() { Await::Head } else { Await::Idle }
+        } else {
+            Await::Head
+        };
+        Awaited { what, id: RequestId(self.served) }
+    }
+
+    fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
+        self.live.iter().filter_map(|(stream, live)| live.awaits(stream)).skip(1).for_each(tell);
+    }
+
+    fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
+        match self.live.get(id.0).map(|live| &live.phase) {
+            Some(Phase::Asked(kept)) => (kept.grant.rank, kept.grant.client),
+            Some(Phase::Answered(sending)) => (sending.rank, sending.client),
+            None => (self.rank, self.client),
+        }
+    }
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn set_rank(&mut self, rank: Rank) {
+        self.rank = rank;
+    }
+
+    fn is_queued(&self) -> bool {
+        let is_queued = |live: &Live<H>| {
+            let Phase::Asked(kept) = &live.phase else { return false };
+            !matches!(
+                kept.stage,
+                Stage::Body(_) | Stage::Deciding(None) | Stage::Job(None) | Stage::Again(None)
+            )
+        };
+        self.live.iter().any(|(_, live)| is_queued(live))
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.live.is_empty() && self.held.is_empty() && !self.machine.is_within_head()
+    }
+
+    fn announced_s(&self) -> u32 {
+        0
+    }
+
+    fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
+        // no request of a shared connection is handed over
+        input.clear();
+        (Vec::new(), H::Ticket::default())
+    }
+}

@@ -1,0 +1,260 @@
+//! Receive and verdict: what has come, whose request it is, and whether it is served.
+
+use super::answer::Asked;
+use super::{DoneOf, Http2, Live, MOST_RESETS, Phase, Stage, give_up};
+use crate::handler::{Admitted, Decision, Handler, Settled, Stages, Verdict};
+use crate::input::Input;
+use crate::request::{Exchange, Grant, Request, RequestId};
+use crate::step::{Closing, Context, Step};
+use forebay_http2::hpack::encode;
+use forebay_http2::{ErrorCode, Event, Part};
+use forebay_metrics::{Activity, Counter, Stopwatch};
+
+/// What has come, without the bytes.
+enum Came {
+    Request {
+        stream: u32,
+        ends: bool,
+    },
+    TooLarge {
+        stream: u32,
+        ends: bool,
+    },
+    Body(u32, usize, bool),
+    Reset(u32),
+    Failed,
+    /// Nothing that concerns a request.
+    Nothing,
+    /// Not all of anything.
+    Part,
+}
+
+impl<H: Handler> Http2<H> {
+    /// Takes what has come, up to the next request.
+    pub(super) fn receive<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        if let Some(closing) = self.closing {
+            return Some(Step::Close(closing));
+        }
+        if input.is_empty() {
+            return Some(self.nothing_more());
+        }
+        if cx.budget == 0 {
+            return Some(Step::Yield);
+        }
+        let fields = &mut cx.room.head.get_or_insert_default().fields;
+        let received = self.machine.receive(input.bytes(), fields, cx.now_ms);
+        let used = received.used;
+        let came = match received.event {
+            Some(Event::Request { stream, ends }) => Came::Request { stream, ends },
+            Some(Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
+            // the bytes of a body are discarded
+            Some(Event::Data { stream, bytes, ends }) => Came::Body(stream, bytes.len(), ends),
+            Some(Event::Trailers { stream }) => Came::Body(stream, 0, true),
+            Some(Event::Reset { stream, .. }) => Came::Reset(stream),
+            Some(Event::Failed(_)) => Came::Failed,
+            Some(_) => Came::Nothing,
+            None => Came::Part,
+        };
+        input.consume(used);
+        match came {
+            Came::Request { stream, ends } => {
+                cx.watch.lap(Activity::Parse);
+                self.judge(cx, stream, ends);
+            }
+            Came::TooLarge { stream, ends } => {
+                self.refuse_unread(cx, stream, !ends, 431, "the request head is too large");
+            }
+            Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),
+            Came::Reset(stream) => {
+                if let Some(live) = self.live.remove(stream) {
+                    give_up(cx.handler, cx.peer, live);
+                    return Some(Step::Forget(RequestId(stream)));
+                }
+            }
+            Came::Failed => self.closing = Some(Closing::Linger),
+            Came::Nothing => {}
+            Came::Part => return Some(self.nothing_more()),
+        }
+        None
+    }
+
+    /// All that has come is used.
+    fn nothing_more(&self) -> Step<H::Job> {
+        let is_over = self.live.is_empty() && (self.input_ended || self.machine.is_drained());
+        match (is_over, self.input_ended) {
+            (true, _) => Step::Close(Closing::Now),
+            (false, true) => Step::Wait,
+            (false, false) => Step::Receive,
+        }
+    }
+
+    /// A whole head is there: it is judged, and answered if it need not wait.
+    fn judge<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, ends: bool) {
+        let Some(mut room) = cx.room.head.take() else { return };
+        let path = cx.path;
+        path.forget();
+        match room.head(ends, &cx.limits.head) {
+            Ok(head) => {
+                let request = Request::new(&head, cx.peer, path);
+                self.judge_request(cx, stream, ends, &request);
+            }
+            Err(error) => self.refuse_unread(cx, stream, !ends, error.status(), error.reason()),
+        }
+        cx.room.head = Some(room);
+    }
+
+    fn judge_request<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        ends: bool,
+        request: &Request<'_>,
+    ) {
+        let complete_ns = cx.handler.tick();
+        let stages = Stages { begun_ns: complete_ns, complete_ns };
+        let Admitted { rank, client, wait_ms, mut ticket } = match cx.handler.verdict(request) {
+            Verdict::Admit(admitted) => admitted,
+            Verdict::Refuse(refusal, ticket) => {
+                let grant = Grant { rank: self.rank, client: None, wait_ms: 0, ticket };
+                let asked = Asked::new(stream, !ends, request, stages, grant);
+                return self.turn_away(cx, asked, refusal);
+            }
+            Verdict::Reset => return self.reset_by_policy(stream),
+        };
+        (self.rank, self.client) = (rank, client);
+        self.machine.set_rank(stream, rank.0);
+        let keep = |conn: &mut Self, ticket, stage| {
+            let grant = Grant { rank, client, wait_ms, ticket };
+            let kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
+            let phase = Phase::Asked(Box::new(kept));
+            conn.live.insert(stream, Live { is_open: !ends, phase });
+            conn.asking.push_back(stream);
+        };
+        if !ends {
+            return match cx.handler.decide(request, &mut ticket, None) {
+                Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
+                Decision::HandOver => self.hand_back(cx, stream, ticket),
+                Decision::Here => {
+                    keep(self, ticket, Stage::Body(0));
+                    self.ask_for_body(cx, stream, request.head.expects_continue);
+                }
+            };
+        }
+        if wait_ms > 0 {
+            return keep(self, ticket, Stage::Early(wait_ms));
+        }
+        if cx.answers.is_none_or(|last| rank > last) {
+            return keep(self, ticket, Stage::Whole);
+        }
+        let enqueued = cx.handler.enqueue(&mut ticket);
+        let grant = Grant { rank, client, wait_ms, ticket };
+        let asked = Asked::new(stream, false, request, stages, grant);
+        match enqueued {
+            Ok(()) => self.answer(cx, asked),
+            Err(refusal) => self.turn_away(cx, asked, refusal),
+        }
+    }
+
+    /// The body is wanted: a client that waits for that is told so.
+    fn ask_for_body<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, expects: bool) {
+        if expects {
+            self.machine.head(&mut cx.out.bytes, stream, Part::Informational, |block| {
+                encode::status(block, 100);
+            });
+            cx.metrics.add(Counter::Status1xx, 1);
+        }
+    }
+
+    /// The job is done after which it is known who answers.
+    pub(super) fn decide<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        done: DoneOf<H>,
+    ) {
+        let Some(live) = self.live.get_mut(stream) else { return };
+        let is_open = live.is_open;
+        let Some(kept) = live.kept() else { return };
+        let handler = &mut *cx.handler;
+        let (decision, expects) = kept.with(cx.peer, cx.path, |request, grant, _| {
+            let decision = handler.decide(request, &mut grant.ticket, Some(done));
+            (decision, request.head.expects_continue)
+        });
+        match decision {
+            Decision::Job(job) => {
+                kept.stage = Stage::Deciding(Some(job));
+                self.asking.push_back(stream);
+            }
+            Decision::HandOver => {
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
+            }
+            Decision::Here if is_open => {
+                kept.stage = Stage::Body(0);
+                self.ask_for_body(cx, stream, expects);
+            }
+            // all of it came meanwhile
+            Decision::Here => self.complete(cx, stream),
+        }
+    }
+
+    /// Some of a body that nobody reads.
+    fn discard<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        count: usize,
+        ends: bool,
+    ) {
+        self.machine.consumed(stream, count);
+        let Some(live) = self.live.get_mut(stream) else { return };
+        if ends {
+            live.is_open = false;
+        }
+        let Some(kept) = live.kept() else { return };
+        if let Stage::Body(discarded) = &mut kept.stage {
+            *discarded += count as u64;
+            if *discarded > cx.limits.body_bytes {
+                return self.refuse_kept(cx, stream, 413, "the request body is too large");
+            }
+            if ends {
+                self.complete(cx, stream);
+            }
+        }
+    }
+
+    /// All of a request is there.
+    fn complete<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
+        kept.stages.complete_ns = cx.handler.tick();
+        kept.stage = match kept.grant.wait_ms {
+            0 => Stage::Whole,
+            wait_ms => Stage::Early(wait_ms),
+        };
+        self.asking.push_back(stream);
+    }
+
+    /// Another process answers it, which takes connections only: the client is to ask anew with one of its
+    /// own.
+    pub(super) fn hand_back<S>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        mut ticket: H::Ticket,
+    ) {
+        cx.handler.settle(&mut ticket, Settled::Cut);
+        self.machine.reset(stream, ErrorCode::HTTP_1_1_REQUIRED);
+    }
+
+    /// Policy wants nothing to be done for it. A client that goes on loses its connection.
+    fn reset_by_policy(&mut self, stream: u32) {
+        self.machine.reset(stream, ErrorCode::REFUSED_STREAM);
+        self.resets += 1;
+        if self.resets >= MOST_RESETS {
+            self.fail(ErrorCode::ENHANCE_YOUR_CALM, "refused by policy");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The bodies of answers: a frame at a time, the most urgent first, as far as the client's windows are
+//! open.
+
+use super::{BATCH_BYTES, Http2, Leaving, Phase};
+use crate::handler::body::Read;
+use crate::handler::{Handler, Piece, Rank};
+use crate::step::Context;
+use forebay_http2::ErrorCode;
+use forebay_http2::frame::HEADER_BYTES;
+use std::net::IpAddr;
+
+/// An answer whose head is written, and what is left of its body.
+pub(super) struct Sending<H: Handler> {
+    /// A short body, or the beginning of a long one, and how much of it was written.
+    pub(super) copied: Box<[u8]>,
+    pub(super) copied_at: usize,
+    /// What follows.
+    pub(super) body: Option<H::Body>,
+    /// Bytes of both.
+    pub(super) left: u64,
+    /// Bytes that were written.
+    pub(super) body_bytes: u64,
+    /// Brings the next bytes into memory, and is to be started.
+    pub(super) job: Option<H::Job>,
+    /// Such a job is to be started, or is running.
+    pub(super) is_warming: bool,
+    pub(super) line: Option<H::Line>,
+    pub(super) ticket: Option<H::Ticket>,
+    pub(super) rank: Rank,
+    pub(super) client: Option<IpAddr>,
+}
+
+/// What became of an attempt to write some of a body.
+enum Written {
+    /// So many bytes.
+    Bytes(usize),
+    Cold,
+    /// It cannot be finished.
+    Broken,
+}
+
+impl<H: Handler> Sending<H> {
+    /// What remains when no more is written.
+    pub(super) fn end(self) -> Leaving<H> {
+        Leaving { line: self.line, ticket: self.ticket, body_bytes: self.body_bytes }
+    }
+
+    /// Appends at most `most` of the next bytes.
+    fn write(&mut self, handler: &H, out: &mut Vec<u8>, most: usize) -> Written {
+        let copied = &self.copied[self.copied_at..];
+        if !copied.is_empty() {
+            let count = most.min(copied.len());
+            out.extend_from_slice(&copied[..count]);
+            self.copied_at += count;
+            return Written::Bytes(count);
+        }
+        let Some(body) = &mut self.body else { return Written::Broken };
+        if let Some(Piece::Memory(bytes)) = handler.piece(body) {
+            let count = most.min(bytes.len());
+            out.extend_from_slice(&bytes[..count]);
+            handler.advance(body, count as u64);
+            return Written::Bytes(count);
+        }
+        let start = out.len();
+        out.resize(start + most, 0);
+        let read = handler.read(body, &mut out[start..]);
+        out.truncate(start + if let Read::Bytes(count) = read { count } else { 0 });
+        match read {
+            Read::Bytes(count) => Written::Bytes(count),
+            Read::Cold => Written::Cold,
+            Read::Changed | Read::End => Written::Broken,
+        }
+    }
+}
+
+impl<H: Handler> Http2<H> {
+    /// Writes of bodies what may be sent now.
+    pub(super) fn fill<S>(&mut self, cx: &mut Context<'_, H, S>) {
+        while cx.out.bytes.len() < BATCH_BYTES {
+            let Some(turn) = self.machine.next() else { return };
+            let stream = turn.stream;
+            let Some(live) = self.live.get_mut(stream) else {
+                self.machine.pause(stream);
+                continue;
+            };
+            let Phase::Answered(sending) = &mut live.phase else {
+                self.machine.pause(stream);
+                continue;
+            };
+            let start = cx.out.bytes.len();
+            let most = sending.left.min(turn.most.into()) as usize;
+            cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
+            let written = sending.write(&*cx.handler, &mut cx.out.bytes, most);
+            let Written::Bytes(count) = written else {
+                cx.out.bytes.truncate(start);
+                self.interrupt(cx, stream, matches!(written, Written::Cold));
+                continue;
+            };
+            sending.left -= count as u64;
+            sending.body_bytes += count as u64;
+            let ends = sending.left == 0;
+            match self.machine.data(stream, count as u32, ends) {
+                Some(header) => {
+                    cx.out.bytes[start..start + HEADER_BYTES].copy_from_slice(&header);
+                }
+                None => {
+                    cx.out.bytes.truncate(start);
+                    self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+                    continue;
+                }
+            }
+            if ends {
+                self.finish(stream);
+            }
+        }
+    }
+
+    /// The next bytes of a body are not to be had now, or never.
+    #[cold]
+    fn interrupt<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, is_cold: bool) {
+        let Some(live) = self.live.get_mut(stream) else { return };
+        let Phase::Answered(sending) = &mut live.phase else { return };
+        let body = sending.body.as_ref().filter(|_| is_cold);
+        sending.job = body.and_then(|body| cx.handler.warm(body));
+        if sending.job.is_none() {
+            return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+        }
+        sending.is_warming = true;
+        self.machine.pause(stream);
+        self.asking.push_back(stream);
+    }
+
+    /// The answer is written to its end.
+    fn finish(&mut self, stream: u32) {
+        let Some(live) = self.live.remove(stream) else { return };
+        if let Phase::Answered(sending) = live.phase {
+            self.leave(stream, live.is_open, sending.end());
+        }
+    }
+
+    /// All of an answer is written.
+    pub(super) fn leave(&mut self, stream: u32, is_open: bool, leaving: Leaving<H>) {
+        if is_open {
+            // nobody reads what the client still sends (RFC 9113 §8.1)
+            self.machine.reset(stream, ErrorCode::NO_ERROR);
+        }
+        self.leaving.push(leaving);
+    }
+}
