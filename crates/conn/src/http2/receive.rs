@@ -77,6 +77,8 @@ impl<H: Handler> Http2<H> {
             }
             Came::Failed => self.closing = Some(Closing::Linger),
             Came::Nothing => {}
+            // it may have opened windows
+            Came::Part if used > 0 => {}
             Came::Part => return Some(self.nothing_more()),
         }
         None
