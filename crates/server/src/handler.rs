@@ -276,7 +276,8 @@ impl FastLane {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
-        let entry = Entry { site, client, via_proxy, request, judged, status, stages };
+        let secured = peer.secured.as_deref();
+        let entry = Entry { site, client, secured, via_proxy, request, judged, status, stages };
         self.logger.line(&entry)
     }
 }

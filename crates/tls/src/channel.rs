@@ -1,9 +1,9 @@
 //! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
 //! given what, and what of it is work for a helper thread.
 
-use crate::identity::{Identities, Identity};
+use crate::identity::Identities;
 use forebay_conn::transport::{Broken, Plaintext};
-use forebay_conn::{Job, Opening, Transport};
+use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 use std::io::{Read, Write};
@@ -62,8 +62,6 @@ pub struct Session {
     wire: Vec<u8>,
     /// To be said, apart from what the connection says.
     words: Vec<u8>,
-    /// Who answers, since that is known.
-    identity: Option<Arc<Identity>>,
 }
 
 enum State {
@@ -79,19 +77,6 @@ enum State {
     Over,
 }
 
-/// What was agreed with a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secured {
-    /// The name it has asked for, in small letters.
-    pub name: Option<Box<str>>,
-    /// `TLSv1.2` or `TLSv1.3`.
-    pub version: &'static str,
-    /// The cipher suite, by its name in the registry of IANA.
-    pub cipher: &'static str,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
-}
-
 impl Channel {
     /// A new connection to a server with these identities.
     pub fn sealed(identities: &Arc<Identities>) -> Channel {
@@ -99,34 +84,26 @@ impl Channel {
             state: State::New(Arc::clone(identities)),
             wire: Vec::new(),
             words: Vec::new(),
-            identity: None,
         }))
-    }
-
-    /// Who the server is for this client, and what was agreed; `None` if it is plain or not open.
-    pub fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
-        match self {
-            Channel::Plain => None,
-            Channel::Sealed(session) => session.secured(),
-        }
     }
 }
 
 impl Session {
-    fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
+    fn secured(&self) -> Option<Secured> {
         let State::Up(connection) = &self.state else { return None };
         let version = match connection.protocol_version()? {
-            ProtocolVersion::TLSv1_3 => "TLSv1.3",
-            _ => "TLSv1.2",
+            ProtocolVersion::TLSv1_3 => "1.3",
+            _ => "1.2",
         };
         let cipher = connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown");
-        let secured = Secured {
-            name: connection.server_name().map(Into::into),
+        let text = |protocol| String::from_utf8_lossy(protocol).into();
+        Some(Secured {
+            name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
             version,
             cipher,
+            alpn: connection.alpn_protocol().map(text),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        };
-        Some((self.identity.as_ref()?, secured))
+        })
     }
 
     /// The client's hello: who answers it, and whether that is a job.
@@ -149,7 +126,6 @@ impl Session {
         };
         let is_dear = identity.is_dear(&hello);
         let handshake = Handshake { accepted, config: Arc::clone(&identity.config) };
-        self.identity = Some(Arc::clone(identity));
         self.state = State::Working;
         if is_dear {
             return Opening::Job(J::handshake(handshake));
@@ -233,6 +209,11 @@ impl<J: Shakes> Transport<J> for Channel {
     #[inline]
     fn is_plain(&self) -> bool {
         matches!(self, Channel::Plain)
+    }
+
+    fn secured(&self) -> Option<Box<Secured>> {
+        let Channel::Sealed(session) = self else { return None };
+        session.secured().map(Box::new)
     }
 
     fn open(&mut self, done: Option<J::Done>) -> Opening<J> {

@@ -4,14 +4,18 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream};
+use forebay_tests::tls::{Authority, Stream, connect};
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
 use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
+use rustls::client::Resumption;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Larger than what is kept in memory, so that it is read from the disk.
 const LARGE: usize = 3_000_000;
@@ -111,6 +115,55 @@ fn answers_are_the_same_as_without() {
                 assert!(plain.starts_with(b"HTTP/1.1 "), "{engine}");
             }
         }
+    }
+}
+
+/// What was agreed with a client is in the lines of its requests, and in no others.
+#[test]
+fn lines_say_what_was_agreed() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let log = folder.join("access.log");
+        let lines = format!(
+            "log.access = {log:?}\nlog.format = \"json\"\nlog.fields = [\"target\", \"sni\", \
+             \"tls_version\", \"tls_cipher\", \"alpn\", \"tls_resumed\"]\n{}",
+            pair(folder.path(), "a")
+        );
+        let (server, addr) = start(&folder, engine, &lines);
+        let mut client = authority.client();
+        client.resumption = Resumption::in_memory_sessions(1);
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let client = Arc::new(client);
+        for target in ["/small.txt?1", "/small.txt?2"] {
+            let mut sealed = connect(&client, addr, "a.example");
+            ask(&mut sealed, target, "");
+            ask(&mut sealed, "/small.txt?again", "Connection: close\r\n");
+            everything(sealed);
+        }
+        server.exchange(b"GET /plain HTTP/1.0\r\n\r\n");
+        let read = || fs::read_to_string(&log).unwrap_or_default();
+        assert!(soon(PATIENCE, || read().lines().count() == 5), "{engine}: {}", read());
+        let agreed = |resumed: bool| {
+            format!(
+                ",\"sni\":\"a.example\",\"tls_version\":\"1.3\",\"tls_cipher\":\
+                 \"TLS13_AES_256_GCM_SHA384\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
+            )
+        };
+        let line = |target: &str, rest: &str| format!("{{\"target\":\"{target}\"{rest}");
+        let mut expected = [
+            line("/small.txt?1", &agreed(false)),
+            line("/small.txt?again", &agreed(false)),
+            line("/small.txt?2", &agreed(true)),
+            line("/small.txt?again", &agreed(true)),
+            line("/plain", "}\n"),
+        ];
+        let text = read();
+        let mut found: Vec<&str> = text.split_inclusive('\n').collect();
+        // loops hand their lines over each for itself
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{engine}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::tickets;
-use crate::pair::Pair;
+use crate::identity::{Identity, tickets};
+use crate::pair::{Pair, describe};
 use forebay_metrics::{Local, Stopwatch};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -147,7 +147,7 @@ impl Both {
     }
 
     fn secured(&self) -> Secured {
-        self.server.secured().unwrap().1
+        *Transport::<Work>::secured(&self.server).unwrap()
     }
 }
 
@@ -224,10 +224,12 @@ fn the_name_decides_who_answers() {
         let talked = both.talk();
         match names {
             Some(names) => {
-                let (identity, secured) = both.server.secured().unwrap();
-                assert_eq!(identity.pairs()[0].names, [names], "{name}");
+                let shown = both.client.peer_certificates().unwrap()[0].to_vec();
+                assert_eq!(describe(&shown).unwrap().0, [names], "{name}");
+                let secured = both.secured();
                 assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
-                assert_eq!((secured.version, secured.resumed), ("TLSv1.3", false));
+                assert_eq!((secured.version, secured.resumed), ("1.3", false));
+                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_256_GCM_SHA384", None));
             }
             None => {
                 let alert = rustls::AlertDescription::UnrecognisedName;
