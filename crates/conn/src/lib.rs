@@ -49,7 +49,7 @@ pub use input::Input;
 pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol, SocketId, Wants};
-pub use reply::{Out, Reply};
+pub use reply::{Hsts, Out, Reply};
 pub use request::{Exchange, Grant, Request, RequestId};
 pub use step::{Await, Closing, Context, Event, Limits, Step};
 pub use transport::{Opening, Plain, Transport};

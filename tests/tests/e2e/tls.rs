@@ -167,6 +167,43 @@ fn lines_say_what_was_agreed() {
     }
 }
 
+/// Who comes without TLS is sent to where it is spoken, and told there to come back that way.
+#[test]
+fn a_site_sends_its_clients_to_tls() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        folder.write("site/.well-known/acme-challenge/token", "token");
+        let own = "redirect = 308\nhsts = \"1h\"\n[[header]]\npath = \"/own/*\"\nset = { x-own = \"1\" }\n";
+        let lines = format!("{}{own}", pair(folder.path(), "a"));
+        let (server, addr) = start(&folder, engine, &lines);
+        let plain = |target: &str| {
+            let request = format!("GET {target} HTTP/1.0\r\nHost: A.example:80\r\n\r\n");
+            String::from_utf8(server.exchange(request.as_bytes())).unwrap()
+        };
+        for _ in 0..2 {
+            let moved = plain("/small.txt?a=b%20c");
+            assert!(moved.starts_with("HTTP/1.1 308 "), "{engine}: {moved}");
+            let to =
+                format!("\r\nLocation: https://a.example:{}/small.txt?a=b%20c\r\n", addr.port());
+            assert!(moved.contains(&to), "{engine}: {moved}");
+            assert!(!moved.contains("Strict-"), "{engine}: {moved}");
+            assert!(plain("/own/x").contains("\r\nx-own: 1\r\n"), "{engine}");
+            let challenge = plain("/.well-known/acme-challenge/token");
+            assert!(challenge.ends_with("\r\n\r\ntoken"), "{engine}: {challenge}");
+            assert!(!challenge.contains("Strict-"), "{engine}: {challenge}");
+            for target in ["/small.txt", "/large.bin", "/none"] {
+                let mut sealed = authority.connect(addr, "a.example");
+                ask(&mut sealed, target, "Connection: close\r\n");
+                let answered = everything(sealed);
+                let head = String::from_utf8_lossy(&answered[..400.min(answered.len())]);
+                let said = "\r\nStrict-Transport-Security: max-age=3600\r\n";
+                assert!(!head.contains(" 308 ") && head.contains(said), "{engine}: {head}");
+            }
+        }
+    }
+}
+
 #[test]
 fn who_speaks_http_where_tls_is_spoken_is_told_so() {
     for engine in ENGINES {
