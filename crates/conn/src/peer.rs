@@ -2,6 +2,7 @@
 
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// Both ends of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub struct Secured {
     pub alpn: Option<Box<str>>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
+    /// The hosts for which the certificate is that was shown, in small letters; `*.` and a domain stands
+    /// for all right below it.
+    pub hosts: Arc<[String]>,
 }
 
 impl Peer {

@@ -220,6 +220,7 @@ impl Client {
                 cipher: "TLS13_AES_128_GCM_SHA256",
                 alpn: None,
                 resumed: false,
+                hosts: [].into(),
             })
         });
         let path = NormalPath::default();

@@ -1,7 +1,7 @@
 //! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
 //! given what, and what of it is work for a helper thread.
 
-use crate::identity::Identities;
+use crate::identity::{Identities, Identity};
 use forebay_conn::transport::{Broken, Plaintext};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
@@ -62,6 +62,8 @@ pub struct Session {
     wire: Vec<u8>,
     /// To be said, apart from what the connection says.
     words: Vec<u8>,
+    /// Who answers, since that is known.
+    identity: Option<Arc<Identity>>,
 }
 
 enum State {
@@ -84,6 +86,7 @@ impl Channel {
             state: State::New(Arc::clone(identities)),
             wire: Vec::new(),
             words: Vec::new(),
+            identity: None,
         }))
     }
 }
@@ -103,6 +106,7 @@ impl Session {
             cipher,
             alpn: connection.alpn_protocol().map(text),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+            hosts: Arc::clone(&self.identity.as_ref()?.names),
         })
     }
 
@@ -126,6 +130,7 @@ impl Session {
         };
         let is_dear = identity.is_dear(&hello);
         let handshake = Handshake { accepted, config: Arc::clone(&identity.config) };
+        self.identity = Some(Arc::clone(identity));
         self.state = State::Working;
         if is_dear {
             return Opening::Job(J::handshake(handshake));

@@ -247,6 +247,44 @@ fn each_site_has_its_certificate_and_others_the_default() {
     assert!(other.write_all(b"x").and_then(|()| other.flush()).is_err());
 }
 
+/// A connection serves the hosts that its certificate is for, and others that have none of their own.
+#[test]
+fn a_request_for_a_host_with_another_certificate_is_misdirected() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example", "*.a.example"], &ECDSA);
+        authority.write(folder.path(), "b", &["b.example"], &ECDSA);
+        let site = |host: &str, name: &str| {
+            let tls = pair(folder.path(), name).replace("[tls]", "[site.tls]");
+            format!("[[site]]\nhosts = [\"{host}\"]\n{tls}")
+        };
+        let none = "[[site]]\nhosts = [\"none.example\"]\n";
+        let lines = [site("a.example", "a"), site("b.example", "b"), none.to_owned()];
+        let (_server, addr) = start(&folder, engine, &lines.concat());
+        let mut stream = authority.connect(addr, "a.example");
+        for (host, status) in [
+            ("a.example", 200),
+            ("A.example:443", 200),
+            ("b.example", 421),
+            // the connection goes on
+            ("a.example", 200),
+            ("none.example", 200),
+            // which no site has
+            ("x.a.example", 421),
+        ] {
+            write!(stream, "HEAD /small.txt HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            let head = String::from_utf8(head).unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{engine}: {host}: {head}");
+        }
+    }
+}
+
 #[test]
 fn a_changed_pair_is_taken_over_and_a_broken_one_is_not() {
     for engine in ENGINES {

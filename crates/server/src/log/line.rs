@@ -143,7 +143,7 @@ pub fn json(
 
 /// What was agreed with a client.
 fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
-    let Secured { name, version, cipher, alpn, resumed } = secured;
+    let Secured { name, version, cipher, alpn, resumed, hosts: _ } = secured;
     if let Some(name) = name {
         text(out, members, Member::Sni, name.as_bytes());
     }
@@ -327,6 +327,7 @@ mod tests {
             cipher: "TLS13_AES_128_GCM_SHA256",
             alpn: Some("http/1.1".into()),
             resumed: true,
+            hosts: [].into(),
         };
         let said = |members: &[Member], secured: &Secured| {
             let mut out = Vec::new();

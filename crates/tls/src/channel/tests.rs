@@ -240,6 +240,39 @@ fn the_name_decides_who_answers() {
 }
 
 #[test]
+fn a_host_whose_certificate_is_another_is_misdirected() {
+    let ca = Ca::new();
+    let mut identities = Identities::new(Some(ca.identity(&["c.example"], ECDSA)));
+    let a = ca.identity(&["a.example", "*.a.example"], ECDSA);
+    for name in ["a.example", "*.a.example", "covered.example"] {
+        identities.add(name, &a);
+    }
+    identities.add("x.a.example", &ca.identity(&["x.a.example"], ECDSA));
+    identities.add("b.example", &ca.identity(&["b.example"], ECDSA));
+    let identities = Arc::new(identities);
+    let mut both = Both::new(&ca.client(), "a.example", &identities);
+    both.talk().unwrap();
+    let secured = both.secured();
+    for (host, expected) in [
+        ("a.example", false),
+        ("A.Example", false),
+        // its certificate would be another, but this one is for it, too
+        ("x.a.example", false),
+        // it would have been the same
+        ("covered.example", false),
+        ("b.example", true),
+        ("B.EXAMPLE", true),
+        // the default's
+        ("other.example", true),
+        ("", false),
+    ] {
+        assert_eq!(identities.is_misdirected(&secured, host.as_bytes()), expected, "{host}");
+    }
+    let without_default = Identities::new(None);
+    assert!(!without_default.is_misdirected(&secured, b"b.example"));
+}
+
+#[test]
 fn a_dear_signature_is_a_job_and_a_resumed_session_needs_its_name() {
     let ca = Ca::new();
     let identity = ca.identity(&["a.example", "b.example"], RSA);
