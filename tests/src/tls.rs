@@ -61,10 +61,23 @@ impl Authority {
         hosts: &[&str],
         kind: &'static SignatureAlgorithm,
     ) {
+        self.write_with(folder, name, hosts, kind, |_| {});
+    }
+
+    /// The same, with changes to what the certificate says.
+    pub fn write_with(
+        &self,
+        folder: &Path,
+        name: &str,
+        hosts: &[&str],
+        kind: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let key = KeyPair::generate_for(kind).unwrap();
-        let certificate =
-            CertificateParams::new(hosts).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(folder.join(format!("{name}.crt")), certificate.pem()).unwrap();
         fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }

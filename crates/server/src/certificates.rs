@@ -7,18 +7,63 @@ use crate::config::Config;
 use crate::config::site::Tls;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
+
+/// A certificate that expires in fewer days than these should have been replaced: those that are replaced
+/// by a program are when they have a month to live.
+pub(crate) const SOON_DAYS: i64 = 21;
 
 /// Certificates that are in force.
 #[derive(Default)]
 pub struct Certificates {
     /// Who answers for which name.
     pub identities: Arc<Identities>,
-    /// What seals the tickets of each site, by its name: they outlive a reload.
-    tickets: HashMap<String, Tickets>,
+    /// Each site that has certificates.
+    sites: Vec<OfSite>,
+}
+
+/// What a site has.
+#[derive(Clone)]
+struct OfSite {
+    name: String,
+    /// Its files.
+    tls: Tls,
+    identity: Arc<Identity>,
+    /// What seals its tickets: it outlives a reload.
+    tickets: Tickets,
+}
+
+/// A certificate, and when it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// The site it is for.
+    pub site: String,
+    /// Its file.
+    pub certificate: PathBuf,
+    /// Seconds since 1970.
+    pub not_after_s: i64,
+}
+
+impl Expiry {
+    /// A warning, if it is time for one.
+    pub fn warning(&self, now_s: i64) -> Option<String> {
+        let Expiry { site, certificate, not_after_s } = self;
+        let days = days_left(*not_after_s, now_s);
+        let when = match days {
+            SOON_DAYS.. => return None,
+            0.. => format!("expires in {days} days"),
+            _ => format!("has expired {} days ago", -days),
+        };
+        Some(format!("the certificate {certificate:?} of the site {site:?} {when}"))
+    }
+}
+
+/// Whole days until then; negative when it is past.
+pub(crate) fn days_left(not_after_s: i64, now_s: i64) -> i64 {
+    (not_after_s - now_s).div_euclid(24 * 3600)
 }
 
 /// Why certificates cannot be used.
@@ -57,30 +102,60 @@ impl Certificates {
     /// # Errors
     /// The first thing that is wrong.
     pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
-        let mut sites = Vec::new();
-        let mut kept = HashMap::new();
-        for site in config.sites.iter().filter(|site| site.tls.is_on()) {
+        let before: HashMap<&str, &OfSite> =
+            before.sites.iter().map(|site| (site.name.as_str(), site)).collect();
+        let sites = config.sites.iter().filter(|site| site.tls.is_on()).map(|site| {
             let name = site.name().to_string();
-            let tickets = match before.tickets.get(&name) {
-                Some(tickets) => Arc::clone(tickets),
+            let tickets = match before.get(name.as_str()) {
+                Some(before) => Arc::clone(&before.tickets),
                 None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
             };
-            kept.insert(name.clone(), Arc::clone(&tickets));
-            let identity = Identity::new(pairs(&site.tls)?, tickets)
-                .map_err(|error| CertificateError::Site { site: name, error })?;
-            sites.push((site, Arc::new(identity)));
-        }
-        let default = sites.iter().find(|(site, _)| site.hosts.is_empty());
-        let mut identities = Identities::new(default.map(|(_, identity)| Arc::clone(identity)));
-        for (site, identity) in &sites {
+            OfSite::open(name, site.tls.clone(), tickets)
+        });
+        Ok(Certificates::of(config, sites.collect::<Result<_, _>>()?))
+    }
+
+    /// Those of these sites, which are the sites of `config` that have any, in the same order.
+    fn of(config: &Config, sites: Vec<OfSite>) -> Certificates {
+        let all = || config.sites.iter().filter(|site| site.tls.is_on()).zip(&sites);
+        let default = all().find(|(site, _)| site.hosts.is_empty());
+        let default = default.map(|(_, of_site)| Arc::clone(&of_site.identity));
+        let mut identities = Identities::new(default);
+        for (site, OfSite { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
         }
         // a name that no site has for itself: whoever has a certificate for it
-        for (_, identity) in &sites {
+        for OfSite { identity, .. } in &sites {
             let names = identity.pairs().iter().flat_map(|pair| &pair.names);
             names.for_each(|name| identities.add(name, identity));
         }
-        Ok(Certificates { identities: Arc::new(identities), tickets: kept })
+        Certificates { identities: Arc::new(identities), sites }
+    }
+
+    /// When each expires, the next first. A certificate that several sites have is told once.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        let mut expiries = Vec::new();
+        let mut told = HashSet::new();
+        for OfSite { name, tls, identity, .. } in &self.sites {
+            for (certificate, pair) in tls.certificates.iter().zip(identity.pairs()) {
+                if told.insert(certificate) {
+                    let (site, certificate) = (name.clone(), certificate.clone());
+                    expiries.push(Expiry { site, certificate, not_after_s: pair.not_after_s });
+                }
+            }
+        }
+        expiries.sort_by_key(|expiry| expiry.not_after_s);
+        expiries
+    }
+}
+
+impl OfSite {
+    fn open(name: String, tls: Tls, tickets: Tickets) -> Result<OfSite, CertificateError> {
+        let identity = match Identity::new(pairs(&tls)?, Arc::clone(&tickets)) {
+            Ok(identity) => Arc::new(identity),
+            Err(error) => return Err(CertificateError::Site { site: name, error }),
+        };
+        Ok(OfSite { name, tls, identity, tickets })
     }
 }
 
@@ -121,3 +196,23 @@ impl fmt::Display for CertificateError {
 }
 
 impl std::error::Error for CertificateError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_expires_soon_is_warned_of() {
+        const DAY: i64 = 24 * 3600;
+        let warning = |left_s| {
+            let (site, certificate) = ("shop".to_owned(), PathBuf::from("/a.pem"));
+            Expiry { site, certificate, not_after_s: 1_900_000_000 + left_s }.warning(1_900_000_000)
+        };
+        let said =
+            |when: &str| Some(format!("the certificate \"/a.pem\" of the site \"shop\" {when}"));
+        assert_eq!(warning(21 * DAY), None);
+        assert_eq!(warning(21 * DAY - 1), said("expires in 20 days"));
+        assert_eq!(warning(0), said("expires in 0 days"));
+        assert_eq!(warning(-1), said("has expired 1 days ago"));
+    }
+}

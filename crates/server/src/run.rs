@@ -44,6 +44,10 @@ const LOG_CLOSE: Duration = Duration::from_secs(2);
 /// send it to the process and to its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
+/// How often the operator hears of certificates that expire soon, and of how many at a time.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const MOST_WARNINGS: usize = 20;
+
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
@@ -61,6 +65,8 @@ enum Later {
     Close,
     /// The service manager wants to hear that the loops turn.
     Watchdog,
+    /// The operator should hear which certificates expire soon.
+    Certificates,
     /// The time for a drain is over.
     Stop,
 }
@@ -135,6 +141,15 @@ impl Server {
         self.watch_later();
     }
 
+    /// Says which certificates expire soon, now and every day.
+    fn warn_of_certificates(&mut self) {
+        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let expiries = self.common.live.get().certificates.expiries();
+        let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now_s));
+        warnings.take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        self.later.push((Instant::now() + DAY, Later::Certificates));
+    }
+
     /// Starts a group. Returns its number.
     fn begin(&mut self, prepared: engines::Prepared) -> io::Result<u64> {
         self.numbered += 1;
@@ -194,6 +209,7 @@ impl Server {
                 Later::Retire(numbers) => self.retire(&numbers),
                 Later::Close => self.listeners().close(),
                 Later::Watchdog => self.show_life(),
+                Later::Certificates => self.warn_of_certificates(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(

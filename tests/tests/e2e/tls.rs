@@ -4,7 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::soon;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, Stream, connect};
 use forebay_tests::wire::PATIENCE;
@@ -283,6 +283,36 @@ fn a_request_for_a_host_with_another_certificate_is_misdirected() {
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{engine}: {host}: {head}");
         }
     }
+}
+
+/// An operator hears in time that a certificate was not replaced.
+#[test]
+fn what_has_expired_is_told_and_measured() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write_with(folder.path(), "old", &["a.example"], &ECDSA, |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    });
+    authority.write_with(folder.path(), "new", &["b.example"], &ECDSA, |params| {
+        params.not_after = rcgen::date_time_ymd(2999, 1, 1);
+    });
+    let site = |host: &str, name: &str| {
+        let tls = pair(folder.path(), name).replace("[tls]", "[site.tls]");
+        format!("[[site]]\nhosts = [\"{host}\"]\n{tls}")
+    };
+    let lines = site("a.example", "old") + &site("b.example", "new");
+    let served = Served::with(Options::new(folder.join("site")).config(&lines));
+    let expiry = |site: &str, name: &str| {
+        let file = folder.join(&format!("{name}.crt"));
+        let metric = "forebay_certificate_expiry_timestamp_seconds";
+        served.metric(&format!("{metric}{{site=\"{site}\",certificate={file:?}}}"))
+    };
+    assert_eq!(expiry("a.example", "old"), 1_577_836_800);
+    assert_eq!(expiry("b.example", "new"), 32_472_144_000);
+    let said = || served.stderr();
+    let told =
+        format!("the certificate {:?} of the site \"a.example\" has", folder.join("old.crt"));
+    assert!(soon(PATIENCE, || said().contains(&told)), "{}", said());
+    assert!(!said().contains("new.crt"), "{}", said());
 }
 
 #[test]

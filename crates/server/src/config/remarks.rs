@@ -25,9 +25,6 @@ use std::time::Duration;
 /// Of one file of users no more lines are told of than these.
 const MOST_LINES: usize = 20;
 
-/// A certificate that ends in fewer days than these should have been replaced.
-const SOON_DAYS: i64 = 14;
-
 /// Lists of browsers take no host that says less (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -167,8 +164,8 @@ impl Draft {
                 certificates::pairs(&site.tls).unwrap_or_default().iter().enumerate()
             {
                 let at = path.child("tls.certificate").item(index);
-                let days = (pair.not_after_s - now_s).div_euclid(24 * 3600);
-                if days < SOON_DAYS && told.insert(&site.tls.certificates[index]) {
+                let days = certificates::days_left(pair.not_after_s, now_s);
+                if days < certificates::SOON_DAYS && told.insert(&site.tls.certificates[index]) {
                     remarks.push((at.clone(), Wrong::Expires { days }));
                 }
                 let others = site.hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));

@@ -135,6 +135,7 @@ impl Server {
         let _ = writeln!(io::stderr(), "{start_line}");
         server.notifier.ready(&start_line);
         server.watch_later();
+        server.warn_of_certificates();
         Ok(server)
     }
 }
