@@ -2,12 +2,17 @@
 //!
 //! In: the sites of a configuration, at the start and at each reload. Out: [`Identities`] for new
 //! connections. What is wrong with a file is said with its name, and what is in force stays.
+//!
+//! Files that change while the server runs are noticed by [`watch`].
+
+pub mod watch;
 
 use crate::config::Config;
 use crate::config::site::Tls;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, fs, io};
@@ -34,6 +39,44 @@ struct OfSite {
     identity: Arc<Identity>,
     /// What seals its tickets: it outlives a reload.
     tickets: Tickets,
+    /// What its files were when they were read.
+    stamps: Stamps,
+}
+
+/// What files were at some moment; `None` where that could not be told.
+type Stamps = Vec<Option<Stamp>>;
+
+/// What a file was at some moment: another one, or another content, has another stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &PathBuf) -> Option<Stamp> {
+        let found = fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// What has come of files that have changed.
+pub struct Renewed {
+    /// What is to be in force.
+    pub certificates: Certificates,
+    /// Names of sites that have new ones.
+    pub taken: Vec<String>,
+    /// What is wrong with others, which keep what they had.
+    pub errors: Vec<CertificateError>,
 }
 
 /// A certificate, and when it expires.
@@ -132,6 +175,51 @@ impl Certificates {
         Certificates { identities: Arc::new(identities), sites }
     }
 
+    /// Reads those again whose files have changed; `config` is what these are of.
+    ///
+    /// # Errors
+    /// A site whose files are wrong keeps what it has; see [`Renewed::errors`].
+    pub fn renewed(&self, config: &Config) -> Renewed {
+        let (mut taken, mut errors) = (Vec::new(), Vec::new());
+        let sites = self.sites.iter().map(|site| {
+            if site.stamps_now() == site.stamps {
+                return site.clone();
+            }
+            match OfSite::open(site.name.clone(), site.tls.clone(), Arc::clone(&site.tickets)) {
+                Ok(renewed) => {
+                    taken.push(site.name.clone());
+                    renewed
+                }
+                Err(error) => {
+                    errors.push(error);
+                    site.clone()
+                }
+            }
+        });
+        let sites = sites.collect();
+        Renewed { certificates: Certificates::of(config, sites), taken, errors }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// The files of all, each as often as it is named.
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.sites.iter().flat_map(OfSite::files)
+    }
+
+    /// What they were when they were read.
+    fn stamps(&self) -> Stamps {
+        self.sites.iter().flat_map(|site| &site.stamps).copied().collect()
+    }
+
+    /// What they are now, as far as that can be told.
+    fn stamps_now(&self) -> Stamps {
+        self.sites.iter().flat_map(OfSite::stamps_now).collect()
+    }
+
     /// When each expires, the next first. A certificate that several sites have is told once.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
@@ -151,12 +239,28 @@ impl Certificates {
 
 impl OfSite {
     fn open(name: String, tls: Tls, tickets: Tickets) -> Result<OfSite, CertificateError> {
+        // before they are read: what changes meanwhile is noticed afterwards
+        let stamps = files(&tls).map(Stamp::of).collect();
         let identity = match Identity::new(pairs(&tls)?, Arc::clone(&tickets)) {
             Ok(identity) => Arc::new(identity),
             Err(error) => return Err(CertificateError::Site { site: name, error }),
         };
-        Ok(OfSite { name, tls, identity, tickets })
+        Ok(OfSite { name, tls, identity, tickets, stamps })
     }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        files(&self.tls)
+    }
+
+    /// What its files are now. One that cannot be looked at, or is not there, is what it was.
+    fn stamps_now(&self) -> Stamps {
+        let known = self.stamps.iter();
+        self.files().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
+    }
+}
+
+fn files(tls: &Tls) -> impl Iterator<Item = &PathBuf> {
+    tls.certificates.iter().chain(&tls.keys)
 }
 
 /// The pairs of a site.
@@ -182,7 +286,14 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CertificateError::Unreadable { path, error } => {
-                write!(f, "cannot read the file {path:?}: {error}")
+                write!(f, "cannot read the file {path:?}: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => f.write_str(
+                        "; the user of the server must be able to read it, or it is read at a restart \
+                         by root",
+                    ),
+                    _ => Ok(()),
+                }
             }
             CertificateError::Pair { certificate, key, error } => {
                 write!(f, "the certificate {certificate:?} with the key {key:?}: {error}")

@@ -15,6 +15,7 @@ mod takeover;
 pub use error::RunError;
 
 use crate::admin::RunningAdmin;
+use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
@@ -55,6 +56,8 @@ enum Event {
     Ended(u64, Outcome),
     Asked(Asked),
     Prepared(Result<Box<Next>, ReloadError>),
+    /// Files of certificates have changed.
+    CertificatesChanged,
 }
 
 /// What is to be done a little later.
@@ -89,6 +92,8 @@ struct Server {
     sandbox: Sandbox,
     notifier: Notifier,
     reload: Reload,
+    /// A thread looks for certificates that change.
+    watches_certificates: bool,
     later: Vec<(Instant, Later)>,
     /// The signal that began the drain, and when.
     draining: Option<(&'static str, Instant)>,
@@ -150,6 +155,21 @@ impl Server {
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
+    /// Has somebody look for certificates that change, if there are any.
+    fn watch_certificates(&mut self) {
+        if self.watches_certificates || self.common.live.get().certificates.is_empty() {
+            return;
+        }
+        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
+        match certificates::watch::start(live, tell) {
+            Ok(()) => self.watches_certificates = true,
+            Err(error) => say(format_args!(
+                "no thread for certificates, which are taken over by reloads only: {error}"
+            )),
+        }
+    }
+
     /// Starts a group. Returns its number.
     fn begin(&mut self, prepared: engines::Prepared) -> io::Result<u64> {
         self.numbered += 1;
@@ -171,6 +191,7 @@ impl Server {
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
+                Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {
                         Ok(of_loop) => ended = ended + of_loop,

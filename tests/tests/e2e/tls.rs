@@ -14,6 +14,7 @@ use rustls::client::Resumption;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -282,6 +283,48 @@ fn a_request_for_a_host_with_another_certificate_is_misdirected() {
             let head = String::from_utf8(head).unwrap();
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{engine}: {host}: {head}");
         }
+    }
+}
+
+/// As certbot does it: a link leads to the files of before, then to new ones. What is broken is told, and
+/// what was there is kept; nobody asks for a reload.
+#[test]
+fn changed_files_are_taken_over_without_a_reload() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        for directory in ["live", "archive"] {
+            fs::create_dir(folder.join(directory)).unwrap();
+        }
+        let archive = folder.join("archive");
+        let point = |name: &str| {
+            for end in ["crt", "key"] {
+                let (new, link) = (folder.join("live/new"), folder.join(&format!("live/a.{end}")));
+                symlink(format!("../archive/{name}.{end}"), &new).unwrap();
+                fs::rename(new, link).unwrap();
+            }
+        };
+        authority.write(&archive, "a1", &["a.example"], &ECDSA);
+        point("a1");
+        let (server, addr) = start(&folder, engine, &pair(&folder.join("live"), "a"));
+        let mut kept = authority.connect(addr, "a.example");
+        let first = shown(&mut kept);
+        let shown_now = || shown(&mut authority.connect(addr, "a.example"));
+        authority.write(&archive, "a2", &["a.example"], &RSA);
+        point("a2");
+        assert!(soon(PATIENCE, || shown_now() != first), "{engine}: {}", server.stderr());
+        let second = shown_now();
+        // where the link leads, a key that is not that of the certificate
+        let key = fs::read(archive.join("a1.key")).unwrap();
+        fs::write(archive.join("a2.key"), key).unwrap();
+        let is_told = || server.stderr().contains("not that of");
+        assert!(soon(PATIENCE, is_told), "{engine}: {}", server.stderr());
+        assert!(server.stderr().contains("what is in force is kept"), "{engine}");
+        assert!(shown_now() == second, "{engine}");
+        authority.write(&archive, "a2", &["a.example"], &ECDSA);
+        assert!(soon(PATIENCE, || shown_now() != second), "{engine}: {}", server.stderr());
+        kept.read_exact(&mut [0; 20]).unwrap();
+        ask(&mut kept, "/small.txt", "Connection: close\r\n");
+        assert!(everything(kept).ends_with(b"small"), "{engine}");
     }
 }
 
