@@ -61,20 +61,43 @@ impl Authority {
         hosts: &[&str],
         kind: &'static SignatureAlgorithm,
     ) {
+        self.write_with(folder, name, hosts, kind, |_| {});
+    }
+
+    /// The same, with changes to what the certificate says.
+    pub fn write_with(
+        &self,
+        folder: &Path,
+        name: &str,
+        hosts: &[&str],
+        kind: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let key = KeyPair::generate_for(kind).unwrap();
-        let certificate =
-            CertificateParams::new(hosts).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(folder.join(format!("{name}.crt")), certificate.pem()).unwrap();
         fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
+    /// What its clients go by: they resume no sessions.
+    pub fn client(&self) -> ClientConfig {
+        ClientConfig::clone(&self.client)
+    }
+
     /// A connection to a server that is asked for by this name. The handshake comes with the first byte.
     pub fn connect(&self, addr: SocketAddr, host: &str) -> Stream {
-        let name = ServerName::try_from(host.to_owned()).unwrap();
-        let client = ClientConnection::new(Arc::clone(&self.client), name).unwrap();
-        StreamOwned::new(client, wire::connect(addr))
+        connect(&self.client, addr, host)
     }
+}
+
+/// The same with a client of its own kind.
+pub fn connect(client: &Arc<ClientConfig>, addr: SocketAddr, host: &str) -> Stream {
+    let name = ServerName::try_from(host.to_owned()).unwrap();
+    let client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    StreamOwned::new(client, wire::connect(addr))
 }
 
 /// Passes on what comes to an address of its own, through TLS, to a server: each end and each reset, too.

@@ -22,7 +22,7 @@
 //! | [`step`] | what passes between connection and engine: bounds, a turn's tools, the next [`Step`] |
 //! | [`input`] | [`Input`], the buffer bytes are received into |
 //! | [`reply`] | [`Out`], where an answer is written, and [`Reply`], the pen |
-//! | [`peer`] | both ends of a connection |
+//! | [`peer`] | both ends of a connection, and what was agreed between them |
 //! | [`preface`], [`proxy`] | what a proxy states about its client before anything else |
 //!
 //! It deliberately has no socket, no clock and no thread: time and system calls are the engine's.
@@ -52,10 +52,10 @@ pub use http::Http;
 pub use http1::Http1;
 pub use http2::Http2;
 pub use input::Input;
-pub use peer::Peer;
+pub use peer::{Peer, Secured};
 pub use preface::Preface;
 pub use protocol::{Awaited, Protocol, SocketId, Wants};
-pub use reply::{Out, Reply};
+pub use reply::{Hsts, Out, Reply};
 pub use request::{Exchange, Grant, Request, RequestId};
 pub use step::{Await, Closing, Context, Event, Limits, Step};
 pub use transport::{Opening, Plain, Transport};

@@ -2,9 +2,10 @@
 
 use forebay_http::client::ClientKey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// Both ends of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The address and port the connection comes from; [`UNIX`](Peer::UNIX) if it came through a
     /// Unix socket.
@@ -14,6 +15,26 @@ pub struct Peer {
     pub local: SocketAddr,
     /// The client's address and port, if a trusted proxy has stated them in a PROXY header.
     pub stated: Option<SocketAddr>,
+    /// What was agreed with the client, once that is done; `None` where nothing is encrypted.
+    pub secured: Option<Box<Secured>>,
+}
+
+/// What was agreed with the client of an encrypted connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secured {
+    /// The name it has asked for (SNI), in small letters.
+    pub name: Option<Box<str>>,
+    /// The version of TLS: `1.2` or `1.3`.
+    pub version: &'static str,
+    /// The cipher suite, by its name in the registry of IANA.
+    pub cipher: &'static str,
+    /// The protocol that was agreed on (ALPN), by its name in the registry of IANA.
+    pub alpn: Option<Box<str>>,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+    /// The hosts for which the certificate is that was shown, in small letters; `*.` and a domain stands
+    /// for all right below it.
+    pub hosts: Arc<[String]>,
 }
 
 impl Peer {
@@ -22,7 +43,7 @@ impl Peer {
 
     /// Both ends as the kernel knows them.
     pub fn new(remote: SocketAddr, local: SocketAddr) -> Peer {
-        Peer { remote, local, stated: None }
+        Peer { remote, local, stated: None, secured: None }
     }
 
     /// Whether the connection came through a Unix socket.

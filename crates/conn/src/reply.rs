@@ -75,6 +75,32 @@ impl<B> Out<B> {
     }
 }
 
+/// That a host is to be asked for through TLS only (`Strict-Transport-Security`, RFC 6797).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hsts {
+    /// For how long, in seconds; 0 takes back what was said before.
+    pub max_age_s: u64,
+    /// All hosts below it, too.
+    pub subdomains: bool,
+    /// Browsers may know it before they come for the first time.
+    pub preload: bool,
+}
+
+impl Hsts {
+    /// Appends the field.
+    fn push(self, head: &mut Vec<u8>) {
+        // writing into a vector does not fail
+        let _ = write!(head, "Strict-Transport-Security: max-age={}", self.max_age_s);
+        if self.subdomains {
+            head.extend_from_slice(b"; includeSubDomains");
+        }
+        if self.preload {
+            head.extend_from_slice(b"; preload");
+        }
+        head.extend_from_slice(b"\r\n");
+    }
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -84,6 +110,8 @@ pub struct Reply<'o, B> {
     pub keep_alive: bool,
     /// Seconds after which the client may try again (`Retry-After`); 0 says nothing about it.
     pub retry_after_s: u32,
+    /// What clients are told about TLS; only on connections that are secured.
+    pub hsts: Option<Hsts>,
     /// How long the connection will be kept idle after this answer, in seconds, to be announced; 0
     /// announces nothing.
     pub(crate) timeout_s: u32,
@@ -103,6 +131,7 @@ impl<'o, B> Reply<'o, B> {
             date,
             keep_alive,
             retry_after_s: 0,
+            hsts: None,
             timeout_s: 0,
             http10: false,
             head_only: false,
@@ -138,6 +167,9 @@ impl<'o, B> Reply<'o, B> {
         if self.retry_after_s > 0 {
             // writing into a vector does not fail
             let _ = write!(bytes, "Retry-After: {}\r\n", self.retry_after_s);
+        }
+        if let Some(hsts) = self.hsts {
+            hsts.push(bytes);
         }
         bytes.extend_from_slice(b"Date: ");
         bytes.extend_from_slice(self.date);

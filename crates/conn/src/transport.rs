@@ -4,6 +4,7 @@
 //! keeps what the client has not taken yet, and asks a [plain](Transport::is_plain) one for nothing.
 
 use crate::handler::Job;
+use crate::peer::Secured;
 
 /// Both directions of one connection. `J` is the handler's job: what takes CPU time in a handshake is
 /// one, and comes back with its result.
@@ -15,6 +16,11 @@ pub trait Transport<J: Job>: Default + Send {
     /// The next step until the protocol may begin; `done` is the result of a job that it has asked for.
     /// Called after each [`receive`](Transport::receive) until it says [`Opening::Open`].
     fn open(&mut self, done: Option<J::Done>) -> Opening<J>;
+
+    /// What was agreed with the client, once it is [open](Opening::Open).
+    fn secured(&self) -> Option<Box<Secured>> {
+        None
+    }
 
     /// Takes bytes from the socket: all of them, at most as many as are received at a time. It is
     /// [`read`](Transport::read) until it has nothing more before it is given others.

@@ -111,6 +111,7 @@ impl<H: Handler> Served<H> {
     pub(crate) fn begin_protocol(&mut self, handler: &mut H) {
         let rank = self.conn.rank();
         self.conn = self.stream.speak(handler);
+        self.peer.secured = self.stream.secured();
         self.conn.set_rank(rank);
     }
 

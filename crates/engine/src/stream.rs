@@ -4,7 +4,7 @@
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
 use forebay_conn::transport::Plaintext;
-use forebay_conn::{Closing, Handler, Job, Opening, Transport};
+use forebay_conn::{Closing, Handler, Job, Opening, Secured, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -78,6 +78,11 @@ impl<H: Handler> Stream<H> {
     /// What is spoken, once the transport is open.
     pub(crate) fn speak(&self, handler: &mut H) -> H::Protocol {
         handler.protocol(&self.transport)
+    }
+
+    /// What was agreed with the client, once the transport is open.
+    pub(crate) fn secured(&self) -> Option<Box<Secured>> {
+        self.transport.secured()
     }
 
     /// Bytes for the protocol.

@@ -28,7 +28,7 @@ pub use classes::{
     ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
 };
 pub use local::{Local, Totals};
-pub use render::{Info, Snapshot};
+pub use render::{Certificate, Info, Snapshot};
 pub use schema::{Activity, Counter, Gauge};
 pub use sites::{SiteNames, SiteTotals, Slot};
 pub use stopwatch::{Off, Stopwatch};

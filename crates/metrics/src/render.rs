@@ -23,6 +23,19 @@ pub struct Snapshot {
     pub limits: Vec<(String, ClassLimits)>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
+    /// The certificates of sites.
+    pub certificates: Vec<Certificate>,
+}
+
+/// A certificate of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certificate {
+    /// The site.
+    pub site: String,
+    /// What tells it from others of that site: its file.
+    pub name: String,
+    /// When it expires, in seconds since 1970.
+    pub expiry_s: i64,
 }
 
 /// Facts about a server: the labels of `forebay_info`.
@@ -128,6 +141,17 @@ fn sites(text: &mut String, snapshot: &Snapshot) {
     announce(text, metric, "Access log lines dropped, by the log they were for.", "counter");
     for (name, dropped) in &snapshot.logs {
         line(text, metric, &format!("log=\"{}\"", escape(name)), &dropped.to_string());
+    }
+    if snapshot.certificates.is_empty() {
+        return;
+    }
+    let metric = "forebay_certificate_expiry_timestamp_seconds";
+    let help = "When certificates expire, in seconds since 1970, by site and file; of very many, those \
+                that expire first.";
+    announce(text, metric, help, "gauge");
+    for Certificate { site, name, expiry_s } in &snapshot.certificates {
+        let labels = format!("site=\"{}\",certificate=\"{}\"", escape(site), escape(name));
+        line(text, metric, &labels, &expiry_s.to_string());
     }
 }
 
@@ -274,7 +298,7 @@ fn seconds(ns: u64) -> String {
 /// A JSON object for people and scripts.
 ///
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
-/// or an object with a number for each label value (`process.grew` where there are two labels). `sites` has an object for each site; `logs` a
+/// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` is a list. `sites` has an object for each site; `logs` a
 /// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
 /// no limit). `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
@@ -319,6 +343,15 @@ pub fn json(snapshot: &Snapshot) -> String {
     let limits: Vec<String> = snapshot.limits.iter().map(limits).collect();
     let logs = object(snapshot.logs.iter().map(|(name, dropped)| (name.as_str(), *dropped)));
     let _ = write!(text, "\"sites\":{{{}}},\"logs\":{logs},", sites.join(","));
+    let certificate = |Certificate { site, name, expiry_s }: &Certificate| {
+        format!(
+            "{{\"site\":\"{}\",\"certificate\":\"{}\",\"expiry_timestamp_seconds\":{expiry_s}}}",
+            escape(site),
+            escape(name)
+        )
+    };
+    let certificates: Vec<String> = snapshot.certificates.iter().map(certificate).collect();
+    let _ = write!(text, "\"certificates\":[{}],", certificates.join(","));
     let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
     let _ = write!(text, "\"limits\":{{{}}},", limits.join(","));
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
@@ -449,6 +482,14 @@ mod tests {
                 ),
             ],
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
+            certificates: vec![
+                Certificate {
+                    site: "shop.example".to_owned(),
+                    name: "/etc/a.pem".to_owned(),
+                    expiry_s: 1_900_000_000,
+                },
+                Certificate { site: ODD.to_owned(), name: ODD.to_owned(), expiry_s: -1 },
+            ],
         }
     }
 

@@ -16,7 +16,7 @@ use forebay_conn::{
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
-use forebay_site::{Body, Site};
+use forebay_site::{Body, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
 use std::sync::Arc;
@@ -154,10 +154,19 @@ impl Process for FastLane {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let FastLane { site, trusted, .. } = self;
         if let Some(ticket) = ticket {
             ticket.begin();
         }
+        if let Some(secured) = &request.peer.secured
+            && self.certificates.identities.is_misdirected(secured, host_of(request.head.authority))
+        {
+            if let Some(ticket) = ticket {
+                ticket.end();
+            }
+            self.refuse(421, "This connection is for another host; open one for this", reply);
+            return Outcome::Replied;
+        }
+        let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
         match site.process(request, client, done.and_then(Done::of_site), reply) {
             Outcome::Replied => {
@@ -276,7 +285,8 @@ impl FastLane {
         let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
-        let entry = Entry { site, client, via_proxy, request, judged, status, stages };
+        let secured = peer.secured.as_deref();
+        let entry = Entry { site, client, secured, via_proxy, request, judged, status, stages };
         self.logger.line(&entry)
     }
 }

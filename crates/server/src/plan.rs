@@ -2,7 +2,7 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{By, Config, Endpoint, KeepAliveLaw, Listen, Listener, Site};
+use crate::config::{By, Config, Endpoint, KeepAliveLaw, Listen, Listener};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -348,10 +348,20 @@ fn keep_alive(config: &Config) -> Option<KeepAlive> {
     KeepAlive::new(shape, full_ms, floor_ms, threshold).ok()
 }
 
+/// The port to which clients come for TLS: the usual one if it is among them.
+fn tls_port(listeners: &[Listener]) -> Option<u16> {
+    let endpoints = listeners.iter().flat_map(|listener| &listener.listen);
+    let ports = endpoints.filter(|endpoint| endpoint.tls);
+    let mut ports = ports.filter_map(|endpoint| endpoint.listen.port()).peekable();
+    let first = ports.peek().copied();
+    ports.find(|port| *port == 443).or(first)
+}
+
 fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> forebay_site::Settings {
     let of_cache = MOST_CACHE_BYTES.min(memory_bytes / CACHE_SHARE);
     let in_flight = memory_bytes / IN_FLIGHT_SHARE;
-    let sites = config.sites.iter().map(Site::settings).collect();
+    let port = tls_port(&config.listeners);
+    let sites = config.sites.iter().map(|site| site.settings(port)).collect();
     let mut settings = forebay_site::Settings { sites, ..forebay_site::Settings::new("") };
     settings.server_header = config.server_header;
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);

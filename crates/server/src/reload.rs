@@ -6,7 +6,7 @@
 //! one go.
 
 use crate::admin::AdminListener;
-use crate::certificates::{CertificateError, Certificates};
+use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
@@ -101,6 +101,8 @@ pub enum ReloadError {
     Content(OpenError),
     /// A certificate cannot be used.
     Certificate(CertificateError),
+    /// None of the certificates whose files have changed can be used.
+    Renewal(String),
     /// The access log cannot be written.
     Log(LogError),
     /// The machine has no room: descriptors, threads, memory.
@@ -138,6 +140,7 @@ impl fmt::Display for ReloadError {
             ReloadError::Policy(error) => error.fmt(f),
             ReloadError::Content(error) => error.fmt(f),
             ReloadError::Certificate(error) => error.fmt(f),
+            ReloadError::Renewal(said) => f.write_str(said),
             ReloadError::Log(error) => error.fmt(f),
             ReloadError::Resources(error) => write!(f, "the machine has no room: {error}"),
             ReloadError::NoFile => {
@@ -157,7 +160,9 @@ impl std::error::Error for ReloadError {}
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
-    prepare_config(config, String::new(), file, current)
+    let certificates = Certificates::open(&config, &current.certificates);
+    let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
+    prepare_config(config, certificates, String::new(), file, current)
 }
 
 /// Prepares what runs now, but for `assignments` to settings of classes and rules. `file` is where
@@ -167,11 +172,39 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
 /// What is in the way.
 pub fn change(assignments: &[String], file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let (config, said) = set::apply(&current.config, assignments).map_err(ReloadError::Set)?;
-    prepare_config(config, said, file, current)
+    prepare_config(config, Arc::clone(&current.certificates), said, file, current)
+}
+
+/// Prepares what runs now, with the certificates whose files have changed.
+///
+/// # Errors
+/// What is wrong with them, if there is nothing to be taken over.
+pub fn renew(current: &Current) -> Result<Next, ReloadError> {
+    let Renewed { certificates, taken, errors } = current.certificates.renewed(&current.config);
+    let is_new = !taken.is_empty();
+    let taken = taken.iter().map(|site| format!("those of the site {site:?} are taken over"));
+    let kept = errors.iter().map(|error| format!("{error}; what is in force is kept"));
+    let said = taken.chain(kept).collect::<Vec<_>>().join("\n");
+    if !is_new {
+        return Err(ReloadError::Renewal(said));
+    }
+    Ok(Next {
+        config: current.config.clone(),
+        plan: current.plan.clone(),
+        content: Arc::clone(&current.content),
+        certificates: Arc::new(certificates),
+        logs: Arc::clone(&current.logs),
+        common: current.common.clone(),
+        kept: current.groups.clone(),
+        begun: Vec::new(),
+        admin: Change::None,
+        said,
+    })
 }
 
 fn prepare_config(
     config: Config,
+    certificates: Arc<Certificates>,
     said: String,
     file: &Path,
     current: &Current,
@@ -191,8 +224,6 @@ fn prepare_config(
         let notice = |notice| say(format_args!("{notice}"));
         Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
     };
-    let certificates = Certificates::open(&config, &current.certificates);
-    let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();

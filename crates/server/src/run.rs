@@ -15,6 +15,7 @@ mod takeover;
 pub use error::RunError;
 
 use crate::admin::RunningAdmin;
+use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
@@ -44,6 +45,10 @@ const LOG_CLOSE: Duration = Duration::from_secs(2);
 /// send it to the process and to its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(250);
 
+/// How often the operator hears of certificates that expire soon, and of how many at a time.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const MOST_WARNINGS: usize = 20;
+
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
@@ -51,6 +56,8 @@ enum Event {
     Ended(u64, Outcome),
     Asked(Asked),
     Prepared(Result<Box<Next>, ReloadError>),
+    /// Files of certificates have changed.
+    CertificatesChanged,
 }
 
 /// What is to be done a little later.
@@ -61,6 +68,8 @@ enum Later {
     Close,
     /// The service manager wants to hear that the loops turn.
     Watchdog,
+    /// The operator should hear which certificates expire soon.
+    Certificates,
     /// The time for a drain is over.
     Stop,
 }
@@ -83,6 +92,8 @@ struct Server {
     sandbox: Sandbox,
     notifier: Notifier,
     reload: Reload,
+    /// A thread looks for certificates that change.
+    watches_certificates: bool,
     later: Vec<(Instant, Later)>,
     /// The signal that began the drain, and when.
     draining: Option<(&'static str, Instant)>,
@@ -135,6 +146,30 @@ impl Server {
         self.watch_later();
     }
 
+    /// Says which certificates expire soon, now and every day.
+    fn warn_of_certificates(&mut self) {
+        let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let expiries = self.common.live.get().certificates.expiries();
+        let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now_s));
+        warnings.take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        self.later.push((Instant::now() + DAY, Later::Certificates));
+    }
+
+    /// Has somebody look for certificates that change, if there are any.
+    fn watch_certificates(&mut self) {
+        if self.watches_certificates || self.common.live.get().certificates.is_empty() {
+            return;
+        }
+        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let tell = move || to_main.send(Event::CertificatesChanged).is_ok();
+        match certificates::watch::start(live, tell) {
+            Ok(()) => self.watches_certificates = true,
+            Err(error) => say(format_args!(
+                "no thread for certificates, which are taken over by reloads only: {error}"
+            )),
+        }
+    }
+
     /// Starts a group. Returns its number.
     fn begin(&mut self, prepared: engines::Prepared) -> io::Result<u64> {
         self.numbered += 1;
@@ -156,6 +191,7 @@ impl Server {
                 Some(Event::Signal(signal)) => self.end(signal),
                 Some(Event::Asked(asked)) => self.answer(asked),
                 Some(Event::Prepared(next)) => self.finish_reload(next),
+                Some(Event::CertificatesChanged) => self.ask_for(Wanted::Certificates, None),
                 Some(Event::Ended(number, outcome)) => {
                     match outcome {
                         Ok(of_loop) => ended = ended + of_loop,
@@ -194,6 +230,7 @@ impl Server {
                 Later::Retire(numbers) => self.retire(&numbers),
                 Later::Close => self.listeners().close(),
                 Later::Watchdog => self.show_life(),
+                Later::Certificates => self.warn_of_certificates(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(

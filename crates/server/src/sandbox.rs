@@ -69,6 +69,10 @@ impl Needs {
         for site in &config.sites {
             for file in site.tls.certificates.iter().chain(&site.tls.keys) {
                 needs.add_directory_of("tls.certificate", file, What::Read);
+                // programs that replace certificates keep them elsewhere, and links to them
+                if let Ok(target) = std::fs::canonicalize(file) {
+                    needs.add_directory_of("tls.certificate", &target, What::Read);
+                }
             }
         }
         for path in &config.sandbox.read {

@@ -1,13 +1,26 @@
 //! What the running server can tell about itself: counters, gauges, and what it runs.
 
 use crate::agent;
+use crate::certificates::{Certificates, Expiry};
 use crate::config::choice::Word;
 use crate::engines::Common;
 use crate::plan::Plan;
-use forebay_metrics::{Gauge, Info, Snapshot};
+use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Certificates that are reported, at most: those that expire first.
+const MOST_CERTIFICATES: usize = 100;
+
+fn certificates(certificates: &Certificates) -> Vec<Certificate> {
+    let expiries = certificates.expiries().into_iter().take(MOST_CERTIFICATES);
+    let told = expiries.map(|Expiry { site, certificate, not_after_s }| {
+        let name = certificate.display().to_string();
+        Certificate { site, name, expiry_s: not_after_s }
+    });
+    told.collect()
+}
 
 /// Everything that can be reported, as of now.
 pub struct Status {
@@ -114,6 +127,7 @@ impl Status {
         Snapshot {
             sites: arrangement.logs.sites(&totals),
             logs: arrangement.logs.dropped_by_log(),
+            certificates: certificates(&arrangement.certificates),
             limits: agent::limits(&arrangement.policy),
             classes: match arrangement.policy.is_empty() {
                 true => Vec::new(),

@@ -14,6 +14,7 @@ use forebay_conn::{Reply, Request};
 use forebay_http::coding::Preference;
 use forebay_http::condition::{self, Outcome};
 use forebay_http::head::{Head, Name};
+use forebay_http::path;
 use forebay_http::range::{self, Range, Ranges};
 use std::hash::BuildHasher;
 use std::io::Write;
@@ -72,7 +73,10 @@ impl Answer<'_> {
                     return Err(refuse(406, text));
                 }
             },
-            What::Redirect(redirection) => self.redirect(redirection, reply),
+            What::Redirect(redirection) => {
+                let Answer { vhost, request, room, .. } = self;
+                redirect(redirection, vhost, request, room, reply);
+            }
             What::Missing => self.vhost.pages.missing(reply),
             What::Denied => self.vhost.pages.denied(reply),
             What::Page(page) => page.write(reply),
@@ -199,29 +203,41 @@ impl Answer<'_> {
         // Ranges apply to GET only, so there is a body.
         reply.stream(Body::parts(self.source, index, parts), len);
     }
+}
 
-    fn redirect(self, redirection: &Redirection, reply: &mut Reply<'_, Body>) {
-        let head = self.room;
-        head.clear();
-        head.extend_from_slice(&redirection.head);
-        head.extend_from_slice(b"Location: ");
-        for piece in &redirection.to {
-            match piece {
-                Piece::Text(text) => head.extend_from_slice(text),
-                Piece::Host => push_host(head, self.request, &self.vhost.settings.hosts),
-                Piece::Query => {
-                    // The query is the client's to keep.
-                    if let Some(query) = self.request.head.query {
-                        head.push(b'?');
-                        query.iter().for_each(|&byte| push_in_query(head, byte));
-                    }
+/// Writes a redirect; `head` is room for its head.
+pub(crate) fn redirect(
+    redirection: &Redirection,
+    vhost: &VirtualHost,
+    request: &Request<'_>,
+    head: &mut Vec<u8>,
+    reply: &mut Reply<'_, Body>,
+) {
+    head.clear();
+    head.extend_from_slice(&redirection.head);
+    head.extend_from_slice(b"Location: ");
+    for piece in &redirection.to {
+        match piece {
+            Piece::Text(text) => head.extend_from_slice(text),
+            Piece::Host => push_host(head, request, &vhost.settings.hosts),
+            Piece::Path => {
+                // what has no path is not redirected
+                if let Ok(normal) = request.path() {
+                    path::encode(&normal, head);
+                }
+            }
+            Piece::Query => {
+                // The query is the client's to keep.
+                if let Some(query) = request.head.query {
+                    head.push(b'?');
+                    query.iter().for_each(|&byte| push_in_query(head, byte));
                 }
             }
         }
-        head.extend_from_slice(b"\r\n");
-        reply.head(redirection.status, head);
-        reply.copy(self.vhost.pages.moved(redirection.status, redirection.is_for_slash));
     }
+    head.extend_from_slice(b"\r\n");
+    reply.head(redirection.status, head);
+    reply.copy(vhost.pages.moved(redirection.status, redirection.is_for_slash));
 }
 
 #[cold]

@@ -47,6 +47,8 @@ pub struct Content {
     pub(crate) workshop: Workshop,
     /// For requests that are no site's.
     pub(crate) pages: Pages,
+    /// Whether some site says or does something about TLS.
+    pub(crate) is_about_tls: bool,
     /// Whether nothing is kept any more.
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
@@ -98,7 +100,7 @@ impl Content {
             realms += site.auth.len() as u32;
             VirtualHost::open(site, first_realm, settings.server_header)
         };
-        let vhosts = settings.sites.iter().map(open).collect::<Result<_, _>>()?;
+        let vhosts = settings.sites.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));
         let realms = Arc::new(realms.map_err(|error| OpenError::Random { error: error.into() })?);
         let store = Store::new(&settings.cache);
@@ -112,6 +114,7 @@ impl Content {
         let (alive, gone) = channel();
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
+            is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,

@@ -130,6 +130,8 @@ pub(crate) enum Piece {
     Text(Box<[u8]>),
     /// The host that was asked for.
     Host,
+    /// The path that was asked for.
+    Path,
     /// The client's query with its question mark.
     Query,
 }

@@ -93,5 +93,5 @@ pub use content::{Content, Figures};
 pub use hosts::host_of;
 pub use job::{Done, Job};
 pub use root::root_directories;
-pub use settings::{Notice, OpenError, Settings, SiteSettings};
+pub use settings::{Notice, OpenError, Settings, SiteSettings, ToHttps};
 pub use site::Site;

@@ -4,7 +4,7 @@ use crate::entry::{Piece, Redirection};
 use crate::fields::Dress;
 use crate::pages::Pages;
 use crate::rules::{Captures, Part, Redirect, Template};
-use crate::settings::SiteSettings;
+use crate::settings::{SiteSettings, ToHttps};
 use forebay_http::path;
 
 /// No file system has longer names (`NAME_MAX`).
@@ -37,6 +37,21 @@ pub(crate) fn add_slash(pages: &Pages, dress: Dress<'_>, path: &[u8]) -> Redirec
         is_for_slash: true,
         head: pages.moved_head(301, true, dress),
         to: Box::new([Piece::Text(to.into()), Piece::Query]),
+    }
+}
+
+/// The redirect of clients that do not come through TLS to their own addresses, with https.
+pub(crate) fn to_https(pages: &Pages, dress: Dress<'_>, to: ToHttps) -> Redirection {
+    let mut pieces = vec![Piece::Text(b"https://".as_slice().into()), Piece::Host];
+    if to.port != 443 {
+        pieces.push(Piece::Text(format!(":{}", to.port).into_bytes().into()));
+    }
+    pieces.extend([Piece::Path, Piece::Query]);
+    Redirection {
+        status: to.status,
+        is_for_slash: false,
+        head: pages.moved_head(to.status, false, dress),
+        to: pieces.into(),
     }
 }
 
@@ -212,6 +227,7 @@ mod tests {
         let text = |piece: &Piece| match piece {
             Piece::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
             Piece::Host => "host".to_owned(),
+            Piece::Path => "/p".to_owned(),
             Piece::Query => "?q".to_owned(),
         };
         pieces.iter().map(text).collect()

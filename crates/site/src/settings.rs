@@ -5,6 +5,7 @@ use crate::rules::{
     Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
     TryFiles, Work,
 };
+use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use std::fmt;
 use std::io;
@@ -66,6 +67,10 @@ pub struct SiteSettings {
     pub cache_control: Option<String>,
     /// Where files are looked for. Default: at the path itself.
     pub try_files: TryFiles,
+    /// What clients that come through TLS are told about it. Default: nothing.
+    pub hsts: Option<Hsts>,
+    /// Where clients are sent that do not come through TLS. Default: nowhere.
+    pub to_https: Option<ToHttps>,
     /// Files that stand for errors, one for each status at most.
     pub errors: Vec<ErrorPage>,
     /// The first that fits decides.
@@ -106,6 +111,8 @@ impl Default for SiteSettings {
             listing: false,
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),
+            hsts: None,
+            to_https: None,
             errors: Vec::new(),
             redirects: Vec::new(),
             rewrites: Vec::new(),
@@ -115,6 +122,16 @@ impl Default for SiteSettings {
             work: Vec::new(),
         }
     }
+}
+
+/// Sends clients to the same address with https. What answers for authorities that make certificates
+/// (`/.well-known/acme-challenge/`) stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToHttps {
+    /// 301 or 308.
+    pub status: u16,
+    /// Where TLS is spoken.
+    pub port: u16,
 }
 
 /// What is kept between requests.

@@ -1,6 +1,6 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
-use crate::answer::{Answer, Boundaries, Instead};
+use crate::answer::{self, Answer, Boundaries, Instead};
 use crate::auth::{Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
@@ -12,6 +12,7 @@ use crate::job::{self, Done, Job, Work};
 use crate::listing::{Order, Shape};
 use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
+use crate::route;
 use crate::vhost::VirtualHost;
 use crate::work::{Effort, Worked};
 use forebay_conn::handler::body::Read;
@@ -21,6 +22,9 @@ use forebay_http::head::{Head, Method, Name};
 use forebay_metrics::{Counter, Local};
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Where authorities look for what shows that a host is ours (RFC 8555 §8.3). They come without TLS.
+const ACME_CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Between two sweeps of the loop's own table, at most.
 const SWEEP_MS: u64 = 1000;
@@ -89,10 +93,44 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
+        if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
+            return Outcome::Replied;
+        }
         match request.head.method {
             Method::Get | Method::Head if done.is_none() => self.get(site, request, client, reply),
             _ => self.other(site, request, client, done, reply),
         }
+    }
+
+    /// What a site says about TLS to those who come through it, and whether that is where others are sent,
+    /// which is their answer.
+    #[cold]
+    fn goes_to_https(
+        &mut self,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> bool {
+        let vhost = &self.content.vhosts[site as usize];
+        if request.peer.secured.is_some() {
+            reply.hsts = vhost.settings.hsts;
+            return false;
+        }
+        let (Some(to), Some(redirection)) = (vhost.settings.to_https, &vhost.to_https) else {
+            return false;
+        };
+        // what has no path is refused, and what is no path of this site is not its to send
+        if !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
+            return false;
+        }
+        let dress = self.dress_of(site, request);
+        let dressed = (!dress.is_empty()).then(|| {
+            let dress = vhost.dress(&dress);
+            route::to_https(&vhost.pages, dress, to)
+        });
+        let redirection = dressed.as_ref().unwrap_or(redirection);
+        answer::redirect(redirection, vhost, request, &mut self.room, reply);
+        true
     }
 
     /// A request that was processed before, or does not read a file.

@@ -4,7 +4,7 @@ use crate::entry::Key;
 use crate::job::Work;
 use crate::load::Want;
 use crate::{Body, Content, Done, Job, Notice, Settings, Site};
-use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request};
+use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
 use forebay_http::path::NormalPath;
@@ -102,6 +102,8 @@ pub(crate) struct Client {
     pub(crate) host: &'static str,
     /// Who asks.
     pub(crate) client: IpAddr,
+    /// Through TLS.
+    pub(crate) is_secured: bool,
     /// What a job has brought for the next request.
     done: Option<Done>,
     metrics: Arc<Local>,
@@ -130,6 +132,7 @@ impl Client {
             now_ms,
             host: "a",
             client: LOCAL,
+            is_secured: false,
             done: None,
             metrics,
             jobs: 0,
@@ -150,6 +153,7 @@ impl Client {
             now_ms: self.now_ms,
             host,
             client: LOCAL,
+            is_secured: false,
             done: None,
             metrics,
             jobs: 0,
@@ -208,7 +212,17 @@ impl Client {
             panic!("not a whole head: {text}")
         };
         let address = "127.0.0.1:80".parse().unwrap();
-        let peer = Peer::new(address, address);
+        let mut peer = Peer::new(address, address);
+        peer.secured = self.is_secured.then(|| {
+            Box::new(Secured {
+                name: None,
+                version: "1.3",
+                cipher: "TLS13_AES_128_GCM_SHA256",
+                alpn: None,
+                resumed: false,
+                hosts: [].into(),
+            })
+        });
         let path = NormalPath::default();
         let request = Request::new(&head, &peer, &path);
         let mut out = Out::default();

@@ -1,9 +1,11 @@
 //! One site as it is served: its settings, its directories, its small pages.
 
+use crate::entry::Redirection;
 use crate::fields::{Dress, dress_of};
 use crate::guard::{self, Guard};
 use crate::pages::Pages;
 use crate::root::Place;
+use crate::route;
 use crate::settings::{OpenError, SiteSettings};
 use forebay_sys::file::{self, Failure};
 use std::os::fd::AsFd;
@@ -20,6 +22,8 @@ pub(crate) struct VirtualHost {
     /// Whether the first header rule is the one for what is protected by passwords.
     has_private_rule: bool,
     pub(crate) pages: Pages,
+    /// Where those go who do not come through TLS, as paths without header rules have it.
+    pub(crate) to_https: Option<Redirection>,
 }
 
 /// A directory of a site.
@@ -74,7 +78,13 @@ impl VirtualHost {
         let has_private_rule = private.is_some();
         settings.headers.splice(..0, private);
         let pages = Pages::new(is_server_named);
-        Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages })
+        let to_https = settings.to_https.map(|to| route::to_https(&pages, Dress::default(), to));
+        Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages, to_https })
+    }
+
+    /// Whether it says or does something about TLS.
+    pub(crate) fn is_about_tls(&self) -> bool {
+        self.settings.hsts.is_some() || self.to_https.is_some()
     }
 
     /// Which of the mounts has what is at a path, and where within it.

@@ -3,7 +3,7 @@
 
 use crate::identity::{Identities, Identity};
 use forebay_conn::transport::{Broken, Plaintext};
-use forebay_conn::{Job, Opening, Transport};
+use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
 use std::io::{Read, Write};
@@ -79,19 +79,6 @@ enum State {
     Over,
 }
 
-/// What was agreed with a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secured {
-    /// The name it has asked for, in small letters.
-    pub name: Option<Box<str>>,
-    /// `TLSv1.2` or `TLSv1.3`.
-    pub version: &'static str,
-    /// The cipher suite, by its name in the registry of IANA.
-    pub cipher: &'static str,
-    /// Whether an earlier session was resumed.
-    pub resumed: bool,
-}
-
 impl Channel {
     /// A new connection to a server with these identities.
     pub fn sealed(identities: &Arc<Identities>) -> Channel {
@@ -102,31 +89,25 @@ impl Channel {
             identity: None,
         }))
     }
-
-    /// Who the server is for this client, and what was agreed; `None` if it is plain or not open.
-    pub fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
-        match self {
-            Channel::Plain => None,
-            Channel::Sealed(session) => session.secured(),
-        }
-    }
 }
 
 impl Session {
-    fn secured(&self) -> Option<(&Arc<Identity>, Secured)> {
+    fn secured(&self) -> Option<Secured> {
         let State::Up(connection) = &self.state else { return None };
         let version = match connection.protocol_version()? {
-            ProtocolVersion::TLSv1_3 => "TLSv1.3",
-            _ => "TLSv1.2",
+            ProtocolVersion::TLSv1_3 => "1.3",
+            _ => "1.2",
         };
         let cipher = connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown");
-        let secured = Secured {
-            name: connection.server_name().map(Into::into),
+        let text = |protocol| String::from_utf8_lossy(protocol).into();
+        Some(Secured {
+            name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
             version,
             cipher,
+            alpn: connection.alpn_protocol().map(text),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        };
-        Some((self.identity.as_ref()?, secured))
+            hosts: Arc::clone(&self.identity.as_ref()?.names),
+        })
     }
 
     /// The client's hello: who answers it, and whether that is a job.
@@ -233,6 +214,11 @@ impl<J: Shakes> Transport<J> for Channel {
     #[inline]
     fn is_plain(&self) -> bool {
         matches!(self, Channel::Plain)
+    }
+
+    fn secured(&self) -> Option<Box<Secured>> {
+        let Channel::Sealed(session) = self else { return None };
+        session.secured().map(Box::new)
     }
 
     fn open(&mut self, done: Option<J::Done>) -> Opening<J> {

@@ -1,6 +1,7 @@
 //! Who the server is, by the name a client asks for.
 
 use crate::pair::{Pair, covers};
+use forebay_conn::Secured;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, ServerConfig,
@@ -19,7 +20,7 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 pub struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
-    names: Vec<String>,
+    pub(crate) names: Arc<[String]>,
 }
 
 /// All identities of a server: the exact name before the wildcard, and one for everybody else.
@@ -60,7 +61,8 @@ impl Identity {
     /// # Errors
     /// See [`IdentityError`].
     pub fn new(pairs: Vec<Pair>, tickets: Tickets) -> Result<Identity, IdentityError> {
-        let names: Vec<String> = pairs.first().ok_or(IdentityError::NoPairs)?.names.clone();
+        let names: Arc<[String]> =
+            pairs.first().ok_or(IdentityError::NoPairs)?.names.clone().into();
         let of_first: HashSet<&String> = names.iter().collect();
         for pair in &pairs {
             let of_other: HashSet<&String> = pair.names.iter().collect();
@@ -119,6 +121,19 @@ impl Identities {
             by_name(name).or_else(wildcard)
         });
         named.or(self.default.as_ref())
+    }
+
+    /// Whether a request for this host, as it was sent but without its port, has come through a connection
+    /// for another one: the certificate that was shown is not for it, and the one that would have been is
+    /// another (RFC 9110 §15.5.20).
+    pub fn is_misdirected(&self, secured: &Secured, host: &[u8]) -> bool {
+        let is_named = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
+        if host.is_empty() || secured.name.as_deref().is_some_and(is_named) {
+            return false;
+        }
+        let host = String::from_utf8_lossy(host).to_ascii_lowercase();
+        !covers(&secured.hosts, &host)
+            && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
     }
 }
 

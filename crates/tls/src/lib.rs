@@ -18,6 +18,6 @@ pub mod channel;
 pub mod identity;
 pub mod pair;
 
-pub use channel::{Channel, Handshake, Handshaken, Secured, Shakes};
+pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};

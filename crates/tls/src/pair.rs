@@ -85,7 +85,7 @@ pub(crate) fn covers(names: &[String], host: &str) -> bool {
 }
 
 /// The names of a certificate, and when it expires.
-fn describe(certificate: &[u8]) -> Result<(Vec<String>, i64), PairError> {
+pub(crate) fn describe(certificate: &[u8]) -> Result<(Vec<String>, i64), PairError> {
     let broken = |error: &dyn fmt::Display| PairError::Broken(error.to_string());
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| broken(&error))?;
     let alternatives = parsed.subject_alternative_name().map_err(|error| broken(&error))?;

@@ -4,14 +4,19 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream};
+use forebay_tests::tls::{Authority, Stream, connect};
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
 use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
+use rustls::client::Resumption;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Larger than what is kept in memory, so that it is read from the disk.
 const LARGE: usize = 3_000_000;
@@ -114,6 +119,92 @@ fn answers_are_the_same_as_without() {
     }
 }
 
+/// What was agreed with a client is in the lines of its requests, and in no others.
+#[test]
+fn lines_say_what_was_agreed() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let log = folder.join("access.log");
+        let lines = format!(
+            "log.access = {log:?}\nlog.format = \"json\"\nlog.fields = [\"target\", \"sni\", \
+             \"tls_version\", \"tls_cipher\", \"alpn\", \"tls_resumed\"]\n{}",
+            pair(folder.path(), "a")
+        );
+        let (server, addr) = start(&folder, engine, &lines);
+        let mut client = authority.client();
+        client.resumption = Resumption::in_memory_sessions(1);
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let client = Arc::new(client);
+        for target in ["/small.txt?1", "/small.txt?2"] {
+            let mut sealed = connect(&client, addr, "a.example");
+            ask(&mut sealed, target, "");
+            ask(&mut sealed, "/small.txt?again", "Connection: close\r\n");
+            everything(sealed);
+        }
+        server.exchange(b"GET /plain HTTP/1.0\r\n\r\n");
+        let read = || fs::read_to_string(&log).unwrap_or_default();
+        assert!(soon(PATIENCE, || read().lines().count() == 5), "{engine}: {}", read());
+        let agreed = |resumed: bool| {
+            format!(
+                ",\"sni\":\"a.example\",\"tls_version\":\"1.3\",\"tls_cipher\":\
+                 \"TLS13_AES_256_GCM_SHA384\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
+            )
+        };
+        let line = |target: &str, rest: &str| format!("{{\"target\":\"{target}\"{rest}");
+        let mut expected = [
+            line("/small.txt?1", &agreed(false)),
+            line("/small.txt?again", &agreed(false)),
+            line("/small.txt?2", &agreed(true)),
+            line("/small.txt?again", &agreed(true)),
+            line("/plain", "}\n"),
+        ];
+        let text = read();
+        let mut found: Vec<&str> = text.split_inclusive('\n').collect();
+        // loops hand their lines over each for itself
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{engine}");
+    }
+}
+
+/// Who comes without TLS is sent to where it is spoken, and told there to come back that way.
+#[test]
+fn a_site_sends_its_clients_to_tls() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        folder.write("site/.well-known/acme-challenge/token", "token");
+        let own = "redirect = 308\nhsts = \"1h\"\n[[header]]\npath = \"/own/*\"\nset = { x-own = \"1\" }\n";
+        let lines = format!("{}{own}", pair(folder.path(), "a"));
+        let (server, addr) = start(&folder, engine, &lines);
+        let plain = |target: &str| {
+            let request = format!("GET {target} HTTP/1.0\r\nHost: A.example:80\r\n\r\n");
+            String::from_utf8(server.exchange(request.as_bytes())).unwrap()
+        };
+        for _ in 0..2 {
+            let moved = plain("/small.txt?a=b%20c");
+            assert!(moved.starts_with("HTTP/1.1 308 "), "{engine}: {moved}");
+            let to =
+                format!("\r\nLocation: https://a.example:{}/small.txt?a=b%20c\r\n", addr.port());
+            assert!(moved.contains(&to), "{engine}: {moved}");
+            assert!(!moved.contains("Strict-"), "{engine}: {moved}");
+            assert!(plain("/own/x").contains("\r\nx-own: 1\r\n"), "{engine}");
+            let challenge = plain("/.well-known/acme-challenge/token");
+            assert!(challenge.ends_with("\r\n\r\ntoken"), "{engine}: {challenge}");
+            assert!(!challenge.contains("Strict-"), "{engine}: {challenge}");
+            for target in ["/small.txt", "/large.bin", "/none"] {
+                let mut sealed = authority.connect(addr, "a.example");
+                ask(&mut sealed, target, "Connection: close\r\n");
+                let answered = everything(sealed);
+                let head = String::from_utf8_lossy(&answered[..400.min(answered.len())]);
+                let said = "\r\nStrict-Transport-Security: max-age=3600\r\n";
+                assert!(!head.contains(" 308 ") && head.contains(said), "{engine}: {head}");
+            }
+        }
+    }
+}
+
 #[test]
 fn who_speaks_http_where_tls_is_spoken_is_told_so() {
     for engine in ENGINES {
@@ -155,6 +246,116 @@ fn each_site_has_its_certificate_and_others_the_default() {
     // the default's certificate is not for this name, which the client finds out
     let mut other = authority.connect(addr, "other.example");
     assert!(other.write_all(b"x").and_then(|()| other.flush()).is_err());
+}
+
+/// A connection serves the hosts that its certificate is for, and others that have none of their own.
+#[test]
+fn a_request_for_a_host_with_another_certificate_is_misdirected() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example", "*.a.example"], &ECDSA);
+        authority.write(folder.path(), "b", &["b.example"], &ECDSA);
+        let site = |host: &str, name: &str| {
+            let tls = pair(folder.path(), name).replace("[tls]", "[site.tls]");
+            format!("[[site]]\nhosts = [\"{host}\"]\n{tls}")
+        };
+        let none = "[[site]]\nhosts = [\"none.example\"]\n";
+        let lines = [site("a.example", "a"), site("b.example", "b"), none.to_owned()];
+        let (_server, addr) = start(&folder, engine, &lines.concat());
+        let mut stream = authority.connect(addr, "a.example");
+        for (host, status) in [
+            ("a.example", 200),
+            ("A.example:443", 200),
+            ("b.example", 421),
+            // the connection goes on
+            ("a.example", 200),
+            ("none.example", 200),
+            // which no site has
+            ("x.a.example", 421),
+        ] {
+            write!(stream, "HEAD /small.txt HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            let head = String::from_utf8(head).unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{engine}: {host}: {head}");
+        }
+    }
+}
+
+/// As certbot does it: a link leads to the files of before, then to new ones. What is broken is told, and
+/// what was there is kept; nobody asks for a reload.
+#[test]
+fn changed_files_are_taken_over_without_a_reload() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        for directory in ["live", "archive"] {
+            fs::create_dir(folder.join(directory)).unwrap();
+        }
+        let archive = folder.join("archive");
+        let point = |name: &str| {
+            for end in ["crt", "key"] {
+                let (new, link) = (folder.join("live/new"), folder.join(&format!("live/a.{end}")));
+                symlink(format!("../archive/{name}.{end}"), &new).unwrap();
+                fs::rename(new, link).unwrap();
+            }
+        };
+        authority.write(&archive, "a1", &["a.example"], &ECDSA);
+        point("a1");
+        let (server, addr) = start(&folder, engine, &pair(&folder.join("live"), "a"));
+        let mut kept = authority.connect(addr, "a.example");
+        let first = shown(&mut kept);
+        let shown_now = || shown(&mut authority.connect(addr, "a.example"));
+        authority.write(&archive, "a2", &["a.example"], &RSA);
+        point("a2");
+        assert!(soon(PATIENCE, || shown_now() != first), "{engine}: {}", server.stderr());
+        let second = shown_now();
+        // where the link leads, a key that is not that of the certificate
+        let key = fs::read(archive.join("a1.key")).unwrap();
+        fs::write(archive.join("a2.key"), key).unwrap();
+        let is_told = || server.stderr().contains("not that of");
+        assert!(soon(PATIENCE, is_told), "{engine}: {}", server.stderr());
+        assert!(server.stderr().contains("what is in force is kept"), "{engine}");
+        assert!(shown_now() == second, "{engine}");
+        authority.write(&archive, "a2", &["a.example"], &ECDSA);
+        assert!(soon(PATIENCE, || shown_now() != second), "{engine}: {}", server.stderr());
+        kept.read_exact(&mut [0; 20]).unwrap();
+        ask(&mut kept, "/small.txt", "Connection: close\r\n");
+        assert!(everything(kept).ends_with(b"small"), "{engine}");
+    }
+}
+
+/// An operator hears in time that a certificate was not replaced.
+#[test]
+fn what_has_expired_is_told_and_measured() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write_with(folder.path(), "old", &["a.example"], &ECDSA, |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    });
+    authority.write_with(folder.path(), "new", &["b.example"], &ECDSA, |params| {
+        params.not_after = rcgen::date_time_ymd(2999, 1, 1);
+    });
+    let site = |host: &str, name: &str| {
+        let tls = pair(folder.path(), name).replace("[tls]", "[site.tls]");
+        format!("[[site]]\nhosts = [\"{host}\"]\n{tls}")
+    };
+    let lines = site("a.example", "old") + &site("b.example", "new");
+    let served = Served::with(Options::new(folder.join("site")).config(&lines));
+    let expiry = |site: &str, name: &str| {
+        let file = folder.join(&format!("{name}.crt"));
+        let metric = "forebay_certificate_expiry_timestamp_seconds";
+        served.metric(&format!("{metric}{{site=\"{site}\",certificate={file:?}}}"))
+    };
+    assert_eq!(expiry("a.example", "old"), 1_577_836_800);
+    assert_eq!(expiry("b.example", "new"), 32_472_144_000);
+    let said = || served.stderr();
+    let told =
+        format!("the certificate {:?} of the site \"a.example\" has", folder.join("old.crt"));
+    assert!(soon(PATIENCE, || said().contains(&told)), "{}", said());
+    assert!(!said().contains("new.crt"), "{}", said());
 }
 
 #[test]

@@ -26,6 +26,17 @@ pub struct Endpoint {
     pub tls: bool,
 }
 
+impl Listen {
+    /// Its port; a Unix socket has none.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Listen::At(address) => Some(address.port()),
+            Listen::All(port) => Some(*port),
+            Listen::Unix(_) => None,
+        }
+    }
+}
+
 /// Where the admin listener is, if it is on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminListen(pub Option<Listen>);

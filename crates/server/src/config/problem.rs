@@ -218,6 +218,14 @@ pub enum Wrong {
     NoCertificate,
     /// There is a certificate, and no address where TLS is spoken.
     NoTlsAddress,
+    /// A redirect to https, where trusted proxies come without it.
+    ProxiedRedirect,
+    /// A header rule decides about what `tls.hsts` would say.
+    HstsByRule,
+    /// It says more about `tls.hsts`, which is not set.
+    WithoutHsts,
+    /// Browsers would not take the host into their lists.
+    NotPreloaded,
     /// A site that can be reached through TLS only has no certificate.
     NoCertificateFor {
         /// One of its hosts.
@@ -431,6 +439,19 @@ impl fmt::Display for Wrong {
             }
             Wrong::NoTlsAddress => f.write_str(
                 "it has no effect, because no address of listen begins with \"https://\"",
+            ),
+            Wrong::ProxiedRedirect => f.write_str(
+                "requests that trusted proxies pass on without TLS are redirected, too, for ever if the \
+                 proxy spoke TLS to the client",
+            ),
+            Wrong::HstsByRule => f.write_str(
+                "it has no effect, because a header rule of this site is about \
+                 Strict-Transport-Security",
+            ),
+            Wrong::WithoutHsts => f.write_str("it has no effect without tls.hsts"),
+            Wrong::NotPreloaded => f.write_str(
+                "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
+                 tls.hsts_subdomains = true",
             ),
             Wrong::NoCertificateFor { host } => write!(
                 f,

@@ -3,6 +3,7 @@
 use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
+use super::site::HSTS;
 use super::{Account, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
@@ -19,12 +20,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Of one file of users no more lines are told of than these.
 const MOST_LINES: usize = 20;
 
-/// A certificate that ends in fewer days than these should have been replaced.
-const SOON_DAYS: i64 = 14;
+/// Lists of browsers take no host that says less (https://hstspreload.org).
+const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 type Remarks = Vec<(At, Wrong)>;
 
@@ -103,8 +105,17 @@ impl Draft {
             pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
         };
         for (path, site) in &sites {
-            if site.tls.is_on() && !speaks {
-                remarks.push((path.child("tls.certificate"), Wrong::NoTlsAddress));
+            for (key, is_set) in [
+                ("tls.certificate", site.tls.is_on()),
+                ("tls.redirect", site.tls.redirect.0.is_some()),
+                ("tls.hsts", site.tls.hsts.0.is_some()),
+            ] {
+                if is_set && !speaks {
+                    remarks.push((path.child(key), Wrong::NoTlsAddress));
+                }
+            }
+            if speaks {
+                self.remark_https(path, site, remarks);
             }
             let mut hosts = site.hosts.iter().map(Host::as_str);
             if !site.tls.is_on()
@@ -114,6 +125,31 @@ impl Draft {
                 let wrong = Wrong::NoCertificateFor { host: host.to_owned() };
                 remarks.push((path.child("hosts"), wrong));
             }
+        }
+    }
+
+    /// What a site says about TLS, and the redirect to it.
+    fn remark_https(&self, path: &At, site: &Site, remarks: &mut Remarks) {
+        let has_proxies = !self.process.trusted_proxies.is_empty();
+        if site.tls.redirect.0.is_some() && has_proxies {
+            remarks.push((path.child("tls.redirect"), Wrong::ProxiedRedirect));
+        }
+        let Some(max_age) = site.tls.hsts.0 else {
+            for (key, is_set) in [
+                ("tls.hsts_subdomains", site.tls.hsts_subdomains),
+                ("tls.hsts_preload", site.tls.hsts_preload),
+            ] {
+                if is_set {
+                    remarks.push((path.child(key), Wrong::WithoutHsts));
+                }
+            }
+            return;
+        };
+        if site.has_rule_for(HSTS) || self.site.has_rule_for(HSTS) {
+            remarks.push((path.child("tls.hsts"), Wrong::HstsByRule));
+        } else if site.tls.hsts_preload && (max_age < PRELOAD_MAX_AGE || !site.tls.hsts_subdomains)
+        {
+            remarks.push((path.child("tls.hsts_preload"), Wrong::NotPreloaded));
         }
     }
 
@@ -128,8 +164,8 @@ impl Draft {
                 certificates::pairs(&site.tls).unwrap_or_default().iter().enumerate()
             {
                 let at = path.child("tls.certificate").item(index);
-                let days = (pair.not_after_s - now_s).div_euclid(24 * 3600);
-                if days < SOON_DAYS && told.insert(&site.tls.certificates[index]) {
+                let days = certificates::days_left(pair.not_after_s, now_s);
+                if days < certificates::SOON_DAYS && told.insert(&site.tls.certificates[index]) {
                     remarks.push((at.clone(), Wrong::Expires { days }));
                 }
                 let others = site.hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));

@@ -1,15 +1,22 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
+use super::optional::Optional;
 use super::table::{List, Preset, Section, Setting};
-use super::written::{ErrorPages, MediaTypes};
+use super::written::{ErrorPages, HttpsStatus, MediaTypes};
 use super::{FieldValue, Log, Size};
 use crate::log::choice::Member;
+use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
-use forebay_site::SiteSettings;
 use forebay_site::rules::{
-    Access, Alias, Auth, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName, TryFiles, Work,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName,
+    TryFiles, Work,
 };
+use forebay_site::{SiteSettings, ToHttps};
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// The field that says that a host is to be asked for through TLS only.
+pub(super) const HSTS: &str = "Strict-Transport-Security";
 
 /// Certificates, and the key of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,12 +25,26 @@ pub struct Tls {
     pub certificates: Vec<PathBuf>,
     /// `tls.key`
     pub keys: Vec<PathBuf>,
+    /// `tls.redirect`
+    pub redirect: Optional<HttpsStatus>,
+    /// `tls.hsts`
+    pub hsts: Optional<Duration>,
+    /// `tls.hsts_subdomains`
+    pub hsts_subdomains: bool,
+    /// `tls.hsts_preload`
+    pub hsts_preload: bool,
 }
 
 impl Tls {
     /// Whether there is a certificate.
     pub fn is_on(&self) -> bool {
         !self.certificates.is_empty()
+    }
+
+    /// What clients are told.
+    fn hsts(&self) -> Option<Hsts> {
+        let max_age_s = self.hsts.0?.as_secs();
+        Some(Hsts { max_age_s, subdomains: self.hsts_subdomains, preload: self.hsts_preload })
     }
 }
 
@@ -135,8 +156,18 @@ impl Site {
         self.aliases.iter().cloned().chain(self.links.iter().filter_map(below))
     }
 
-    /// What the content is told of it.
-    pub fn settings(&self) -> SiteSettings {
+    /// Whether one of its header rules decides about this field.
+    pub(super) fn has_rule_for(&self, field: &str) -> bool {
+        let is_it = |name: &FieldName| name.as_str().eq_ignore_ascii_case(field);
+        let sets = |rule: &HeaderRule| rule.set().iter().any(|(name, _)| is_it(name));
+        self.headers.iter().any(|rule| sets(rule) || rule.remove().iter().any(is_it))
+    }
+
+    /// What the content is told of it, where TLS is spoken at this port.
+    pub fn settings(&self, tls_port: Option<u16>) -> SiteSettings {
+        let to_https = self.tls.redirect.0.zip(tls_port);
+        let to_https = to_https.map(|(HttpsStatus(status), port)| ToHttps { status, port });
+        let hsts = self.tls.hsts().filter(|_| !self.has_rule_for(HSTS));
         SiteSettings {
             name: self.name(),
             hosts: self.hosts.clone(),
@@ -149,6 +180,8 @@ impl Site {
             compress_bytes: self.compress_bytes.0,
             types: self.types.0.clone(),
             listing: self.listing,
+            hsts,
+            to_https,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
             errors: self.errors.0.clone(),
@@ -396,6 +429,45 @@ const SETTINGS: &[Setting<Site>] = &[
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
         at: |s| &mut s.tls.keys,
+    },
+    Setting {
+        key: "tls.redirect",
+        preset: Preset::Unset("off"),
+        range: None,
+        meaning: "Sends clients that come without TLS to the same address with https, with this status: \
+                  308, or 301, after which some clients turn a POST into a GET. What is beneath \
+                  /.well-known/acme-challenge/ is served as it is, for authorities that make \
+                  certificates. Behind a proxy that speaks TLS itself, leave it off.",
+        example: "308",
+        at: |s| &mut s.tls.redirect,
+    },
+    Setting {
+        key: "tls.hsts",
+        preset: Preset::Unset("off"),
+        range: Some(("0s", "3650d")),
+        meaning: "Tells clients that come through TLS not to come without it for this long \
+                  (Strict-Transport-Security): nobody can lead them to plain HTTP, and no warning about \
+                  a certificate can be clicked away. Begin with \"1h\"; \"0s\" takes it back. A header \
+                  rule about this field stands for it.",
+        example: "\"365d\"",
+        at: |s| &mut s.tls.hsts,
+    },
+    Setting {
+        key: "tls.hsts_subdomains",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether that holds for all hosts below this one, too (includeSubDomains).",
+        example: "true",
+        at: |s| &mut s.tls.hsts_subdomains,
+    },
+    Setting {
+        key: "tls.hsts_preload",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether browsers may ship with it (preload), which is hard to take back: see \
+                  https://hstspreload.org.",
+        example: "true",
+        at: |s| &mut s.tls.hsts_preload,
     },
     Setting {
         key: "log.access",

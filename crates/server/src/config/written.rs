@@ -282,6 +282,38 @@ impl Value for Users {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u16);
 
+/// The status of a redirect to https, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpsStatus(pub u16);
+
+impl Default for HttpsStatus {
+    fn default() -> HttpsStatus {
+        HttpsStatus(308)
+    }
+}
+
+impl Value for HttpsStatus {
+    fn form(&self) -> Form {
+        Form::Number
+    }
+    fn expected(&self) -> &'static str {
+        "the status of a redirect for good: 301 or 308"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        let status = text.parse().ok().filter(|status| matches!(status, 301 | 308));
+        let wrong = || Wrong::Form {
+            expected: self.expected(),
+            found: format!("the number {text}"),
+            near: None,
+        };
+        *self = HttpsStatus(status.ok_or_else(wrong)?);
+        Ok(())
+    }
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
 impl Default for Status {
     fn default() -> Status {
         Status(Redirect::DEFAULT_STATUS)

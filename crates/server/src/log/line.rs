@@ -5,7 +5,7 @@
 use super::choice::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted};
 use crate::policy::Said;
-use forebay_conn::Request;
+use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};
 use std::net::IpAddr;
 
@@ -71,6 +71,8 @@ pub struct Subject<'s> {
     pub site: &'s str,
     /// Who asked.
     pub client: IpAddr,
+    /// What was agreed with the client; `None` on a plain connection.
+    pub secured: Option<&'s Secured>,
     /// How it was judged.
     pub judged: Said<'s>,
     /// Microseconds from its first byte until all of it was there.
@@ -118,6 +120,9 @@ pub fn json(
             }
         }
     }
+    if let Some(secured) = subject.secured {
+        json_secured(out, members, secured);
+    }
     let Said { class, rule, refused, refused_by } = subject.judged;
     for (member, said) in [
         (Member::Class, class),
@@ -139,6 +144,23 @@ pub fn json(
     }
     number(out, members, Member::ReceiveUs, subject.receive_us);
     number(out, members, Member::ProcessUs, subject.process_us);
+}
+
+/// What was agreed with a client.
+fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
+    let Secured { name, version, cipher, alpn, resumed, hosts: _ } = secured;
+    if let Some(name) = name {
+        text(out, members, Member::Sni, name.as_bytes());
+    }
+    plain(out, members, Member::TlsVersion, version.as_bytes());
+    plain(out, members, Member::TlsCipher, cipher.as_bytes());
+    if let Some(alpn) = alpn {
+        text(out, members, Member::Alpn, alpn.as_bytes());
+    }
+    if members.have(Member::TlsResumed) {
+        out.extend_from_slice(Member::TlsResumed.before_number());
+        out.extend_from_slice(if *resumed { b"true" } else { b"false" });
+    }
 }
 
 /// Ends the line that [`json`] began and that stands in `out` from `start` on.
@@ -228,6 +250,7 @@ mod tests {
                 request_id: b"0af7651916cd43dd8448eb211c80319c",
                 site,
                 client: "2001:db8::1".parse().unwrap(),
+                secured: None,
                 judged: Said::default(),
                 receive_us: 0,
                 process_us: 17,
@@ -283,6 +306,7 @@ mod tests {
             request_id: b"0af7651916cd43dd8448eb211c80319c",
             site: "",
             client: "192.0.2.7".parse().unwrap(),
+            secured: None,
             judged: Said {
                 class: Some("gold"),
                 rule: Some("buyers"),
@@ -301,6 +325,32 @@ mod tests {
     }
 
     #[test]
+    fn what_was_agreed_is_in_the_lines_of_sealed_connections() {
+        let mut secured = Secured {
+            name: Some("shop.example".into()),
+            version: "1.3",
+            cipher: "TLS13_AES_128_GCM_SHA256",
+            alpn: Some("http/1.1".into()),
+            resumed: true,
+            hosts: [].into(),
+        };
+        let said = |members: &[Member], secured: &Secured| {
+            let mut out = Vec::new();
+            json_secured(&mut out, Members::of(members), secured);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            said(&Member::ALL, &secured),
+            ",\"sni\":\"shop.example\",\"tls_version\":\"1.3\",\
+            \"tls_cipher\":\"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":true"
+        );
+        assert_eq!(said(&[Member::Alpn], &secured), ",\"alpn\":\"http/1.1\"");
+        (secured.name, secured.alpn, secured.resumed) = (None, None, false);
+        let some = [Member::Sni, Member::Alpn, Member::TlsResumed];
+        assert_eq!(said(&some, &secured), ",\"tls_resumed\":false");
+    }
+
+    #[test]
     fn a_line_has_the_members_that_are_wanted() {
         let some = |members: &[Member], status| {
             line(BROWSER, |out, request| {
@@ -311,6 +361,7 @@ mod tests {
                     request_id: b"0af7651916cd43dd8448eb211c80319c",
                     site: "shop",
                     client: "192.0.2.7".parse().unwrap(),
+                    secured: None,
                     judged: Said::default(),
                     receive_us: 0,
                     process_us: 17,

@@ -8,7 +8,7 @@ use super::text::push_number;
 use super::{Batch, Logs, Part};
 use crate::config::LogFormat;
 use crate::policy::Judged;
-use forebay_conn::{Request, Stages};
+use forebay_conn::{Request, Secured, Stages};
 use forebay_metrics::{Local, Slot};
 use forebay_sys::clock;
 use std::net::IpAddr;
@@ -39,6 +39,8 @@ pub struct Entry<'r> {
     pub site: Option<usize>,
     /// Who asked; the unspecified address for the client of a Unix socket.
     pub client: IpAddr,
+    /// What was agreed with the client of the connection; `None` if that is plain.
+    pub secured: Option<&'r Secured>,
     /// The connection comes from a trusted proxy, whose name for the request counts.
     pub via_proxy: bool,
     /// What was asked; `None` if no head could be read.
@@ -208,6 +210,7 @@ impl Logger {
             request_id,
             site: &target.site,
             client: entry.client,
+            secured: entry.secured,
             judged: entry.judged.map(|judged| judged.said()).unwrap_or_default(),
             receive_us: complete_ns.saturating_sub(begun_ns) / 1000,
             process_us: written_ns.saturating_sub(complete_ns) / 1000,

@@ -120,6 +120,7 @@ impl Server {
             sandbox,
             notifier: Notifier::from_environment(),
             reload: Reload::default(),
+            watches_certificates: false,
             later: Vec::new(),
             draining: None,
             to_main,
@@ -136,6 +137,8 @@ impl Server {
         let _ = writeln!(io::stderr(), "{start_line}");
         server.notifier.ready(&start_line);
         server.watch_later();
+        server.warn_of_certificates();
+        server.watch_certificates();
         Ok(server)
     }
 }

@@ -24,11 +24,25 @@ use std::time::Instant;
 const MOST_RETIRING: usize = 16;
 
 /// What is to be put in force.
+#[derive(Clone)]
 pub(super) enum Wanted {
     /// What the file says.
     File,
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
+    /// What runs, with the certificates whose files have changed.
+    Certificates,
+}
+
+impl Wanted {
+    /// What it is called where it is told of.
+    fn name(&self) -> &'static str {
+        match self {
+            Wanted::File => "reload",
+            Wanted::Set(_) => "policy set",
+            Wanted::Certificates => "certificates",
+        }
+    }
 }
 
 /// Something to be put in force, and who waits for it.
@@ -58,25 +72,25 @@ impl Server {
             {
                 others.extend(waiting);
             }
+            // nobody waits for these
+            Some(Task { wanted: Wanted::Certificates, .. })
+                if matches!(wanted, Wanted::Certificates) => {}
             _ => self.reload.next.push_back(Task { wanted, waiting }),
         }
     }
 
     fn begin_to_prepare(&mut self, task: Task) {
-        let refused = match &self.file {
+        let refused = match (&self.file, &task.wanted) {
             _ if self.draining.is_some() => ReloadError::Stopping,
-            None => ReloadError::NoFile,
-            Some(file) => {
-                let (file, current) = (file.clone(), self.current());
-                let to_main = self.to_main.clone();
-                let assignments = match &task.wanted {
-                    Wanted::File => None,
-                    Wanted::Set(assignments) => Some(assignments.clone()),
-                };
+            (None, Wanted::File | Wanted::Set(_)) => ReloadError::NoFile,
+            (file, wanted) => {
+                let (file, current) = (file.clone().unwrap_or_default(), self.current());
+                let (to_main, wanted) = (self.to_main.clone(), wanted.clone());
                 let prepare = move || {
-                    let next = match assignments {
-                        None => reload::prepare(&file, &current),
-                        Some(assignments) => reload::change(&assignments, &file, &current),
+                    let next = match wanted {
+                        Wanted::File => reload::prepare(&file, &current),
+                        Wanted::Set(assignments) => reload::change(&assignments, &file, &current),
+                        Wanted::Certificates => reload::renew(&current),
                     };
                     let _ = to_main.send(Event::Prepared(next.map(Box::new)));
                 };
@@ -128,6 +142,8 @@ impl Server {
             Ok(_) if is_reload => {
                 Answer { code: 0, text: format!("reloaded: generation {generation}\n") }
             }
+            Ok(said) if matches!(wanted, Wanted::Certificates) => Answer { code: 0, text: said },
+            Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
                 let kept = format!("lost at the next reload, unless {file} says it too");
@@ -143,7 +159,7 @@ impl Server {
                 }
             }
         };
-        let what = if is_reload { "reload" } else { "policy set" };
+        let what = wanted.name();
         answer.text.lines().for_each(|line| say(format_args!("{what}: {line}")));
         if self.draining.is_none() {
             self.notifier.ready(&answer.text.trim_end().replace('\n', "; "));
@@ -204,6 +220,7 @@ impl Server {
         self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
         self.status.changed(&self.common, &self.plan, is_reload);
+        self.watch_certificates();
         Ok(())
     }
 

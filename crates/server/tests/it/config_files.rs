@@ -3,7 +3,9 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_server::config::{Config, check, load};
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -118,6 +120,42 @@ fn rules_for_hosts_that_no_site_has_are_remarked() {
     let default = "[[site]]\nroot = \"site\"\n";
     assert!(folder.remarks(&format!("{site}{default}{rules}")).is_empty());
     assert!(folder.remarks(&format!("root = \"site\"\n{rules}")).is_empty());
+}
+
+#[test]
+fn what_is_said_about_tls_without_effect_is_remarked() {
+    let folder = Folder::new();
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+    fs::write(folder.0.join("a.crt"), cert.pem()).unwrap();
+    let key =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.0.join("a.key"));
+    key.unwrap().write_all(signing_key.serialize_pem().as_bytes()).unwrap();
+    let text = |listen: &str, lines: &str| {
+        let pair = "certificate = [\"a.crt\"]\nkey = [\"a.key\"]\n";
+        format!("listen = [{listen}]\nroot = \"site\"\n[tls]\n{pair}{lines}")
+    };
+    let both = "\":80\", \"https://:443\"";
+    let good = "redirect = 308\nhsts = \"365d\"\nhsts_subdomains = true\nhsts_preload = true\n";
+    assert!(folder.remarks(&text(both, good)).is_empty());
+    let in_vain = "it has no effect, because no address of listen begins with \"https://\"";
+    let expected = ["4:15: tls.certificate", "6:12: tls.redirect", "7:8: tls.hsts"]
+        .map(|place| format!("DIR/forebay.toml:{place}: {in_vain}"));
+    assert_eq!(folder.remarks(&text("\":80\"", good)), expected);
+    let without = "hsts_subdomains = true\n";
+    assert_eq!(
+        folder.remarks(&text(both, without)),
+        ["DIR/forebay.toml:6:19: tls.hsts_subdomains: it has no effect without tls.hsts"]
+    );
+    let short = "hsts = \"30d\"\nhsts_subdomains = true\nhsts_preload = true\n";
+    let said = folder.remarks(&text(both, short));
+    assert!(said.len() == 1 && said[0].contains(":8:16: tls.hsts_preload: browsers"), "{said:?}");
+    let rule = "hsts = \"30d\"\n[[header]]\nremove = [\"strict-transport-security\"]\n";
+    let said = folder.remarks(&text(both, rule));
+    assert!(said.len() == 1 && said[0].contains(":6:8: tls.hsts: it has no effect"), "{said:?}");
+    let proxied = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(both, "redirect = 301\n"));
+    let said = folder.remarks(&proxied);
+    assert!(said.len() == 1 && said[0].contains("tls.redirect: requests that trusted"), "{said:?}");
 }
 
 #[test]

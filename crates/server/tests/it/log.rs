@@ -48,6 +48,7 @@ fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
     logger.line(&Entry {
         site,
         client,
+        secured: None,
         via_proxy: false,
         request: None,
         judged: None,

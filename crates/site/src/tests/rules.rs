@@ -5,7 +5,8 @@ use crate::rules::{
     Template, TryFiles,
 };
 use crate::testing::{Client, Folder};
-use crate::{Settings, SiteSettings, settings};
+use crate::{Settings, SiteSettings, ToHttps, settings};
+use forebay_conn::Hsts;
 use std::fs;
 
 fn pattern(text: &str) -> Pattern {
@@ -77,6 +78,68 @@ fn the_first_redirect_that_fits_decides() {
     assert_eq!(client.ask("DELETE", "/%zz", "").status, 400);
     assert_eq!(client.ask("OPTIONS", "/old/b", "").status, 204);
     assert!(!client.get("/old/a?other").is_miss);
+}
+
+#[test]
+fn clients_without_tls_are_sent_to_it_but_for_challenges() {
+    let folder = Folder::new();
+    folder.write("a", "a");
+    folder.write(".well-known/acme-challenge/token", "token");
+    for (port, start) in [(443, "https://a"), (8443, "https://a:8443")] {
+        let mut client = client(&folder, |site| {
+            site.to_https = Some(ToHttps { status: 308, port });
+            site.headers = vec![header("/b", "", &[("X-B", "1")], &[])];
+        });
+        for method in ["GET", "HEAD", "POST", "OPTIONS"] {
+            let moved = client.ask(method, "/b/../%C3%BC?q=\"1", "");
+            let to = format!("{start}/%C3%BC?q=%221");
+            assert_eq!((moved.status, moved.field("Location")), (308, Some(&*to)), "{method}");
+            assert_eq!(moved.field("Strict-Transport-Security"), None);
+        }
+        assert_eq!(client.get("/b").field("X-B"), Some("1"));
+        assert_eq!(client.get("/a").field("X-B"), None);
+        assert_eq!(client.get("/.well-known/acme-challenge/token").text(), "token");
+        assert_eq!(client.get("/.well-known/acme-challenge/../../a").status, 308);
+        assert_eq!(client.get("/%zz").status, 400);
+        client.is_secured = true;
+        assert_eq!(client.get("/a").text(), "a");
+        client.is_secured = false;
+        assert_eq!(client.get("/a").status, 308, "though it is in the cache");
+    }
+}
+
+#[test]
+fn what_is_said_about_tls_is_said_through_it_alone() {
+    let folder = Folder::new();
+    folder.write("a", "0123456789");
+    let mut client = client(&folder, |site| {
+        site.hsts = Some(Hsts { max_age_s: 60, subdomains: true, preload: false });
+        site.redirects = vec![redirect("/old", "/a", 301)];
+    });
+    for is_secured in [false, true, false] {
+        client.is_secured = is_secured;
+        let expected = is_secured.then_some("max-age=60; includeSubDomains");
+        for (target, fields, status) in [
+            ("/a", "", 200),
+            ("/a", "Range: bytes=1-2\r\n", 206),
+            ("/a", "Range: bytes=90-\r\n", 416),
+            ("/a", "If-None-Match: *\r\n", 304),
+            ("/old", "", 301),
+            ("/none", "", 404),
+        ] {
+            let answered = client.get_with(target, fields);
+            assert_eq!(answered.status, status);
+            assert_eq!(answered.field("Strict-Transport-Security"), expected, "{answered:?}");
+        }
+    }
+    let text = |subdomains, preload| {
+        let hsts = Some(Hsts { max_age_s: 0, subdomains, preload });
+        let mut client = self::client(&folder, |site| site.hsts = hsts);
+        client.is_secured = true;
+        client.get("/a").field("Strict-Transport-Security").unwrap().to_owned()
+    };
+    assert_eq!(text(false, false), "max-age=0");
+    assert_eq!(text(true, true), "max-age=0; includeSubDomains; preload");
 }
 
 #[test]

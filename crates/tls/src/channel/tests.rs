@@ -1,8 +1,8 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::tickets;
-use crate::pair::Pair;
+use crate::identity::{Identity, tickets};
+use crate::pair::{Pair, describe};
 use forebay_metrics::{Local, Stopwatch};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -147,7 +147,7 @@ impl Both {
     }
 
     fn secured(&self) -> Secured {
-        self.server.secured().unwrap().1
+        *Transport::<Work>::secured(&self.server).unwrap()
     }
 }
 
@@ -224,10 +224,12 @@ fn the_name_decides_who_answers() {
         let talked = both.talk();
         match names {
             Some(names) => {
-                let (identity, secured) = both.server.secured().unwrap();
-                assert_eq!(identity.pairs()[0].names, [names], "{name}");
+                let shown = both.client.peer_certificates().unwrap()[0].to_vec();
+                assert_eq!(describe(&shown).unwrap().0, [names], "{name}");
+                let secured = both.secured();
                 assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
-                assert_eq!((secured.version, secured.resumed), ("TLSv1.3", false));
+                assert_eq!((secured.version, secured.resumed), ("1.3", false));
+                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_256_GCM_SHA384", None));
             }
             None => {
                 let alert = rustls::AlertDescription::UnrecognisedName;
@@ -235,6 +237,39 @@ fn the_name_decides_who_answers() {
             }
         }
     }
+}
+
+#[test]
+fn a_host_whose_certificate_is_another_is_misdirected() {
+    let ca = Ca::new();
+    let mut identities = Identities::new(Some(ca.identity(&["c.example"], ECDSA)));
+    let a = ca.identity(&["a.example", "*.a.example"], ECDSA);
+    for name in ["a.example", "*.a.example", "covered.example"] {
+        identities.add(name, &a);
+    }
+    identities.add("x.a.example", &ca.identity(&["x.a.example"], ECDSA));
+    identities.add("b.example", &ca.identity(&["b.example"], ECDSA));
+    let identities = Arc::new(identities);
+    let mut both = Both::new(&ca.client(), "a.example", &identities);
+    both.talk().unwrap();
+    let secured = both.secured();
+    for (host, expected) in [
+        ("a.example", false),
+        ("A.Example", false),
+        // its certificate would be another, but this one is for it, too
+        ("x.a.example", false),
+        // it would have been the same
+        ("covered.example", false),
+        ("b.example", true),
+        ("B.EXAMPLE", true),
+        // the default's
+        ("other.example", true),
+        ("", false),
+    ] {
+        assert_eq!(identities.is_misdirected(&secured, host.as_bytes()), expected, "{host}");
+    }
+    let without_default = Identities::new(None);
+    assert!(!without_default.is_misdirected(&secured, b"b.example"));
 }
 
 #[test]

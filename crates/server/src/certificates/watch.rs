@@ -1,0 +1,98 @@
+//! Looks for certificates and keys whose files have changed: when the kernel tells of their directories,
+//! and at intervals, for file systems that tell nothing and links that have moved.
+
+use super::{Certificates, Stamps};
+use crate::live::Live;
+use crate::run::say;
+use forebay_sys::file;
+use forebay_sys::watch::{Interest, Watch};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often is looked without being told.
+const INTERVAL_MS: u64 = 60_000;
+
+/// A certificate is not looked at before nothing has changed for this long: its key may follow.
+const QUIET_MS: u64 = 500;
+
+/// But after this long it is, however much changes beside it.
+const MOST_NOISE: Duration = Duration::from_secs(5);
+
+/// Files that cannot be read are told of by name, up to so many.
+const MOST_TOLD: usize = 20;
+
+/// Starts a thread that calls `tell` whenever files of the certificates in force have changed, until that
+/// says no.
+///
+/// # Errors
+/// Lack of threads.
+pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("certificates".to_owned());
+    thread.spawn(move || {
+        let certificates = || Arc::clone(&live.get().certificates);
+        say_unreadable(&certificates());
+        // without it there is the interval
+        let watch = Watch::new().ok();
+        let mut told: Option<Stamps> = None;
+        loop {
+            wait(watch.as_ref(), &certificates());
+            let certificates = certificates();
+            let (read, now) = (certificates.stamps(), certificates.stamps_now());
+            // what was told and not taken over is told again when it changes again
+            if now == read || told.as_ref() == Some(&now) {
+                continue;
+            }
+            told = Some(now);
+            if !tell() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What can be read at the start only: by root.
+fn say_unreadable(certificates: &Certificates) {
+    let is_denied = |path: &&PathBuf| {
+        File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let files: BTreeSet<&PathBuf> = certificates.files().collect();
+    for path in files.into_iter().filter(is_denied).take(MOST_TOLD) {
+        say(format_args!(
+            "certificates: the user of the server may not read {path:?}: when it changes, a restart takes \
+             it over, a reload cannot; give it to a group of that user"
+        ));
+    }
+}
+
+/// Until something has changed in the directories of the files and then nothing more, or for the interval.
+fn wait(watch: Option<&Watch>, certificates: &Certificates) {
+    let Some(watch) = watch else {
+        return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
+    };
+    // directories are replaced, and links lead elsewhere
+    for directory in directories(certificates) {
+        let opened = file::open_directory(&directory);
+        let _ = opened.and_then(|directory| watch.add(directory.as_fd(), Interest::Content));
+    }
+    let forget = || watch.read(usize::MAX, |_| {}).is_ok();
+    match watch.wait(INTERVAL_MS) {
+        Ok(false) => return,
+        Ok(true) => {}
+        Err(_) => return std::thread::sleep(Duration::from_millis(INTERVAL_MS)),
+    }
+    let began = Instant::now();
+    while forget() && began.elapsed() < MOST_NOISE && matches!(watch.wait(QUIET_MS), Ok(true)) {}
+}
+
+/// The directories of the files, and those that their links lead to.
+fn directories(certificates: &Certificates) -> BTreeSet<PathBuf> {
+    let targets = certificates.files().filter_map(|path| fs::canonicalize(path).ok());
+    let paths = certificates.files().cloned().chain(targets);
+    paths.filter_map(|path| Some(path.parent()?.to_owned())).collect()
+}
