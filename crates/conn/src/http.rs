@@ -1,5 +1,6 @@
 //! Whichever version the client speaks. It shows by its first bytes: a client of HTTP/2 sends a preface that
-//! is no request of HTTP/1 (RFC 9113 §3.4), whether it was agreed on in a handshake (ALPN) or known before.
+//! is no request of HTTP/1 (RFC 9113 §3.4). Where HTTP/2 was agreed on in a handshake (ALPN) nothing else is
+//! understood.
 
 use crate::handler::{Handler, Rank};
 use crate::http1::Http1;
@@ -8,7 +9,7 @@ use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::RequestId;
-use crate::step::{Closing, Context, Step};
+use crate::step::{Closing, Context, Limits, Step};
 use forebay_metrics::Stopwatch;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -25,6 +26,13 @@ pub enum Http<H: Handler> {
 impl<H: Handler> Default for Http<H> {
     fn default() -> Http<H> {
         Http::One(Http1::default())
+    }
+}
+
+impl<H: Handler> Http<H> {
+    /// HTTP/2, as was agreed on.
+    pub fn two(limits: &Limits) -> Http<H> {
+        Http::Two(Box::new(Http2::new(limits, Rank::FIRST)))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::ranks::{Ranks, Standing};
 use crate::stream::Stream;
 use crate::waits::{Waiting, Waits};
 use forebay_conn::{
-    Await, Awaited, Event, Handler, Job, Out, Parts, Peer, Preface, Protocol, RequestId,
+    Await, Awaited, Event, Handler, Job, Limits, Out, Parts, Peer, Preface, Protocol, RequestId,
 };
 use forebay_http::client::ClientKey;
 use forebay_sys::poll::{self, Interest};
@@ -108,9 +108,9 @@ impl<H: Handler> Served<H> {
     }
 
     /// The transport is open: what is spoken is known.
-    pub(crate) fn begin_protocol(&mut self, handler: &mut H) {
+    pub(crate) fn begin_protocol(&mut self, handler: &mut H, limits: &Limits) {
         let rank = self.conn.rank();
-        self.conn = self.stream.speak(handler);
+        self.conn = self.stream.speak(handler, limits);
         self.peer.secured = self.stream.secured();
         self.conn.set_rank(rank);
     }

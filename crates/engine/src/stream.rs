@@ -4,7 +4,7 @@
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
 use forebay_conn::transport::Plaintext;
-use forebay_conn::{Closing, Handler, Job, Opening, Secured, Transport};
+use forebay_conn::{Closing, Handler, Job, Limits, Opening, Secured, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -76,8 +76,8 @@ impl<H: Handler> Stream<H> {
     }
 
     /// What is spoken, once the transport is open.
-    pub(crate) fn speak(&self, handler: &mut H) -> H::Protocol {
-        handler.protocol(&self.transport)
+    pub(crate) fn speak(&self, handler: &mut H, limits: &Limits) -> H::Protocol {
+        handler.protocol(&self.transport, limits)
     }
 
     /// What was agreed with the client, once the transport is open.

@@ -380,7 +380,7 @@ impl<H: Handler> Worker<H> {
                 match opening {
                     Opening::Open => {
                         served.opening = None;
-                        served.begin_protocol(&mut self.handler);
+                        served.begin_protocol(&mut self.handler, &self.settings.limits);
                         return None;
                     }
                     Opening::Receive => {}

@@ -39,6 +39,8 @@ struct OfSite {
     identity: Arc<Identity>,
     /// What seals its tickets: it outlives a reload.
     tickets: Tickets,
+    /// Whether its clients may speak HTTP/2.
+    with_http2: bool,
     /// What its files were when they were read.
     stamps: Stamps,
 }
@@ -153,7 +155,7 @@ impl Certificates {
                 Some(before) => Arc::clone(&before.tickets),
                 None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
             };
-            OfSite::open(name, site.tls.clone(), tickets)
+            OfSite::open(name, site.tls.clone(), tickets, config.limits.streams > 0)
         });
         Ok(Certificates::of(config, sites.collect::<Result<_, _>>()?))
     }
@@ -185,7 +187,7 @@ impl Certificates {
             if site.stamps_now() == site.stamps {
                 return site.clone();
             }
-            match OfSite::open(site.name.clone(), site.tls.clone(), Arc::clone(&site.tickets)) {
+            match site.again() {
                 Ok(renewed) => {
                     taken.push(site.name.clone());
                     renewed
@@ -238,14 +240,25 @@ impl Certificates {
 }
 
 impl OfSite {
-    fn open(name: String, tls: Tls, tickets: Tickets) -> Result<OfSite, CertificateError> {
+    fn open(
+        name: String,
+        tls: Tls,
+        tickets: Tickets,
+        with_http2: bool,
+    ) -> Result<OfSite, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
         let stamps = files(&tls).map(Stamp::of).collect();
-        let identity = match Identity::new(pairs(&tls)?, Arc::clone(&tickets)) {
+        let identity = match Identity::new(pairs(&tls)?, Arc::clone(&tickets), with_http2) {
             Ok(identity) => Arc::new(identity),
             Err(error) => return Err(CertificateError::Site { site: name, error }),
         };
-        Ok(OfSite { name, tls, identity, tickets, stamps })
+        Ok(OfSite { name, tls, identity, tickets, with_http2, stamps })
+    }
+
+    /// The same, with what its files are now.
+    fn again(&self) -> Result<OfSite, CertificateError> {
+        let OfSite { name, tls, tickets, with_http2, .. } = self.clone();
+        OfSite::open(name, tls, tickets, with_http2)
     }
 
     fn files(&self) -> impl Iterator<Item = &PathBuf> {

@@ -11,8 +11,8 @@ use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
     Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http, Job as _, Journal, Kind,
-    Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request, Settled,
-    Stages, Verdict,
+    Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request,
+    Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
@@ -99,6 +99,10 @@ impl Handler for FastLane {
             TLS => Channel::sealed(&self.certificates.identities),
             _ => Channel::Plain,
         }
+    }
+
+    fn protocol(&mut self, transport: &Channel, limits: &Limits) -> Http<FastLane> {
+        if transport.is_for_http2() { Http::two(limits) } else { Http::default() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
 //! given what, and what of it is work for a helper thread.
 
-use crate::identity::{Identities, Identity};
+use crate::identity::{HTTP_2, Identities, Identity};
 use forebay_conn::transport::{Broken, Plaintext};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
@@ -88,6 +88,17 @@ impl Channel {
             words: Vec::new(),
             identity: None,
         }))
+    }
+
+    /// Whether HTTP/2 was agreed on.
+    pub fn is_for_http2(&self) -> bool {
+        match self {
+            Channel::Plain => false,
+            Channel::Sealed(session) => match &session.state {
+                State::Up(connection) => connection.alpn_protocol() == Some(HTTP_2),
+                _ => false,
+            },
+        }
     }
 }
 

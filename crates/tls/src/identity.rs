@@ -12,8 +12,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// What an HTTP/1.1 server says it speaks (RFC 7301).
+/// What a server says it speaks (RFC 7301).
 const HTTP_1_1: &[u8] = b"http/1.1";
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
 #[derive(Debug)]
@@ -56,11 +57,16 @@ impl ResolvesServerCert for Choice {
 
 impl Identity {
     /// Of these pairs, the preferred one first. `tickets` seals what clients bring to resume: it must be
-    /// shared by those only that may resume each other's sessions.
+    /// shared by those only that may resume each other's sessions. Clients may speak HTTP/2 if
+    /// `with_http2`.
     ///
     /// # Errors
     /// See [`IdentityError`].
-    pub fn new(pairs: Vec<Pair>, tickets: Tickets) -> Result<Identity, IdentityError> {
+    pub fn new(
+        pairs: Vec<Pair>,
+        tickets: Tickets,
+        with_http2: bool,
+    ) -> Result<Identity, IdentityError> {
         let names: Arc<[String]> =
             pairs.first().ok_or(IdentityError::NoPairs)?.names.clone().into();
         let of_first: HashSet<&String> = names.iter().collect();
@@ -78,7 +84,8 @@ impl Identity {
             .with_cert_resolver(Arc::new(choice));
         config.ticketer = tickets;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.alpn_protocols = vec![HTTP_1_1.to_vec()];
+        let spoken = if with_http2 { &[HTTP_2, HTTP_1_1][..] } else { &[HTTP_1_1] };
+        config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
         // one is enough: a client that opens several connections gets one with each
         config.send_tls13_tickets = 1;
         Ok(Identity { config: Arc::new(config), pairs, names })

@@ -23,6 +23,7 @@ pub use journal::{Answered, GivenUp, Journal, Stages};
 pub use process::{Decision, Job, Kind, NoJob, Outcome, Process};
 
 use crate::protocol::Protocol;
+use crate::step::Limits;
 use crate::transport::Transport;
 
 /// The types that the roles of a handler have in common.
@@ -55,8 +56,8 @@ pub trait Handler: Admission + Process + Bodies + Journal + Hooks {
         Self::Transport::default()
     }
 
-    /// What is spoken on a connection whose transport is open.
-    fn protocol(&mut self, _transport: &Self::Transport) -> Self::Protocol {
+    /// What is spoken on a connection whose transport is open, with these bounds.
+    fn protocol(&mut self, _transport: &Self::Transport, _limits: &Limits) -> Self::Protocol {
         Self::Protocol::default()
     }
 }

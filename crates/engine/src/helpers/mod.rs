@@ -405,18 +405,23 @@ mod tests {
         assert_eq!(results, [(0, None), (1, None), (2, Some(7))]);
     }
 
-    /// Tells the nice value it is run with.
-    struct Niceness(Sender<i32>);
+    /// Tells the nice value it is run with, and holds its thread for as long as somebody may let it go.
+    struct Niceness {
+        tell: Sender<i32>,
+        gate: Receiver<()>,
+        lane: u64,
+    }
 
     impl Job for Niceness {
         type Done = ();
 
         fn run(self, _: &Local, _: &mut dyn Stopwatch) {
-            self.0.send(forebay_sys::process::niceness()).unwrap();
+            self.tell.send(forebay_sys::process::niceness()).unwrap();
+            let _ = self.gate.recv();
         }
 
         fn lane(&self) -> u64 {
-            0
+            self.lane
         }
     }
 
@@ -433,11 +438,14 @@ mod tests {
         let (tell, told) = channel();
         let give_way_and_submit = move || {
             forebay_sys::process::give_way(5).unwrap();
+            let mut held = Vec::new();
             for rank in [1, 0] {
                 let standing = Standing { rank, client: 0 };
                 let ask = Ask { phase: Phase::Process, standing, request: RequestKey::default() };
                 let results = Arc::clone(&mailbox) as Arc<dyn Results<_>>;
-                let niceness = Niceness(tell.clone());
+                let (hold, gate) = channel();
+                held.push(hold);
+                let niceness = Niceness { tell: tell.clone(), gate, lane: rank.into() };
                 assert!(helpers.submit(Claim::new(niceness), ask, results));
                 let expected = (own + 10 * i32::from(rank)).min(19);
                 assert_eq!(told.recv().unwrap(), expected, "rank {rank}");

@@ -59,7 +59,7 @@ impl Ca {
 
     fn identity(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Arc<Identity> {
         let pair = self.pair(names, kind);
-        Arc::new(Identity::new(vec![pair], tickets().unwrap()).unwrap())
+        Arc::new(Identity::new(vec![pair], tickets().unwrap(), true).unwrap())
     }
 
     fn client(&self) -> Arc<ClientConfig> {
@@ -293,7 +293,7 @@ fn a_dear_signature_is_a_job_and_a_resumed_session_needs_its_name() {
 fn two_pairs_serve_clients_of_both_kinds() {
     let ca = Ca::new();
     let pairs = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["a.example"], RSA)];
-    let identity = Identity::new(pairs, tickets().unwrap()).unwrap();
+    let identity = Identity::new(pairs, tickets().unwrap(), true).unwrap();
     let identities = Arc::new(Identities::new(Some(Arc::new(identity))));
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite().as_str().unwrap().contains("_RSA_"));
@@ -308,7 +308,7 @@ fn two_pairs_serve_clients_of_both_kinds() {
         assert!(both.is_open && jobs.is_none_or(|jobs| both.jobs == jobs));
     }
     let others = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["b.example"], RSA)];
-    let error = Identity::new(others, tickets().unwrap()).unwrap_err().to_string();
+    let error = Identity::new(others, tickets().unwrap(), true).unwrap_err().to_string();
     assert!(error.contains(".example"), "{error}");
 }
 
