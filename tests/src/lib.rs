@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
+//! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
 //! | [`server`] | the running server, and [`Options`] to start it with |
 //! | [`wire`] | bytes out, bytes in, with a deadline |
@@ -14,7 +15,7 @@
 //! | [`answer`] | an answer read strictly, and what no answer may get wrong |
 //! | [`fixture`] | the directory the cases are played against |
 //!
-//! It deliberately has no HTTP client: a test says which bytes it sends.
+//! It deliberately has no client for HTTP/1: a test says which bytes it sends.
 //!
 //! ```no_run
 //! use forebay_tests::{Options, Server};
@@ -35,6 +36,7 @@ pub mod case;
 pub mod faults;
 pub mod fixture;
 pub mod fuse;
+pub mod http2;
 pub mod play;
 pub mod server;
 pub mod tls;

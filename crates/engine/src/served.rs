@@ -215,6 +215,11 @@ impl<H: Handler> Served<H> {
         self.pending.is_none() && self.awaits().what == Await::Idle
     }
 
+    /// Whether it gets a turn when a drain begins: it is idle and ends, or its client is told.
+    pub(crate) fn hears_of_drain(&self) -> bool {
+        self.is_idle() || self.goes_on()
+    }
+
     /// Whose the work for this request is.
     #[inline]
     pub fn standing(&self, ranks: &Ranks, id: RequestId) -> Standing {

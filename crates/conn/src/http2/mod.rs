@@ -305,6 +305,10 @@ impl<H: Handler> Protocol<H> for Http2<H> {
                 break step;
             }
             self.fill(cx);
+            // a file may have to be read first
+            if !self.asking.is_empty() {
+                continue;
+            }
             if cx.out.bytes.len() >= BATCH_BYTES {
                 self.is_stuck = !is_fresh;
                 break if is_fresh { Step::Send } else { Step::Wait };

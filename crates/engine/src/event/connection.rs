@@ -60,6 +60,10 @@ impl<H: Handler> Connection<H> {
     pub(super) fn is_idle(&self) -> bool {
         self.state == State::Serving && !self.served.readable && self.served.is_idle()
     }
+
+    pub(super) fn hears_of_drain(&self) -> bool {
+        self.state == State::Serving && !self.served.readable && self.served.hears_of_drain()
+    }
 }
 
 impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {

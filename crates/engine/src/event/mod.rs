@@ -185,20 +185,20 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
 
-    /// Leaves the listeners, and ends what is idle.
+    /// Leaves the listeners, ends what is idle, and lets others tell their clients.
     fn begin_drain(&mut self) {
         if std::mem::replace(&mut self.worker.draining, true) {
             return;
         }
         self.leave_listeners();
-        let idle: Vec<u64> = self
+        let told: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, connection)| connection.is_idle())
+            .filter(|(_, connection)| connection.hears_of_drain())
             .map(|(_, connection)| connection.token)
             .collect();
         // A request may have come since the last look: what is really idle ends in its turn.
-        for token in idle {
+        for token in told {
             self.ready(Ready {
                 token,
                 readable: true,

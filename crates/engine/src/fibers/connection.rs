@@ -236,7 +236,7 @@ where
         let mut idle = Vec::new();
         for (_, connection) in self.shared.connections.borrow_mut().iter_mut() {
             if let Place::AtRest(served) = &mut connection.place
-                && served.is_idle()
+                && served.hears_of_drain()
             {
                 served.readable = true;
                 idle.push(connection.token);

@@ -91,6 +91,10 @@ impl<H: Handler> Connection<H> {
         self.state == State::Serving && !self.is_listed() && self.served.is_idle()
     }
 
+    pub(super) fn hears_of_drain(&self) -> bool {
+        self.state == State::Serving && !self.is_listed() && self.served.hears_of_drain()
+    }
+
     /// Whether all there is to be done for it is one thing after another: a single request, and no
     /// socket but the client's.
     pub(super) fn is_single(&self) -> bool {

@@ -205,7 +205,7 @@ impl<H: Handler> Watcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, and ends what is idle. More than once: a thread that was at work when the
+    /// Leaves the listeners, ends what is idle, and lets others tell their clients. More than once: a thread that was at work when the
     /// order came may not have seen it.
     fn drain(&mut self) {
         self.worker.draining = true;
@@ -218,7 +218,7 @@ impl<H: Handler> Watcher<H> {
         for place in self.shared.slab.places() {
             let Ok(mut slot) = place.try_lock() else { continue };
             let Some(connection) = slot.connection() else { continue };
-            if connection.is_idle() {
+            if connection.hears_of_drain() {
                 // A request may have come since the last look: what is really idle ends in its turn.
                 let _ = self.shared.arm(connection, Once::End);
                 connection.served.readable = true;

@@ -1,0 +1,310 @@
+//! A client that speaks HTTP/2, over plain bytes or through TLS.
+
+use crate::faults::Served;
+use crate::tls::Authority;
+use crate::wire;
+use forebay_http2::hpack::encode;
+use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// One connection.
+pub struct Client {
+    stream: Box<dyn Wire>,
+    machine: Connection,
+    fields: Fields,
+    out: Vec<u8>,
+    received: Vec<u8>,
+    answers: BTreeMap<u32, Answer>,
+    /// What the server said when it said goodbye.
+    pub goodbyes: Vec<ErrorCode>,
+    /// Whether the bytes of bodies are given back to its windows as they come.
+    pub takes: bool,
+    has_ended: bool,
+}
+
+/// What carries the bytes.
+trait Wire: Read + Write + Send {}
+impl<T: Read + Write + Send> Wire for T {}
+
+/// What has come on a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// 0 before the head has come.
+    pub status: u16,
+    /// All fields in their order.
+    pub fields: Vec<(String, String)>,
+    /// As much of the body as has come.
+    pub body: Vec<u8>,
+    /// Statuses of the responses before the last one.
+    pub informational: Vec<u16>,
+    /// All has come.
+    pub is_whole: bool,
+    /// The stream was reset.
+    pub reset: Option<u32>,
+}
+
+impl Answer {
+    /// The value of the first field with this name.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let field = self.fields.iter().find(|(known, _)| known == name);
+        field.map(|(_, value)| value.as_str())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_whole || self.reset.is_some()
+    }
+}
+
+impl Client {
+    /// Speaks over a connection that is there.
+    fn over(stream: impl Read + Write + Send + 'static, limits: Limits) -> Client {
+        Client {
+            stream: Box::new(stream),
+            machine: Connection::client(limits),
+            fields: Fields::default(),
+            out: Vec::new(),
+            received: Vec::new(),
+            answers: BTreeMap::new(),
+            goodbyes: Vec::new(),
+            takes: true,
+            has_ended: false,
+        }
+    }
+
+    /// Connects, and says nothing before it asks.
+    ///
+    /// # Panics
+    /// If nobody accepts.
+    pub fn connect(addr: SocketAddr) -> Client {
+        Client::with(addr, Limits::default())
+    }
+
+    /// The same with windows and other limits of its own.
+    ///
+    /// # Panics
+    /// If nobody accepts.
+    pub fn with(addr: SocketAddr, limits: Limits) -> Client {
+        let stream = wire::connect(addr);
+        stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+        Client::over(stream, limits)
+    }
+
+    /// The same to the site of a server.
+    pub fn of(served: &Served) -> Client {
+        Client::connect(served.addr())
+    }
+
+    /// The same through TLS, in whose handshake HTTP/2 is agreed on.
+    ///
+    /// # Panics
+    /// If nobody accepts.
+    pub fn sealed(authority: &Authority, addr: SocketAddr, host: &str) -> Client {
+        let mut config = authority.client();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = crate::tls::connect(&Arc::new(config), addr, host);
+        stream.sock.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+        Client::over(stream, Limits::default())
+    }
+
+    /// Sends the head of a request; returns its stream. `ends` if it has no body.
+    ///
+    /// # Panics
+    /// If the server takes no more streams.
+    pub fn begin(&mut self, method: &str, path: &str, more: &[(&str, &str)], ends: bool) -> u32 {
+        let write = |block: &mut Vec<u8>| {
+            let first = [(":method", method), (":scheme", "http"), (":path", path)];
+            let has_host = more.iter().any(|(name, _)| *name == ":authority");
+            let host = (!has_host).then_some((":authority", "a.example"));
+            for (name, value) in first.iter().chain(&host).chain(more) {
+                encode::field(block, name.as_bytes(), value.as_bytes());
+            }
+        };
+        let stream = self.machine.open(&mut self.out, ends, method == "HEAD", write);
+        let stream = stream.expect("the server takes another stream");
+        self.answers.insert(stream, Answer::default());
+        self.flush();
+        stream
+    }
+
+    /// Asks for a path.
+    pub fn ask(&mut self, path: &str) -> u32 {
+        self.begin("GET", path, &[], true)
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn get(&mut self, path: &str) -> Answer {
+        let stream = self.ask(path);
+        self.answer(stream)
+    }
+
+    /// Sends some of a body, as far as the windows are open; returns how much.
+    ///
+    /// # Panics
+    /// If the stream is over.
+    pub fn send(&mut self, stream: u32, body: &[u8], ends: bool) -> usize {
+        self.machine.offer(stream);
+        let mut at = 0;
+        loop {
+            let most = self.machine.next().map_or(0, |turn| turn.most as usize);
+            let count = most.min(body.len() - at);
+            if count == 0 && !(ends && at == body.len()) {
+                break;
+            }
+            let is_last = ends && at + count == body.len();
+            let header = self.machine.data(stream, count as u32, is_last).unwrap();
+            self.out.extend_from_slice(&header);
+            self.out.extend_from_slice(&body[at..at + count]);
+            at += count;
+            if is_last || at == body.len() {
+                break;
+            }
+        }
+        self.flush();
+        at
+    }
+
+    /// Sends trailers, which end a request.
+    pub fn trail(&mut self, stream: u32, trailers: &[(&str, &str)]) {
+        self.machine.head(&mut self.out, stream, Part::Last, |block| {
+            for (name, value) in trailers {
+                encode::field(block, name.as_bytes(), value.as_bytes());
+            }
+        });
+        self.flush();
+    }
+
+    /// Gives a request up.
+    pub fn reset(&mut self, stream: u32) {
+        self.machine.reset(stream, ErrorCode::CANCEL);
+        self.flush();
+    }
+
+    /// Gives the bytes of a body back, where that is not done as they come.
+    pub fn consume(&mut self, stream: u32, bytes: usize) {
+        self.machine.consumed(stream, bytes);
+        self.flush();
+    }
+
+    /// Sends these bytes as they are.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        self.flush();
+    }
+
+    /// What has come on a stream.
+    pub fn so_far(&self, stream: u32) -> &Answer {
+        &self.answers[&stream]
+    }
+
+    /// Waits until a stream is over.
+    ///
+    /// # Panics
+    /// If that takes too long or the connection ends before.
+    pub fn answer(&mut self, stream: u32) -> Answer {
+        self.until(|client| client.answers[&stream].is_over());
+        self.answers[&stream].clone()
+    }
+
+    /// Waits until this is so.
+    ///
+    /// # Panics
+    /// If that takes longer than [`wire::PATIENCE`], or the connection ends before.
+    pub fn until(&mut self, is_so: impl Fn(&Client) -> bool) {
+        let deadline = Instant::now() + wire::PATIENCE;
+        while !is_so(self) {
+            assert!(!self.has_ended, "the connection has ended: {:?}", self.goodbyes);
+            assert!(Instant::now() < deadline, "nothing more came, {}", self.unfinished());
+            self.receive();
+        }
+    }
+
+    /// Waits until the server has closed the connection.
+    ///
+    /// # Panics
+    /// If that takes longer than [`wire::PATIENCE`].
+    pub fn until_closed(&mut self) {
+        let deadline = Instant::now() + wire::PATIENCE;
+        while !self.has_ended {
+            assert!(Instant::now() < deadline, "it is still open");
+            self.receive();
+        }
+    }
+
+    /// Whether the server has closed the connection.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// The streams that are not over, each with its status and the bytes of its body.
+    fn unfinished(&self) -> String {
+        let open = self.answers.iter().filter(|(_, answer)| !answer.is_over());
+        let told = |(stream, answer): (&u32, &Answer)| {
+            format!("{stream}: {} {} bytes", answer.status, answer.body.len())
+        };
+        open.map(told).collect::<Vec<_>>().join(", ")
+    }
+
+    fn flush(&mut self) {
+        self.machine.flush(&mut self.out);
+        // a server that is gone is noticed when receiving
+        let _ = self.stream.write_all(&self.out).and_then(|()| self.stream.flush());
+        self.out.clear();
+    }
+
+    /// Takes what comes next.
+    fn receive(&mut self) {
+        let mut room = [0; 32 * 1024];
+        match self.stream.read(&mut room) {
+            Ok(0) => self.has_ended = true,
+            Ok(count) => self.received.extend_from_slice(&room[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(_) => self.has_ended = true,
+        }
+        let received = std::mem::take(&mut self.received);
+        let mut at = 0;
+        loop {
+            let taken = self.machine.receive(&received[at..], &mut self.fields, 0);
+            at += taken.used;
+            let Some(event) = taken.event else { break };
+            self.take(event);
+        }
+        self.received = received[at..].to_vec();
+        self.flush();
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        let Client { answers, fields, machine, .. } = self;
+        fn of(answers: &mut BTreeMap<u32, Answer>, stream: u32) -> &mut Answer {
+            answers.entry(stream).or_default()
+        }
+        match event {
+            Event::Response { stream, ends } => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let all = fields.iter().map(|(name, value)| (text(name), text(value)));
+                let answer = of(answers, stream);
+                (answer.status, answer.fields) = (fields.status(), all.collect());
+                answer.is_whole = ends;
+            }
+            Event::Informational { stream } => {
+                of(answers, stream).informational.push(fields.status())
+            }
+            Event::Data { stream, bytes, ends } => {
+                let answer = of(answers, stream);
+                answer.body.extend_from_slice(bytes);
+                answer.is_whole = ends;
+                if self.takes {
+                    machine.consumed(stream, bytes.len());
+                }
+            }
+            Event::Trailers { stream } => of(answers, stream).is_whole = true,
+            Event::Reset { stream, code, .. } => of(answers, stream).reset = Some(code.0),
+            Event::GoAway { code, .. } => self.goodbyes.push(code),
+            Event::Failed(fault) => panic!("the server broke the protocol: {}", fault.reason),
+            Event::Pong(_) | Event::Request { .. } | Event::TooLarge { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! HTTP/2 of the real server: the same answers as with HTTP/1, requests beside one another, and what
+//! becomes of those that are given up, refused or cut off.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_http2::Limits;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::http2::{Answer, Client};
+use forebay_tests::server::free_addr;
+use forebay_tests::tls::Authority;
+use forebay_tests::wire::{self, PATIENCE};
+use forebay_tests::{ENGINES, Options, Server, on_each_engine};
+use rcgen::PKCS_ECDSA_P256_SHA256 as ECDSA;
+use rustix::process::Signal;
+
+on_each_engine!(
+    answers_are_the_same_as_with_http1,
+    requests_are_served_beside_one_another,
+    bodies_are_read_and_bounded,
+    a_client_that_takes_nothing_holds_up_only_itself,
+    what_is_given_up_is_accounted_for,
+    a_drain_finishes_what_was_asked,
+    a_reload_keeps_connections,
+    policy_judges_each_request,
+);
+
+/// Larger than what is kept in memory, so that it is read from the disk.
+const LARGE: usize = 3_000_000;
+
+fn large() -> Vec<u8> {
+    (0..LARGE).map(|at| (at % 251) as u8).collect()
+}
+
+fn site() -> Folder {
+    let folder = Folder::new();
+    folder.write("site/index.html", "<p>index</p>");
+    folder.write("site/small.txt", "small");
+    folder.write("site/empty", "");
+    folder.write("site/text.txt", "many words ".repeat(9_000));
+    folder.write("site/pre.css", "plain");
+    folder.write("site/pre.css.gz", "not really gzip");
+    folder.write("site/gone.html", "<p>nothing here</p>");
+    folder.write("site/lists/one", "1");
+    folder.write("site/large.bin", large());
+    folder
+}
+
+fn serve(folder: &Folder, engine: &str, lines: &str) -> Served {
+    Served::with(Options::new(folder.join("site")).engine(engine).config(lines))
+}
+
+/// An answer of HTTP/1 in the terms of the other version.
+fn with_http1(served: &Served, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
+    let mut request =
+        format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
+    for (name, value) in fields {
+        request += &format!("{name}: {value}\r\n");
+    }
+    let all = wire::exchange(served.addr(), format!("{request}\r\n").as_bytes());
+    let end = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let head = String::from_utf8(all[..end].to_vec()).unwrap();
+    let status = head[9..12].parse().unwrap();
+    let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+    let fields = lines.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    Answer { status, fields, body: all[end..].to_vec(), is_whole: true, ..Answer::default() }
+}
+
+/// Without what says when and how it was sent.
+fn comparable(mut answer: Answer) -> Answer {
+    let kind = answer.fields.iter().find(|(name, _)| name == "content-type").cloned();
+    if let Some((_, kind)) = kind
+        && let Some((_, boundary)) = kind.split_once("boundary=")
+    {
+        // it is another one each time
+        let body = String::from_utf8_lossy(&answer.body).replace(boundary, "-");
+        answer.body = body.into_bytes();
+        answer.fields.retain(|(name, _)| name != "content-type");
+    }
+    answer.fields.retain(|(name, _)| !["date", "connection", "keep-alive"].contains(&&**name));
+    answer
+}
+
+/// Method, path and fields.
+type Request<'r> = (&'r str, &'r str, &'r [(&'r str, &'r str)]);
+
+fn answers_are_the_same_as_with_http1(engine: &str) {
+    let folder = site();
+    let lines = "listing = true\ncompress = [\"gzip\"]\n\
+        errors.404 = \"/gone.html\"\n\
+        [[redirect]]\npath = \"/old\"\nto = \"/small.txt\"\n\
+        [[header]]\npath = \"/small.txt\"\nset = { X-Own = \"a value\" }\n\
+        [[access]]\npath = \"/lists*\"\ndeny = [\"0.0.0.0/0\"]\n";
+    let served = serve(&folder, engine, lines);
+    let modified = with_http1(&served, "GET", "/small.txt", &[]);
+    let (tag, time) = (modified.field("etag").unwrap(), modified.field("last-modified").unwrap());
+    let requests: &[Request<'_>] = &[
+        ("GET", "/", &[]),
+        ("GET", "/small.txt", &[]),
+        ("GET", "/empty", &[]),
+        ("HEAD", "/large.bin", &[]),
+        ("GET", "/large.bin", &[]),
+        ("GET", "/large.bin", &[("range", "bytes=1000000-2500000")]),
+        ("GET", "/large.bin", &[("range", "bytes=0-9,100-109")]),
+        ("GET", "/large.bin", &[("range", "bytes=9999999-")]),
+        ("GET", "/small.txt", &[("if-none-match", tag)]),
+        ("GET", "/small.txt", &[("if-modified-since", time)]),
+        ("GET", "/text.txt", &[("accept-encoding", "gzip")]),
+        ("GET", "/pre.css", &[("accept-encoding", "gzip, br")]),
+        ("GET", "/nothing", &[]),
+        ("GET", "/old?a=b", &[]),
+        ("GET", "/lists", &[]),
+        ("GET", "/lists/one", &[]),
+        ("GET", "/%2e%2e/x", &[]),
+        ("GET", "/%00", &[]),
+        ("OPTIONS", "*", &[]),
+        ("OPTIONS", "/small.txt", &[]),
+        ("DELETE", "/small.txt", &[]),
+        ("BREW", "/small.txt", &[]),
+        ("GET", "/small.txt", &[("expect", "the best")]),
+    ];
+    // once cold, once from memory
+    for _ in 0..2 {
+        let mut client = Client::of(&served);
+        for (method, path, fields) in requests {
+            let stream = client.begin(method, path, fields, true);
+            let answer = comparable(client.answer(stream));
+            let expected = comparable(with_http1(&served, method, path, fields));
+            let told = |answer: &Answer| {
+                let Answer { status, fields, body, reset, .. } = answer;
+                format!("{status} {reset:?} {fields:?} {} bytes", body.len())
+            };
+            let same = answer == expected;
+            assert!(
+                same,
+                "{engine}: {method} {path} {fields:?}: {} is not {}",
+                told(&answer),
+                told(&expected)
+            );
+        }
+    }
+}
+
+fn requests_are_served_beside_one_another(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "[[work]]\npath = \"/work\"\n");
+    let mut client = Client::of(&served);
+    let mut streams = vec![(client.ask("/work?cpu=300ms"), None)];
+    for number in 0..30 {
+        let (path, body) = match number % 3 {
+            0 => ("/large.bin", large()),
+            1 => ("/small.txt", b"small".to_vec()),
+            _ => ("/text.txt", "many words ".repeat(9_000).into_bytes()),
+        };
+        streams.push((client.ask(path), Some(body)));
+    }
+    for (stream, body) in streams {
+        let answer = client.answer(stream);
+        assert_eq!((answer.status, answer.reset), (200, None), "{engine}: {stream}");
+        if let Some(body) = body {
+            assert!(answer.body == body, "{engine}: {stream}: {} bytes", answer.body.len());
+        }
+    }
+}
+
+fn bodies_are_read_and_bounded(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "limits.body_bytes = \"100KiB\"\n");
+    let mut client = Client::of(&served);
+    // one with trailers, one whose client waits until it is wanted, one without a length
+    let with_trailers = client.begin("GET", "/small.txt", &[], false);
+    client.send(with_trailers, b"hello", false);
+    client.trail(with_trailers, &[("x-sum", "1")]);
+    assert_eq!(client.answer(with_trailers).body, b"small");
+    let fields = [("expect", "100-continue"), ("content-length", "5")];
+    let waits = client.begin("GET", "/small.txt", &fields, false);
+    client.until(|client| client.so_far(waits).informational == [100]);
+    client.send(waits, b"hello", true);
+    assert_eq!(client.answer(waits).status, 200);
+    let large = client.begin("GET", "/small.txt", &[], false);
+    let mut sent = 0;
+    while sent < 200 * 1024 && client.so_far(large).status == 0 {
+        sent += client.send(large, &[b'x'; 10_000], false);
+    }
+    assert_eq!(client.answer(large).status, 413);
+    // the rest of it is not wanted, and the connection goes on
+    assert_eq!(client.get("/small.txt").status, 200);
+    let many: Vec<(String, String)> =
+        (0..200).map(|number| (format!("x-{number}"), "y".repeat(100))).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let stream = client.begin("GET", "/small.txt", &many, true);
+    assert_eq!(client.answer(stream).status, 431);
+    assert_eq!(client.get("/small.txt").status, 200);
+}
+
+fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "");
+    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    // its neighbours on the connection and others go on
+    assert_eq!(client.get("/small.txt").body, b"small");
+    assert_eq!(served.client().get("/small.txt").unwrap().body, b"small");
+    assert_eq!(client.so_far(slow).body.len(), 65_535);
+    client.takes = true;
+    client.consume(slow, 65_535);
+    assert!(client.answer(slow).body == large(), "{engine}");
+}
+
+fn what_is_given_up_is_accounted_for(engine: &str) {
+    let folder = site();
+    let lines = "timeouts.job = \"1h\"\nlog.access = \"off\"\n\
+        [[work]]\npath = \"/work\"\n\
+        [[class]]\nname = \"all\"\npriority = 0\n\
+        [[rule]]\nname = \"none\"\npath = \"/none\"\nwhen = \"overload\"\naction = \"reject\"\n";
+    let served = serve(&folder, engine, lines);
+    let class = |what: &str| served.metric(&format!("forebay_class_{what}{{class=\"all\"}}"));
+    let before = class("requests_total");
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut asked, mut resets) = (0, 0);
+    for _ in 0..10 {
+        let mut client = Client::of(&served);
+        let mut streams = Vec::new();
+        for _ in 0..30 {
+            let path = *random.choice(&["/small.txt", "/large.bin", "/work?cpu=2ms"]).unwrap();
+            streams.push(client.ask(path));
+            asked += 1;
+        }
+        for stream in streams {
+            if random.bool() && !client.so_far(stream).is_whole {
+                client.reset(stream);
+                resets += 1;
+            } else {
+                let answer = client.answer(stream);
+                assert_eq!((answer.status, answer.reset), (200, None), "{engine}");
+            }
+        }
+        if random.bool() {
+            assert_eq!(client.get("/small.txt").status, 200, "{engine}");
+            asked += 1;
+        }
+    }
+    assert!(soon(PATIENCE, || class("in_flight") == 0), "{engine}: {}", served.metrics());
+    let ends = || class("answered_total") + class("cut_total");
+    assert!(soon(PATIENCE, || class("requests_total") == ends()), "{engine}");
+    // who gives up before the request is looked at was never there
+    let known = class("requests_total") - before;
+    assert!((asked - resets..=asked).contains(&known), "{engine}: {known} of {asked}");
+    assert_eq!(class("unfinished_jobs"), 0, "{engine}");
+}
+
+fn a_drain_finishes_what_was_asked(engine: &str) {
+    let folder = site();
+    let mut server = Server::start(&Options::new(folder.join("site")).engine(engine));
+    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(server.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let mut idle = Client::connect(server.addr());
+    assert_eq!(idle.get("/small.txt").status, 200);
+    server.signal(Signal::TERM);
+    client.until(|client| !client.goodbyes.is_empty());
+    client.takes = true;
+    client.consume(slow, 65_535);
+    assert!(client.answer(slow).body == large(), "{engine}");
+    client.until_closed();
+    idle.until_closed();
+    assert!(!idle.goodbyes.is_empty(), "{engine}");
+    let status = server.wait(PATIENCE).expect("the server did not stop");
+    assert!(status.success() && server.stderr().contains(" 0 aborted"), "{}", server.stderr());
+}
+
+fn a_reload_keeps_connections(engine: &str) {
+    let folder = site();
+    let options = Options::new(folder.join("site")).engine(engine).config("");
+    let server = Server::start(&options);
+    let mut client = Client::connect(server.addr());
+    assert_eq!(client.get("/small.txt").status, 200);
+    folder.write("other/small.txt", "other");
+    server.configure(&Options::new(folder.join("other")).engine(engine).config(""));
+    assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+    assert_eq!(client.get("/small.txt").body, b"other", "{engine}");
+    assert!(client.goodbyes.is_empty(), "{engine}");
+}
+
+fn policy_judges_each_request(engine: &str) {
+    let folder = site();
+    let lines = "[[rule]]\nname = \"closed\"\npath = \"/lists*\"\naction = \"reject\"\n\
+        [[rule]]\nname = \"cut\"\npath = \"/empty\"\naction = \"reset\"\n\
+        [[rule]]\nname = \"some\"\npath = \"/text.txt\"\n\
+        requests = { rate = \"1/h\", burst = 3 }\n";
+    let served = serve(&folder, engine, lines);
+    let mut client = Client::of(&served);
+    assert_eq!(client.get("/lists/one").status, 403, "{engine}");
+    let streams: Vec<u32> = (0..5).map(|_| client.ask("/text.txt")).collect();
+    let statuses: Vec<u16> = streams.iter().map(|stream| client.answer(*stream).status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 3, "{statuses:?}");
+    let mut resets = 0;
+    while !client.has_ended() && client.goodbyes.is_empty() {
+        assert_eq!(client.get("/small.txt").status, 200, "{engine}: its neighbours are served");
+        let stream = client.ask("/empty");
+        client.until(|client| client.so_far(stream).reset.is_some());
+        resets += 1;
+        assert!(resets < 100, "{engine}");
+    }
+    assert!(resets > 3, "{engine}: {resets}");
+    client.until_closed();
+    assert_eq!(Client::of(&served).get("/small.txt").status, 200, "{engine}");
+}
+
+#[test]
+fn it_is_agreed_on_in_the_handshake() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let addr = free_addr();
+        let file = |end| folder.path().join(format!("a.{end}"));
+        let config = |streams: u32| {
+            format!(
+                "limits.streams = {streams}\nlog.access = \"-\"\n\
+                 [tls]\ncertificate = [{:?}]\nkey = [{:?}]\n\
+                 [[listener]]\nlisten = [\"https://{addr}\"]\n",
+                file("crt"),
+                file("key")
+            )
+        };
+        let options =
+            |streams| Options::new(folder.join("site")).engine(engine).config(&config(streams));
+        let server = Server::start(&options(10));
+        let mut client = Client::sealed(&authority, addr, "a.example");
+        let streams: Vec<u32> = (0..8).map(|_| client.ask("/large.bin")).collect();
+        for stream in streams {
+            assert!(client.answer(stream).body == large(), "{engine}");
+        }
+        let has_line = || server.stdout().contains("\"GET /large.bin HTTP/2.0\" 200 3000000");
+        assert!(soon(PATIENCE, has_line), "{engine}: {}", server.stdout());
+        // it may be switched off
+        server.configure(&options(0));
+        assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+        let mut refused = Client::sealed(&authority, addr, "a.example");
+        refused.ask("/small.txt");
+        refused.until_closed();
+        let answer = wire::exchange(server.addr(), forebay_http2::frame::PREFACE);
+        assert!(answer.starts_with(b"HTTP/1.1 505 "), "{engine}");
+    }
+}
