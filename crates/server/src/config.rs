@@ -20,6 +20,7 @@
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | `stray` | unknown keys: what was probably meant, or where they belong |
 //! | `foreign` | keys of other servers, and what to write instead |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
@@ -51,6 +52,7 @@ pub mod site;
 pub mod table;
 pub mod units;
 pub mod value;
+mod stray;
 pub mod written;
 
 pub use account::Account;

@@ -77,7 +77,9 @@ pub enum Wrong {
     /// A key of another server.
     Foreign {
         /// What to write here.
-        answer: &'static str,
+        answer: String,
+        /// The setting of the same section that it stands for.
+        meant: Option<&'static str>,
     },
     /// A redirect that leads back to itself, by way of others perhaps.
     Endless {
@@ -110,7 +112,7 @@ pub enum Wrong {
     },
     /// The text is not what it should be, and its reader says why.
     Unfit {
-        /// What is there.
+        /// What is there; empty where the key or the reason says it.
         found: String,
         /// What is wrong with it.
         reason: String,
@@ -227,7 +229,7 @@ pub enum Wrong {
     Certificate(String),
     /// A certificate has expired, or will soon.
     Expires {
-        /// Whole days that are left; negative since it has.
+        /// Whole days that are left, rounded down: negative since it has.
         days: i64,
     },
     /// A site answers for a host that its certificate is not for.
@@ -329,7 +331,7 @@ impl fmt::Display for Wrong {
                 write!(f, "unknown key")?;
                 did_you_mean(f, near.as_deref())
             }
-            Wrong::Foreign { answer } => write!(f, "unknown key: {answer}"),
+            Wrong::Foreign { answer, .. } => write!(f, "unknown key: {answer}"),
             Wrong::Endless { from } => write!(
                 f,
                 "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
@@ -385,6 +387,8 @@ impl fmt::Display for Wrong {
             }
             Wrong::JsonOnly => write!(f, "only JSON lines have that: write log.format = \"json\""),
             Wrong::Shares { sum } => {
+            // the key names it
+            Wrong::Unfit { found, reason } if found.is_empty() => f.write_str(reason),
                 write!(f, "the shares up to this one are {sum}, more than 100%")
             }
             Wrong::Policy(fault) => write!(f, "{fault}"),
@@ -439,9 +443,12 @@ impl fmt::Display for Wrong {
             ),
             Wrong::Certificate(error) => f.write_str(error),
             Wrong::Expires { days: days @ ..0 } => {
-                write!(f, "the certificate has expired {} days ago", -days)
+                write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
             }
-            Wrong::Expires { days } => write!(f, "the certificate expires in {days} days"),
+            Wrong::Expires { days: 0 } => f.write_str("the certificate expires in less than a day"),
+            Wrong::Expires { days } => {
+                write!(f, "the certificate expires in {}", count_of_days(*days))
+            }
             Wrong::NotCovered { host } => {
                 write!(f, "the certificate is not for {host:?}: clients will refuse it")
             }
@@ -465,6 +472,9 @@ impl fmt::Display for Wrong {
             }
             Wrong::Unserved { found, near } => {
                 write!(f, "no site answers for {found:?}")?;
+            Wrong::Expires { days: -1 } => {
+                f.write_str("the certificate has expired, less than a day ago")
+            }
                 did_you_mean(f, near.as_deref())
             }
             Wrong::Encoded { found, decoded } => {
@@ -514,7 +524,60 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
     let word = word.to_lowercase();
     candidates
         .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
+        .filter(|(likeness, candidate)| *likeness > 0.8 && is_slip(&word, candidate))
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
+}
+fn count_of_days(days: i64) -> String {
+    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
+}
+
+
+/// Whether few letters differ, or one of the two is a part of the other.
+fn is_slip(word: &str, candidate: &str) -> bool {
+    let (short, long) = match word.len() < candidate.len() {
+        true => (word, candidate),
+        false => (candidate, word),
+    };
+    let is_part = long.starts_with(short) || (short.len() > 2 && long.contains(short));
+    is_part || strsim::osa_distance(short, long) <= (long.len() / 3).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_counted_as_people_do() {
+        for (days, expected) in [
+            (13, "expires in 13 days"),
+            (1, "expires in 1 day"),
+            (0, "expires in less than a day"),
+            (-1, "has expired, less than a day ago"),
+            (-2, "has expired, 1 day ago"),
+            (-31, "has expired, 30 days ago"),
+        ] {
+            assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
+        }
+    }
+
+    #[test]
+    fn what_is_alike_is_a_slip() {
+        for (word, candidate, expected) in [
+            ("haed", "head", true),
+            ("Workers", "workers", true),
+            ("brotli", "br", true),
+            ("max_connections", "connections", true),
+            ("prio", "priority", true),
+            ("shpo.example", "shop.example", true),
+            ("from", "format", false),
+            ("vhost", "hosts", false),
+            ("url", "rule", false),
+            ("acme", "name", false),
+            ("source", "socket", false),
+        ] {
+            let found = nearest(word, [candidate].into_iter());
+            assert_eq!(found.is_some(), expected, "{word} {candidate}");
+        }
+    }
 }
