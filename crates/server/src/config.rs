@@ -24,6 +24,8 @@
 //! | `foreign` | keys of other servers, and what to write instead |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
+//! | `unused` | settings that another one leaves without effect |
+//! | `pages` | files of a site that settings name and that are not there |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -39,6 +41,7 @@ pub mod limit;
 pub mod listener;
 pub mod lower;
 pub mod optional;
+mod pages;
 pub mod policy;
 pub mod print;
 pub mod problem;
@@ -49,10 +52,11 @@ mod remarks;
 pub mod rule;
 pub mod rules;
 pub mod site;
+mod stray;
 pub mod table;
 pub mod units;
+mod unused;
 pub mod value;
-mod stray;
 pub mod written;
 
 pub use account::Account;

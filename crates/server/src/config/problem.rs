@@ -105,6 +105,11 @@ pub enum Wrong {
         /// The address.
         listen: String,
     },
+    /// An address for everybody, where only clients of this machine are answered.
+    ThisMachineOnly {
+        /// The address.
+        listen: String,
+    },
     /// A setting without a default is not set.
     Missing {
         /// A line that would set it.
@@ -133,6 +138,18 @@ pub enum Wrong {
     Idle {
         /// What it would need beside it.
         needs: &'static str,
+    },
+    /// A bound that lies behind another one.
+    Exceeds {
+        /// The other one.
+        other: &'static str,
+        /// What comes of it.
+        effect: &'static str,
+    },
+    /// A rule for the same paths as one before it.
+    Shadowed {
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
     },
     /// There is no such class.
     NoClass {
@@ -364,13 +381,25 @@ impl fmt::Display for Wrong {
                 "names nobody who can come to {listen:?}; add the address of the machine that reads \
                  it, such as \"10.0.0.7\""
             ),
+            Wrong::ThisMachineOnly { listen } => write!(
+                f,
+                "{listen:?} is all addresses, and only clients of this machine are answered there: name \
+                 others in admin.allow, or listen at 127.0.0.1"
+            ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
+            // the key names it
+            Wrong::Unfit { found, reason } if found.is_empty() => f.write_str(reason),
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
             Wrong::Both { other } => {
                 write!(f, "cannot stand beside {other}, one of them is enough")
             }
             Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
             Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
+            Wrong::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
+            Wrong::Shadowed { place } => {
+                write!(f, "decides nothing: one before it is for the same paths")?;
+                at(f, *place)
+            }
             Wrong::NoClass { found, known } => {
                 write!(f, "there is no class {found:?}")?;
                 let near = nearest(found, known.iter().map(String::as_str));
@@ -387,8 +416,6 @@ impl fmt::Display for Wrong {
             }
             Wrong::JsonOnly => write!(f, "only JSON lines have that: write log.format = \"json\""),
             Wrong::Shares { sum } => {
-            // the key names it
-            Wrong::Unfit { found, reason } if found.is_empty() => f.write_str(reason),
                 write!(f, "the shares up to this one are {sum}, more than 100%")
             }
             Wrong::Policy(fault) => write!(f, "{fault}"),
@@ -442,6 +469,9 @@ impl fmt::Display for Wrong {
                  refuse what they are shown"
             ),
             Wrong::Certificate(error) => f.write_str(error),
+            Wrong::Expires { days: -1 } => {
+                f.write_str("the certificate has expired, less than a day ago")
+            }
             Wrong::Expires { days: days @ ..0 } => {
                 write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
             }
@@ -472,9 +502,6 @@ impl fmt::Display for Wrong {
             }
             Wrong::Unserved { found, near } => {
                 write!(f, "no site answers for {found:?}")?;
-            Wrong::Expires { days: -1 } => {
-                f.write_str("the certificate has expired, less than a day ago")
-            }
                 did_you_mean(f, near.as_deref())
             }
             Wrong::Encoded { found, decoded } => {
@@ -504,6 +531,10 @@ impl fmt::Display for Wrong {
     }
 }
 
+fn count_of_days(days: i64) -> String {
+    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
+}
+
 /// Where the other one stands.
 fn at(f: &mut fmt::Formatter<'_>, place: Option<(usize, usize)>) -> fmt::Result {
     place.iter().try_for_each(|(line, column)| write!(f, ", see {line}:{column}"))
@@ -528,10 +559,6 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
 }
-fn count_of_days(days: i64) -> String {
-    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
-}
-
 
 /// Whether few letters differ, or one of the two is a part of the other.
 fn is_slip(word: &str, candidate: &str) -> bool {
