@@ -35,6 +35,13 @@ impl fmt::Display for TargetError {
     }
 }
 
+impl TargetError {
+    /// Whether nothing is wrong but that the name has no address.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, TargetError::Unresolved(_))
+    }
+}
+
 impl Target {
     /// Takes `http://host[:port][/path]` apart and resolves the host; the first address counts.
     ///
