@@ -82,6 +82,13 @@ fn serve(options: Serve) -> Result<(), Failure> {
 /// What to say of a site whose first page is an error.
 fn lacks_index(site: &config::Site) -> Option<String> {
     let root = site.root.as_ref()?;
+    if !site.try_files.candidates().is_empty() {
+        let is_there = root.join("index.html").exists();
+        let root = root.display();
+        return (!is_there).then(|| {
+            format!("forebay serve: {root} has no index.html, the page that --spa answers with")
+        });
+    }
     let has_page = site.listing || site.index.iter().any(|index| root.join(index).exists());
     (!has_page).then(|| {
         let (root, index) = (root.display(), site.index.join(", "));
