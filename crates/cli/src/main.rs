@@ -146,7 +146,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
         return Err(Failure::Options(problem(&at.shown, wrong).into()));
     }
-    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
+    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
 }

@@ -193,7 +193,7 @@ fn serving_what_is_no_directory_is_78() {
         let output = forebay(&["serve", path]);
         assert_eq!(code(&output), 78);
         let message = text(&output.stderr);
-        let start = format!("forebay serve: DIR: cannot use the directory {path:?}: {reason}");
+        let start = format!("forebay serve: cannot use the directory {path:?}: {reason}");
         assert!(message.starts_with(&start), "{message}");
     }
 }

@@ -77,6 +77,7 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (&["rule"], &["host", "hosts", "vhost", "server_name", "domain"], "site"),
     (&["rule"], &["url", "uri", "location", "prefix"], "path"),
     (&["rule"], &["port", "listen"], "local"),
+    (&["rule"], &["limit", "limits", "throttle"], "requests = { rate = \"60/s\" }"),
     (&["rule"], &["extension", "ext", "types"], "file_type"),
     (&["class"], &["weight"], "share"),
     (&["listener"], &["address", "addr", "socket"], "listen"),
