@@ -72,7 +72,7 @@ pub(crate) struct Serve {
     /// The directory
     pub(crate) dir: PathBuf,
     /// Accept connections here; may be given several times [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("listen", text))]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Vec<Given>,
     /// Accept connections at this port of 127.0.0.1, instead of --listen
     #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
@@ -80,7 +80,8 @@ pub(crate) struct Serve {
     /// Answer for a directory without an index file with a list of what is in it
     #[arg(long)]
     pub(crate) listing: bool,
-    /// Answer with /index.html where no file is: for applications that have one page
+    /// Answer with /index.html where no file is, nor a directory with an index file: for applications
+    /// that have one page
     #[arg(long)]
     pub(crate) spa: bool,
     /// Open the site in a browser
@@ -100,6 +101,19 @@ pub(crate) struct Serve {
     /// Serve /metrics and /status at this address, for this machine only [default: off]
     #[arg(long, value_name = "ADDR", value_parser = |text: &str| Given::new("admin.listen", text))]
     pub(crate) admin: Option<Given>,
+}
+
+/// An address without TLS, for which there would be no certificate.
+fn address(text: &str) -> Result<Given, String> {
+    match text.starts_with("https://") {
+        false => Given::new("listen", text),
+        true => {
+            Err("TLS needs a certificate and its key, and serve has no options for them: write \
+                     a configuration file with listen, tls.certificate and tls.key, and use \
+                     \"forebay run\""
+                .to_owned())
+        }
+    }
 }
 
 /// A port of this machine, as a setting.
@@ -131,8 +145,9 @@ impl Given {
     }
 
     /// Settings for an application that has one page.
-    pub(crate) fn of_one_page() -> [Given; 2] {
-        ["$path", "/index.html"].map(|path| Given { key: "try_files", text: path.to_owned() })
+    pub(crate) fn of_one_page() -> [Given; 3] {
+        ["$path", "$path/", "/index.html"]
+            .map(|path| Given { key: "try_files", text: path.to_owned() })
     }
 
     /// Sets it; of a list, adds it.

@@ -10,8 +10,15 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 /// The browser of the user's choice, or what the desktop has for it. Without an address nothing is
-/// opened.
-const SCRIPT: &str = "read -r address && exec ${BROWSER:-xdg-open} \"$address\"";
+/// opened. What it says itself is not for who started a server; where there is none, the shell (126,
+/// 127) or xdg-open (3, 4) says so by its exit code.
+const SCRIPT: &str = "\
+    read -r address || exit 0
+    ${BROWSER:-xdg-open} \"$address\" 2> /dev/null
+    case $? in
+        3 | 4 | 126 | 127)
+            echo \"forebay serve: no browser can be opened here; the site is at $address\" >&2
+    esac";
 
 /// Starts what opens the address that it is told.
 pub(crate) fn wait_for_address() -> Ready {
@@ -29,7 +36,7 @@ pub(crate) fn wait_for_address() -> Ready {
     let _ = thread::Builder::new().name("browser".to_owned()).spawn(move || child.wait());
     Box::new(move |address| match (to_shell, address) {
         (Some(mut shell), Some(address)) => {
-            // there may be no browser, which the shell has said
+            // the shell may have ended
             let _ = writeln!(shell, "{address}");
         }
         _ => say("forebay serve: there is no address for a browser"),

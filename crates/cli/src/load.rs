@@ -160,6 +160,11 @@ fn usage(error: impl Display) -> Failed {
     (USAGE, error.to_string())
 }
 
+/// What is said is right or wrong; whether a name has an address is of another kind.
+fn wrong(error: impl Display, is_unresolved: bool) -> Failed {
+    (if is_unresolved { RUN_FAILED } else { USAGE }, error.to_string())
+}
+
 fn failed(file: &Path, error: impl Display) -> Failed {
     (RUN_FAILED, format!("{}: {error}", file.display()))
 }
@@ -212,15 +217,21 @@ fn read_report(file: &Path) -> Result<Report, Failed> {
 
 /// The plan: the file's, with what the options say instead.
 fn plan(load: &Load) -> Result<Plan, Failed> {
-    let base = load.url.as_deref().map(Target::parse).transpose().map_err(usage)?;
+    let base = load.url.as_deref().map(Target::parse).transpose();
+    let base = base.map_err(|error| wrong(&error, error.is_unresolved()))?;
     let mut plan = match &load.plan {
-        Some(file) => forebay_load::file::read(file, base.as_ref()).map_err(usage)?,
+        Some(file) => forebay_load::file::read(file, base.as_ref())
+            .map_err(|error| wrong(&error, error.is_unresolved()))?,
         None => Plan::default(),
     };
     for text in &load.group {
         let draft = Draft::parse(text, base.as_ref());
         let group = draft.and_then(Draft::finish);
-        plan.groups.push(group.map_err(|error| usage(format!("--group {text}: {error}")))?);
+        plan.groups.push(
+            group.map_err(|error| {
+                wrong(format!("--group {text}: {error}"), error.is_unresolved())
+            })?,
+        );
     }
     if plan.groups.is_empty() {
         plan.groups.push(single(load, base.as_ref())?);
@@ -269,7 +280,7 @@ fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
             .ok_or_else(|| usage(format!("--set {setting}: expected KEY=VALUE")))?;
         draft.set(key, value);
     }
-    draft.finish().map_err(usage)
+    draft.finish().map_err(|error| wrong(&error, error.is_unresolved()))
 }
 
 fn write(load: &Load, report: &Report, baseline: Option<&Report>) -> Result<(), Failed> {
@@ -295,7 +306,7 @@ fn write(load: &Load, report: &Report, baseline: Option<&Report>) -> Result<(), 
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    units::duration(text).map_err(|expected| format!("expected {expected}"))
+    units::duration(text).map_err(|expected| units::not(text, expected))
 }
 
 /// The settings of a group, for `--help`.

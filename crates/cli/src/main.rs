@@ -82,6 +82,13 @@ fn serve(options: Serve) -> Result<(), Failure> {
 /// What to say of a site whose first page is an error.
 fn lacks_index(site: &config::Site) -> Option<String> {
     let root = site.root.as_ref()?;
+    if !site.try_files.candidates().is_empty() {
+        let is_there = root.join("index.html").exists();
+        let root = root.display();
+        return (!is_there).then(|| {
+            format!("forebay serve: {root} has no index.html, the page that --spa answers with")
+        });
+    }
     let has_page = site.listing || site.index.iter().any(|index| root.join(index).exists());
     (!has_page).then(|| {
         let (root, index) = (root.display(), site.index.join(", "));
@@ -139,7 +146,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     if let Some((at, wrong)) = draft.problems(None).into_iter().next() {
         return Err(Failure::Options(problem(&at.shown, wrong).into()));
     }
-    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("DIR", wrong));
+    let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
 }

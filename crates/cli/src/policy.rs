@@ -57,7 +57,7 @@ pub(crate) enum Policy {
         #[command(flatten)]
         server: Server,
         /// End after so many seconds
-        #[arg(long, value_name = "SECONDS")]
+        #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
         seconds: Option<u64>,
     },
 }
@@ -255,6 +255,10 @@ fn end(text: &str) -> Result<SocketAddr, String> {
                 .into())
         }
     }
+}
+
+fn whole_seconds(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a number of seconds, such as 5".to_owned())
 }
 
 fn field(text: &str) -> Result<String, String> {

@@ -5,7 +5,7 @@
 
 use crate::plan::Plan;
 use crate::setting::{Draft, SettingError};
-use crate::target::Target;
+use crate::target::{Target, TargetError};
 use crate::units;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,22 @@ pub enum FileError {
         /// What is wrong.
         what: String,
     },
+    /// The name of a target has no address.
+    Unresolved {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Which name.
+        error: TargetError,
+    },
+}
+
+impl FileError {
+    /// Whether nothing is wrong but that a name has no address.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, FileError::Unresolved { .. })
+    }
 }
 
 impl fmt::Display for FileError {
@@ -32,12 +48,54 @@ impl fmt::Display for FileError {
         match self {
             FileError::Unreadable(file, error) => write!(f, "{}: {error}", file.display()),
             FileError::At { file, line, what } => write!(f, "{}:{line}: {what}", file.display()),
+            FileError::Unresolved { file, line, error } => {
+                write!(f, "{}:{line}: {error}", file.display())
+            }
         }
     }
 }
 
 /// Something wrong, and the byte where.
-type Wrong = (usize, String);
+type Wrong = (usize, What);
+
+/// What is wrong.
+#[derive(Debug)]
+enum What {
+    /// As a line for people.
+    Said(String),
+    /// The name of a target has no address.
+    Unresolved(TargetError),
+}
+
+impl From<String> for What {
+    fn from(text: String) -> What {
+        What::Said(text)
+    }
+}
+
+impl From<&str> for What {
+    fn from(text: &str) -> What {
+        What::Said(text.to_owned())
+    }
+}
+
+impl From<TargetError> for What {
+    fn from(error: TargetError) -> What {
+        match error {
+            TargetError::Unresolved(_) => What::Unresolved(error),
+            error => What::Said(error.to_string()),
+        }
+    }
+}
+
+impl From<SettingError> for What {
+    fn from(error: SettingError) -> What {
+        match error {
+            SettingError::Target(error) => error.into(),
+            error => What::Said(error.to_string()),
+        }
+    }
+}
 
 /// Reads a plan; `base` is the URL for groups that have none.
 ///
@@ -48,19 +106,23 @@ pub fn read(file: &Path, base: Option<&Target>) -> Result<Plan, FileError> {
         .map_err(|error| FileError::Unreadable(file.to_owned(), error))?;
     parse(&text, base).map_err(|(byte, what)| {
         let line = text.bytes().take(byte).filter(|b| *b == b'\n').count() + 1;
-        FileError::At { file: file.to_owned(), line, what }
+        let file = file.to_owned();
+        match what {
+            What::Said(what) => FileError::At { file, line, what },
+            What::Unresolved(error) => FileError::Unresolved { file, line, error },
+        }
     })
 }
 
 fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
     let document = Document::parse(text)
-        .map_err(|error| (error.span().map_or(0, |span| span.start), error.message().to_owned()))?;
+        .map_err(|error| (error.span().map_or(0, |span| span.start), error.message().into()))?;
     let mut plan = Plan::default();
     let mut url = base.cloned();
     let at = |item: &Item| item.span().map_or(0, |span| span.start);
     // [run] first, wherever it stands: it may hold the URL of the groups.
     if let Some(run) = document.get("run") {
-        let table = run.as_table_like().ok_or((at(run), "run is a table".to_owned()))?;
+        let table = run.as_table_like().ok_or((at(run), "run is a table".into()))?;
         read_run(table, &mut plan, &mut url)?;
     }
     for (key, item) in document.iter() {
@@ -68,16 +130,16 @@ fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
             "run" => {}
             "group" => {
                 let groups = item.as_array_of_tables();
-                let groups = groups.ok_or((at(item), "groups are written [[group]]".to_owned()))?;
+                let groups = groups.ok_or((at(item), "groups are written [[group]]".into()))?;
                 for group in groups {
                     let begin = group.span().map_or(0, |span| span.start);
                     let draft = read_group(group, url.as_ref(), begin)?;
                     let group =
-                        draft.finish().map_err(|e| (place_of(&e, group, begin), e.to_string()))?;
+                        draft.finish().map_err(|e| (place_of(&e, group, begin), e.into()))?;
                     plan.groups.push(group);
                 }
             }
-            key => return Err((at(item), format!("{key}: expected [run] or [[group]]"))),
+            key => return Err((at(item), format!("{key}: expected [run] or [[group]]").into())),
         }
     }
     Ok(plan)
@@ -86,12 +148,15 @@ fn parse(text: &str, base: Option<&Target>) -> Result<Plan, Wrong> {
 fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) -> Result<(), Wrong> {
     for (key, item) in table.iter() {
         let at = item.span().map_or(0, |span| span.start);
-        let text =
-            item.as_value().and_then(plain).ok_or((at, format!("{key}: expected a value")))?;
-        let time = || units::duration(&text).map_err(|e| (at, format!("{key}: expected {e}")));
-        let number = || text.parse::<u64>().map_err(|_| (at, format!("{key}: expected a number")));
+        let text = item
+            .as_value()
+            .and_then(plain)
+            .ok_or((at, format!("{key}: expected a value").into()))?;
+        let not = |expected| (at, format!("{key}: {}", units::not(&text, expected)).into());
+        let time = || units::duration(&text).map_err(not);
+        let number = || text.parse::<u64>().map_err(|_| not("a number"));
         match key {
-            "url" => *url = Some(Target::parse(&text).map_err(|error| (at, error.to_string()))?),
+            "url" => *url = Some(Target::parse(&text).map_err(|error| (at, error.into()))?),
             "duration" => plan.duration = time()?,
             "warmup" => plan.warmup = time()?,
             "drain" => plan.drain = time()?,
@@ -100,7 +165,7 @@ fn read_run(table: &dyn TableLike, plan: &mut Plan, url: &mut Option<Target>) ->
             "seed" => plan.seed = number()?,
             _ => {
                 let known = "url, duration, warmup, drain, interval, threads and seed";
-                return Err((at, format!("{key}: no such setting; [run] has {known}")));
+                return Err((at, format!("{key}: no such setting; [run] has {known}").into()));
             }
         }
     }
@@ -113,11 +178,11 @@ fn read_group(
     begin: usize,
 ) -> Result<Draft, Wrong> {
     let name = table.get("name").and_then(Item::as_str);
-    let name = name.ok_or((begin, "a group needs a name".to_owned()))?;
+    let name = name.ok_or((begin, "a group needs a name".into()))?;
     let mut draft = Draft::new(name, base);
     for (key, item) in table.iter().filter(|(key, _)| *key != "name") {
         let at = item.span().map_or(begin, |span| span.start);
-        let wrong = || (at, format!("{key}: expected text or a number"));
+        let wrong = || (at, What::from(format!("{key}: expected text or a number")));
         match item.as_value().ok_or_else(wrong)? {
             Value::Array(list) => {
                 for value in list {
@@ -183,9 +248,15 @@ mod tests {
             ("rate = \"often\"\n", 5, "rate=often: expected a rate such as 200/s, more than 0"),
             ("\nrate = 5\nthink = \"1s\"\n", 7, "think: a group with a rate is an open loop"),
             ("[other]\n", 5, "other: expected [run] or [[group]]"),
+            (
+                "timeout = 5\n",
+                5,
+                "timeout=5: expected a duration such as 15ms, 1.5s or 2m, did you mean 5s?",
+            ),
         ] {
             let text = format!("{head}{text}");
-            let (byte, said) = parse(&text, None).unwrap_err();
+            let (byte, wrong) = parse(&text, None).unwrap_err();
+            let What::Said(said) = wrong else { panic!("{wrong:?}") };
             assert!(said.starts_with(what), "{said}");
             assert_eq!(text[..byte].matches('\n').count() + 1, line, "{text}");
         }

@@ -98,7 +98,7 @@ impl fmt::Display for SettingError {
                 similar.map_or(Ok(()), |similar| write!(f, "; did you mean {similar}?"))
             }
             SettingError::Value { key, value, expected } => {
-                write!(f, "{key}={value}: expected {expected}")
+                write!(f, "{key}={value}: {}", units::not(value, expected))
             }
             SettingError::NoValue(part) => write!(f, "{part}: expected KEY=VALUE"),
             SettingError::Target(error) => error.fmt(f),
@@ -112,6 +112,13 @@ impl fmt::Display for SettingError {
             }
             SettingError::NoTarget => write!(f, "no URL; give one for all groups, or url=http://…"),
         }
+    }
+}
+
+impl SettingError {
+    /// Whether nothing is wrong but that a name has no address.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, SettingError::Target(error) if error.is_unresolved())
     }
 }
 

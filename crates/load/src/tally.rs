@@ -70,6 +70,31 @@ impl Failure {
             Failure::Exhausted => "exhausted",
         }
     }
+
+    /// What happened, in words.
+    fn words(self) -> &'static str {
+        match self {
+            Failure::Refused => "connection refused",
+            Failure::Unreachable => "unreachable",
+            Failure::ConnectTimeout => "no connection in time",
+            Failure::Reset => "connection reset",
+            Failure::Closed => "connection closed",
+            Failure::Short => "answer cut short",
+            Failure::Timeout => "no answer in time",
+            Failure::Malformed => "no HTTP",
+            Failure::WrongBody => "wrong body",
+            Failure::Status => "wrong status",
+            Failure::Unfinished => "unfinished",
+            Failure::Unsent => "unsent",
+            Failure::Exhausted => "no port or descriptor left here",
+        }
+    }
+
+    /// How often something happened, for people; `kind` is its name in results.
+    pub(crate) fn counted(kind: &str, count: u64) -> String {
+        let failure = Failure::ALL.into_iter().find(|failure| failure.name() == kind);
+        format!("{} × {count}", failure.map_or(kind, |failure| failure.words()))
+    }
 }
 
 /// What is only counted.

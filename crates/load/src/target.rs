@@ -28,10 +28,23 @@ pub enum TargetError {
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TargetError::Scheme(url) => write!(f, "{url}: only http:// URLs can be loaded"),
+            TargetError::Scheme(url) => {
+                write!(f, "{url}: only http:// URLs can be loaded")?;
+                match url.contains("://") {
+                    true => Ok(()),
+                    false => write!(f, ", did you mean http://{url}?"),
+                }
+            }
             TargetError::Authority(url) => write!(f, "{url}: no host, or its port is wrong"),
             TargetError::Unresolved(host) => write!(f, "{host}: the name has no address"),
         }
+    }
+}
+
+impl TargetError {
+    /// Whether nothing is wrong but that the name has no address.
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self, TargetError::Unresolved(_))
     }
 }
 
@@ -83,6 +96,8 @@ mod tests {
     #[test]
     fn what_cannot_be_loaded_is_said() {
         assert!(matches!(Target::parse("https://a/"), Err(TargetError::Scheme(_))));
+        let said = Target::parse("127.0.0.1:80/a").unwrap_err().to_string();
+        assert!(said.ends_with(", did you mean http://127.0.0.1:80/a?"), "{said}");
         assert!(matches!(Target::parse("http:///"), Err(TargetError::Authority(_))));
         assert!(matches!(Target::parse("http://a:b/"), Err(TargetError::Authority(_))));
         assert!(matches!(Target::parse("http://127.0.0.1/a b"), Err(TargetError::Authority(_))));

@@ -16,12 +16,23 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
+/// What a duration looks like.
+const A_DURATION: Expected = "a duration such as 15ms, 1.5s or 2m";
+
+/// What was expected instead of `text`, and what is probably meant by it.
+pub fn not(text: &str, expected: Expected) -> String {
+    match duration(&format!("{text}s")) {
+        Ok(_) if expected == A_DURATION => format!("expected {expected}, did you mean {text}s?"),
+        _ => format!("expected {expected}"),
+    }
+}
+
 /// Reads `15ms`, `1.5s`, `200us`, `2m`, `1h`, and `0`; at most a year.
 ///
 /// # Errors
 /// What was expected instead.
 pub fn duration(text: &str) -> Result<Duration, Expected> {
-    const EXPECTED: Expected = "a duration such as 15ms, 1.5s or 2m";
+    const EXPECTED: Expected = A_DURATION;
     let (number, unit) = number(text).ok_or(EXPECTED)?;
     let seconds = match unit {
         "us" | "µs" => number / 1e6,

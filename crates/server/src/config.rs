@@ -20,9 +20,12 @@
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
+//! | `stray` | unknown keys: what was probably meant, or where they belong |
 //! | `foreign` | keys of other servers, and what to write instead |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
+//! | `unused` | settings that another one leaves without effect |
+//! | `pages` | files of a site that settings name and that are not there |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -38,6 +41,7 @@ pub mod limit;
 pub mod listener;
 pub mod lower;
 pub mod optional;
+mod pages;
 pub mod policy;
 pub mod print;
 pub mod problem;
@@ -48,8 +52,10 @@ mod remarks;
 pub mod rule;
 pub mod rules;
 pub mod site;
+mod stray;
 pub mod table;
 pub mod units;
+mod unused;
 pub mod value;
 pub mod written;
 

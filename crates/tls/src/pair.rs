@@ -111,18 +111,20 @@ impl fmt::Display for PairError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PairError::Certificates(error) => write!(f, "the certificates cannot be read: {error}"),
-            PairError::NoCertificate => f.write_str("there is no certificate in it"),
-            PairError::Broken(error) => write!(f, "the first certificate is broken: {error}"),
-            PairError::Key(pem::Error::NoItemsFound) => {
-                f.write_str("there is no private key in it (PKCS#8, PKCS#1 or SEC1 in PEM)")
+            PairError::NoCertificate => {
+                f.write_str("the file of the certificate holds no certificate")
             }
+            PairError::Broken(error) => write!(f, "the certificate is broken: {error}"),
+            PairError::Key(pem::Error::NoItemsFound) => f.write_str(
+                "the file of the key holds no private key (PKCS#8, PKCS#1 or SEC1 in PEM)",
+            ),
             PairError::Key(error) => write!(f, "the key cannot be read: {error}"),
             PairError::Encrypted => f.write_str(
                 "the key is encrypted, and nobody is there to ask for its password; \
                  \"openssl pkey -in KEY -out NEWKEY\" writes it without one",
             ),
             PairError::Unfit(error) => write!(f, "the key cannot be used: {error}"),
-            PairError::Inconsistent => f.write_str("the key is not that of the first certificate"),
+            PairError::Inconsistent => f.write_str("the key is not that of the certificate"),
         }
     }
 }

@@ -218,7 +218,7 @@ fn history(served: &Served) -> Vec<Decided> {
             level: of("level").clone(),
             load: number("load %"),
             class: of("class").clone(),
-            most: of("most").parse().ok(),
+            most: of("most jobs").parse().ok(),
             offered: number("offered"),
             refused: number("refused"),
             done: number("done"),
@@ -226,8 +226,8 @@ fn history(served: &Served) -> Vec<Decided> {
             unfinished: number("unfinished"),
         }
     };
-    // two cells: nothing to do, for so long
-    lines.filter(|cells| cells.len() > 2).map(decided).collect()
+    // three cells: nothing to do, since when and for so long
+    lines.filter(|cells| cells.len() > 3).map(decided).collect()
 }
 
 #[test]

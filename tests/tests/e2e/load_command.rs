@@ -77,7 +77,7 @@ fn groups_come_from_options_and_from_a_file() {
     ]);
     let table = text(&output.stdout);
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    assert!(table.contains("flood failures: status "), "{table}");
+    assert!(table.contains("flood failures: wrong status × "), "{table}");
 }
 
 /// What a person knows from ab and curl: a number of requests, field lines, a body, a method.
@@ -172,10 +172,13 @@ fn a_run_without_one_good_answer_has_failed() {
     let run = |more: &[&str]| load(&[&[&*url, "-d", "2s", "-c", "2"], more].concat());
     let output = run(&[]);
     assert_eq!(code(&output), 1);
-    assert!(text(&output.stdout).contains("all failures: refused "));
+    assert!(text(&output.stdout).contains("all failures: connection refused × "));
     assert!(text(&output.stdout).contains("all: not one good answer"));
     let said = text(&output.stderr);
-    assert!(said.starts_with("forebay load: not one good answer: all (refused "), "{said}");
+    assert!(
+        said.starts_with("forebay load: not one good answer: all (connection refused × "),
+        "{said}"
+    );
     for condition in ["goodput<1000", "p99<1h", "errors<1%"] {
         let output = run(&["--expect", condition]);
         assert_eq!(code(&output), 3, "{condition}");
@@ -197,7 +200,7 @@ fn one_group_that_is_served_makes_a_result() {
     let output = load(&[&[&*url], &groups[..], &expect[..]].concat());
     assert_eq!(code(&output), 3);
     let said = text(&output.stderr);
-    assert!(said.contains("lost has not one good answer (status "), "{said}");
+    assert!(said.contains("lost has not one good answer (wrong status × "), "{said}");
 }
 
 #[test]

@@ -52,8 +52,68 @@ fn an_application_of_one_page_answers_everywhere() {
         assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("the page"), "{path}: {page}");
     }
     assert!(get(&server, "/app.js").ends_with("code"));
+    assert!(!server.stderr().contains("index.html"), "{}", server.stderr());
     let plain = serve(&folder, &[]);
     assert_eq!(status(&plain, "/users/7"), "404");
+}
+
+/// Directories of such an application that have a page of their own are met with and without their slash;
+/// others are the application's.
+#[test]
+fn directories_beside_the_one_page_are_as_without_it() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "the page");
+    folder.write("site/docs/index.html", "the docs");
+    folder.write("site/files/a.txt", "a file");
+    let is_moved = |server: &Server, path: &str| {
+        let page = get(server, path);
+        page.starts_with("HTTP/1.1 301 ") && page.contains(&format!("\r\nLocation: {path}/\r\n"))
+    };
+    let server = serve(&folder, &["--spa"]);
+    assert!(is_moved(&server, "/docs"), "{}", get(&server, "/docs"));
+    assert!(get(&server, "/docs/").ends_with("the docs"));
+    for path in ["/files", "/files/", "/files/none", "/docs/none"] {
+        assert!(get(&server, path).ends_with("the page"), "{path}");
+    }
+    assert!(get(&server, "/files/a.txt").ends_with("a file"));
+    let server = serve(&folder, &["--spa", "--listing"]);
+    assert!(is_moved(&server, "/files"), "{}", get(&server, "/files"));
+    assert!(get(&server, "/files/").contains("a.txt"));
+    assert!(get(&server, "/none/").ends_with("the page"));
+}
+
+#[test]
+fn an_application_without_its_page_says_so() {
+    let folder = Folder::new();
+    folder.write("site/a.txt", "a");
+    let server = serve(&folder, &["--spa"]);
+    let said = server.stderr();
+    assert!(said.contains("has no index.html, the page that --spa answers with"), "{said}");
+    assert_eq!(status(&server, "/users/7"), "404");
+}
+
+/// Where no browser is, one line says so, whatever else was said about it.
+#[test]
+fn a_machine_without_a_browser_is_told_in_one_line() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "hello");
+    let failing = folder.join("xdg-open");
+    fs::write(&failing, "#!/bin/sh\necho 'xdg-open: no method available' >&2\nexit 3\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&failing, mode).unwrap();
+    for browser in [failing, folder.join("none")] {
+        let mut options = Options::new(folder.join("site"));
+        options.args = vec!["--open".to_owned()];
+        options.wrapper = vec!["env".to_owned(), format!("BROWSER={}", browser.display())];
+        let server = Server::start(&options);
+        let expected = format!(
+            "forebay serve: no browser can be opened here; the site is at http://{}/\n",
+            server.addr()
+        );
+        assert!(soon(PATIENCE, || server.stderr().contains(&expected)), "{}", server.stderr());
+        let others = server.stderr().replace(&expected, "");
+        assert!(!others.contains("xdg-open") && !others.contains("not found"), "{others}");
+    }
 }
 
 /// The browser comes when there is something to see, and outside of what the server may do.

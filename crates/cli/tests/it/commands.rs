@@ -193,7 +193,7 @@ fn serving_what_is_no_directory_is_78() {
         let output = forebay(&["serve", path]);
         assert_eq!(code(&output), 78);
         let message = text(&output.stderr);
-        let start = format!("forebay serve: DIR: cannot use the directory {path:?}: {reason}");
+        let start = format!("forebay serve: cannot use the directory {path:?}: {reason}");
         assert!(message.starts_with(&start), "{message}");
     }
 }
@@ -230,6 +230,57 @@ fn wrong_usage_is_2() {
 fn a_wrong_value_is_explained_as_in_a_file() {
     let output = forebay(&["serve", ".", "--listen", "8080"]);
     assert!(text(&output.stderr).contains("did you mean \":8080\"?"), "{}", text(&output.stderr));
+}
+
+/// There is no option for a certificate, so what to do instead is said.
+#[test]
+fn serving_with_tls_is_2_and_names_the_way() {
+    let output = forebay(&["serve", ".", "--listen", "https://:8443"]);
+    assert_eq!(code(&output), 2);
+    let said = text(&output.stderr);
+    assert!(said.contains("tls.certificate") && said.contains("\"forebay run\""), "{said}");
+}
+
+/// Whether a name has an address is not a matter of how the command is written.
+#[test]
+fn loading_a_name_without_an_address_is_1() {
+    // no resolver is asked for a label of more than 63 characters
+    let url = format!("http://{}.example/", "a".repeat(64));
+    let group = format!("a:url={url}");
+    let plan = file(format!("[run]\nurl = \"{url}\"\n[[group]]\nname = \"a\"\n"));
+    let groups = file(format!("[[group]]\nname = \"a\"\nurl = \"{url}\"\n"));
+    let (plan, groups) = (plan.to_str().unwrap(), groups.to_str().unwrap());
+    for arguments in [
+        &["load", &url, "-n", "1"][..],
+        &["load", "--group", &group],
+        &["load", "--plan", plan],
+        &["load", "--plan", groups],
+    ] {
+        let output = forebay(arguments);
+        assert_eq!(code(&output), 1, "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.trim_end().ends_with("the name has no address"), "{said}");
+    }
+    for wrong in ["ftp://127.0.0.1/", "http://127.0.0.1:port/"] {
+        assert_eq!(code(&forebay(&["load", wrong, "-n", "1"])), 2, "{wrong}");
+    }
+}
+
+#[test]
+fn a_duration_without_a_unit_is_2_and_the_unit_is_suggested() {
+    let url = "http://127.0.0.1:1/";
+    for arguments in [
+        &["load", url, "-d", "5"][..],
+        &["load", url, "-s", "timeout=5"],
+        &["load", url, "--group", "a:rate=1,until=5"],
+    ] {
+        let output = forebay(arguments);
+        assert_eq!(code(&output), 2, "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("did you mean 5s?"), "{said}");
+    }
+    let output = forebay(&["policy", "watch", "--seconds", "5s"]);
+    assert!(text(&output.stderr).contains("a number of seconds, such as 5"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::chart::{Axis, COLOURS, Line, Range, escape, lines, ranges};
 use super::{GroupReport, Latency, Point, Report};
+use crate::tally::Failure;
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -231,7 +232,7 @@ impl Report {
                 escape(&group.name),
                 group.good,
                 group.failed,
-                list(group.failures.iter().map(|(kind, count)| format!("{kind} {count}"))),
+                list(group.failures.iter().map(|(kind, count)| Failure::counted(kind, *count))),
                 list(group.statuses.iter().map(|(status, count)| format!("{status} × {count}"))),
                 group.connections.opened,
                 group.connections.syn_retries

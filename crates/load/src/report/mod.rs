@@ -255,7 +255,8 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
 impl GroupReport {
     /// Failed requests by kind, in brackets; empty without any.
     pub(crate) fn why_failed(&self) -> String {
-        let kinds: Vec<_> = self.failures.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        let kinds = self.failures.iter().map(|(kind, count)| Failure::counted(kind, *count));
+        let kinds: Vec<_> = kinds.collect();
         if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
     }
 

@@ -1,6 +1,7 @@
 //! The report as text for a terminal.
 
 use super::{GroupReport, Latency, Report};
+use crate::tally::Failure;
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -92,7 +93,8 @@ fn time_row(name: &str, what: &str, times: &Latency) -> Vec<String> {
 fn details(group: &GroupReport, text: &mut String) {
     let name = &group.name;
     if !group.failures.is_empty() {
-        let all: Vec<_> = group.failures.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        let all = group.failures.iter().map(|(kind, count)| Failure::counted(kind, *count));
+        let all: Vec<_> = all.collect();
         let _ = writeln!(text, "\n{name} failures: {}", all.join(", "));
     }
     if group.statuses.keys().any(|status| *status != 200) {

@@ -62,11 +62,11 @@ fn of_a_group_without_a_good_answer_nothing_holds_but_its_errors() {
     let missed = |text: &str| text.parse::<Expectation>().unwrap().missed(&report);
     for condition in ["p99<1h", "rate>1", "goodput<1000"] {
         let said = missed(condition).unwrap();
-        assert!(said.contains("test has not one good answer (status 30)"), "{said}");
+        assert!(said.contains("test has not one good answer (wrong status × 30)"), "{said}");
     }
     assert!(missed("errors<1%").unwrap().ends_with("test has 100.000 %"));
     assert_eq!(missed("errors>99%"), None);
-    assert_eq!(report.failed_whole().unwrap(), "not one good answer: test (status 30)");
+    assert_eq!(report.failed_whole().unwrap(), "not one good answer: test (wrong status × 30)");
     // a run that was stopped before anything came of it has neither
     let mut nothing = report;
     nothing.groups[0].failed = 0;

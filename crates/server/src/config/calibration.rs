@@ -251,6 +251,14 @@ mod tests {
 
     /// What a configuration file comes to beside a file of constants.
     fn load(lines: &str, constants: Option<&str>) -> Result<Config, Vec<String>> {
+        read(lines, constants, crate::config::load)
+    }
+
+    fn read<R>(
+        lines: &str,
+        constants: Option<&str>,
+        read: fn(&Path) -> Result<R, Vec<Problem>>,
+    ) -> Result<R, Vec<String>> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("forebay-calibration-{}-{number}", std::process::id());
@@ -261,7 +269,7 @@ mod tests {
         if let Some(text) = constants {
             std::fs::write(directory.join("c.toml"), text).unwrap();
         }
-        let loaded = crate::config::load(&file);
+        let loaded = read(&file);
         std::fs::remove_dir_all(&directory).unwrap();
         let beside = format!("{}/", directory.display());
         let said = |problem: &Problem| problem.to_string().replace(&beside, "");
@@ -283,6 +291,16 @@ mod tests {
         let allocation = &plan.groups[0].pipeline.allocation;
         assert_eq!(allocation.costs, ONE.costs(4));
         assert_eq!((allocation.per_waiting, allocation.per_rate), (ONE.per_waiting, ONE.per_rate));
+    }
+
+    /// The data cache goes by it with every engine, so nothing is said of it as of other settings of
+    /// the pipeline.
+    #[test]
+    fn it_has_a_use_with_other_engines() {
+        let names = "engine = \"event\"\npipeline.calibration = \"c.toml\"\n";
+        let text = ONE.to_toml("", &[]);
+        let (_, remarks) = read(names, Some(&text), crate::config::check).unwrap();
+        assert!(remarks.is_empty(), "{}", remarks[0]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Draft {
         self.check_hosts(find, &mut wrong);
         self.check_addresses(find, &mut wrong);
         self.check_proxies(&mut wrong);
-        self.check_tls(&mut wrong);
+        self.check_tls(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
         self.check_logs(find, &mut wrong);
@@ -51,7 +51,11 @@ impl Draft {
                 let at = path.child("hosts").item(index);
                 let key = (host.name(), host.is_wildcard());
                 if let Some((by, first)) = hosts.get(&key) {
-                    let (found, by) = (quote(host.as_str()), format!("the site \"{by}\""));
+                    let by = match host.as_str().eq_ignore_ascii_case(&by.to_string()) {
+                        true => "another site".to_owned(),
+                        false => format!("the site \"{by}\""),
+                    };
+                    let found = quote(host.as_str());
                     wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
                     is_taken = true;
                 } else {
@@ -102,8 +106,7 @@ impl Draft {
                 let (at, listen) = (path.child("listen").item(index), &endpoint.listen);
                 let other = known.iter().find(|(other, _)| overlap(listen, other));
                 if let Some((other, first)) = other {
-                    let (found, other) = (listen.to_string(), other.to_string());
-                    wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+                    wrong.push((at, overlapping(listen, other, first, find)));
                 } else {
                     known.push((listen, at));
                 }
@@ -119,8 +122,7 @@ impl Draft {
             let Some(listen) = listen else { continue };
             let at = At::default().child(key);
             if let Some((other, first)) = known.iter().find(|(other, _)| overlap(listen, other)) {
-                let (found, other) = (listen.to_string(), other.to_string());
-                wrong.push((at, Wrong::Overlap { found, other, place: find(&first.exact) }));
+                wrong.push((at, overlapping(listen, other, first, find)));
             } else {
                 known.push((listen, at));
             }
@@ -128,14 +130,17 @@ impl Draft {
     }
 
     /// Each certificate has its key, and where TLS is spoken there is one.
-    fn check_tls(&self, wrong: &mut Vec<(At, Wrong)>) {
+    fn check_tls(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
             let (certificates, keys) = (site.tls.certificates.len(), site.tls.keys.len());
             if certificates != keys {
                 wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
             }
         }
-        if self.all_sites().iter().any(|(_, site)| site.tls.is_on()) {
+        // one that cannot be read is told by itself
+        let says_one =
+            |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
+        if self.every_site().iter().any(|(path, site)| site.tls.is_on() || says_one(path)) {
             return;
         }
         for (path, listener) in self.all_listeners() {
@@ -436,6 +441,15 @@ fn check_directory(path: &Path) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::ErrorKind::NotADirectory.into())
+    }
+}
+
+/// What is wrong with an address that overlaps with another one, which stands at `first`.
+fn overlapping(listen: &Listen, other: &Listen, first: &At, find: Find<'_>) -> Wrong {
+    let (found, place) = (listen.to_string(), find(&first.exact));
+    match listen == other {
+        true => Wrong::Taken { found: quote(&found), by: first.shown.clone(), place },
+        false => Wrong::Overlap { found, other: other.to_string(), place },
     }
 }
 

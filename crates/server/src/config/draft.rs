@@ -2,9 +2,10 @@
 //! and sites that inherit from it.
 
 use super::listener::DEFAULT_LISTEN;
-use super::problem::{Wrong, nearest};
+use super::problem::Wrong;
 use super::read::Path;
-use super::table::{Row, Section, Setting, rows};
+use super::stray;
+use super::table::{Section, Setting};
 use super::value::Written;
 use super::{Class, Config, Endpoint, Listener, Rule, Site};
 
@@ -63,7 +64,7 @@ impl Draft {
         set(&mut self.process, key, text)
             .or_else(|| set(&mut self.listener, key, text))
             .or_else(|| set(&mut self.site, key, text))
-            .unwrap_or(Err(Wrong::Unknown { near: similar("", key) }))
+            .unwrap_or_else(|| Err(stray::wrong("", key)))
     }
 
     /// The listeners there will be, and where they stand.
@@ -118,71 +119,4 @@ pub(super) fn numbered<'s, T>(
 ) -> impl Iterator<Item = (Path, &'s T)> {
     let path = Path::default().child(name);
     sections.iter().enumerate().map(move |(index, section)| (path.item(index), section))
-}
-
-/// All keys there can be, each below the section it stands in.
-fn vocabulary() -> Vec<String> {
-    fn add(keys: &mut Vec<String>, section: &str, rows: &[Row]) {
-        let dot = if section.is_empty() { "" } else { "." };
-        keys.extend(rows.iter().map(|row| format!("{section}{dot}{}", row.key)));
-    }
-    let (listener, site) = (rows::<Listener>(), rows::<Site>());
-    let mut keys = Vec::new();
-    add(&mut keys, "", &rows::<Config>());
-    add(&mut keys, "", &listener);
-    add(&mut keys, "", &site);
-    add(&mut keys, "listener", &listener);
-    add(&mut keys, "site", &site);
-    add(&mut keys, "class", &rows::<Class>());
-    add(&mut keys, "rule", &rows::<Rule>());
-    let mut blank = Site::blank();
-    for list in Site::LISTS {
-        let rows = (list.at)(&mut blank).rows();
-        add(&mut keys, list.name, &rows);
-        add(&mut keys, &format!("site.{}", list.name), &rows);
-    }
-    keys
-}
-
-/// Where the key or section `name` belongs, if that is the top level or a section next to it.
-pub(super) fn home(name: &str) -> Option<String> {
-    fn has<T: Section>(name: &str) -> bool {
-        T::SETTINGS.iter().any(|setting| setting.key == name)
-            || T::LISTS.iter().any(|list| list.name == name)
-    }
-    let is_section = |row: &Row| row.subsection() == name;
-    match name {
-        "class" | "rule" => Some(format!("a list of sections of its own, [[{name}]]")),
-        _ if rows::<Config>().iter().any(is_section) => {
-            Some(format!("a section of its own, [{name}]"))
-        }
-        _ if has::<Config>(name) => Some("the top level, before the first section".to_owned()),
-        _ if has::<Listener>(name) => Some("[[listener]], or before the first section".to_owned()),
-        _ if has::<Site>(name) => Some("[[site]], or before the first section".to_owned()),
-        _ => None,
-    }
-}
-
-/// The setting or section that was probably meant by `name` in `section`: one of the same section,
-/// else one elsewhere.
-pub(super) fn similar(section: &str, name: &str) -> Option<String> {
-    let keys = vocabulary();
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    if let Some(same) = keys.iter().find(|key| key.contains('.') && last(key) == name) {
-        return Some(same.clone());
-    }
-    // what begins below the section: names of settings and of sections within it
-    let here = keys.iter().filter_map(|key| {
-        let rest = match section {
-            "" => Some(key.as_str()),
-            _ => key.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')),
-        };
-        rest.map(|rest| rest.split('.').next().unwrap_or(rest))
-    });
-    if let Some(near) = nearest(name, here) {
-        return Some(near.to_owned());
-    }
-    let names: Vec<String> = keys.iter().map(|key| last(key)).collect();
-    let near = nearest(name, names.iter().map(String::as_str))?;
-    keys.iter().find(|key| key.rsplit('.').next() == Some(near)).cloned()
 }

@@ -1,9 +1,41 @@
-//! Keys that people know from other servers, and what to write here.
+//! Keys that people know from other servers, or guess, and what to write here.
 
-/// What stands for a key of nginx, Apache or Caddy, or why nothing does.
-pub(super) fn answer(key: &str) -> Option<&'static str> {
-    let (_, answer) = ANSWERS.iter().find(|(known, _)| known.eq_ignore_ascii_case(key))?;
-    Some(answer)
+use super::problem::Wrong;
+use super::stray;
+
+/// What is wrong with a key of nginx, Apache or Caddy in `section`: what stands for it, or why nothing
+/// does.
+pub(super) fn wrong(section: &str, key: &str) -> Option<Wrong> {
+    let is_it = |known: &str| known.eq_ignore_ascii_case(key);
+    let list = section.strip_prefix("site.").unwrap_or(section);
+    let in_place = IN_PLACE.iter().filter(|(sections, ..)| sections.contains(&list));
+    let mut in_place = in_place.filter(|(_, words, _)| words.iter().any(|word| is_it(word)));
+    if let Some((.., line)) = in_place.next() {
+        return Some(Wrong::Foreign { answer: format!("write {line}"), meant: Some(key_of(line)) });
+    }
+    let (_, answer) = ANSWERS.iter().find(|(known, _)| is_it(known))?;
+    Some(match answer {
+        Say(text) => Wrong::Foreign { answer: (*text).to_owned(), meant: None },
+        Key(line) => match stray::elsewhere(section, key_of(line)) {
+            None => Wrong::Foreign { answer: format!("write {line}"), meant: Some(key_of(line)) },
+            Some(place) => Wrong::Foreign { answer: format!("write {line} {place}"), meant: None },
+        },
+    })
+}
+
+/// What stands for a key.
+enum Answer {
+    /// This one, perhaps with its value.
+    Key(&'static str),
+    /// This is to be said.
+    Say(&'static str),
+}
+
+use Answer::{Key, Say};
+
+/// The key of a line.
+fn key_of(line: &'static str) -> &'static str {
+    line.split(' ').next().unwrap_or(line)
 }
 
 const FILES_ONLY: &str = "Forebay serves files and hands no request on to another server";
@@ -12,96 +44,232 @@ const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
                      [[auth]], [[access]] and [[alias]] each have a path";
 const RATE: &str = "write a [[rule]] with limits";
+const TEXT: &str = "compress says how; what is compressed follows from its media type";
+const CHARSET: &str = "text is sent as UTF-8; types says what else files are, by their ending";
+const ONE_PAGE: &str = "write try_files = [\"$path\", \"/index.html\"]";
+const ERRORS: &str = "errors go to standard error, which the service manager keeps";
+const ACME: &str =
+    "certificates are not fetched: tls.certificate names the file that certbot writes";
+const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
 
-const ANSWERS: &[(&str, &str)] = &[
-    ("location", PATHS),
-    ("directory", PATHS),
-    ("handle", PATHS),
-    ("handle_path", PATHS),
-    ("route", PATHS),
-    ("server", SITE),
-    ("http", SITE),
-    ("virtualhost", SITE),
-    ("server_name", "write hosts"),
-    ("servername", "write hosts"),
-    ("serveralias", "write hosts"),
-    ("documentroot", "write root"),
-    ("file_server", "write root"),
-    ("directoryindex", "write index"),
-    ("autoindex", "write listing = true"),
-    ("browse", "write listing = true"),
-    ("proxy_pass", FILES_ONLY),
-    ("proxypass", FILES_ONLY),
-    ("reverse_proxy", FILES_ONLY),
-    ("upstream", FILES_ONLY),
-    ("fastcgi_pass", FILES_ONLY),
-    ("php_fastcgi", FILES_ONLY),
-    ("uwsgi_pass", FILES_ONLY),
-    ("scgi_pass", FILES_ONLY),
-    ("proxy_set_header", FILES_ONLY),
-    ("ssl", TLS),
-    ("tls", TLS),
-    ("sslengine", TLS),
-    ("ssl_certificate", "write tls.certificate"),
-    ("sslcertificatefile", "write tls.certificate"),
-    ("ssl_certificate_key", "write tls.key"),
-    ("sslcertificatekeyfile", "write tls.key"),
-    ("return", "write a [[redirect]] with path, to and status"),
-    ("redir", "write a [[redirect]] with path, to and status"),
-    ("rewriterule", "write a [[rewrite]] or a [[redirect]]"),
-    ("error_page", "write [errors], a line for each status"),
-    ("errordocument", "write [errors], a line for each status"),
-    ("handle_errors", "write [errors], a line for each status"),
-    ("add_header", "write a [[header]]"),
-    ("expires", "write cache_control, or a [[header]] for some paths"),
-    ("gzip", "write compress"),
-    ("brotli", "write compress"),
-    ("encode", "write compress"),
-    ("gzip_static", "write precompressed"),
-    ("brotli_static", "write precompressed"),
-    ("access_log", "write log.access"),
-    ("customlog", "write log.access"),
-    ("log_format", "write log.format"),
-    ("error_log", "errors go to standard error, which the service manager keeps"),
-    ("errorlog", "errors go to standard error, which the service manager keeps"),
-    ("allow", "write an [[access]] with a path"),
-    ("deny", "write an [[access]] with a path"),
-    ("require", "write an [[access]] or an [[auth]] with a path"),
-    ("auth_basic", "write an [[auth]] with a path"),
-    ("auth_basic_user_file", "write an [[auth]] with a file"),
-    ("basic_auth", "write an [[auth]] with users"),
-    ("basicauth", "write an [[auth]] with users"),
-    ("limit_req", RATE),
-    ("limit_req_zone", RATE),
-    ("rate_limit", RATE),
-    ("limit_conn", "write limits.connections_per_client, or a [[rule]] with limits"),
-    ("client_max_body_size", "write limits.body_bytes"),
-    ("keepalive_timeout", "write timeouts.idle"),
-    ("client_header_timeout", "write timeouts.head"),
-    ("client_body_timeout", "write timeouts.body"),
-    ("worker_processes", "write workers"),
-    ("worker_connections", "write limits.connections"),
-    ("set_real_ip_from", "write trusted_proxies"),
-    ("real_ip_header", "write trusted_proxies, X-Forwarded-For is read from those"),
-    ("stub_status", "write admin.listen"),
-    ("server_tokens", "write server_header = false"),
-    ("include", "a configuration is one file"),
-    ("sendfile", "files are sent by the kernel where that is faster"),
-    ("bind", "write listen"),
-    ("port", "write listen, such as \":8080\""),
+/// Words in sections, and the key there that says what they mean.
+const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
+    (RULES, &["from", "source", "src", "match", "url", "uri", "location", "prefix"], "path"),
+    (&["redirect", "rewrite"], &["target", "destination", "dest", "replacement"], "to"),
+    (&["redirect"], &["code", "permanent", "temporary"], "status"),
+    (
+        &["header"],
+        &["name", "value", "add", "field", "fields", "append"],
+        "set = { \"X-Frame-Options\" = \"DENY\" }",
+    ),
+    (&["header"], &["unset", "delete", "hide"], "remove"),
+    (&["header"], &["mime", "content_type", "media_type"], "type"),
+    (&["auth"], &["user", "username", "password", "passwords"], "users"),
+    (
+        &["auth"],
+        &["user_file", "users_file", "userfile", "password_file", "passwd_file", "htpasswd"],
+        "file",
+    ),
+    (&["access"], &["from", "ip", "ips", "client", "clients", "address", "network"], "allow"),
+    (&["access", "auth"], &["url", "uri", "location", "prefix"], "path"),
+    (&["alias"], &["target", "destination", "dest", "dir", "directory", "root"], "to"),
+    (&["rule"], &["from", "ip", "ips", "source", "address", "addr", "network"], "client"),
+    (&["rule"], &["host", "hosts", "vhost", "server_name", "domain"], "site"),
+    (&["rule"], &["url", "uri", "location", "prefix"], "path"),
+    (&["rule"], &["port", "listen"], "local"),
+    (&["rule"], &["limit", "limits", "throttle"], "requests = { rate = \"60/s\" }"),
+    (&["rule"], &["extension", "ext", "types"], "file_type"),
+    (&["class"], &["weight"], "share"),
+    (&["listener"], &["address", "addr", "socket"], "listen"),
+    (&["log", "site.log"], &["file", "path", "output"], "access"),
+    (&["log", "site.log"], &["conditions", "filter", "when"], "if"),
+    (&["tls", "site.tls"], &["cert", "certs", "chain", "fullchain"], "certificate"),
+    (&["tls", "site.tls"], &["private_key", "key_file"], "key"),
+    (&["admin"], &["address", "addr", "bind", "port"], "listen"),
+    (&["timeouts"], &["keepalive", "keep_alive"], "idle"),
+    (&["timeouts"], &["shutdown", "stop", "graceful"], "drain"),
+    (&["cache"], &["size", "memory", "max_size"], "bytes"),
+];
+
+/// Rules of a site that have a pattern and a place they lead to.
+const RULES: &[&str] = &["redirect", "rewrite", "header", "alias", "work"];
+
+const ANSWERS: &[(&str, Answer)] = &[
+    ("location", Say(PATHS)),
+    ("directory", Say(PATHS)),
+    ("handle", Say(PATHS)),
+    ("handle_path", Say(PATHS)),
+    ("route", Say(PATHS)),
+    ("server", Say(SITE)),
+    ("http", Say(SITE)),
+    ("virtualhost", Say(SITE)),
+    ("server_name", Key("hosts")),
+    ("servername", Key("hosts")),
+    ("serveralias", Key("hosts")),
+    ("documentroot", Key("root")),
+    ("file_server", Key("root")),
+    ("directoryindex", Key("index")),
+    ("autoindex", Key("listing = true")),
+    ("browse", Key("listing = true")),
+    ("proxy_pass", Say(FILES_ONLY)),
+    ("proxypass", Say(FILES_ONLY)),
+    ("reverse_proxy", Say(FILES_ONLY)),
+    ("upstream", Say(FILES_ONLY)),
+    ("fastcgi_pass", Say(FILES_ONLY)),
+    ("php_fastcgi", Say(FILES_ONLY)),
+    ("uwsgi_pass", Say(FILES_ONLY)),
+    ("scgi_pass", Say(FILES_ONLY)),
+    ("proxy_set_header", Say(FILES_ONLY)),
+    ("ssl", Say(TLS)),
+    ("tls", Say(TLS)),
+    ("sslengine", Say(TLS)),
+    ("ssl_certificate", Key("tls.certificate")),
+    ("sslcertificatefile", Key("tls.certificate")),
+    ("ssl_certificate_key", Key("tls.key")),
+    ("sslcertificatekeyfile", Key("tls.key")),
+    ("return", Say("write a [[redirect]] with path, to and status")),
+    ("redir", Say("write a [[redirect]] with path, to and status")),
+    ("rewriterule", Say("write a [[rewrite]] or a [[redirect]]")),
+    ("error_page", Say("write [errors], a line for each status")),
+    ("errordocument", Say("write [errors], a line for each status")),
+    ("handle_errors", Say("write [errors], a line for each status")),
+    ("add_header", Say("write a [[header]]")),
+    ("expires", Say("write cache_control, or a [[header]] for some paths")),
+    ("gzip", Key("compress")),
+    ("brotli", Key("compress")),
+    ("encode", Key("compress")),
+    ("gzip_static", Key("precompressed")),
+    ("brotli_static", Key("precompressed")),
+    ("access_log", Key("log.access")),
+    ("customlog", Key("log.access")),
+    ("log_format", Key("log.format")),
+    ("error_log", Say(ERRORS)),
+    ("errorlog", Say(ERRORS)),
+    ("allow", Say("write an [[access]] with a path")),
+    ("deny", Say("write an [[access]] with a path")),
+    ("require", Say("write an [[access]] or an [[auth]] with a path")),
+    ("auth_basic", Say("write an [[auth]] with a path")),
+    ("auth_basic_user_file", Say("write an [[auth]] with a file")),
+    ("basic_auth", Say("write an [[auth]] with users")),
+    ("basicauth", Say("write an [[auth]] with users")),
+    ("limit_req", Say(RATE)),
+    ("limit_req_zone", Say(RATE)),
+    ("rate_limit", Say(RATE)),
+    ("limit_conn", Say("write limits.connections_per_client, or a [[rule]] with limits")),
+    ("client_max_body_size", Key("limits.body_bytes")),
+    ("keepalive_timeout", Key("timeouts.idle")),
+    ("client_header_timeout", Key("timeouts.head")),
+    ("client_body_timeout", Key("timeouts.body")),
+    ("worker_processes", Key("workers")),
+    ("worker_connections", Key("limits.connections")),
+    ("set_real_ip_from", Key("trusted_proxies")),
+    ("real_ip_header", Say("write trusted_proxies, X-Forwarded-For is read from those")),
+    ("stub_status", Key("admin.listen")),
+    ("server_tokens", Key("server_header = false")),
+    ("include", Say("a configuration is one file")),
+    ("sendfile", Say("files are sent by the kernel where that is faster")),
+    ("bind", Key("listen")),
+    ("port", Key("listen")),
+    ("vhost", Key("hosts")),
+    ("vhosts", Key("hosts")),
+    ("virtual_host", Key("hosts")),
+    ("domain", Key("hosts")),
+    ("domains", Key("hosts")),
+    ("document_root", Key("root")),
+    ("doc_root", Key("root")),
+    ("docroot", Key("root")),
+    ("webroot", Key("root")),
+    ("dir", Key("root")),
+    ("public", Key("root")),
+    ("threads", Key("workers")),
+    ("mime", Key("types")),
+    ("mime_types", Key("types")),
+    ("addtype", Key("types")),
+    ("default_type", Key("types")),
+    ("cert", Key("tls.certificate")),
+    ("https", Say(TLS)),
+    ("gzip_types", Say(TEXT)),
+    ("gzip_min_length", Say(TEXT)),
+    ("gzip_comp_level", Say(TEXT)),
+    ("gzip_vary", Say(TEXT)),
+    ("gzip_proxied", Say(TEXT)),
+    ("charset", Say(CHARSET)),
+    ("max_age", Key("cache_control")),
+    ("cors", Say("write a [[header]] with set")),
+    ("spa", Say(ONE_PAGE)),
+    ("fallback", Say(ONE_PAGE)),
+    ("single_page", Say(ONE_PAGE)),
+    ("fallbackresource", Say(ONE_PAGE)),
+    ("htpasswd", Say("write an [[auth]] with a file")),
+    ("user_file", Say("write an [[auth]] with a file")),
+    ("password_file", Say("write an [[auth]] with a file")),
+    ("authuserfile", Say("write an [[auth]] with a file")),
+    ("password", Say("write an [[auth]] with users")),
+    ("passwords", Say("write an [[auth]] with users")),
+    ("log_level", Say(ERRORS)),
+    ("loglevel", Say(ERRORS)),
+    ("acme", Say(ACME)),
+    ("letsencrypt", Say(ACME)),
+    ("email", Say(ACME)),
+    ("daemon", Say(FOREGROUND)),
+    ("pid", Say(FOREGROUND)),
+    ("pidfile", Say(FOREGROUND)),
+    ("http2", Say("HTTP/1.1 and HTTP/1.0 are spoken")),
 ];
 
 #[cfg(test)]
 mod tests {
-    use super::super::draft;
     use super::*;
 
     /// An answer for a key that there is would never be given, and one there is twice is lost.
     #[test]
     fn no_answer_is_for_a_key_of_our_own() {
         for (place, (key, _)) in ANSWERS.iter().enumerate() {
-            assert_eq!(draft::home(key), None, "{key}");
+            assert_eq!(stray::home(key), None, "{key}");
             assert!(ANSWERS[..place].iter().all(|(other, _)| other != key), "{key}");
         }
+        for (sections, words, line) in IN_PLACE {
+            for section in *sections {
+                let keys = stray::below(section);
+                assert!(keys.iter().any(|key| key == key_of(line)), "{section}.{line}");
+                let ours = words.iter().find(|word| keys.iter().any(|key| key == *word));
+                assert_eq!(ours, None, "{section}");
+                let of_section =
+                    IN_PLACE.iter().filter(|(sections, ..)| sections.contains(section));
+                let mut all: Vec<_> = of_section.flat_map(|(_, words, _)| words.iter()).collect();
+                all.sort();
+                assert!(all.is_sorted_by(|one, next| one < next), "{section}: {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_written_can_be_written() {
+        let keys = stray::below("");
+        for (word, answer) in ANSWERS {
+            if let Key(line) = answer {
+                assert!(keys.iter().any(|key| key == key_of(line)), "{word}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_says_where_if_it_is_elsewhere() {
+        for (section, key, expected) in [
+            ("", "vhost", "write hosts"),
+            ("site", "vhost", "write hosts"),
+            ("site", "keepalive_timeout", "write timeouts.idle before the first section"),
+            ("redirect", "docroot", "write root in [[site]] or before the first section"),
+            ("site", "port", "write listen in [[listener]] or before the first section"),
+            ("site.redirect", "from", "write path"),
+            ("site.auth", "user_file", "write file"),
+            ("", "user_file", "write an [[auth]] with a file"),
+            ("rule", "Host", "write site"),
+            ("access", "from", "write allow"),
+        ] {
+            let said = wrong(section, key).map(|wrong| wrong.to_string());
+            assert_eq!(said, Some(format!("unknown key: {expected}")), "{section} {key}");
+        }
+        assert!(wrong("", "from").is_none());
     }
 }

@@ -77,7 +77,9 @@ pub enum Wrong {
     /// A key of another server.
     Foreign {
         /// What to write here.
-        answer: &'static str,
+        answer: String,
+        /// The setting of the same section that it stands for.
+        meant: Option<&'static str>,
     },
     /// A redirect that leads back to itself, by way of others perhaps.
     Endless {
@@ -103,6 +105,11 @@ pub enum Wrong {
         /// The address.
         listen: String,
     },
+    /// An address for everybody, where only clients of this machine are answered.
+    ThisMachineOnly {
+        /// The address.
+        listen: String,
+    },
     /// A setting without a default is not set.
     Missing {
         /// A line that would set it.
@@ -110,7 +117,7 @@ pub enum Wrong {
     },
     /// The text is not what it should be, and its reader says why.
     Unfit {
-        /// What is there.
+        /// What is there; empty where the key or the reason says it.
         found: String,
         /// What is wrong with it.
         reason: String,
@@ -131,6 +138,18 @@ pub enum Wrong {
     Idle {
         /// What it would need beside it.
         needs: &'static str,
+    },
+    /// A bound that lies behind another one.
+    Exceeds {
+        /// The other one.
+        other: &'static str,
+        /// What comes of it.
+        effect: &'static str,
+    },
+    /// A rule for the same paths as one before it.
+    Shadowed {
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
     },
     /// There is no such class.
     NoClass {
@@ -235,7 +254,7 @@ pub enum Wrong {
     Certificate(String),
     /// A certificate has expired, or will soon.
     Expires {
-        /// Whole days that are left; negative since it has.
+        /// Whole days that are left, rounded down: negative since it has.
         days: i64,
     },
     /// A site answers for a host that its certificate is not for.
@@ -337,7 +356,7 @@ impl fmt::Display for Wrong {
                 write!(f, "unknown key")?;
                 did_you_mean(f, near.as_deref())
             }
-            Wrong::Foreign { answer } => write!(f, "unknown key: {answer}"),
+            Wrong::Foreign { answer, .. } => write!(f, "unknown key: {answer}"),
             Wrong::Endless { from } => write!(
                 f,
                 "whoever asks for {from:?} is redirected for ever; let the pattern of the path leave \
@@ -370,13 +389,25 @@ impl fmt::Display for Wrong {
                 "names nobody who can come to {listen:?}; add the address of the machine that reads \
                  it, such as \"10.0.0.7\""
             ),
+            Wrong::ThisMachineOnly { listen } => write!(
+                f,
+                "{listen:?} is all addresses, and only clients of this machine are answered there: name \
+                 others in admin.allow, or listen at 127.0.0.1"
+            ),
             Wrong::Missing { example } => write!(f, "missing, set it, for example {example}"),
+            // the key names it
+            Wrong::Unfit { found, reason } if found.is_empty() => f.write_str(reason),
             Wrong::Unfit { found, reason } => write!(f, "{found}: {reason}"),
             Wrong::Both { other } => {
                 write!(f, "cannot stand beside {other}, one of them is enough")
             }
             Wrong::Beside { other, reason } => write!(f, "cannot stand beside {other}: {reason}"),
             Wrong::Idle { needs } => write!(f, "means nothing without {needs}"),
+            Wrong::Exceeds { other, effect } => write!(f, "is more than {other}: {effect}"),
+            Wrong::Shadowed { place } => {
+                write!(f, "decides nothing: one before it is for the same paths")?;
+                at(f, *place)
+            }
             Wrong::NoClass { found, known } => {
                 write!(f, "there is no class {found:?}")?;
                 let near = nearest(found, known.iter().map(String::as_str));
@@ -459,10 +490,16 @@ impl fmt::Display for Wrong {
                  refuse what they are shown"
             ),
             Wrong::Certificate(error) => f.write_str(error),
-            Wrong::Expires { days: days @ ..0 } => {
-                write!(f, "the certificate has expired {} days ago", -days)
+            Wrong::Expires { days: -1 } => {
+                f.write_str("the certificate has expired, less than a day ago")
             }
-            Wrong::Expires { days } => write!(f, "the certificate expires in {days} days"),
+            Wrong::Expires { days: days @ ..0 } => {
+                write!(f, "the certificate has expired, {} ago", count_of_days(-days - 1))
+            }
+            Wrong::Expires { days: 0 } => f.write_str("the certificate expires in less than a day"),
+            Wrong::Expires { days } => {
+                write!(f, "the certificate expires in {}", count_of_days(*days))
+            }
             Wrong::NotCovered { host } => {
                 write!(f, "the certificate is not for {host:?}: clients will refuse it")
             }
@@ -515,6 +552,10 @@ impl fmt::Display for Wrong {
     }
 }
 
+fn count_of_days(days: i64) -> String {
+    if days == 1 { "1 day".to_owned() } else { format!("{days} days") }
+}
+
 /// Where the other one stands.
 fn at(f: &mut fmt::Formatter<'_>, place: Option<(usize, usize)>) -> fmt::Result {
     place.iter().try_for_each(|(line, column)| write!(f, ", see {line}:{column}"))
@@ -535,7 +576,56 @@ pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Opt
     let word = word.to_lowercase();
     candidates
         .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
+        .filter(|(likeness, candidate)| *likeness > 0.8 && is_slip(&word, candidate))
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether few letters differ, or one of the two is a part of the other.
+fn is_slip(word: &str, candidate: &str) -> bool {
+    let (short, long) = match word.len() < candidate.len() {
+        true => (word, candidate),
+        false => (candidate, word),
+    };
+    let is_part = long.starts_with(short) || (short.len() > 2 && long.contains(short));
+    is_part || strsim::osa_distance(short, long) <= (long.len() / 3).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_counted_as_people_do() {
+        for (days, expected) in [
+            (13, "expires in 13 days"),
+            (1, "expires in 1 day"),
+            (0, "expires in less than a day"),
+            (-1, "has expired, less than a day ago"),
+            (-2, "has expired, 1 day ago"),
+            (-31, "has expired, 30 days ago"),
+        ] {
+            assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
+        }
+    }
+
+    #[test]
+    fn what_is_alike_is_a_slip() {
+        for (word, candidate, expected) in [
+            ("haed", "head", true),
+            ("Workers", "workers", true),
+            ("brotli", "br", true),
+            ("max_connections", "connections", true),
+            ("prio", "priority", true),
+            ("shpo.example", "shop.example", true),
+            ("from", "format", false),
+            ("vhost", "hosts", false),
+            ("url", "rule", false),
+            ("acme", "name", false),
+            ("source", "socket", false),
+        ] {
+            let found = nearest(word, [candidate].into_iter());
+            assert_eq!(found.is_some(), expected, "{word} {candidate}");
+        }
+    }
 }

@@ -4,8 +4,8 @@
 //! remembers where everything stood, so that what is checked later can be told with its place.
 
 use super::draft::{self, Draft};
-use super::foreign;
 use super::problem::{Problem, Wrong};
+use super::stray;
 use super::table::{Items, Preset, Section, Setting, in_range, split};
 use super::value::{Form, Value, bare_or_quoted, quote, suggest};
 use super::{Class, Rule, Site};
@@ -335,16 +335,13 @@ impl<'t> Reader<'t> {
 
     fn unknown(&mut self, parent: &Path, key: &Key, item: &Item) {
         let at = key.span().or(item.span()).unwrap_or(0..0);
-        let wrong = match draft::home(key.get()) {
-            Some(home) if !parent.shown.is_empty() => Wrong::Misplaced { home },
-            home => match foreign::answer(key.get()).filter(|_| home.is_none()) {
-                Some(answer) => Wrong::Foreign { answer },
-                None => Wrong::Unknown { near: draft::similar(&parent.shown, key.get()) },
-            },
+        let wrong = stray::wrong(&parent.shown, key.get());
+        let meant = match &wrong {
+            Wrong::Unknown { near } => near.as_deref(),
+            Wrong::Foreign { meant, .. } => *meant,
+            _ => None,
         };
-        if let Wrong::Unknown { near: Some(near) } = &wrong {
-            self.meant.insert(parent.child(near).exact);
-        }
+        self.meant.extend(meant.map(|meant| parent.child(meant).exact));
         self.note(&parent.key(key).shown, at, wrong);
     }
 
@@ -426,7 +423,12 @@ impl<'t> Reader<'t> {
                 Some(text) => value.put(name, text),
                 None => Err(misfit(value, item)),
             };
-            if let Err(wrong) = result {
+            if let Err(mut wrong) = result {
+                if let Wrong::Unfit { found, .. } = &mut wrong
+                    && *found == quote(name)
+                {
+                    found.clear();
+                }
                 self.note(&path.shown, at, wrong);
             }
         }

@@ -7,19 +7,14 @@ use super::site::HSTS;
 use super::{Account, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
-use forebay_conn::Peer;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
-use forebay_site::rules::{Alias, ErrorPage, Host, Network, Pattern};
+use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
-use forebay_sys::file::{self, Kind};
 use forebay_sys::{clock, privileges};
 use std::collections::HashSet;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsFd;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Of one file of users no more lines are told of than these.
@@ -36,11 +31,12 @@ impl Draft {
     pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_accounts(&mut remarks);
-        self.remark_admin(&mut remarks);
+        self.remark_admin(text, &mut remarks);
         self.remark_hosts(text, &mut remarks);
         self.remark_order(text, &mut remarks);
         self.remark_paths(text, &mut remarks);
-        self.remark_error_pages(&mut remarks);
+        self.remark_unused(text, &mut remarks);
+        self.remark_pages(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
@@ -72,22 +68,24 @@ impl Draft {
         }
     }
 
-    /// An admin listener that nobody can read.
-    fn remark_admin(&self, remarks: &mut Remarks) {
+    /// An admin listener that nobody can read, or fewer than its address invites.
+    fn remark_admin(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         let Some(listen) = &self.process.admin.listen.0 else { return };
         let allowed = &self.process.admin.allow;
-        let some_may = |loopback: IpAddr| allowed.iter().any(|network| network.contains(loopback));
-        let is_read = match listen {
-            Listen::Unix(_) => some_may(Peer::UNIX.ip()),
-            Listen::At(address) if address.ip().is_loopback() => {
-                some_may(Ipv4Addr::LOCALHOST.into()) || some_may(Ipv6Addr::LOCALHOST.into())
-            }
-            // who comes to an address of the network has one of the network, mostly
-            Listen::At(_) | Listen::All(_) => allowed.iter().any(Network::has_others),
+        let at = At::default().child("admin").child("allow");
+        // who comes to an address of the network has one of the network, mostly
+        let may_come = |network: &&Network| match listen {
+            Listen::At(address) if !is_local(address.ip()) => network.has_others(),
+            _ => true,
         };
-        if !is_read {
-            let at = At::default().child("admin").child("allow");
+        let able: Vec<_> = allowed.iter().filter(may_come).collect();
+        let sources: Vec<_> =
+            sources(listen).iter().flat_map(|text| Network::parse(text)).collect();
+        if !sources.iter().any(|source| able.iter().any(|network| network.meets(source))) {
             remarks.push((at, Wrong::Nobody { listen: listen.to_string() }));
+        } else if is_for_all(listen) && !text.says(&at) {
+            let at = At::default().child("admin").child("listen");
+            remarks.push((at, Wrong::ThisMachineOnly { listen: listen.to_string() }));
         }
     }
 
@@ -291,45 +289,6 @@ impl Draft {
         }
     }
 
-    /// Error pages that are not there, or not for those who would get them.
-    fn remark_error_pages(&self, remarks: &mut Remarks) {
-        // what several sites inherit is told once
-        let mut told: HashSet<(PathBuf, &str)> = HashSet::new();
-        for (at, site) in self.all_sites() {
-            let inherited = self.site.aliases.iter().cloned();
-            let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
-            for page in &site.errors.0 {
-                let at = at.child("errors").child(&page.status().to_string());
-                if self.is_protected(site, page) {
-                    remarks.push((at.clone(), Wrong::Unseen { path: page.path().to_owned() }));
-                }
-                let aliased = mounts.iter().filter_map(|mount| {
-                    let inside = page.path().strip_prefix(mount.path().as_str())?;
-                    inside.starts_with('/').then_some((&mount.to, inside))
-                });
-                let longest = aliased.min_by_key(|(_, inside)| inside.len());
-                let root = site.root.as_ref().map(|root| (root, page.path()));
-                let Some((directory, inside)) = longest.or(root) else { continue };
-                if told.insert((directory.clone(), inside))
-                    && let Err(error) = open_page(directory, inside)
-                {
-                    let path = PathBuf::from(format!("{}{inside}", directory.display()));
-                    remarks.push((at, Wrong::NoFile { path, error }));
-                }
-            }
-        }
-    }
-
-    /// Whether the page is for clients that rules refuse, and rules protect it.
-    fn is_protected(&self, site: &Site, page: &ErrorPage) -> bool {
-        // what the top level says holds for every site
-        let sites = [site, &self.site];
-        let access = sites.iter().flat_map(|site| &site.access).map(|rule| &rule.path);
-        let auth = sites.iter().flat_map(|site| &site.auth).map(|rule| &rule.path);
-        let is_for_refused = matches!(page.status(), 401 | 403);
-        is_for_refused && access.chain(auth).any(|scope| scope.contains(page.path().as_bytes()))
-    }
-
     /// Lines of files of users that are none.
     fn remark_users(&self, remarks: &mut Remarks) {
         for (at, site) in self.every_site() {
@@ -349,6 +308,34 @@ impl Draft {
     }
 }
 
+/// The addresses that clients of a listener may have, as networks.
+fn sources(listen: &Listen) -> &'static [&'static str] {
+    match listen {
+        Listen::Unix(_) => &["unix"],
+        Listen::All(_) => &["0.0.0.0/0", "::/0"],
+        Listen::At(address) => match address.ip() {
+            // from which of them a client comes is its choice
+            IpAddr::V4(ip) if ip.is_loopback() => &["127.0.0.0/8"],
+            IpAddr::V6(ip) if ip.is_loopback() => &["::1"],
+            IpAddr::V4(_) => &["0.0.0.0/0"],
+            IpAddr::V6(_) => &["::/0"],
+        },
+    }
+}
+
+/// Whether clients of this machine come to the address from loopback.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+fn is_for_all(listen: &Listen) -> bool {
+    match listen {
+        Listen::All(_) => true,
+        Listen::At(address) => address.ip().is_unspecified(),
+        Listen::Unix(_) => false,
+    }
+}
+
 /// The place of an item, which may stand alone where a list could.
 fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
     Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
@@ -360,8 +347,7 @@ fn meets(asked: &SitePattern, host: &Host) -> bool {
     let is_below =
         |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));
     match (text.strip_prefix("*."), host.is_wildcard()) {
-        (None, false) => text == host.name(),
-        (None, true) => is_below(&text, host.name()),
+        (None, _) => host.covers(&text),
         (Some(top), false) => is_below(host.name(), top),
         (Some(top), true) => {
             top == host.name() || is_below(top, host.name()) || is_below(host.name(), top)
@@ -388,17 +374,6 @@ fn decoded(pattern: &str) -> Option<String> {
     let text = if has_slash { text } else { text.strip_prefix('/')?.to_owned() };
     let is_same = text.matches('*').count() == pattern.matches('*').count();
     (is_same && !text.contains(['?', '#'])).then_some(text)
-}
-
-/// Opens an error page as the server does: beneath its root, and never to wait.
-fn open_page(root: &Path, path: &str) -> io::Result<()> {
-    let root = file::open_directory(root)?;
-    let path = path.trim_start_matches('/').as_bytes();
-    let found = file::find_beneath(root.as_fd(), path)?;
-    if file::stamp(found.as_fd())?.kind != Kind::Regular {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
-    }
-    file::open_beneath(root.as_fd(), path).map(drop)
 }
 
 #[cfg(test)]

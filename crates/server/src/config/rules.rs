@@ -186,8 +186,14 @@ impl Item for HeaderRule {
         let is_removed = |name: &str| remove.iter().any(|field| field.is(name));
         HeaderRule::new(pattern, media_type, set.0, remove.clone()).map_err(|error| match &error {
             HeaderError::Nothing => missing("set", "{ \"X-Frame-Options\" = \"DENY\" }"),
-            HeaderError::Own { name } if is_removed(name) => ("remove", unfit(name, &error)),
-            HeaderError::Own { name } | HeaderError::Twice { name } => ("set", unfit(name, &error)),
+            // the reason names the field
+            HeaderError::Own { .. } | HeaderError::Twice { .. } => {
+                let key = match &error {
+                    HeaderError::Own { name } if is_removed(name) => "remove",
+                    _ => "set",
+                };
+                (key, Wrong::Unfit { found: String::new(), reason: error.to_string() })
+            }
             _ => ("set", unfit("", &error)),
         })
     }

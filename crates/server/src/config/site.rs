@@ -491,7 +491,7 @@ const SETTINGS: &[Setting<Site>] = &[
         range: None,
         meaning: "Which requests have a line: all, or those for which these hold. Of several about the \
                   status, the class or the site one is enough, and none with != may be wrong; a status is \
-                  404, 4xx, 400-499, or none for a request without an answer.",
+                  404, 4xx, 400-499, or none for a request without an answer. There are no other signs.",
         example: "[\"status=4xx\", \"status=5xx\"]",
         at: |s| &mut s.log.conditions,
     },
@@ -507,7 +507,8 @@ const SETTINGS: &[Setting<Site>] = &[
         key: "log.fields",
         preset: Preset::Items(&Member::NAMES),
         range: None,
-        meaning: "What JSON lines have, as far as a request has it.",
+        meaning: "What JSON lines have, as far as a request has it. given_up and sample are no choice: a \
+                  line that needs them has them.",
         example: "[\"time\", \"client\", \"target\", \"status\"]",
         at: |s| &mut s.log.fields,
     },

@@ -3,7 +3,7 @@
 
 use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
-use crate::log::choice::{Condition, Member};
+use crate::log::choice::{Condition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
@@ -73,6 +73,11 @@ impl Written for Member {
     const EXPECTED: &'static str = "a member of JSON lines such as \"status\"";
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<Member, Wrong> {
+        if let Some((_, lines)) = NOT_CHOSEN.iter().find(|(name, _)| *name == text) {
+            let names = Member::NAMES.map(quote).join(", ");
+            let reason = format!("{lines}, whatever is chosen; one can choose {names}");
+            return Err(unfit(text, reason));
+        }
         let choices = &Member::NAMES;
         Member::named(text).ok_or_else(|| Wrong::Choice { found: text.to_owned(), choices })
     }

@@ -26,30 +26,47 @@ enum Of {
 }
 
 /// Why a text is no condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionError {
     /// It has no `=`.
     Form,
+    /// Another sign than `=` and `!=`.
+    Sign {
+        /// What says the same, if something does.
+        instead: Option<String>,
+    },
     /// It is about something else.
     Subject,
     /// Not a status, nor several.
     Status,
+    /// A list of statuses.
+    List,
     /// Nothing behind the `=`.
     Empty,
 }
 
 impl fmt::Display for ConditionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConditionError::Form => {
-                "expected a condition such as \"status=5xx\" or \"class!=gold\""
+        match self {
+            ConditionError::Form => f.write_str(
+                "expected a condition such as \"status=404\", \"status=4xx\", \"status!=200-399\", \
+                 \"status=none\", \"class=gold\" or \"site!=shop\"",
+            ),
+            ConditionError::Sign { instead: Some(instead) } => {
+                write!(f, "conditions have = or !=, write {instead:?}")
             }
-            ConditionError::Subject => "conditions are about status, class or site",
-            ConditionError::Status => {
-                "expected a status such as 404, several such as 4xx or 400-499, or none"
+            ConditionError::Sign { instead: None } => f.write_str(
+                "conditions have = or !=, such as \"status=400-599\" or \"class!=gold\"",
+            ),
+            ConditionError::Subject => f.write_str("conditions are about status, class or site"),
+            ConditionError::Status => f.write_str(
+                "expected a status such as 404, several such as 4xx or 400-499, or none",
+            ),
+            ConditionError::List => {
+                f.write_str("write a condition for each; of several about the status one is enough")
             }
-            ConditionError::Empty => "a name is missing behind the sign",
-        })
+            ConditionError::Empty => f.write_str("a name is missing behind the sign"),
+        }
     }
 }
 
@@ -59,6 +76,9 @@ impl Condition {
     /// # Errors
     /// [`ConditionError`].
     pub fn parse(text: &str) -> Result<Condition, ConditionError> {
+        if let Some(instead) = other_sign(text) {
+            return Err(ConditionError::Sign { instead });
+        }
         let (subject, value) = text.split_once('=').ok_or(ConditionError::Form)?;
         let (subject, is_not) = match subject.strip_suffix('!') {
             Some(subject) => (subject.trim(), true),
@@ -70,6 +90,7 @@ impl Condition {
         }
         let of = match subject {
             "status" if value == "none" => Of::NoStatus,
+            "status" if value.contains(',') => return Err(ConditionError::List),
             "status" => {
                 Of::Status(statuses(value).ok_or(ConditionError::Status)?, value.to_owned())
             }
@@ -115,6 +136,28 @@ impl fmt::Display for Condition {
             Of::Site(name) => write!(f, "site{sign}{name}"),
         }
     }
+}
+
+/// If the text has a sign that conditions do not have: what says the same with those they have.
+fn other_sign(text: &str) -> Option<Option<String>> {
+    let is_of_sign = |c: char| matches!(c, '=' | '!' | '<' | '>' | '~');
+    let begin = text.find(is_of_sign)?;
+    let (subject, rest) = text.split_at(begin);
+    let end = rest.find(|c| !is_of_sign(c)).unwrap_or(rest.len());
+    let ((sign, value), subject) = (rest.split_at(end), subject.trim());
+    let is_valid = |instead: &String| Condition::parse(instead).is_ok();
+    let bound = || value.trim().parse::<u16>().ok().filter(|_| subject == "status");
+    let instead = match sign {
+        "=" | "!=" => return None,
+        "==" => Some(format!("{subject}={}", value.trim())),
+        "<>" | "!==" => Some(format!("{subject}!={}", value.trim())),
+        ">=" | "=>" => bound().map(|from| format!("status={from}-599")),
+        ">" => bound().map(|below| format!("status={}-599", below.saturating_add(1))),
+        "<=" | "=<" => bound().map(|to| format!("status=100-{to}")),
+        "<" => bound().map(|above| format!("status=100-{}", above.saturating_sub(1))),
+        _ => None,
+    };
+    Some(instead.filter(is_valid))
 }
 
 /// `404`, `4xx` or `400-499`.
@@ -288,6 +331,12 @@ members! {
     Bytes = "bytes",
 }
 
+/// Members that are no choice, and which lines have them.
+pub const NOT_CHOSEN: [(&str, &str); 2] = [
+    ("given_up", "each line of a request that was given up has it"),
+    ("sample", "each line has it if log.sample is more than 1"),
+];
+
 impl Member {
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -336,6 +385,7 @@ mod tests {
         assert_eq!(Condition::parse("status != 404").unwrap().to_string(), "status!=404");
         for (text, error) in [
             ("404", ConditionError::Form),
+            ("status!404", ConditionError::Sign { instead: None }),
             ("path=/a", ConditionError::Subject),
             ("status=", ConditionError::Empty),
             ("status=6xx", ConditionError::Status),
@@ -343,9 +393,38 @@ mod tests {
             ("status=99", ConditionError::Status),
             ("status=499-400", ConditionError::Status),
             ("status=often", ConditionError::Status),
+            ("status=404,5xx", ConditionError::List),
         ] {
             assert_eq!(Condition::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn for_other_signs_there_is_what_says_the_same() {
+        for (text, expected) in [
+            ("status>=400", Some("status=400-599")),
+            ("status => 400", Some("status=400-599")),
+            ("status>399", Some("status=400-599")),
+            ("status<=399", Some("status=100-399")),
+            ("status < 400", Some("status=100-399")),
+            ("status==404", Some("status=404")),
+            ("status<>404", Some("status!=404")),
+            ("class==gold", Some("class=gold")),
+            ("status>=600", None),
+            ("status>599", None),
+            ("status<100", None),
+            ("status>=4xx", None),
+            ("class>=gold", None),
+            ("status=~4..", None),
+            ("status~4", None),
+            ("!status=404", None),
+            ("status==", None),
+        ] {
+            let instead = expected.map(str::to_owned);
+            assert_eq!(Condition::parse(text), Err(ConditionError::Sign { instead }), "{text}");
+        }
+        // values may have such signs
+        assert!(Condition::parse("class=a<b").is_ok());
     }
 
     #[test]

@@ -162,10 +162,9 @@ impl Question {
             text(head.target),
             Ends(client)
         )?;
-        match facts.host {
-            b"" => writeln!(f, "host         none")?,
-            host => writeln!(f, "host         {}", text(host))?,
-        }
+        let host = text(facts.host);
+        let shown = if host.is_empty() { "none" } else { &host };
+        writeln!(f, "host         {shown}{}", NoSite { config, host: &host })?;
         write!(f, "path         {}", text(facts.path).escape_debug())?;
         match &normal {
             Err(error) if head.path.starts_with(b"/") => {
@@ -190,6 +189,33 @@ impl fmt::Display for Ends {
             Peer::UNIX => f.write_str("a Unix socket"),
             address if address.port() == 0 => write!(f, "{}", address.ip()),
             address => write!(f, "{address}"),
+        }
+    }
+}
+
+/// What a host is answered with if no site has it.
+struct NoSite<'n> {
+    config: &'n Config,
+    host: &'n str,
+}
+
+impl fmt::Display for NoSite<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sites = &self.config.sites;
+        if sites.iter().any(|site| site.hosts.is_empty()) {
+            return Ok(());
+        }
+        let mut hosts = sites.iter().flat_map(|site| &site.hosts);
+        if hosts.clone().any(|host| host.covers(self.host)) {
+            return Ok(());
+        }
+        match hosts.next().filter(|_| self.host.is_empty()) {
+            Some(host) => write!(
+                f,
+                " (answered with 421: every site has hosts; name one, such as -H \"Host: {}\")",
+                host.as_str().replace("*.", "www.")
+            ),
+            None => f.write_str(" (answered with 421: no site has it)"),
         }
     }
 }
@@ -319,6 +345,31 @@ action       none
         let text = explained("10.0.0.9:1", false, head).unwrap();
         assert!(text.contains("from 203.0.113.5 (X-Forwarded-For of a trusted proxy)\n"), "{text}");
         assert!(text.contains("  \"scanners\": matches, decides action\n"), "{text}");
+    }
+
+    #[test]
+    fn a_host_that_no_site_has_is_told() {
+        let sites = "[[site]]\nhosts = [\"Shop.example\", \"*.shop.example\"]\nroot = \"a\"\n";
+        let host_of = |text: &str, fields: &str| {
+            let config = parse(text, "/etc/forebay.toml").unwrap();
+            let head = format!("GET / HTTP/1.0\r\n{fields}\r\n");
+            let client = "192.0.2.7:1".parse().unwrap();
+            let question = Question { client, local: None, overload: false, all: false, head };
+            let text = question.explain(&config.policy().unwrap(), &config).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("host         "));
+            line.unwrap().to_owned()
+        };
+        let none = "none (answered with 421: every site has hosts; name one, such as -H \"Host: \
+                    Shop.example\")";
+        assert_eq!(host_of(sites, ""), none);
+        let unknown = "shop.test (answered with 421: no site has it)";
+        assert_eq!(host_of(sites, "Host: shop.test:80\r\n"), unknown);
+        assert_eq!(host_of(sites, "Host: SHOP.example\r\n"), "shop.example");
+        assert_eq!(host_of(sites, "Host: www.shop.example\r\n"), "www.shop.example");
+        let with_default = format!("{sites}[[site]]\nroot = \"b\"\n");
+        assert_eq!(host_of(&with_default, ""), "none");
+        assert_eq!(host_of(&with_default, "Host: shop.test\r\n"), "shop.test");
+        assert_eq!(host_of("root = \"a\"\n", ""), "none");
     }
 
     #[test]

@@ -12,8 +12,8 @@ const COLUMNS: [&str; 14] = [
     "level",
     "load %",
     "class",
-    "most",
-    "conns/s",
+    "most jobs",
+    "most conns/s",
     "offered",
     "refused",
     "done",
@@ -30,20 +30,21 @@ pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
         return "the agent is off, and no rule counts in overload only\n".to_owned();
     }
     let mut table = Table::new(&COLUMNS);
-    let mut quiet_ns = 0;
+    // when it began, and how long it lasted
+    let mut silence: Option<(u64, u64)> = None;
     for record in records {
         if record.classes.iter().all(is_quiet) {
-            quiet_ns += record.lasted_ns;
+            silence.get_or_insert((record.at_ns, 0)).1 += record.lasted_ns;
             continue;
         }
-        quiet(&mut table, &mut quiet_ns);
+        quiet(&mut table, silence.take(), now_ns);
         let names = in_force.policy.classes().iter().map(|class| class.name.as_str());
         let names = names.chain(std::iter::repeat("-"));
         for (name, class) in names.zip(&record.classes).filter(|(_, class)| !is_quiet(class)) {
             add(&mut table, record, name, class, now_ns);
         }
     }
-    quiet(&mut table, &mut quiet_ns);
+    quiet(&mut table, silence, now_ns);
     table.to_string()
 }
 
@@ -52,14 +53,17 @@ fn is_quiet(class: &ClassRecord) -> bool {
     offered == 0 && finished == 0 && unfinished == 0 && connections_refused == 0
 }
 
-fn quiet(table: &mut Table, quiet_ns: &mut u64) {
-    let ns = std::mem::take(quiet_ns);
-    if ns > 0 {
-        let mut row = [&"" as &dyn Display; COLUMNS.len()];
-        let lasted_ms = ns / 1_000_000;
-        (row[1], row[2]) = (&lasted_ms, &"nothing to do");
-        table.row(&row);
-    }
+fn quiet(table: &mut Table, silence: Option<(u64, u64)>, now_ns: u64) {
+    let Some((at_ns, lasted_ns)) = silence.filter(|(_, lasted_ns)| *lasted_ns > 0) else { return };
+    let mut row = [&"" as &dyn Display; COLUMNS.len()];
+    let (ago, lasted_ms) = (ago_s(at_ns, now_ns), lasted_ns / 1_000_000);
+    (row[0], row[1], row[2]) = (&ago, &lasted_ms, &"nothing to do");
+    table.row(&row);
+}
+
+/// How long ago something was, in seconds.
+fn ago_s(at_ns: u64, now_ns: u64) -> String {
+    format!("{:.1}", now_ns.saturating_sub(at_ns) as f64 / 1e9)
 }
 
 fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_ns: u64) {
@@ -70,7 +74,7 @@ fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_
         let _ = write!(level, " ({})", record.cause.name());
     }
     table.row(&[
-        &format_args!("{:.1}", now_ns.saturating_sub(record.at_ns) as f64 / 1e9),
+        &ago_s(record.at_ns, now_ns),
         &(record.lasted_ns / 1_000_000),
         &level,
         &format_args!("{:.0}", record.load * 100.0),
@@ -99,7 +103,7 @@ mod tests {
         let machine = Machine { cores: 2, memory_bytes: 1 << 30, descriptors: 1024 };
         let plan = Plan::new(&Config::default(), &machine).unwrap();
         let in_force = InForce::new(&plan, None);
-        let none = Record { lasted_ns: 100_000_000, ..Record::default() };
+        let none = Record { at_ns: 7_800_000_000, lasted_ns: 100_000_000, ..Record::default() };
         let busy = ClassRecord {
             most: Some(4),
             offered: 30,
@@ -117,14 +121,16 @@ mod tests {
             classes: vec![busy],
             ..none.clone()
         };
-        let text = history(&in_force, &[none.clone(), none.clone(), some, none], 10_000_000_000);
+        let last = Record { at_ns: 8_100_000_000, ..none.clone() };
+        let text = history(&in_force, &[none.clone(), none, some, last], 10_000_000_000);
+        assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split("  ").collect()).collect();
         let cells = |row: &[&str]| {
             let cells = row.iter().map(|cell| cell.trim().to_owned());
             cells.filter(|cell| !cell.is_empty()).collect::<Vec<_>>()
         };
         assert_eq!(cells(&rows[0]), COLUMNS);
-        assert_eq!(cells(&rows[1]), ["200", "nothing to do"]);
+        assert_eq!(cells(&rows[1]), ["2.2", "200", "nothing to do"]);
         let expected = [
             "2.0",
             "100",
@@ -139,7 +145,7 @@ mod tests {
             "21.5",
         ];
         assert_eq!(cells(&rows[2])[..11], expected);
-        assert_eq!(cells(&rows[3]), ["100", "nothing to do"]);
+        assert_eq!(cells(&rows[3]), ["1.9", "100", "nothing to do"]);
         assert_eq!(
             history(&in_force, &[], 0),
             "the agent is off, and no rule counts in overload only\n"

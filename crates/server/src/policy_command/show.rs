@@ -245,11 +245,12 @@ impl Display for Table {
         let widths: Vec<usize> = (0..self.rows[0].len()).flat_map(width).collect();
         for row in &self.rows {
             let mut cells = row.iter().zip(&widths);
+            let mut line = String::new();
             if let Some((first, width)) = cells.next() {
-                write!(f, "{first:<width$}")?;
+                write!(line, "{first:<width$}")?;
             }
-            cells.try_for_each(|(cell, width)| write!(f, "  {cell:>width$}"))?;
-            writeln!(f)?;
+            cells.try_for_each(|(cell, width)| write!(line, "  {cell:>width$}"))?;
+            writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
     }

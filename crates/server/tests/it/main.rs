@@ -3,6 +3,7 @@
 
 mod config;
 mod config_files;
+mod config_remarks;
 mod log;
 mod properties;
 mod seeds;

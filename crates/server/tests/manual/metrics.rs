@@ -47,7 +47,8 @@ listen = \"10.0.0.1:9090\"
 allow = [\"10.0.0.7\"]
 ```
 
-Everybody else gets 403. It is asked for by an address or as `localhost`; other names get 421, because a
+Everybody else gets 403, on every path: whoever asks for `/healthz` and `/readyz`, such as a load balancer, must be
+named, too. It is asked for by an address or as `localhost`; other names get 421, because a
 web page could have such a name point here. What it says is not encrypted. On one machine a Unix socket
 serves as well, under any name: `listen = \"unix:/run/forebay/admin.sock\"`, and
 `curl --unix-socket /run/forebay/admin.sock http://localhost/metrics`.

@@ -49,6 +49,14 @@ impl Host {
     pub fn is_wildcard(&self) -> bool {
         self.is_wildcard
     }
+
+    /// Whether it stands for a name in lower case.
+    pub fn covers(&self, name: &str) -> bool {
+        match self.is_wildcard() {
+            true => name.strip_suffix(self.name()).is_some_and(|front| front.ends_with('.')),
+            false => name == self.name(),
+        }
+    }
 }
 
 impl fmt::Display for Host {

@@ -48,6 +48,22 @@ impl Network {
         }
     }
 
+    /// Whether some address is in both.
+    pub fn meets(&self, other: &Network) -> bool {
+        match (self.kind, other.kind) {
+            (Kind::All, _) | (_, Kind::All) | (Kind::Unix, Kind::Unix) => true,
+            (Kind::V4(one, len), Kind::V4(two, other_len)) => {
+                let mask = u32::MAX.checked_shl(32 - len.min(other_len)).unwrap_or(0);
+                (one ^ two) & mask == 0
+            }
+            (Kind::V6(one, len), Kind::V6(two, other_len)) => {
+                let mask = u128::MAX.checked_shl(128 - len.min(other_len)).unwrap_or(0);
+                (one ^ two) & mask == 0
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it is `unix`.
     pub fn is_unix(&self) -> bool {
         self.kind == Kind::Unix
@@ -174,6 +190,25 @@ mod tests {
         ] {
             let network = Network::parse(network).unwrap();
             assert_eq!(network.contains(address.parse().unwrap()), expected, "{network} {address}");
+        }
+    }
+
+    #[test]
+    fn networks_meet_if_one_holds_the_other() {
+        for (one, other, expected) in [
+            ("127.0.0.0/8", "127.0.0.2", true),
+            ("127.0.0.1", "127.0.0.2", false),
+            ("0.0.0.0/0", "10.0.0.7", true),
+            ("0.0.0.0/0", "::/0", false),
+            ("fd00::/8", "fd12::/16", true),
+            ("fd00::/8", "::1", false),
+            ("unix", "unix", true),
+            ("unix", "127.0.0.0/8", false),
+            ("all", "unix", true),
+            ("all", "::1", true),
+        ] {
+            let (a, b) = (Network::parse(one).unwrap(), Network::parse(other).unwrap());
+            assert_eq!((a.meets(&b), b.meets(&a)), (expected, expected), "{one} {other}");
         }
     }
 

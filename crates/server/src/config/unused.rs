@@ -1,0 +1,112 @@
+//! Settings that another setting leaves without effect: `forebay check` warns of them.
+
+use super::draft::Draft;
+use super::problem::Wrong;
+use super::read::{Path as At, Reader};
+use super::table::{Section, Setting};
+use super::{Config, Count, KeepAliveLaw};
+use forebay_engine::Engine;
+use forebay_site::rules::Pattern;
+
+type Remarks = Vec<(At, Wrong)>;
+
+impl Draft {
+    /// What says something and has no effect beside something else.
+    pub(super) fn remark_unused(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        self.remark_alone(text, remarks);
+        self.remark_exceeding(remarks);
+        self.remark_compress_bytes(text, remarks);
+        self.remark_twice(text, remarks);
+    }
+
+    /// Settings that need another one beside them.
+    fn remark_alone(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let top = At::default();
+        let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
+        if self.process.group.is_some() && self.process.user.is_none() {
+            remark("group", "user");
+        }
+        if self.process.admin.listen.0.is_none() && text.says(&top.child("admin.allow")) {
+            remark("admin.allow", "admin.listen");
+        }
+        let is_pipeline = |engine: Engine| matches!(engine, Engine::Pipeline);
+        if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {
+            return;
+        }
+        // the data cache goes by a calibration with every engine
+        let is_of_pipeline = |setting: &&Setting<Config>| {
+            setting.subsection() == "pipeline" && setting.key != "pipeline.calibration"
+        };
+        for setting in Config::SETTINGS.iter().filter(is_of_pipeline) {
+            if text.says(&top.child(setting.key)) {
+                remark(setting.key, "engine = \"pipeline\"");
+            }
+        }
+    }
+
+    /// Bounds that lie behind others.
+    fn remark_exceeding(&self, remarks: &mut Remarks) {
+        let mut remark = |key: &str, other, effect| {
+            remarks.push((At::default().child(key), Wrong::Exceeds { other, effect }));
+        };
+        let limits = &self.process.limits;
+        if let (Count::Fixed(all), Count::Fixed(each)) =
+            (limits.connections, limits.connections_per_client)
+            && each > all
+        {
+            remark("limits.connections_per_client", "limits.connections", "no client reaches it");
+        }
+        let cache = &self.process.cache;
+        if cache.bytes.0.is_some_and(|bytes| bytes.0 > 0 && bytes < cache.file_bytes) {
+            remark("cache.file_bytes", "cache.bytes", "files of that size are not kept");
+        }
+        let keep_alive = &self.process.keep_alive;
+        if keep_alive.law != KeepAliveLaw::Constant && keep_alive.floor > self.process.timeouts.idle
+        {
+            remark("keep_alive.floor", "timeouts.idle", "the time does not shrink under load");
+        }
+    }
+
+    /// A size for what is compressed, where nothing is.
+    fn remark_compress_bytes(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let sites = self.all_sites();
+        for (at, site) in self.every_site() {
+            let key = at.child("compress_bytes");
+            if !text.says(&key) {
+                continue;
+            }
+            let heirs = sites.iter().filter(|(heir, _)| !text.says(&heir.child("compress_bytes")));
+            let is_used = match at.exact.is_empty() && !self.sites.is_empty() {
+                true => heirs.clone().any(|(_, heir)| !heir.compress.is_empty()),
+                false => !site.compress.is_empty(),
+            };
+            if !is_used {
+                remarks.push((key, Wrong::Idle { needs: "compress" }));
+            }
+        }
+    }
+
+    /// Redirects and rewrites behind one of the same section for the same paths. What a site inherits
+    /// may be repeated: its own goes first.
+    fn remark_twice(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        for (at, site) in self.every_site() {
+            let redirects: Vec<_> = site.redirects.iter().map(|rule| rule.pattern()).collect();
+            let rewrites: Vec<_> = site.rewrites.iter().map(|rule| rule.pattern()).collect();
+            for (list, patterns) in [("redirect", redirects), ("rewrite", rewrites)] {
+                for (index, pattern) in patterns.iter().enumerate() {
+                    let Some(first) = patterns[..index].iter().position(|other| other == pattern)
+                    else {
+                        continue;
+                    };
+                    let key = |index| at.child(list).item(index).child(key_of(pattern));
+                    let place = text.place(&key(first).exact);
+                    remarks.push((key(index), Wrong::Shadowed { place }));
+                }
+            }
+        }
+    }
+}
+
+fn key_of(pattern: &Pattern) -> &'static str {
+    if pattern.is_regex() { "regex" } else { "path" }
+}

@@ -1,0 +1,513 @@
+//! What `forebay check` warns of: what is right and yet hardly meant.
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use crate::config_files::Folder;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+#[test]
+fn accounts_that_this_machine_does_not_have_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let of = |place: &str, kind: &str, name: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: {kind}: there is no {kind} {name:?} on this machine; without it \
+             the server does not start"
+        )
+    };
+    let expected = [of("2:8", "user", "no-such-user"), of("3:9", "group", "no-such-group")];
+    assert_eq!(remarks("user = \"no-such-user\"\ngroup = \"no-such-group\""), expected);
+    let no_group = "DIR/forebay.toml:2:8: user: no user of this machine has this number; without \
+                    group beside it the server does not start";
+    assert_eq!(remarks("user = \"3999999999\""), [no_group]);
+    let nothing: [&str; 0] = [];
+    for good in [
+        "user = \"root\"",
+        "user = \"root\"\ngroup = \"root\"",
+        "user = \"3999999999\"\ngroup = \"3999999998\"",
+    ] {
+        assert_eq!(remarks(good), nothing, "{good}");
+    }
+}
+
+#[test]
+fn rules_for_hosts_that_no_site_has_are_remarked() {
+    let folder = Folder::new();
+    let rules = "[[rule]]\nsite = [\"shop.example\", \"shpo.example\"]\naction = \"reset\"\n\
+                 [[rule]]\nsite = \"www.test\"\naction = \"reset\"\n";
+    let site = "[[site]]\nhosts = [\"shop.example\", \"*.example.org\"]\nroot = \"site\"\n";
+    let expected = [
+        "DIR/forebay.toml:5:25: rule.site: no site answers for \"shpo.example\", did you mean \
+         \"shop.example\"?",
+        "DIR/forebay.toml:8:8: rule.site: no site answers for \"www.test\"",
+    ];
+    assert_eq!(folder.remarks(&format!("{site}{rules}")), expected);
+    // a site without hosts answers for all
+    let default = "[[site]]\nroot = \"site\"\n";
+    assert!(folder.remarks(&format!("{site}{default}{rules}")).is_empty());
+    assert!(folder.remarks(&format!("root = \"site\"\n{rules}")).is_empty());
+}
+
+#[test]
+fn rules_behind_one_that_decides_as_much_for_everything_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |first: &str, then: &str| {
+        folder.remarks(&format!("root = \"site\"\n[[rule]]\n{first}\n[[rule]]\n{then}\n"))
+    };
+    let each = "requests = { rate = \"5/s\", per = \"client\" }";
+    let costly = "path = \"/costly\"\nrequests = { rate = \"1/s\" }";
+    let expected = |by: &str, line: usize| {
+        format!(
+            "DIR/forebay.toml:{line}:1: rule: decides nothing: the rule {by:?} before it fits \
+             everything, see 2:1; the first match per setting counts, put the special rule first"
+        )
+    };
+    assert_eq!(remarks(each, costly), [expected("rule 1", 4)]);
+    assert_eq!(remarks(&format!("name = \"each\"\n{each}"), costly), [expected("each", 5)]);
+    let both = format!("{each}\naction = \"allow\"");
+    assert_eq!(remarks(&both, costly), [expected("rule 1", 5)]);
+    let classes = remarks("class = \"default\"", "client = \"::1\"\nclass = \"default\"");
+    assert_eq!(classes, [expected("rule 1", 4)]);
+    // after a rule that stops there is nothing
+    let stops = format!("{each}\nstop = true");
+    let rejects = "path = \"/costly\"\naction = \"reject\"";
+    assert_eq!(remarks(&stops, rejects), [expected("rule 1", 5)]);
+    let nothing: [&str; 0] = [];
+    for (first, then) in [
+        (costly, each),
+        (each, rejects),
+        (each, &format!("{costly}\nin_flight = {{ most = 5 }}")),
+        (each, &format!("{costly}\nstop = true")),
+        // a class by what is in a request goes before one by addresses alone
+        ("class = \"default\"", "path = \"/costly\"\nclass = \"default\""),
+        (&format!("client = \"10.0.0.0/8\"\n{each}"), costly),
+        (&format!("local = \"*:80\"\n{each}"), costly),
+        (&format!("method = \"GET\"\n{each}"), costly),
+        (&format!("when = \"overload\"\n{each}"), costly),
+        (&format!("{stops}\nwhen = \"overload\""), costly),
+    ] {
+        assert_eq!(remarks(first, then), nothing, "{first}\n{then}");
+    }
+}
+
+#[test]
+fn patterns_that_are_encoded_are_remarked() {
+    let folder = Folder::new();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[[rule]]\npath = [\"/a b\", \"/a%20b\"]\naction = \"reset\"\n\
+         [[access]]\npath = \"/private%2Ffiles/*\"\nallow = [\"10.0.0.0/8\"]\n\
+         [[redirect]]\nregex = \"^/a%20b$\"\nto = \"/c\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:3:17: rule.path: \"/a%20b\" fits only what a client has encoded twice: \
+         paths are decoded before rules see them, write \"/a b\"",
+        "DIR/forebay.toml:6:8: access.path: \"/private%2Ffiles/*\" fits only what a client has \
+         encoded twice: paths are decoded before rules see them",
+    ];
+    assert_eq!(remarks, expected);
+}
+
+#[test]
+fn error_pages_and_files_of_users_are_opened() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/404.html"), "").unwrap();
+    fs::create_dir(folder.0.join("site/500.html")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.0.join("site/410.html")).unwrap();
+    // whoever opened it to read would wait for ever
+    let fifo = folder.0.join("site/503.html");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+    let lines = "bob\n".repeat(25);
+    fs::write(folder.0.join("users"), format!("# staff\nalice:{hash}\n{lines}")).unwrap();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[errors]\n404 = \"/404.html\"\n403 = \"/403.html\"\n\
+         410 = \"/410.html\"\n500 = \"/500.html\"\n503 = \"/503.html\"\n\
+         [[auth]]\npath = \"/in\"\nfile = \"users\"\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:4:7: site.errors.403: cannot read the file \"DIR/site/403.html\": No such \
+         file or directory (os error 2)",
+        "DIR/forebay.toml:5:7: site.errors.410: cannot read the file \"DIR/site/410.html\": Invalid \
+         cross-device link (os error 18)",
+        "DIR/forebay.toml:6:7: site.errors.500: cannot read the file \"DIR/site/500.html\": it is no \
+         regular file",
+        "DIR/forebay.toml:7:7: site.errors.503: cannot read the file \"DIR/site/503.html\": it is no \
+         regular file",
+        "DIR/forebay.toml:10:8: auth.file: the file \"DIR/users\": line 3: it is not NAME:HASH",
+    ];
+    assert_eq!(remarks[..5], expected);
+    assert_eq!(remarks.len(), 4 + 20 + 1);
+    let last = "DIR/forebay.toml:10:8: auth.file: the file \"DIR/users\": and 5 other lines";
+    assert_eq!(remarks[24], last);
+}
+
+#[test]
+fn a_page_for_refused_clients_that_is_protected_is_told() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/page.html"), "").unwrap();
+    let remarks = folder.remarks(
+        "root = \"site\"\n[errors]\n401 = \"/page.html\"\n404 = \"/page.html\"\n\
+         [[access]]\npath = \"/page.html\"\ndeny = [\"192.0.2.7\"]\n",
+    );
+    let expected = "DIR/forebay.toml:3:7: errors.401: clients that are refused do not see \
+                    \"/page.html\", because a rule of auth or access protects it, too: they get a \
+                    short page of Forebay's own";
+    assert_eq!(remarks, [expected]);
+}
+
+/// Fields, and requests without an answer, are told of in JSON only.
+#[test]
+fn what_only_json_lines_have_is_remarked() {
+    let folder = Folder::new();
+    let choice =
+        "root = \"site\"\nlog.fields = [\"status\"]\nlog.if = [\"status=5xx\", \"status=none\"]\n";
+    let said = |place| {
+        format!("DIR/forebay.toml:{place}: only JSON lines have that: write log.format = \"json\"")
+    };
+    assert_eq!(folder.remarks(choice), [said("2:14: log.fields"), said("3:25: log.if")]);
+    let good = format!("{choice}log.format = \"json\"\n");
+    assert!(folder.remarks(&good).is_empty());
+    let inherited = format!(
+        "{choice}[[site]]\nhosts = [\"a.example\"]\nlog.format = \"json\"\n[[site]]\nhosts = [\"b.example\"]\n"
+    );
+    assert!(folder.remarks(&inherited).is_empty());
+    let own = "root = \"site\"\nlog.format = \"json\"\n[[site]]\nhosts = [\"a.example\"]\n\
+               log.format = \"common\"\nlog.fields = [\"status\"]\n[[site]]\nhosts = [\"b.example\"]\n";
+    assert_eq!(folder.remarks(own), [said("6:14: site.log.fields")]);
+    assert!(folder.remarks("root = \"site\"\nlog.if = [\"status!=none\"]\n").is_empty());
+}
+
+/// Who reads `admin.listen` may come from where: a warning is for lists that name nobody of them.
+#[test]
+fn an_admin_listener_that_nobody_can_read_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |listen: &str, allow: &str| {
+        folder.remarks(&format!("root = \"site\"\nadmin.listen = \"{listen}\"\n{allow}"))
+    };
+    let allow = |names: &str| format!("admin.allow = [{names}]\n");
+    for (listen, names) in [
+        ("127.0.0.1:9090", "\"127.0.0.1\""),
+        ("127.0.0.2:9090", "\"127.0.0.2\""),
+        ("127.0.0.2:9090", "\"127.0.0.0/16\", \"10.0.0.7\""),
+        ("[::1]:9090", "\"::1\""),
+        ("unix:admin.sock", "\"unix\""),
+        ("unix:admin.sock", "\"all\""),
+        (":9090", "\"127.0.0.1\""),
+        (":9090", "\"::1\""),
+        ("0.0.0.0:9090", "\"127.0.0.0/8\""),
+        ("[::]:9090", "\"fd00::/8\""),
+        ("10.0.0.1:9090", "\"10.0.0.7\""),
+        ("10.0.0.1:9090", "\"0.0.0.0/0\""),
+    ] {
+        let nothing: [&str; 0] = [];
+        assert_eq!(remarks(listen, &allow(names)), nothing, "{listen} {names}");
+    }
+    for listen in ["127.0.0.1:9090", "127.0.0.2:9090", "[::1]:9090", "unix:admin.sock"] {
+        assert!(remarks(listen, "").is_empty(), "{listen}");
+    }
+    for (listen, names) in [
+        ("127.0.0.2:9090", "\"10.0.0.7\""),
+        ("127.0.0.2:9090", "\"::1\""),
+        ("[::1]:9090", "\"127.0.0.1\""),
+        ("unix:admin.sock", "\"127.0.0.1\""),
+        (":9090", "\"unix\""),
+        ("0.0.0.0:9090", "\"::1\""),
+        ("10.0.0.1:9090", "\"127.0.0.0/8\""),
+        ("10.0.0.1:9090", "\"fd00::/8\""),
+    ] {
+        let told = remarks(listen, &allow(names));
+        assert!(told[0].contains(":3:15: admin.allow: names nobody who can come"), "{told:?}");
+    }
+    // the default names this machine alone
+    assert!(remarks("10.0.0.1:9090", "")[0].contains("names nobody who can come"));
+    let expected = "DIR/forebay.toml:2:16: admin.listen: \":9090\" is all addresses, and only clients of \
+                    this machine are answered there: name others in admin.allow, or listen at 127.0.0.1";
+    assert_eq!(remarks(":9090", ""), [expected]);
+}
+
+#[test]
+fn what_another_setting_leaves_without_effect_is_remarked() {
+    let folder = Folder::new();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let idle = |place: &str, needs: &str| {
+        format!("DIR/forebay.toml:{place}: means nothing without {needs}")
+    };
+    let exceeds = |place: &str, other: &str, effect: &str| {
+        format!("DIR/forebay.toml:{place}: is more than {other}: {effect}")
+    };
+    let nothing: [&str; 0] = [];
+    assert_eq!(remarks("group = \"root\""), [idle("2:9: group", "user")]);
+    assert_eq!(remarks("user = \"root\"\ngroup = \"root\""), nothing);
+    assert_eq!(
+        remarks("admin.allow = [\"10.0.0.7\"]"),
+        [idle("2:15: admin.allow", "admin.listen")]
+    );
+    assert_eq!(
+        remarks("[limits]\nconnections = 10\nconnections_per_client = 11"),
+        [exceeds(
+            "4:26: limits.connections_per_client",
+            "limits.connections",
+            "no client reaches it"
+        )]
+    );
+    for good in ["connections = 10\nconnections_per_client = 10", "connections_per_client = 100000"]
+    {
+        assert_eq!(remarks(&format!("[limits]\n{good}")), nothing);
+    }
+    let not_kept = "files of that size are not kept";
+    assert_eq!(
+        remarks("cache.bytes = \"1MiB\"\ncache.file_bytes = \"2MiB\""),
+        [exceeds("3:20: cache.file_bytes", "cache.bytes", not_kept)]
+    );
+    // the default of the one is beyond the other
+    assert_eq!(
+        remarks("[cache]\nbytes = \"256KiB\""),
+        [exceeds("2:2: cache.file_bytes", "cache.bytes", not_kept)]
+    );
+    assert_eq!(remarks("cache.bytes = \"0B\""), nothing);
+    assert_eq!(
+        remarks("timeouts.idle = \"1s\"\nkeep_alive.floor = \"2s\""),
+        [exceeds("3:20: keep_alive.floor", "timeouts.idle", "the time does not shrink under load")]
+    );
+    let constant =
+        "timeouts.idle = \"1s\"\nkeep_alive.floor = \"2s\"\nkeep_alive.law = \"constant\"";
+    assert_eq!(remarks(constant), nothing);
+}
+
+#[test]
+fn settings_of_the_pipeline_need_it() {
+    let folder = Folder::new();
+    let text = "root = \"site\"\n[pipeline]\nfuse = \"never\"\nby = \"delay\"\n";
+    let expected = [
+        "DIR/forebay.toml:3:8: pipeline.fuse: means nothing without engine = \"pipeline\"",
+        "DIR/forebay.toml:4:6: pipeline.by: means nothing without engine = \"pipeline\"",
+    ];
+    assert_eq!(folder.remarks(text), expected);
+    assert!(folder.remarks(&format!("engine = \"pipeline\"\n{text}")).is_empty());
+    let one = "[[listener]]\nlisten = [\":81\"]\nengine = \"pipeline\"\n";
+    assert!(folder.remarks(&format!("listen = [\":80\"]\n{text}{one}")).is_empty());
+}
+
+#[test]
+fn a_size_for_what_is_not_compressed_is_remarked() {
+    let folder = Folder::new();
+    let said = |place: &str| {
+        format!("DIR/forebay.toml:{place}compress_bytes: means nothing without compress")
+    };
+    let (size, none) = ("compress_bytes = \"1MiB\"\n", "compress = []\n");
+    let nothing: [&str; 0] = [];
+    assert_eq!(folder.remarks(&format!("root = \"site\"\n{none}{size}")), [said("3:18: ")]);
+    assert_eq!(folder.remarks(&format!("root = \"site\"\n{none}")), nothing);
+    let sites = |a: &str, b: &str| {
+        format!("[[site]]\nhosts = [\"a.example\"]\n{a}[[site]]\nhosts = [\"b.example\"]\n{b}")
+    };
+    let top = format!("root = \"site\"\n{size}");
+    assert_eq!(folder.remarks(&format!("{top}{}", sites(none, none))), [said("2:18: ")]);
+    assert_eq!(folder.remarks(&format!("{top}{}", sites(none, ""))), nothing);
+    let own = format!("root = \"site\"\n{none}{}", sites(size, ""));
+    assert_eq!(folder.remarks(&own), [said("5:18: site.")]);
+    let own =
+        format!("root = \"site\"\n{none}{}", sites(&format!("{size}compress = [\"gzip\"]\n"), ""));
+    assert_eq!(folder.remarks(&own), nothing);
+}
+
+#[test]
+fn rules_for_the_same_paths_are_remarked() {
+    let folder = Folder::new();
+    let list = |list: &str, path: &str, to: &str| format!("[[{list}]]\n{path}\nto = \"{to}\"\n");
+    let said = |place: &str, first: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: decides nothing: one before it is for the same paths, see {first}"
+        )
+    };
+    let two = |name: &str, one: &str, two: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\n{}{}",
+            list(name, one, "/b"),
+            list(name, two, "/c")
+        ))
+    };
+    let nothing: [&str; 0] = [];
+    let (a, regex) = ("path = \"/a/*\"", "regex = \"^/a/.*$\"");
+    assert_eq!(two("redirect", a, a), [said("6:8: redirect.path", "3:8")]);
+    assert_eq!(two("redirect", regex, regex), [said("6:9: redirect.regex", "3:9")]);
+    assert_eq!(two("redirect", a, regex), nothing);
+    assert_eq!(two("redirect", a, "path = \"/A/*\""), nothing);
+    fs::write(folder.0.join("site/b"), "").unwrap();
+    fs::write(folder.0.join("site/c"), "").unwrap();
+    assert_eq!(two("rewrite", a, a), [said("6:8: rewrite.path", "3:8")]);
+    // a site may say it otherwise than the top level
+    let site = format!("[[site]]\nhosts = [\"a.example\"]\n{}", list("site.redirect", a, "/c"));
+    let text = format!("root = \"site\"\n{}{site}", list("redirect", a, "/b"));
+    assert_eq!(folder.remarks(&text), nothing);
+}
+
+#[test]
+fn pages_that_paths_end_at_are_looked_for() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("docs")).unwrap();
+    fs::write(folder.0.join("docs/here.html"), "").unwrap();
+    fs::create_dir(folder.0.join("site/sub")).unwrap();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let no_file = |place: &str, file: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: cannot read the file \"DIR/{file}\": No such file or directory (os \
+             error 2)"
+        )
+    };
+    let nothing: [&str; 0] = [];
+    let spa = "try_files = [\"$path\", \"/index.html\"]";
+    assert_eq!(remarks(spa), [no_file("2:23: try_files", "site/index.html")]);
+    // what comes before may be missing, and who says what is then has thought of it
+    assert_eq!(remarks("try_files = [\"/maintenance.html\", \"$path\"]"), nothing);
+    assert_eq!(remarks("try_files = [\"$path\", \"/index.html\", \"=404\"]"), nothing);
+    // one for all who inherit it
+    let two =
+        format!("{spa}\n[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]");
+    assert_eq!(remarks(&two), [no_file("2:23: site.try_files", "site/index.html")]);
+    let rewrite = |to: &str| format!("[[rewrite]]\npath = \"/a/*\"\nto = \"{to}\"");
+    assert_eq!(remarks(&rewrite("/no.html")), [no_file("4:6: rewrite.to", "site/no.html")]);
+    for good in ["/sub", "/sub/", "/", "/b/$1"] {
+        assert_eq!(remarks(&rewrite(good)), nothing, "{good}");
+    }
+    // it may be that of an alias, or of what is tried next
+    let alias = "[[alias]]\npath = \"/docs\"\nto = \"docs\"";
+    assert_eq!(remarks(&format!("{}\n{alias}", rewrite("/docs/here.html"))), nothing);
+    assert_eq!(
+        remarks(&format!("{}\n{alias}", rewrite("/docs/no.html"))),
+        [no_file("4:6: rewrite.to", "docs/no.html")]
+    );
+    assert_eq!(
+        remarks(&format!("try_files = [\"$path\", \"$path.html\"]\n{}", rewrite("/no"))),
+        nothing
+    );
+    let inherited = format!("{}\n[[site]]\nhosts = [\"a.example\"]", rewrite("/no.html"));
+    assert_eq!(remarks(&inherited), [no_file("4:6: rewrite.to", "site/no.html")]);
+    fs::write(folder.0.join("site/index.html"), "").unwrap();
+    assert_eq!(remarks(spa), nothing);
+}
+
+/// Writes a certificate for these hosts to NAME.pem, and its key to NAME.key.
+fn certify(folder: &Folder, name: &str, hosts: &[&str]) -> String {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let pair = rcgen::generate_simple_self_signed(hosts).unwrap();
+    fs::write(folder.0.join(format!("{name}.pem")), pair.cert.pem()).unwrap();
+    let key = folder.0.join(format!("{name}.key"));
+    fs::write(&key, pair.signing_key.serialize_pem()).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(key, mode).unwrap();
+    format!("tls.certificate = [\"{name}.pem\"]\ntls.key = [\"{name}.key\"]\n")
+}
+
+#[test]
+fn a_certificate_where_no_tls_is_spoken_is_remarked() {
+    let folder = Folder::new();
+    let tls = certify(&folder, "a", &["a.example"]);
+    let site = format!("[[site]]\nhosts = [\"a.example\"]\nroot = \"site\"\n{tls}");
+    let expected = "DIR/forebay.toml:5:19: site.tls.certificate: it has no effect, because no address of \
+                    listen begins with \"https://\"";
+    assert_eq!(folder.remarks(&format!("listen = [\":80\"]\n{site}")), [expected]);
+    let nothing: [&str; 0] = [];
+    assert_eq!(folder.remarks(&format!("listen = [\":80\", \"https://:443\"]\n{site}")), nothing);
+    // one listener of several is enough
+    let listener = "listen = [\":80\"]\n[[listener]]\nlisten = [\"https://:443\"]\n";
+    assert_eq!(folder.remarks(&format!("{listener}{site}")), nothing);
+}
+
+#[test]
+fn a_site_that_no_certificate_is_for_is_remarked() {
+    let folder = Folder::new();
+    let tls = certify(&folder, "a", &["a.example", "*.shop.example"]);
+    let with = |listen: &str, hosts: &str| {
+        folder.remarks(&format!(
+            "listen = [{listen}]\n[[site]]\nhosts = [\"a.example\"]\nroot = \"site\"\n{tls}\
+             [[site]]\nhosts = [{hosts}]\nroot = \"site\"\n"
+        ))
+    };
+    let all = "\"https://:443\"";
+    let expected = "DIR/forebay.toml:8:7: site.hosts: all addresses speak TLS, and no certificate is for \
+                    \"b.example\": its clients are refused, or refuse what they are shown";
+    let said = with(all, "\"b.example\"");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].ends_with(expected.split_once(": ").unwrap().1), "{said:?}");
+    assert!(said[0].starts_with("DIR/forebay.toml:8:"), "{said:?}");
+    let nothing: [&str; 0] = [];
+    // the certificate of another site may be for it; a star is for one label
+    for covered in ["\"www.shop.example\"", "\"*.shop.example\""] {
+        assert_eq!(with(all, covered), nothing, "{covered}");
+    }
+    assert_eq!(with(all, "\"www.shop.example\", \"a.www.shop.example\"").len(), 1);
+    // it may be reached without TLS
+    assert_eq!(with("\"https://:443\", \":80\"", "\"b.example\""), nothing);
+    // clients that ask for any name get the certificate of the default site, if it has one
+    let default = "listen = [\"https://:443\"]\n[[site]]\nroot = \"site\"\n";
+    let said = folder
+        .remarks(&format!("{default}[[site]]\nhosts = [\"a.example\"]\nroot = \"site\"\n{tls}"));
+    assert_eq!(said, nothing);
+}
+
+#[test]
+fn certificates_and_keys_are_looked_at() {
+    let folder = Folder::new();
+    let tls = certify(&folder, "a", &["a.example"]);
+    certify(&folder, "b", &["a.example"]);
+    let text = |tls: &str| {
+        format!(
+            "listen = [\"https://:443\"]\n[[site]]\nhosts = [\"a.example\", \"b.example\"]\nroot = \"site\"\n{tls}"
+        )
+    };
+    let not_covered = "DIR/forebay.toml:5:20: site.tls.certificate: the certificate is not for \"b.example\": \
+                       clients will refuse it";
+    assert_eq!(folder.remarks(&text(&tls)), [not_covered]);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    fs::set_permissions(folder.0.join("a.key"), mode).unwrap();
+    let open = "DIR/forebay.toml:6:12: site.tls.key: everybody on this machine may read the private key \
+                \"DIR/a.key\": \"chmod o-rwx\"";
+    assert_eq!(folder.remarks(&text(&tls)), [not_covered, open]);
+    let expected = "DIR/forebay.toml:5:19: site.tls.certificate: the certificate \"DIR/a.pem\" with the key \
+                    \"DIR/b.key\": the key is not that of the certificate";
+    assert_eq!(folder.load(&text(&tls.replace("a.key", "b.key"))).unwrap_err(), [expected]);
+    // what cannot be read is told by itself
+    let one = folder.load(&text("tls.certificate = \"a.pem\"\n")).unwrap_err();
+    assert!(one.iter().all(|line| !line.contains("no site has tls.certificate")), "{one:?}");
+}
+
+#[test]
+fn what_is_said_about_tls_without_effect_is_remarked() {
+    let folder = Folder::new();
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+    fs::write(folder.0.join("a.crt"), cert.pem()).unwrap();
+    let key =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.0.join("a.key"));
+    key.unwrap().write_all(signing_key.serialize_pem().as_bytes()).unwrap();
+    let text = |listen: &str, lines: &str| {
+        let pair = "certificate = [\"a.crt\"]\nkey = [\"a.key\"]\n";
+        format!("listen = [{listen}]\nroot = \"site\"\n[tls]\n{pair}{lines}")
+    };
+    let both = "\":80\", \"https://:443\"";
+    let good = "redirect = 308\nhsts = \"365d\"\nhsts_subdomains = true\nhsts_preload = true\n";
+    assert!(folder.remarks(&text(both, good)).is_empty());
+    let in_vain = "it has no effect, because no address of listen begins with \"https://\"";
+    let expected = ["4:15: tls.certificate", "6:12: tls.redirect", "7:8: tls.hsts"]
+        .map(|place| format!("DIR/forebay.toml:{place}: {in_vain}"));
+    assert_eq!(folder.remarks(&text("\":80\"", good)), expected);
+    let without = "hsts_subdomains = true\n";
+    assert_eq!(
+        folder.remarks(&text(both, without)),
+        ["DIR/forebay.toml:6:19: tls.hsts_subdomains: it has no effect without tls.hsts"]
+    );
+    let short = "hsts = \"30d\"\nhsts_subdomains = true\nhsts_preload = true\n";
+    let said = folder.remarks(&text(both, short));
+    assert!(said.len() == 1 && said[0].contains(":8:16: tls.hsts_preload: browsers"), "{said:?}");
+    let rule = "hsts = \"30d\"\n[[header]]\nremove = [\"strict-transport-security\"]\n";
+    let said = folder.remarks(&text(both, rule));
+    assert!(said.len() == 1 && said[0].contains(":6:8: tls.hsts: it has no effect"), "{said:?}");
+    let proxied = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(both, "redirect = 301\n"));
+    let said = folder.remarks(&proxied);
+    assert!(said.len() == 1 && said[0].contains("tls.redirect: requests that trusted"), "{said:?}");
+}
