@@ -17,6 +17,7 @@ mod faults_drain;
 mod faults_limits;
 mod faults_sending;
 mod gone;
+mod http2_oracle;
 mod httplint;
 mod install;
 mod load_command;

@@ -9,6 +9,10 @@ use crate::order::Key;
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
 
+/// Streams that a client opens before it knows how many its server takes: the least that servers should
+/// take (RFC 9113 §6.5.2).
+const FIRST_STREAMS: u32 = 100;
+
 /// Which part of a message a list of fields is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -81,7 +85,11 @@ impl Connection {
 
     /// Whether the peer takes a further stream now.
     pub fn can_open(&self) -> bool {
-        let most = self.peer.max_concurrent_streams.min(self.limits.streams) as usize;
+        let allowed = match self.is_introduced() {
+            true => self.peer.max_concurrent_streams,
+            false => FIRST_STREAMS,
+        };
+        let most = allowed.min(self.limits.streams) as usize;
         self.role == Role::Client
             && self.streams.len() < most
             && self.highest < 0x7fff_fffd
