@@ -17,6 +17,9 @@ pub(super) struct Seen {
     pub(super) is_over: bool,
 }
 
+/// How a request is answered: status, whether a 103 goes first, and with what.
+type Answer = Box<dyn Fn(&Seen) -> (u16, bool, Message)>;
+
 /// What is to be sent on a stream.
 struct Sending {
     body: Vec<u8>,
@@ -32,8 +35,8 @@ pub(super) struct Ours {
     out: Vec<u8>,
     sending: HashMap<u32, Sending>,
     pub(super) seen: HashMap<u32, Seen>,
-    /// How a request is answered, on a server: status, whether a 103 goes first, and with what.
-    answer: Option<Box<dyn Fn(&Seen) -> (u16, bool, Message)>>,
+    /// On a server.
+    answer: Option<Answer>,
     /// Requests that a client is still to send.
     pub(super) waiting: Vec<(String, String, Message)>,
     now_ms: u64,
@@ -49,10 +52,7 @@ impl Ours {
         Ours { waiting, ..Ours::of(Connection::client(Limits::default()), None) }
     }
 
-    fn of(
-        connection: Connection,
-        answer: Option<Box<dyn Fn(&Seen) -> (u16, bool, Message)>>,
-    ) -> Ours {
+    fn of(connection: Connection, answer: Option<Answer>) -> Ours {
         Ours {
             connection,
             fields: Fields::default(),
