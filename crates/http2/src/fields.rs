@@ -427,6 +427,10 @@ impl Fields {
     fn join_cookies(&mut self) {
         let start = self.values.len();
         for field in self.list.iter().filter(|field| field.known == Known::COOKIE) {
+            // a value does not end in white space
+            if field.value.range().is_empty() {
+                continue;
+            }
             if self.values.len() > start {
                 self.values.extend_from_slice(b"; ");
             }
