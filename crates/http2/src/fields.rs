@@ -141,7 +141,7 @@ impl Fields {
         *self = Fields { names, values, list, limits, message, ..Fields::default() };
     }
 
-    /// All names, which the [spans](Field::name) are in. They are ASCII.
+    /// All names, which the [spans](Field::name) are in. They are ASCII, which is checked at each call.
     pub fn names(&self) -> &str {
         // names that are no tokens are not kept
         std::str::from_utf8(&self.names).unwrap_or_default()

@@ -1,7 +1,7 @@
 //! What is sent on streams: heads, bodies piece by piece, trailers; and whose turn it is.
 
 use super::{Connection, Drain, Role};
-use crate::budget::{Abuse, CRUMB_BYTES, USEFUL_BYTES};
+use crate::budget::{Abuse, CRUMB_BYTES, EARNED, EARNED_BY_LITTLE, USEFUL_BYTES};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEADER_BYTES, Header, flag, kind};
 use crate::hpack::encode::NO_TABLE;
@@ -244,8 +244,10 @@ impl Connection {
         self.send_window.spend(len);
         let is_cut = open.send_window.open() == 0 || self.send_window.open() == 0;
         if len >= USEFUL_BYTES || ends {
-            self.budgets.earn();
-        } else if is_cut && len < CRUMB_BYTES {
+            self.budgets.earn(EARNED);
+        } else if !is_cut || len >= CRUMB_BYTES {
+            self.budgets.earn(EARNED_BY_LITTLE);
+        } else {
             let charged = self.budgets.charge(Abuse::Crumbs, 1, self.now_ms);
             if let Err(fault) = charged {
                 self.fail(fault);
