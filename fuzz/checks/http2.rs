@@ -95,9 +95,9 @@ fn note(event: Event<'_>, events: &mut Vec<String>) {
     let Event::Data { stream, bytes, ends } = event else {
         return events.push(format!("{event:?}"));
     };
-    let (start, end) = (format!("data {stream}:"), if ends { "ends" } else { "" });
+    let (start, end) = (format!("data {stream}:"), if ends { "\nends" } else { "" });
     match events.last_mut() {
-        Some(last) if last.starts_with(&start) && !last.ends_with("ends") => {
+        Some(last) if last.starts_with(&start) && !last.ends_with("\nends") => {
             *last += &format!("{}{end}", bytes.escape_ascii());
         }
         _ => events.push(format!("{start}{}{end}", bytes.escape_ascii())),

@@ -61,6 +61,9 @@ impl Abuse {
 /// 8 times for a frame, and a PING comes on top. Envoy grants 10 as well.
 pub(crate) const EARNED: u32 = 10;
 
+/// What a smaller DATA frame earns: gRPC answers each message that it receives with a PING.
+pub(crate) const EARNED_BY_LITTLE: u32 = 2;
+
 /// A DATA frame of so many bytes, or the last one of a body, is useful.
 pub(crate) const USEFUL_BYTES: u32 = 256;
 
@@ -119,9 +122,9 @@ impl Budgets {
 
     /// Something useful was done.
     #[inline]
-    pub(crate) fn earn(&mut self) {
+    pub(crate) fn earn(&mut self, earned: u32) {
         let bucket = &mut self.0[Abuse::Overhead as usize];
-        bucket.charged = bucket.charged.saturating_sub(EARNED * 1000);
+        bucket.charged = bucket.charged.saturating_sub(earned * 1000);
     }
 }
 
@@ -154,7 +157,7 @@ mod tests {
         let mut budgets = Budgets::default();
         for _ in 0..100_000 {
             budgets.charge(Abuse::Overhead, EARNED, 0).unwrap();
-            budgets.earn();
+            budgets.earn(EARNED);
         }
     }
 }

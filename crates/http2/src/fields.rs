@@ -141,7 +141,7 @@ impl Fields {
         *self = Fields { names, values, list, limits, message, ..Fields::default() };
     }
 
-    /// All names, which the [spans](Field::name) are in. They are ASCII.
+    /// All names, which the [spans](Field::name) are in. They are ASCII, which is checked at each call.
     pub fn names(&self) -> &str {
         // names that are no tokens are not kept
         std::str::from_utf8(&self.names).unwrap_or_default()
@@ -427,6 +427,10 @@ impl Fields {
     fn join_cookies(&mut self) {
         let start = self.values.len();
         for field in self.list.iter().filter(|field| field.known == Known::COOKIE) {
+            // a value does not end in white space
+            if field.value.range().is_empty() {
+                continue;
+            }
             if self.values.len() > start {
                 self.values.extend_from_slice(b"; ");
             }

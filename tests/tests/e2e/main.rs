@@ -18,6 +18,7 @@ mod faults_limits;
 mod faults_sending;
 mod gone;
 mod http2;
+mod http2_oracle;
 mod httplint;
 mod install;
 mod load_command;

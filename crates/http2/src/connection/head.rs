@@ -2,7 +2,7 @@
 
 use super::end::Wrong;
 use super::{Connection, Event, Role};
-use crate::budget::{Abuse, MOST_INFORMATIONAL, cost};
+use crate::budget::{Abuse, EARNED, MOST_INFORMATIONAL, cost};
 use crate::closed::End;
 use crate::error::{ErrorCode, Fault};
 use crate::fields::{FieldLimits, Fields, Message};
@@ -111,7 +111,7 @@ impl Connection {
         let open = self.new_stream(incoming, Outgoing::Head, priority);
         let promised = fields.content_length();
         self.streams.insert(stream, Stream { promised, ..open });
-        self.budgets.earn();
+        self.budgets.earn(EARNED);
         Ok(Some(match fields.is_over() {
             true => Event::TooLarge { stream, ends },
             false => Event::Request { stream, ends },

@@ -2,7 +2,9 @@
 
 use super::end::Wrong;
 use super::{Block, Connection, Drain, Event, Expect, Received, Role};
-use crate::budget::{Abuse, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, USEFUL_BYTES, cost};
+use crate::budget::{
+    Abuse, EARNED, EARNED_BY_LITTLE, MOST_CONTINUATIONS, MOST_CONTROL_BYTES, USEFUL_BYTES, cost,
+};
 use crate::closed::End;
 use crate::error::{ErrorCode, Fault};
 use crate::fields::Fields;
@@ -226,8 +228,10 @@ impl Connection {
         open.receive_window
             .receive(header.len as u32)
             .map_err(|fault| Wrong::Stream(stream, fault))?;
-        if bytes >= USEFUL_BYTES as usize {
-            self.budgets.earn();
+        match bytes {
+            0 => {}
+            _ if bytes < USEFUL_BYTES as usize => self.budgets.earn(EARNED_BY_LITTLE),
+            _ => self.budgets.earn(EARNED),
         }
         Ok(true)
     }

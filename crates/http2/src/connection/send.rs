@@ -1,13 +1,17 @@
 //! What is sent on streams: heads, bodies piece by piece, trailers; and whose turn it is.
 
 use super::{Connection, Drain, Role};
-use crate::budget::{Abuse, CRUMB_BYTES, USEFUL_BYTES};
+use crate::budget::{Abuse, CRUMB_BYTES, EARNED, EARNED_BY_LITTLE, USEFUL_BYTES};
 use crate::flow::{ReceiveWindow, SendWindow};
 use crate::frame::{self, HEADER_BYTES, Header, flag, kind};
 use crate::hpack::encode::NO_TABLE;
 use crate::order::Key;
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
+
+/// Streams that a client opens before it knows how many its server takes: the least that servers should
+/// take (RFC 9113 §6.5.2).
+const FIRST_STREAMS: u32 = 100;
 
 /// Which part of a message a list of fields is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +85,11 @@ impl Connection {
 
     /// Whether the peer takes a further stream now.
     pub fn can_open(&self) -> bool {
-        let most = self.peer.max_concurrent_streams.min(self.limits.streams) as usize;
+        let allowed = match self.is_introduced() {
+            true => self.peer.max_concurrent_streams,
+            false => FIRST_STREAMS,
+        };
+        let most = allowed.min(self.limits.streams) as usize;
         self.role == Role::Client
             && self.streams.len() < most
             && self.highest < 0x7fff_fffd
@@ -236,8 +244,10 @@ impl Connection {
         self.send_window.spend(len);
         let is_cut = open.send_window.open() == 0 || self.send_window.open() == 0;
         if len >= USEFUL_BYTES || ends {
-            self.budgets.earn();
-        } else if is_cut && len < CRUMB_BYTES {
+            self.budgets.earn(EARNED);
+        } else if !is_cut || len >= CRUMB_BYTES {
+            self.budgets.earn(EARNED_BY_LITTLE);
+        } else {
             let charged = self.budgets.charge(Abuse::Crumbs, 1, self.now_ms);
             if let Err(fault) = charged {
                 self.fail(fault);

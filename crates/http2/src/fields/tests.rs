@@ -126,6 +126,10 @@ fn crumbs_are_one_cookie() {
     let all: Vec<_> = fields.iter().collect();
     assert_eq!(all, [(&b"cookie"[..], &b"a=1; b=2; c=3"[..]), (b"accept", b"*/*")]);
 
+    let more = [("cookie", ""), ("cookie", "b=2"), ("cookie", "")];
+    let fields = decoded(Message::Request, &[&GET[..], &more].concat());
+    assert_eq!(fields.first(Known::COOKIE), Some(&b"b=2"[..]));
+
     let crumbs = [("cookie", "a=1"); 50];
     let mut block = Vec::new();
     for (name, value) in GET.iter().chain(&crumbs) {

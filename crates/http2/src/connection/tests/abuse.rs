@@ -103,6 +103,24 @@ fn windows_and_pings_that_go_with_data_are_free() {
 }
 
 #[test]
+fn messages_of_a_few_bytes_with_a_ping_each_are_free() {
+    // a gRPC stream in both directions, as fast as it goes
+    let mut end = End::server();
+    end.get(&post(1));
+    end.answer(1, Part::Head);
+    for round in 0..30_000u32 {
+        end.get(&[data(1, b"ask", 0), frame(kind::PING, 0, 0, &[1; 8])].concat());
+        end.connection.consumed(1, 3);
+        end.get(&window_update(0, 6));
+        assert!(end.connection.data(1, 6, false).is_some(), "{round}");
+        if round % 1000 == 0 {
+            end.get(&window_update(1, 6000));
+        }
+        end.sent();
+    }
+}
+
+#[test]
 fn answers_that_are_not_taken_end() {
     let mut end = End::server();
     let ping = frame(kind::PING, 0, 0, &[0; 8]);

@@ -22,6 +22,15 @@ fn response(stream: u32, flags: u8, list: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
+fn a_hundred_streams_are_opened_before_the_server_is_heard() {
+    let mut end = End::of(Connection::client(Limits::default()));
+    let opened = (0..200).filter_map(|_| open(&mut end, true, false)).count();
+    assert_eq!(opened, 100);
+    end.get(&settings(&[]));
+    assert_eq!((0..200).filter_map(|_| open(&mut end, true, false)).count(), 28);
+}
+
+#[test]
 fn requests_are_answered() {
     let mut end = client();
     assert_eq!((open(&mut end, true, false), open(&mut end, false, false)), (Some(1), Some(3)));
