@@ -28,11 +28,12 @@ pub(crate) fn check(bytes: &[u8]) {
 fn check_fields(fields: &Fields, limits: FieldLimits) {
     let size = |(name, value): (&[u8], &[u8])| name.len() + value.len() + 32;
     let sum: usize = fields.iter().map(size).sum();
-    // crumbs of a cookie are joined by two bytes for 32, unless there was too much
-    assert!(fields.is_over() || fields.list().len() <= limits.fields);
+    // crumbs of a cookie are joined by two bytes for 32, unless something was wrong
+    let is_whole = !fields.is_over() && fields.fault().is_none();
+    assert!(!is_whole || fields.list().len() <= limits.fields);
     assert!(sum <= limits.bytes);
     assert!(fields.values().len() <= 2 * limits.bytes);
-    if fields.fault().is_none() && !fields.is_over() {
+    if is_whole {
         // what was decoded is encoded, and decoded again
         let mut block = Vec::new();
         let pseudo = [
