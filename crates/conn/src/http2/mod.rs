@@ -2,7 +2,7 @@
 //!
 //! Frames, windows and budgets are those of [`forebay_http2::Connection`], which has no requests; requests
 //! are here, and know nothing of frames. A request that can be answered at once borrows the decoded fields
-//! and leaves nothing behind. One that must wait, and one whose answer does, is kept as a [`Live`].
+//! and leaves nothing behind. One that must wait, and one whose answer does, is kept.
 
 mod answer;
 mod head;

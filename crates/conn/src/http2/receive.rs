@@ -39,6 +39,11 @@ impl<H: Handler> Http2<H> {
         if let Some(closing) = self.closing {
             return Some(Step::Close(closing));
         }
+        if self.machine.fault().is_some() {
+            // a budget was used up by what was sent
+            self.closing = Some(Closing::Linger);
+            return None;
+        }
         if input.is_empty() {
             return Some(self.nothing_more());
         }
