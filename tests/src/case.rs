@@ -20,6 +20,8 @@ pub struct Case {
     pub config: String,
     /// Whether what is sent may be cut anywhere without changing what comes back.
     pub may_be_cut: bool,
+    /// Whether it is about what only HTTP/1 has: its text, or connections of one request at a time.
+    pub is_of_http1: bool,
     /// Bytes out and what comes back, in turn.
     pub turns: Vec<Turn>,
 }
@@ -88,6 +90,7 @@ impl Case {
             title: title.to_owned(),
             config: String::new(),
             may_be_cut: true,
+            is_of_http1: false,
             turns: Vec::new(),
         };
         for (number, comment) in comments {
@@ -97,6 +100,7 @@ impl Case {
                     case.config.push('\n');
                 }
                 Some(("pieces", "never")) => case.may_be_cut = false,
+                Some(("only", "HTTP/1")) => case.is_of_http1 = true,
                 Some((word, _)) if !word.contains(' ') => {
                     return Err(Mistake::new(number, format!("unknown setting `{word}`")));
                 }

@@ -6,7 +6,7 @@ use forebay_tests::case::Case;
 use forebay_tests::play::{Manner, play};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::{Authority, Relay};
-use forebay_tests::{ENGINES, Options, Server, fixture, is_full_matrix};
+use forebay_tests::{ENGINES, Options, Server, fixture, http2, is_full_matrix};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -79,7 +79,7 @@ fn trials(
 ) -> Vec<Trial> {
     let mut trials = Vec::new();
     for lane in lanes(peer.is_some()) {
-        for (name, case) in cases.iter().filter(|(_, case)| lane.plays(case)) {
+        for (name, case) in cases.iter().filter(|(name, case)| lane.plays(name, case)) {
             let (fleet, case) = (Arc::clone(fleet), Arc::clone(case));
             // a peer is configured by its own people
             let ignored = peer.is_some() && !case.config.is_empty();
@@ -107,22 +107,34 @@ struct Lane {
 }
 
 impl Lane {
-    fn plays(&self, case: &Case) -> bool {
+    fn plays(&self, name: &str, case: &Case) -> bool {
+        let is_of_http1 = case.is_of_http1 || OF_HTTP1.iter().any(|dir| name.starts_with(dir));
+        if self.config == HTTP2 && is_of_http1 {
+            return false;
+        }
         if case.may_be_cut { !self.only_uncut } else { self.manner == Manner::Whole }
     }
 }
 
 /// Ways to play: their names, and the configuration that makes the server answer differently.
-const WAYS: [(&str, &str, Manner); 5] = [
+const WAYS: [(&str, &str, Manner); 6] = [
     ("", "", Manner::Whole),
     ("-in-pieces", "", Manner::Pieces),
     ("-uncached", "cache.bytes = \"0B\"\n", Manner::Whole),
     ("-from-disk", "cache.file_bytes = \"0B\"\n", Manner::Whole),
     ("-tls", TLS, Manner::Whole),
+    ("-http2", HTTP2, Manner::Whole),
 ];
 
 /// The lines by which TLS is spoken at a second address; the server's folder holds the pair.
 const TLS: &str = "# tls\n";
+
+/// The lines by which HTTP/2 is spoken.
+const HTTP2: &str = "# http2\n";
+
+/// Folders whose cases are about what is HTTP/1's own.
+const OF_HTTP1: [&str; 6] =
+    ["expect/", "framing/", "header/", "host/", "persistence/", "request-line/"];
 
 /// Engines that read files their own way, and are played without a cache even when time is short.
 const UNCACHED: [&str; 2] = ["pool", "pipeline:never"];
@@ -137,8 +149,8 @@ fn lanes(is_peer: bool) -> Vec<Lane> {
     let engines = ENGINES.into_iter().enumerate();
     let chosen = |(number, engine)| match of(engine) {
         all if number == 0 || is_full_matrix() => all.to_vec(),
-        [whole, in_pieces, uncached, _, tls] => {
-            let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces, tls];
+        [whole, in_pieces, uncached, _, tls, http2] => {
+            let mut lanes = vec![Lane { only_uncut: true, ..whole }, in_pieces, tls, http2];
             lanes.extend(UNCACHED.contains(&engine).then_some(uncached));
             lanes
         }
@@ -176,6 +188,10 @@ impl Fleet {
             options.user = Some(NOBODY);
             Arc::new(match lane.config {
                 TLS => self.start_with_tls(options),
+                HTTP2 => {
+                    let server = Server::start(&options);
+                    Running { addr: http2::Relay::start(server.addr()).addr, server }
+                }
                 _ => {
                     let server = Server::start(&options);
                     Running { addr: server.addr(), server }

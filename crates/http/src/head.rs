@@ -402,7 +402,10 @@ impl<'h> Head<'h> {
             return Err(Error::Malformed("Host is missing"));
         }
         check_authority(authority)?;
-        if !matches!(target, [b'/', ..] | b"*") || target.iter().any(|b| *b <= b' ' || *b == 0x7f) {
+        let is_path = matches!(target, [b'/', ..] | b"*")
+            && !target.iter().any(|b| *b <= b' ' || *b == 0x7f)
+            && std::str::from_utf8(target).is_ok();
+        if !is_path {
             return Err(Error::Malformed("the target is not a path"));
         }
         if target == b"*" && head.method != Method::Options {

@@ -459,3 +459,45 @@ fn a_head_may_arrive_in_pieces() {
     }
     complete(bytes, |head| assert_eq!(head.len, bytes.len()));
 }
+
+#[test]
+fn a_decoded_head_is_checked_as_one_in_text() {
+    let decoded = |method, target, authority| {
+        let names = "accept";
+        let fields = [FieldSpan::new(0..6, 0..3)];
+        let parts = Decoded {
+            method,
+            target,
+            authority,
+            names,
+            values: b"*/*",
+            fields: &fields,
+            has_body: false,
+            content_length: None,
+        };
+        let head = Head::decoded(&parts, &Limits::default())?;
+        assert_eq!(head.values(Name::Accept).collect::<Vec<_>>(), [b"*/*"]);
+        assert!(head.has(Name::Accept) && !head.has(Name::Range));
+        Ok((head.path.to_vec(), head.query.map(<[u8]>::to_vec)))
+    };
+    let good = |path: &[u8], query: Option<&[u8]>| Ok((path.to_vec(), query.map(<[u8]>::to_vec)));
+    assert_eq!(decoded("GET", b"/a?b", b"x:80"), good(b"/a", Some(b"b")));
+    assert_eq!(decoded("OPTIONS", b"*", b"x"), good(b"*", None));
+    for (method, target, authority) in [
+        ("GET", &b"*"[..], &b"x"[..]),
+        ("GET", b"", b"x"),
+        ("GET", b"a", b"x"),
+        ("GET", b"http://x/", b"x"),
+        ("GET", b"/a b", b"x"),
+        ("GET", b"/\xff", b"x"),
+        ("GET", b"/#a", b"x"),
+        ("GET", b"/", b""),
+        ("GET", b"/", b"a@x"),
+        ("CONNECT", b"", b"x:1"),
+    ] {
+        let error: Error = decoded(method, target, authority).unwrap_err();
+        assert_eq!(error.status(), 400, "{method} {target:?} {authority:?}");
+    }
+    let long = [b"/".as_slice(), &[b'x'; 9000]].concat();
+    assert_eq!(decoded("GET", &long, b"x").unwrap_err().status(), 414);
+}
