@@ -4,6 +4,7 @@
 use super::client::{Client, DATA, END, RESET};
 use super::kit::{on_each, start};
 use super::protocol::FAILED;
+use forebay_engine::settings::Timeouts;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
@@ -96,6 +97,16 @@ fn all_requests_of_many_connections_are_accounted_for() {
     on_each(|engine, veiled| {
         let server = start(engine, veiled, |setup| {
             (setup.most, setup.per_client) = (connections() + 50, connections() + 50);
+            // a client's answers wait until those of clients before it were read
+            let hour_ms = 3_600_000;
+            setup.settings.timeouts = Timeouts {
+                head_ms: hour_ms,
+                body_ms: hour_ms,
+                idle_ms: hour_ms,
+                job_ms: hour_ms,
+                send_window_ms: hour_ms,
+                ..Timeouts::default()
+            };
         });
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
