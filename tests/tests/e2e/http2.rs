@@ -20,6 +20,7 @@ on_each_engine!(
     bodies_are_read_and_bounded,
     a_client_that_takes_nothing_holds_up_only_itself,
     what_is_given_up_is_accounted_for,
+    who_leaves_is_not_waited_for,
     a_drain_finishes_what_was_asked,
     a_reload_keeps_connections,
     policy_judges_each_request,
@@ -89,7 +90,8 @@ fn answers_are_the_same_as_with_http1(engine: &str) {
     let lines = "listing = true\ncompress = [\"gzip\"]\n\
         errors.404 = \"/gone.html\"\n\
         [[redirect]]\npath = \"/old\"\nto = \"/small.txt\"\n\
-        [[header]]\npath = \"/small.txt\"\nset = { X-Own = \"a value\" }\n\
+        [[header]]\npath = \"/small.txt\"\n\
+        set = { X-Own = \"a value\", X-Name-That-Is-Longer-Than-Most-Of-Those-Which-Are-Known-To-Anybody-Are = \"v\" }\n\
         [[access]]\npath = \"/lists*\"\ndeny = [\"0.0.0.0/0\"]\n";
     let served = serve(&folder, engine, lines);
     let modified = with_http1(&served, "GET", "/small.txt", &[]);
@@ -246,15 +248,39 @@ fn what_is_given_up_is_accounted_for(engine: &str) {
     assert!(soon(PATIENCE, || class("in_flight") == 0), "{engine}: {}", served.metrics());
     let ends = || class("answered_total") + class("cut_total");
     assert!(soon(PATIENCE, || class("requests_total") == ends()), "{engine}");
+    // a job that was begun is done to its end, whoever has given it up
+    assert!(soon(PATIENCE, || class("unfinished_jobs") == 0), "{engine}: {}", served.metrics());
     // who gives up before the request is looked at was never there
     let known = class("requests_total") - before;
     assert!((asked - resets..=asked).contains(&known), "{engine}: {known} of {asked}");
-    assert_eq!(class("unfinished_jobs"), 0, "{engine}");
+}
+
+fn who_leaves_is_not_waited_for(engine: &str) {
+    let folder = site();
+    let lines = "timeouts.send_window = \"1h\"\ntimeouts.body = \"1h\"\n\
+        [[class]]\nname = \"all\"\npriority = 0\n\
+        [[rule]]\nname = \"none\"\npath = \"/none\"\naction = \"reject\"\n";
+    let served = serve(&folder, engine, lines);
+    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    client.until(|client| client.so_far(slow).body.len() == 65_535);
+    let begun = client.begin("GET", "/small.txt", &[("expect", "100-continue")], false);
+    client.until(|client| client.so_far(begun).informational == [100]);
+    let in_flight = || served.metric("forebay_class_in_flight{class=\"all\"}");
+    assert_eq!(in_flight(), 2, "{engine}");
+    // neither its window nor the rest of its body will ever come
+    drop(client);
+    assert!(soon(PATIENCE, || in_flight() == 0), "{engine}: {}", served.metrics());
 }
 
 fn a_drain_finishes_what_was_asked(engine: &str) {
     let folder = site();
-    let mut server = Server::start(&Options::new(folder.join("site")).engine(engine));
+    // nothing but the drain itself has its clients told
+    let lines = "timeouts.send_window = \"1h\"\ntimeouts.idle = \"1h\"\n";
+    let options = Options::new(folder.join("site")).engine(engine).config(lines);
+    let mut server = Server::start(&options);
     let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
     let mut client = Client::with(server.addr(), limits);
     client.takes = false;

@@ -51,14 +51,23 @@ impl HeadRoom {
 pub(super) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
     encode::status(block, status);
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').skip(1);
-    let mut lower = [0; 64];
+    let mut room = [0; 64];
     for line in &mut lines {
         let line = line.trim_ascii_end();
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());
-        let Some(lower) = lower.get_mut(..name.len()) else { continue };
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
+        let long;
+        let lower = match room.get_mut(..name.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                &*lower
+            }
+            None => {
+                long = name.to_ascii_lowercase();
+                &long
+            }
+        };
         let known = Known::of(lower);
         if known.is_of_connection() {
             continue;
@@ -74,6 +83,17 @@ pub(super) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_may_be_of_any_length() {
+        let name = "X-Long-".repeat(20);
+        let mut block = Vec::new();
+        encode_head(&mut block, 200, format!("HTTP/1.1 200 OK\r\n{name}: v\r\n\r\n").as_bytes());
+        let mut expected = Vec::new();
+        encode::status(&mut expected, 200);
+        encode::field(&mut expected, name.to_lowercase().as_bytes(), b"v");
+        assert_eq!(block, expected);
+    }
 
     #[test]
     fn what_is_about_the_connection_stays_here() {

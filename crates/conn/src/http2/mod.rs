@@ -126,6 +126,14 @@ impl<H: Handler> Live<H> {
         Some(Awaited { what, id: RequestId(stream) })
     }
 
+    /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
+    fn waits_for_client(&self) -> bool {
+        match &self.phase {
+            Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_)),
+            Phase::Answered(sending) => !sending.is_warming,
+        }
+    }
+
     fn kept(&mut self) -> Option<&mut Kept<H>> {
         match &mut self.phase {
             Phase::Asked(kept) => Some(kept),

@@ -91,7 +91,11 @@ impl<H: Handler> Http2<H> {
 
     /// All that has come is used.
     fn nothing_more(&self) -> Step<H::Job> {
-        let is_over = self.live.is_empty() && (self.input_ended || self.machine.is_drained());
+        // what waits for the client waits for ever once that has ended
+        let is_over = match self.input_ended {
+            true => self.live.iter().all(|(_, live)| live.waits_for_client()),
+            false => self.live.is_empty() && self.machine.is_drained(),
+        };
         match (is_over, self.input_ended) {
             (true, _) => Step::Close(Closing::Now),
             (false, true) => Step::Wait,

@@ -257,6 +257,8 @@ where
         if !was_draining {
             self.leave_listeners();
             self.end_idle();
+            // what is under way is seen to its end, and its client is told
+            self.wake_all();
         }
     }
 

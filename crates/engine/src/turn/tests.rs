@@ -3,8 +3,8 @@
 use super::*;
 use crate::settings::{Live, Settings};
 use forebay_conn::{
-    Admission, Bodies, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain, Process,
-    Reply, Request,
+    Admission, Bodies, Hooks, Http, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain,
+    Process, Reply, Request,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -81,4 +81,70 @@ fn what_is_received_counts_in_a_turn() {
     let mut answer = [0; 12];
     client.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 204");
+}
+
+/// Answers everything with this many bytes, over HTTP/2 as well.
+struct Large;
+
+const LARGE_BYTES: usize = 4_000_000;
+
+impl Parts for Large {
+    type Body = NoBody;
+    type Job = NoJob;
+    type Line = NoJob;
+    type Ticket = ();
+}
+
+impl Process for Large {
+    fn process(
+        &mut self,
+        _: &Request<'_>,
+        (): &mut (),
+        _: Option<NoJob>,
+        reply: &mut Reply<'_, NoBody>,
+    ) -> Outcome<NoJob> {
+        reply.head(200, b"HTTP/1.1 200 OK\r\n");
+        reply.copy(&vec![b'x'; LARGE_BYTES]);
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, NoBody>) {
+        panic!("refused with {status}");
+    }
+}
+
+impl Admission for Large {}
+impl Bodies for Large {}
+impl Journal for Large {}
+impl Hooks for Large {}
+
+impl Handler for Large {
+    type Protocol = Http<Large>;
+    type Transport = Plain;
+}
+
+/// The preface, windows without end, and one request.
+const ONE_OF_HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+    \x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x7f\xff\xff\xff\
+    \x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\x00\x00\x00\
+    \x00\x00\x06\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x01a";
+
+/// A client that takes its answers as fast as they are written does not keep its neighbours waiting.
+#[test]
+fn what_is_sent_counts_in_a_turn_of_many_requests() {
+    let settings = Settings { turn_bytes: 1, ..Settings::default() };
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(ONE_OF_HTTP2).unwrap();
+    let (mut taken, mut room) = (0, vec![0; 1024 * 1024]);
+    while taken < LARGE_BYTES {
+        let before = worker.metrics.get(Counter::SentBytes);
+        let fate = worker.turn(&mut served, None);
+        assert!(matches!(fate, Fate::Yields | Fate::Waits), "{fate:?}");
+        let sent = worker.metrics.get(Counter::SentBytes) - before;
+        assert!(sent <= 80 * 1024, "{sent} bytes in one turn");
+        taken += client.read(&mut room).unwrap();
+    }
 }

@@ -35,7 +35,8 @@ impl Connection {
 
     /// Says goodbye (§6.8): the peer is told that no further streams are wanted. Those that it opens
     /// before it knows are served; when it knows, or after [`drain_now`](Connection::drain_now), others
-    /// are ignored.
+    /// are ignored. Whoever has opened more of them than may be open at once knows: it was told before
+    /// that one of them was over.
     pub fn drain(&mut self) {
         if self.drain != Drain::No || self.fault.is_some() {
             return;
@@ -43,7 +44,7 @@ impl Connection {
         if self.role == Role::Client {
             return self.drain_now();
         }
-        self.drain = Drain::Announced;
+        self.drain = Drain::Announced(0);
         frame::write_goaway(&mut self.control, 0x7fff_ffff, ErrorCode::NO_ERROR);
         frame::write(&mut self.control, kind::PING, 0, 0, &DRAIN_PING);
     }
@@ -105,7 +106,7 @@ impl Connection {
             frame::write(&mut self.control, kind::PING, flag::ACK, 0, &payload);
             return None;
         }
-        if payload == DRAIN_PING && self.drain == Drain::Announced {
+        if payload == DRAIN_PING && matches!(self.drain, Drain::Announced(_)) {
             self.drain_now();
             return None;
         }

@@ -1,7 +1,7 @@
 //! Header blocks that are whole: which message they are of, and whether it may be served.
 
 use super::end::Wrong;
-use super::{Connection, Event, Role};
+use super::{Connection, Drain, Event, Role};
 use crate::budget::{Abuse, EARNED, MOST_INFORMATIONAL, cost};
 use crate::closed::End;
 use crate::error::{ErrorCode, Fault};
@@ -94,6 +94,12 @@ impl Connection {
         self.decode(Message::Request, block, fields)?;
         if self.is_ignored(stream) {
             return Ok(None);
+        }
+        if let Drain::Announced(opened) = &mut self.drain {
+            *opened += 1;
+            if *opened > self.limits.streams {
+                self.drain_now();
+            }
         }
         let wrong = |fault| Err(Wrong::Stream(stream, fault));
         if self.streams.len() >= self.limits.streams as usize {

@@ -203,8 +203,8 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Drain {
     No,
-    /// The peer was told that we will.
-    Announced,
+    /// The peer was told that we will, and has opened so many streams since.
+    Announced(u32),
     /// Streams above this one are ignored.
     Last(u32),
 }

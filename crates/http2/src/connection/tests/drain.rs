@@ -43,6 +43,23 @@ fn a_goodbye_need_not_wait() {
 }
 
 #[test]
+fn whoever_does_not_answer_a_goodbye_is_not_served_for_ever() {
+    let mut end = End::server_with(Limits { streams: 2, ..Limits::default() }, &[]);
+    end.get(&get(1));
+    end.answer(1, Part::Last);
+    end.connection.drain();
+    end.sent();
+    for stream in [3, 5, 7] {
+        assert_eq!(end.get(&get(stream)), [format!("{stream} request ends")]);
+        end.answer(stream, Part::Last);
+    }
+    let sent = end.sent();
+    assert!(sent.contains(&goaway(7, 0)), "{sent:?}");
+    assert_eq!(end.get(&get(9)), Vec::<String>::new());
+    assert!(end.connection.is_drained());
+}
+
+#[test]
 fn a_failure_names_the_last_stream_and_is_the_last_word() {
     let mut end = End::server();
     end.get(&get(7));
