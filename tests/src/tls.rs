@@ -95,9 +95,22 @@ impl Authority {
 
 /// The same with a client of its own kind.
 pub fn connect(client: &Arc<ClientConfig>, addr: SocketAddr, host: &str) -> Stream {
+    over(client, wire::connect(addr), host)
+}
+
+/// The same over a socket that is connected.
+pub fn over(client: &Arc<ClientConfig>, socket: TcpStream, host: &str) -> Stream {
     let name = ServerName::try_from(host.to_owned()).unwrap();
-    let client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    StreamOwned::new(client, wire::connect(addr))
+    StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket)
+}
+
+/// The first words of a client: enough to have the server do its part of a handshake.
+pub fn hello(client: &Arc<ClientConfig>, host: &str) -> Vec<u8> {
+    let name = ServerName::try_from(host.to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+    let mut words = Vec::new();
+    client.write_tls(&mut words).unwrap();
+    words
 }
 
 /// Passes on what comes to an address of its own, through TLS, to a server: each end and each reset, too.

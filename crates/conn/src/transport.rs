@@ -22,6 +22,11 @@ pub trait Transport<J: Job>: Default + Send {
         None
     }
 
+    /// Why it has [failed](Opening::Failed), or is [`Broken`]; `None` if it is not.
+    fn failure(&self) -> Option<Failure> {
+        None
+    }
+
     /// Takes bytes from the socket: all of them, at most as many as are received at a time. It is
     /// [`read`](Transport::read) until it has nothing more before it is given others.
     ///
@@ -54,6 +59,19 @@ pub enum Opening<J> {
     Job(J),
     /// It cannot go on; what is to be said about that is in [`Transport::flush`].
     Failed,
+}
+
+/// Why a transport cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The client speaks something else.
+    Protocol,
+    /// Nobody here has the name it asks for.
+    Name,
+    /// The client does not want what it was shown.
+    Client,
+    /// The client does not keep to the rules, or nothing could be agreed on.
+    Rules,
 }
 
 /// What [`Transport::read`] has.

@@ -66,6 +66,22 @@ pub struct Served<H: Handler> {
 pub(crate) struct Beginning {
     /// First a proxy states its client.
     pub(crate) preface: Option<Preface>,
+    /// How far the handshake is.
+    pub(crate) handshake: Handshake,
+}
+
+/// How far the handshake of a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Handshake {
+    /// Nothing has come of it.
+    #[default]
+    New,
+    /// Its beginning has come, and waits for its turn.
+    Waits,
+    /// It is under way.
+    Begun,
+    /// It has failed, which is counted.
+    Failed,
 }
 
 /// The event that was kept for longest.
@@ -105,6 +121,15 @@ impl<H: Handler> Served<H> {
     /// A proxy must state its client before anything else.
     pub(crate) fn expect_proxy(&mut self) {
         self.opening.get_or_insert_default().preface = Some(Preface::default());
+    }
+
+    /// Something of the handshake has come.
+    pub(crate) fn handshake_comes(&mut self) {
+        if let Some(opening) = &mut self.opening
+            && opening.handshake == Handshake::New
+        {
+            opening.handshake = Handshake::Waits;
+        }
     }
 
     /// The transport is open: what is spoken is known.

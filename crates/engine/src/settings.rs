@@ -22,6 +22,9 @@ pub struct Settings {
     pub sample: u32,
     /// Requests one connection may have answered before its neighbours have their turn.
     pub turn_requests: u32,
+    /// Handshakes that a loop begins before those that are connected have their turn; as many more of
+    /// clients of the first rank.
+    pub turn_handshakes: u32,
     /// Bytes one connection may send and receive before its neighbours have their turn.
     pub turn_bytes: u64,
 }
@@ -36,6 +39,7 @@ impl Default for Settings {
             lingering: 1024,
             sample: 512,
             turn_requests: 64,
+            turn_handshakes: 4,
             turn_bytes: 2 * 1024 * 1024,
         }
     }

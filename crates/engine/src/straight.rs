@@ -133,10 +133,10 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             wait.answered();
         }
         let is_asked = !matches!(fate, Fate::Waits);
-        let passes = matches!(fate, Fate::Yields | Fate::Next(_));
+        let passes = matches!(fate, Fate::Yields | Fate::Shakes | Fate::Next(_));
         match fate {
             Fate::Waits => {}
-            Fate::Yields | Fate::Next(_) => wait.pass(&mut served),
+            Fate::Yields | Fate::Shakes | Fate::Next(_) => wait.pass(&mut served),
             Fate::Enqueue(id) => {
                 if !served.waits.contains(id) && wait.enqueue(&mut served, id).is_err() {
                     break Closing::Now;

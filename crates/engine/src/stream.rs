@@ -3,7 +3,7 @@
 //! A plain transport costs nothing: bytes go to the socket and come from it as they are. What another
 //! transport has made of bytes, and the client has not taken yet, waits here.
 
-use forebay_conn::transport::Plaintext;
+use forebay_conn::transport::{Failure, Plaintext};
 use forebay_conn::{Closing, Handler, Job, Limits, Opening, Secured, Transport};
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -123,19 +123,27 @@ impl<H: Handler> Stream<H> {
         }
     }
 
-    /// Before the protocol begins: gives the transport what is in `raw`, and takes its next step.
-    pub(crate) fn open(
-        &mut self,
-        raw: &[u8],
-        done: Option<<H::Job as Job>::Done>,
-    ) -> Opening<H::Job> {
+    /// Before the protocol begins: gives the transport what came before it was asked for anything. Whether
+    /// it can go on.
+    pub(crate) fn take_raw(&mut self, raw: &[u8]) -> bool {
+        let is_broken = self.transport.receive(raw).is_err();
+        self.say();
+        !is_broken
+    }
+
+    /// Before the protocol begins: takes the transport's next step.
+    pub(crate) fn open(&mut self, done: Option<<H::Job as Job>::Done>) -> Opening<H::Job> {
         if self.transport.is_plain() {
             return Opening::Open;
         }
-        let broken = !raw.is_empty() && self.transport.receive(raw).is_err();
-        let opening = if broken { Opening::Failed } else { self.transport.open(done) };
+        let opening = self.transport.open(done);
         self.say();
         opening
+    }
+
+    /// Why the transport could not be opened; `None` if it was not that, but the socket.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.transport.failure()
     }
 
     /// Before the protocol begins: more bytes for the transport.

@@ -5,11 +5,12 @@
 
 use crate::accept;
 use crate::send::{self, Progress};
-use crate::served::{DoneOf, EventOf, Served, next_event};
+use crate::served::{DoneOf, EventOf, Handshake, Served, next_event};
 use crate::stream::{Stream, Wire};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
+use forebay_conn::transport::Failure;
 use forebay_conn::{
     Await, Awaited, Closing, Context, Event, Handler, Opening, Protocol, Rank, RequestId, Step,
 };
@@ -30,6 +31,8 @@ pub(crate) enum Fate<J> {
     Waits,
     /// It can go on, after its neighbours.
     Yields,
+    /// Its handshake can begin, when there have been fewer in a turn of the loop.
+    Shakes,
     /// It goes to another phase; never after [`Worker::turn`].
     Next(Phase),
     /// This request waits for this job.
@@ -142,7 +145,7 @@ impl<H: Handler> Worker<H> {
         let sampled = self.is_sampled();
         served.conn.resume(&mut self.input);
         if served.opening.is_some()
-            && let Some(fate) = self.open(served, event.take())
+            && let Some(fate) = self.open(served, event.take(), sampled)
         {
             return fate;
         }
@@ -338,7 +341,12 @@ impl<H: Handler> Worker<H> {
     /// Before the protocol: a proxy states its client, then the transport is opened. `None` when the
     /// protocol may begin, with what was received of it in the input.
     #[cold]
-    fn open(&mut self, served: &mut Served<H>, event: Option<EventOf<H>>) -> Option<Fate<H::Job>> {
+    fn open(
+        &mut self,
+        served: &mut Served<H>,
+        event: Option<EventOf<H>>,
+        sampled: bool,
+    ) -> Option<Fate<H::Job>> {
         let mut done: Option<DoneOf<H>> = match event {
             Some(Event::Done(RequestId::OPENING, done)) => Some(done),
             Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
@@ -375,14 +383,32 @@ impl<H: Handler> Worker<H> {
                 let opening = if served.stream.is_plain() {
                     Opening::Open
                 } else {
-                    let opening = served.stream.open(self.input.bytes(), done.take());
-                    self.input.clear();
+                    if !self.input.is_empty() {
+                        let goes_on = served.stream.take_raw(self.input.bytes());
+                        self.input.clear();
+                        served.handshake_comes();
+                        if !goes_on {
+                            return Some(self.fail(served));
+                        }
+                    }
+                    if !self.may_shake(served) {
+                        return Some(Fate::Shakes);
+                    }
+                    let mut watch = Watch::new(&self.metrics, sampled);
+                    let opening = served.stream.open(done.take());
+                    watch.lap(Activity::Handshake);
                     opening
                 };
                 match opening {
                     Opening::Open => {
                         served.opening = None;
                         served.begin_protocol(&mut self.handler, &self.settings.limits);
+                        if let Some(secured) = &served.peer.secured {
+                            self.count(match secured.resumed {
+                                false => Counter::HandshakesFull,
+                                true => Counter::HandshakesResumed,
+                            });
+                        }
                         return None;
                     }
                     Opening::Receive => {}
@@ -391,7 +417,7 @@ impl<H: Handler> Worker<H> {
                         let _ = served.stream.flush();
                         return Some(Fate::Job(RequestId::OPENING, job));
                     }
-                    Opening::Failed => return Some(Fate::Closes(served.stream.end_broken())),
+                    Opening::Failed => return Some(self.fail(served)),
                 }
                 if served.stream.has_unsent() {
                     continue;
@@ -410,12 +436,53 @@ impl<H: Handler> Worker<H> {
                 served.stream.receive_opening(&mut self.wire)
             };
             match received {
-                Received::Bytes(count) => self.metrics.add(Counter::ReceivedBytes, count as u64),
+                Received::Bytes(count) => {
+                    self.metrics.add(Counter::ReceivedBytes, count as u64);
+                    if !is_raw {
+                        served.handshake_comes();
+                    }
+                }
                 Received::Blocked => served.readable = false,
                 Received::Ended => return Some(Fate::Closes(Closing::Now)),
-                Received::Broken => return Some(Fate::Closes(served.stream.end_broken())),
+                Received::Broken => return Some(self.fail(served)),
             }
         }
+    }
+
+    /// Whether the handshake may go on now. One that begins takes its part of what a turn of the loop has
+    /// for handshakes.
+    fn may_shake(&mut self, served: &mut Served<H>) -> bool {
+        let rank = served.conn.rank();
+        let Some(opening) = &mut served.opening else { return true };
+        if opening.handshake != Handshake::Waits {
+            return true;
+        }
+        let left = &mut self.handshakes[usize::from(rank != Rank::FIRST)];
+        if *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        opening.handshake = Handshake::Begun;
+        self.count(Counter::HandshakesBegun);
+        true
+    }
+
+    /// The transport cannot be opened. Says how to close.
+    fn fail(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
+        // without a reason it was cut, which is counted when it is closed
+        if let (Some(opening), Some(failure)) = (&mut served.opening, served.stream.failure()) {
+            if opening.handshake != Handshake::Begun {
+                self.count(Counter::HandshakesBegun);
+            }
+            opening.handshake = Handshake::Failed;
+            self.count(match failure {
+                Failure::Protocol => Counter::HandshakesNotTls,
+                Failure::Name => Counter::HandshakesUnknownName,
+                Failure::Client => Counter::HandshakesRefused,
+                Failure::Rules => Counter::HandshakesFailed,
+            });
+        }
+        Fate::Closes(served.stream.end_broken())
     }
 
     /// A proxy has stated its client, or none. Says how the connection is closed if that client is

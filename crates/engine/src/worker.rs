@@ -1,7 +1,7 @@
 //! Everything one thread needs to serve connections: handler, buffers, clock and counters. What it does
 //! with one is a turn (`turn.rs`).
 
-use crate::served::Served;
+use crate::served::{Handshake, Served};
 use crate::settings::{LINGER_BYTES, Live, Settings};
 use crate::stream::{Stream, Wire};
 use crate::watch::Watch;
@@ -40,6 +40,8 @@ pub struct Worker<H: Handler> {
     pub(crate) path: NormalPath,
     pub(crate) room: http2::Room,
     pub(crate) wire: Wire,
+    /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
+    pub(crate) handshakes: [u32; 2],
 }
 
 /// How far the clock of deadlines may be behind.
@@ -73,6 +75,7 @@ impl<H: Handler> Worker<H> {
             path: NormalPath::default(),
             room: http2::Room::default(),
             wire: Wire::default(),
+            handshakes: [settings.turn_handshakes; 2],
             settings,
             live,
         }
@@ -136,6 +139,7 @@ impl<H: Handler> Worker<H> {
     /// the time, and what has changed while the thread slept.
     #[inline]
     pub fn begin_turn(&mut self) {
+        self.handshakes = [self.settings.turn_handshakes; 2];
         self.handler.turn(self.now);
     }
 
@@ -250,6 +254,11 @@ impl<H: Handler> Worker<H> {
         }
         if served.pending.is_some() {
             self.count(Counter::Aborted);
+        }
+        if let Some(opening) = &served.opening
+            && opening.handshake == Handshake::Begun
+        {
+            self.count(Counter::HandshakesCut);
         }
         served.conn.abandon(&mut self.handler, &served.peer);
         self.count(Counter::Closed);

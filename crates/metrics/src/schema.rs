@@ -40,6 +40,7 @@ schema! {
         RefusedProxy = "forebay_connections_refused_total" "reason=\"untrusted_proxy\"", "Connections refused at once, by reason.";
         RefusedProxyHeader = "forebay_connections_refused_total" "reason=\"proxy_header\"", "Connections refused at once, by reason.";
         RefusedVerdict = "forebay_connections_refused_total" "reason=\"policy\"", "Connections refused at once, by reason.";
+        RefusedHandshake = "forebay_connections_refused_total" "reason=\"handshakes\"", "Connections refused at once, by reason.";
         TimeoutHead = "forebay_timeouts_total" "kind=\"head\"", "Connections closed because something took too long, by what was awaited.";
         TimeoutBody = "forebay_timeouts_total" "kind=\"body\"", "Connections closed because something took too long, by what was awaited.";
         TimeoutIdle = "forebay_timeouts_total" "kind=\"idle\"", "Connections closed because something took too long, by what was awaited.";
@@ -49,6 +50,14 @@ schema! {
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
+        HandshakesBegun = "forebay_tls_handshakes_begun_total" "", "TLS handshakes begun.";
+        HandshakesFull = "forebay_tls_handshakes_total" "result=\"full\"", "TLS handshakes by what has come of them.";
+        HandshakesResumed = "forebay_tls_handshakes_total" "result=\"resumed\"", "TLS handshakes by what has come of them.";
+        HandshakesNotTls = "forebay_tls_handshakes_total" "result=\"not_tls\"", "TLS handshakes by what has come of them.";
+        HandshakesUnknownName = "forebay_tls_handshakes_total" "result=\"unknown_name\"", "TLS handshakes by what has come of them.";
+        HandshakesRefused = "forebay_tls_handshakes_total" "result=\"refused_by_client\"", "TLS handshakes by what has come of them.";
+        HandshakesFailed = "forebay_tls_handshakes_total" "result=\"failed\"", "TLS handshakes by what has come of them.";
+        HandshakesCut = "forebay_tls_handshakes_total" "result=\"cut\"", "TLS handshakes by what has come of them.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
         Jobs = "forebay_jobs_total" "", "Jobs that may block, for helper threads or the connection's own, begun or given up.";
         CacheHits = "forebay_cache_hits_total" "", "Requests answered from the data cache.";
@@ -168,6 +177,7 @@ schema! {
     /// What a request's time goes into (duke's figure 7).
     Activity {
         Accept = "forebay_activity_seconds" "activity=\"accept\"", "Sampled time per activity.";
+        Handshake = "forebay_activity_seconds" "activity=\"handshake\"", "Sampled time per activity.";
         Read = "forebay_activity_seconds" "activity=\"read\"", "Sampled time per activity.";
         Parse = "forebay_activity_seconds" "activity=\"parse\"", "Sampled time per activity.";
         Process = "forebay_activity_seconds" "activity=\"process\"", "Sampled time per activity.";

@@ -276,6 +276,11 @@ fn group(
             sample: config.sample.try_into().unwrap_or(u32::MAX),
             keep_alive: keep_alive(config),
             announce: config.keep_alive.announce,
+            turn_handshakes: match listener.engine.has_thread_each() {
+                // it keeps nobody else's thread busy
+                true => u32::MAX,
+                false => Settings::default().turn_handshakes,
+            },
             ..Settings::default()
         },
     }

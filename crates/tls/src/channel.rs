@@ -2,7 +2,7 @@
 //! given what, and what of it is work for a helper thread.
 
 use crate::identity::{HTTP_2, Identities, Identity};
-use forebay_conn::transport::{Broken, Plaintext};
+use forebay_conn::transport::{Broken, Failure, Plaintext};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
@@ -64,6 +64,8 @@ pub struct Session {
     words: Vec<u8>,
     /// Who answers, since that is known.
     identity: Option<Arc<Identity>>,
+    /// Why it has failed, if it has.
+    failure: Option<Failure>,
 }
 
 enum State {
@@ -87,6 +89,7 @@ impl Channel {
             wire: Vec::new(),
             words: Vec::new(),
             identity: None,
+            failure: None,
         }))
     }
 
@@ -137,6 +140,7 @@ impl Session {
         let Some(identity) = identities.find(name.as_deref()) else {
             // fatal, unrecognized_name (RFC 6066 §3)
             self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
+            self.failure = Some(Failure::Name);
             return self.fail();
         };
         let is_dear = identity.is_dear(&hello);
@@ -161,7 +165,7 @@ impl Session {
         let wire = std::mem::take(&mut self.wire);
         match self.take(&wire) {
             Ok(()) => self.progress(),
-            Err(Broken) => Opening::Failed,
+            Err(Broken) => self.fail(),
         }
     }
 
@@ -175,6 +179,7 @@ impl Session {
 
     fn fail<J: Shakes>(&mut self) -> Opening<J> {
         self.state = State::Over;
+        self.failure.get_or_insert(Failure::Rules);
         Opening::Failed
     }
 
@@ -185,6 +190,7 @@ impl Session {
             // a record of TLS begins with a small number
             if rest.first().is_some_and(u8::is_ascii_alphabetic) {
                 self.words.extend_from_slice(WRONG_PORT);
+                self.failure = Some(Failure::Protocol);
                 self.state = State::Over;
                 return Err(Broken);
             }
@@ -207,7 +213,15 @@ impl Session {
                         Ok(0) | Err(_) => break,
                         Ok(_) => {}
                     }
-                    let state = connection.process_new_packets().map_err(|_| Broken)?;
+                    let state = match connection.process_new_packets() {
+                        Ok(state) => state,
+                        Err(error) => {
+                            if let rustls::Error::AlertReceived(_) = error {
+                                self.failure = Some(Failure::Client);
+                            }
+                            return Err(Broken);
+                        }
+                    };
                     if state.plaintext_bytes_to_read() > 0 {
                         break;
                     }
@@ -232,6 +246,13 @@ impl<J: Shakes> Transport<J> for Channel {
         session.secured().map(Box::new)
     }
 
+    fn failure(&self) -> Option<Failure> {
+        match self {
+            Channel::Plain => None,
+            Channel::Sealed(session) => session.failure,
+        }
+    }
+
     fn open(&mut self, done: Option<J::Done>) -> Opening<J> {
         let Channel::Sealed(session) = self else { return Opening::Open };
         match (&session.state, done.and_then(J::handshaken)) {
@@ -244,12 +265,17 @@ impl<J: Shakes> Transport<J> for Channel {
 
     fn receive(&mut self, wire: &[u8]) -> Result<(), Broken> {
         let Channel::Sealed(session) = self else { return Err(Broken) };
-        if session.wire.is_empty() {
-            return session.take(wire);
+        let taken = if session.wire.is_empty() {
+            session.take(wire)
+        } else {
+            let mut all = std::mem::take(&mut session.wire);
+            all.extend_from_slice(wire);
+            session.take(&all)
+        };
+        if taken.is_err() {
+            session.failure.get_or_insert(Failure::Rules);
         }
-        let mut all = std::mem::take(&mut session.wire);
-        all.extend_from_slice(wire);
-        session.take(&all)
+        taken
     }
 
     fn read(&mut self, room: &mut [u8]) -> Plaintext {

@@ -3,20 +3,25 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_tests::faults::crowd::connect_from;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::free_addr;
-use forebay_tests::tls::{Authority, Stream, connect};
+use forebay_tests::tls::{Authority, Stream, connect, hello, over};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{ENGINES, Options, Server};
 use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
 use rustls::client::Resumption;
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 /// Larger than what is kept in memory, so that it is read from the disk.
 const LARGE: usize = 3_000_000;
@@ -325,6 +330,127 @@ fn changed_files_are_taken_over_without_a_reload() {
         kept.read_exact(&mut [0; 20]).unwrap();
         ask(&mut kept, "/small.txt", "Connection: close\r\n");
         assert!(everything(kept).ends_with(b"small"), "{engine}");
+    }
+}
+
+/// Each handshake is counted by what has come of it.
+#[test]
+fn handshakes_are_counted() {
+    for engine in ENGINES {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let addr = free_addr();
+        let tls = pair(folder.path(), "a").replace("[tls]", "[site.tls]");
+        let lines = format!(
+            "[[listener]]\nlisten = [\"https://{addr}\"]\n[[site]]\nhosts = [\"a.example\"]\n{tls}"
+        );
+        let served = Served::start(engine, &folder.join("site"), &lines);
+        let counted = |result: &str, expected: u64| {
+            let series = match result {
+                "begun" => "forebay_tls_handshakes_begun_total".to_owned(),
+                result => format!("forebay_tls_handshakes_total{{result=\"{result}\"}}"),
+            };
+            let is_so = || served.metric(&series) == expected;
+            assert!(soon(PATIENCE, is_so), "{engine}: {series} {}", served.metric(&series));
+        };
+        let mut client = authority.client();
+        client.resumption = Resumption::in_memory_sessions(1);
+        let client = Arc::new(client);
+        for _ in 0..3 {
+            let mut stream = connect(&client, addr, "a.example");
+            ask(&mut stream, "/small.txt", "Connection: close\r\n");
+            everything(stream);
+        }
+        counted("full", 1);
+        counted("resumed", 2);
+        let mut plain = TcpStream::connect(addr).unwrap();
+        ask(&mut plain, "/", "");
+        everything(plain);
+        counted("not_tls", 1);
+        let talk = |mut stream: Stream| drop(stream.write_all(b"x").and_then(|()| stream.flush()));
+        talk(authority.connect(addr, "other.example"));
+        counted("unknown_name", 1);
+        // who trusts another authority
+        talk(Authority::new().connect(addr, "a.example"));
+        counted("refused_by_client", 1);
+        let mut broken = TcpStream::connect(addr).unwrap();
+        broken.write_all(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00").unwrap();
+        let _ = broken.read_to_end(&mut Vec::new());
+        counted("failed", 1);
+        let mut left = TcpStream::connect(addr).unwrap();
+        left.write_all(&hello(&client, "a.example")).unwrap();
+        left.read_exact(&mut [0; 5]).unwrap();
+        drop(left);
+        counted("cut", 1);
+        // nothing of a handshake has come
+        drop(TcpStream::connect(addr).unwrap());
+        counted("begun", 8);
+    }
+}
+
+/// Many handshakes, completed or not, keep neither those who are there from being served, nor those who
+/// come first by their class. The pipeline that never fuses is left out: what it receives it takes in the
+/// order of its coming, handshakes included, and classes count from the next phase on.
+#[test]
+fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
+    for engine in ENGINES.into_iter().filter(|engine| *engine != "pipeline:never") {
+        let (folder, authority) = (site(), Authority::new());
+        authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+        let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
+                       default = true\n[[rule]]\nclient = \"127.9.9.9\"\nclass = \"gold\"\n";
+        let lines = format!("{}{classes}", pair(folder.path(), "a"));
+        let (server, addr) = start(&folder, engine, &lines);
+        let client = Arc::new(authority.client());
+        let gold = || {
+            let socket = connect_from([127, 9, 9, 9].into(), addr).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            over(&client, socket, "a.example")
+        };
+        let answered = |stream: &mut Stream| {
+            ask(stream, "/small.txt", "");
+            let mut all = Vec::new();
+            while !all.ends_with(b"\r\n\r\nsmall") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap_or_else(|error| panic!("{engine}: {error}"));
+                all.extend(byte);
+            }
+        };
+        let mut there: Vec<Stream> = (0..4).map(|_| gold()).collect();
+        there.iter_mut().for_each(answered);
+        let (begun, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for completes in [false, true] {
+                let (begun, is_over, client) = (&begun, &is_over, &client);
+                scope.spawn(move || {
+                    let words = hello(client, "a.example");
+                    let mut open: VecDeque<TcpStream> = VecDeque::new();
+                    while !is_over.load(Relaxed) {
+                        let Ok(mut socket) = TcpStream::connect(addr) else { continue };
+                        begun.fetch_add(1, Relaxed);
+                        if completes {
+                            socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+                            let mut stream = over(client, socket, "a.example");
+                            let _ = stream.write_all(b"G").and_then(|()| stream.flush());
+                        } else if socket.write_all(&words).is_ok() {
+                            open.push_back(socket);
+                            // fewer than there may be from one client
+                            if open.len() > 20 {
+                                open.pop_front();
+                            }
+                        }
+                    }
+                });
+            }
+            // while there are some hundred
+            let mut rounds = 0;
+            while rounds < 5 || begun.load(Relaxed) < 300 {
+                there.iter_mut().for_each(answered);
+                answered(&mut gold());
+                rounds += 1;
+            }
+            is_over.store(true, Relaxed);
+        });
+        assert!(server.stderr().lines().count() < 3, "{engine}: {}", server.stderr());
     }
 }
 

@@ -1,6 +1,6 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
-use super::EventLoop;
+use super::{EventLoop, MOST_SHAKING};
 use crate::helpers::{Ask, Crew};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
@@ -9,7 +9,7 @@ use crate::sockets::Watched;
 use crate::timer::{Over, Timer};
 use crate::turn::Fate;
 use crate::waits::Waiting;
-use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, RequestId};
+use forebay_conn::{Await, Closing, Event, Handler, Job, Protocol, Rank, RequestId};
 use forebay_control::allocation::Phase;
 use forebay_control::ranked::Key;
 use forebay_metrics::Counter;
@@ -155,6 +155,18 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 Fate::Yields | Fate::Next(_) => {
                     self.connections[key].state = State::Yielded;
                     self.yielded.push_back(token);
+                    break;
+                }
+                Fate::Shakes => {
+                    let connection = &mut self.connections[key];
+                    let rank = connection.served.conn.rank();
+                    let waiting = &mut self.shaking[usize::from(rank != Rank::FIRST)];
+                    if waiting.len() >= MOST_SHAKING {
+                        self.worker.count(Counter::RefusedHandshake);
+                        return self.end(token, Closing::Reset);
+                    }
+                    connection.state = State::Yielded;
+                    waiting.push_back(token);
                     break;
                 }
                 Fate::Enqueue(id) => self.enqueue(key, id),

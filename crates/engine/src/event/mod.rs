@@ -6,7 +6,8 @@
 //!   come back through the loop's mailbox.
 //! * **Queues and their limits.** The kernel's accept queue (the listener's backlog); connections
 //!   that used up their turn, and with classes those whose request is to be answered (at most one
-//!   entry each); jobs (at most one per connection).
+//!   entry each); handshakes to be begun (bounded: who comes later is refused); jobs (at most one per
+//!   connection).
 //! * **Run, retire and drain.** [`EventLoop::run`] returns when [`Control`] has ordered to retire or
 //!   to drain and the last connection has ended, or at once on a stop.
 
@@ -42,6 +43,10 @@ const SLEEP_MS: u64 = 500;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 512;
 
+/// Handshakes that wait for their turn, at most; who comes then is refused before it costs anything. About a
+/// second's work.
+const MOST_SHAKING: usize = 4096;
+
 /// Everything a loop is made of.
 pub struct Parts<H: Handler, C> {
     /// Where connections come from.
@@ -75,6 +80,8 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     generation: u32,
     /// Connections that can go on but have used up their turn.
     yielded: VecDeque<u64>,
+    /// Connections whose handshakes are to begin: those of clients of the first rank, and others.
+    shaking: [VecDeque<u64>; 2],
     wheel: Wheel,
     lingering: Lingering,
     ended: Ended,
@@ -105,6 +112,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             sockets: Sockets::default(),
             generation: 0,
             yielded: VecDeque::new(),
+            shaking: Default::default(),
             wheel: Wheel::new(worker.now_ms()),
             lingering: Lingering::default(),
             ended: Ended::default(),
@@ -136,6 +144,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             self.worker.begin_turn();
             self.control.beat(self.index, self.worker.now_ms());
             self.worker.observe(|| self.doors.load());
+            self.begin_handshakes();
             for ready in events.iter() {
                 match ready.token {
                     BELL => {
@@ -177,12 +186,24 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     }
 
     fn sleep_ms(&self) -> u64 {
-        if !self.yielded.is_empty() || self.waiting.has_work() {
+        let is_shaking = self.shaking.iter().any(|waiting| !waiting.is_empty());
+        if !self.yielded.is_empty() || is_shaking || self.waiting.has_work() {
             return 0;
         }
         let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
         let most = self.waiting.early.sleep_ms(self.worker.now_ms(), most);
         self.wheel.sleep_ms(self.worker.now_ms(), most)
+    }
+
+    /// Begins as many handshakes as a turn has room for, those that have waited for longest first.
+    fn begin_handshakes(&mut self) {
+        for class in 0..self.shaking.len() {
+            while self.worker.handshakes[class] > 0
+                && let Some(token) = self.shaking[class].pop_front()
+            {
+                self.take_turn(token, None);
+            }
+        }
     }
 
     /// Leaves the listeners, ends what is idle, and lets others tell their clients.

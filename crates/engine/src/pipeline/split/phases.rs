@@ -260,7 +260,7 @@ impl<H: Handler> Shared<H> {
                     continue;
                 }
                 Fate::Waits => return After::Stays,
-                Fate::Yields => {
+                Fate::Yields | Fate::Shakes => {
                     next.turn = Some(phase);
                     return After::Stays;
                 }
