@@ -99,7 +99,8 @@ impl fmt::Display for Failure {
             ),
             Failure::NoSocket { file } => write!(
                 f,
-                "forebay: control.socket is \"off\" in {}; send SIGHUP to the server instead",
+                "forebay: control.socket is \"off\" in {}, so no command reaches the server; SIGHUP \
+                 has it read the file again",
                 file.display()
             ),
             Failure::Answered(answer) => f.write_str(answer.text.trim_end()),

@@ -25,6 +25,7 @@
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
 //! | `unused` | settings that another one leaves without effect |
+//! | `exposed` | files that are not for clients, in directories that are served |
 //! | `pages` | files of a site that settings name and that are not there |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
@@ -36,6 +37,7 @@ pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
+mod exposed;
 mod foreign;
 pub mod limit;
 pub mod listener;

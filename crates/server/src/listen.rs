@@ -303,10 +303,10 @@ impl Listeners {
         self.open.retain(|open| !open.left.is_some_and(is_over));
     }
 
-    /// Closes everything, for good: whoever accepts still holds duplicates, takes what is queued and
-    /// closes them. The files of Unix sockets go.
-    pub fn end(&mut self) {
-        self.open.clear();
+    /// Closes everything but `kept`, for good: whoever accepts still holds duplicates, takes what is
+    /// queued and closes them. The files of Unix sockets go.
+    pub fn end(&mut self, kept: &[Listen]) {
+        self.open.retain(|open| open.left.is_none() && open.is_wanted(kept));
     }
 }
 

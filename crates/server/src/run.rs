@@ -251,8 +251,10 @@ impl Server {
                 self.draining = Some((name(signal), Instant::now()));
                 self.status.drains();
                 self.give_all(Order::Drain);
-                // those who drain hold duplicates and take what is queued
-                self.listeners().end();
+                // those who drain hold duplicates and take what is queued; who asks how far they are
+                // finds the admin listener
+                let admin = self.plan.admin.iter().map(|admin| admin.listen.clone());
+                self.listeners().end(&admin.collect::<Vec<_>>());
                 self.notifier.stopping("draining");
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {
@@ -320,8 +322,9 @@ impl Server {
     }
 
     /// Ends what serves no clients, and says how it went.
-    fn finish(self, reason: &str, ended: Ended) {
-        self.admin.into_iter().for_each(RunningAdmin::stop);
+    fn finish(mut self, reason: &str, ended: Ended) {
+        self.admin.take().into_iter().for_each(RunningAdmin::stop);
+        self.listeners().end(&[]);
         let began = Instant::now();
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));

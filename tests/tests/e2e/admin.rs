@@ -3,6 +3,7 @@
 
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::soon;
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server};
@@ -81,6 +82,39 @@ fn nobody_else_is_allowed_unless_it_is_said() {
         said.contains("admin.listen: ") && said.contains("only clients of this machine"),
         "{said}"
     );
+}
+
+/// Over a Unix socket, too, it says how a drain goes; then its file is gone.
+#[test]
+fn its_unix_socket_stays_while_the_server_drains() {
+    let (options, folder) = options();
+    folder.write("site/large.bin", "0123456789abcdef".repeat(512 << 10));
+    let admin = folder.join("a.sock");
+    // this directory is not there for another user to write to
+    let options = Options { user: None, ..options };
+    let settings = format!("admin.listen = \"unix:{}\"\ncache.bytes = \"0B\"", admin.display());
+    let mut server = Server::start(&options.config(&settings));
+    let ready = |path: &str| {
+        let mut stream = UnixStream::connect(&admin).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer[9..12].to_owned()
+    };
+    // who takes nothing of a large file keeps the drain waiting
+    let mut slow = server.connect();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&slow, 64 << 10).unwrap();
+    slow.write_all(b"GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    slow.read_exact(&mut [0; 16]).unwrap();
+    assert_eq!([ready("/healthz"), ready("/readyz")], ["200", "200"]);
+    server.signal(rustix::process::Signal::TERM);
+    let drains = || server.stderr().contains("draining");
+    assert!(soon(PATIENCE, drains), "{}", server.stderr());
+    assert_eq!([ready("/healthz"), ready("/readyz")], ["200", "503"]);
+    drop(slow);
+    assert!(server.wait(PATIENCE).is_some_and(|status| status.success()));
+    assert!(fs::symlink_metadata(&admin).is_err(), "the file of the socket is left");
 }
 
 /// Over a Unix socket, where the rights of the file say who may, whatever it is called.

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const BAD: &str = "root = \".\"\nworkers = 0\n[timeouts]\nhaed = \"10s\"\n";
-const GOOD: &str = "root = \".\"\n[log]\naccess = \"off\"\n";
+const GOOD: &str = "root = \"site\"\n[log]\naccess = \"off\"\n";
 
 fn forebay(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -42,13 +42,13 @@ impl Drop for Written {
     }
 }
 
-/// A configuration file with `content`.
+/// A configuration file with `content`, and a directory `site` beside it.
 fn file(content: impl AsRef<[u8]>) -> Written {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("commands-{}-{number}", std::process::id());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(folder.join("site")).unwrap();
     let path = folder.join("forebay.toml");
     fs::write(&path, content).unwrap();
     Written(path)

@@ -263,9 +263,9 @@ mod tests {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("forebay-calibration-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::create_dir_all(directory.join("site")).unwrap();
         let file = directory.join("forebay.toml");
-        std::fs::write(&file, format!("root = \".\"\n{lines}")).unwrap();
+        std::fs::write(&file, format!("root = \"site\"\n{lines}")).unwrap();
         if let Some(text) = constants {
             std::fs::write(directory.join("c.toml"), text).unwrap();
         }

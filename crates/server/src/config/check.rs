@@ -213,7 +213,7 @@ impl Draft {
                     if let Some((directory, place)) = directory_of(log, &served) {
                         let (path, directory) = (log.clone(), directory.to_owned());
                         let place = find(&place.exact);
-                        wrong.push((at.clone(), Wrong::LogServed { path, directory, place }));
+                        wrong.push((at.clone(), Wrong::Served { path, directory, place }));
                     }
                     known.insert(log, (site.log.format, at));
                 }

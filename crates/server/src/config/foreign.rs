@@ -2,12 +2,18 @@
 
 use super::problem::Wrong;
 use super::stray;
+use super::value::bare_or_quoted;
 
 /// What is wrong with a key of nginx, Apache or Caddy in `section`: what stands for it, or why nothing
 /// does.
 pub(super) fn wrong(section: &str, key: &str) -> Option<Wrong> {
     let is_it = |known: &str| known.eq_ignore_ascii_case(key);
     let list = section.strip_prefix("site.").unwrap_or(section);
+    // the name of a field, such as Cache-Control; no key has a hyphen
+    if list == "header" && key.contains('-') {
+        let answer = format!("write set = {{ {} = \"…\" }}", bare_or_quoted(key));
+        return Some(Wrong::Foreign { answer, meant: Some("set") });
+    }
     let in_place = IN_PLACE.iter().filter(|(sections, ..)| sections.contains(&list));
     let mut in_place = in_place.filter(|(_, words, _)| words.iter().any(|word| is_it(word)));
     if let Some((.., line)) = in_place.next() {
@@ -50,6 +56,9 @@ const ONE_PAGE: &str = "write try_files = [\"$path\", \"/index.html\"]";
 const ERRORS: &str = "errors go to standard error, which the service manager keeps";
 const ACME: &str =
     "certificates are not fetched: tls.certificate names the file that certbot writes";
+const HTTP2: &str =
+    "every listener speaks HTTP/2 and HTTP/1; limits.streams = 0 leaves HTTP/1 only";
+const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
 const FOREGROUND: &str = "the server stays in the foreground, and the service manager knows it";
 
 /// Words in sections, and the key there that says what they mean.
@@ -214,7 +223,10 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("daemon", Say(FOREGROUND)),
     ("pid", Say(FOREGROUND)),
     ("pidfile", Say(FOREGROUND)),
-    ("http2", Say("HTTP/1.1 and HTTP/1.0 are spoken")),
+    ("http2", Say(HTTP2)),
+    ("h2", Say(HTTP2)),
+    ("http3", Say(NO_QUIC)),
+    ("quic", Say(NO_QUIC)),
 ];
 
 #[cfg(test)]

@@ -151,6 +151,11 @@ pub enum Wrong {
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
     },
+    /// A rule for clients behind one that decides about all its paths.
+    Covered {
+        /// Where that stands: line and column.
+        place: Option<(usize, usize)>,
+    },
     /// There is no such class.
     NoClass {
         /// What is there.
@@ -210,14 +215,19 @@ pub enum Wrong {
     BelongsToSite,
     /// A listener for proxies, and no proxy is trusted.
     NoProxy,
-    /// Clients could read a log.
-    LogServed {
+    /// Clients could read a file that is not for them.
+    Served {
         /// Its path.
         path: PathBuf,
         /// The directory of a site that it is in.
         directory: PathBuf,
         /// Where that stands: line and column.
         place: Option<(usize, usize)>,
+    },
+    /// Clients could read the configuration itself.
+    ServesItself {
+        /// Its path.
+        path: PathBuf,
     },
     /// Two formats in one file.
     TwoFormats {
@@ -408,6 +418,11 @@ impl fmt::Display for Wrong {
                 write!(f, "decides nothing: one before it is for the same paths")?;
                 at(f, *place)
             }
+            Wrong::Covered { place } => {
+                write!(f, "decides nothing: one before it is for all its paths")?;
+                at(f, *place)?;
+                write!(f, "; the first match counts, put the special rule first")
+            }
             Wrong::NoClass { found, known } => {
                 write!(f, "there is no class {found:?}")?;
                 let near = nearest(found, known.iter().map(String::as_str));
@@ -453,9 +468,12 @@ impl fmt::Display for Wrong {
             Wrong::NoProxy => {
                 write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
             }
-            Wrong::LogServed { path, directory, place } => {
+            Wrong::Served { path, directory, place } => {
                 write!(f, "clients could read {path:?}, {directory:?} is served")?;
                 at(f, *place)
+            }
+            Wrong::ServesItself { path } => {
+                write!(f, "clients could read {path:?}, which is this configuration")
             }
             Wrong::TwoFormats { path, place } => {
                 write!(f, "{path:?} is written in another format by another site")?;

@@ -102,6 +102,11 @@ impl<'t> Reader<'t> {
         self.position(self.text.len())
     }
 
+    /// The name of the text for messages: the path of the file.
+    pub fn file(&self) -> &'t str {
+        self.file
+    }
+
     /// Whether the text could be taken apart at all.
     pub fn is_toml(&self) -> bool {
         self.is_toml

@@ -41,6 +41,7 @@ impl Draft {
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
         self.remark_logs(&mut remarks);
+        self.remark_exposed(text, &mut remarks);
         remarks
     }
 

@@ -6,7 +6,7 @@ use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
 use super::{Config, Count, KeepAliveLaw};
 use forebay_engine::Engine;
-use forebay_site::rules::Pattern;
+use forebay_site::rules::{Auth, Pattern};
 
 type Remarks = Vec<(At, Wrong)>;
 
@@ -17,6 +17,7 @@ impl Draft {
         self.remark_exceeding(remarks);
         self.remark_compress_bytes(text, remarks);
         self.remark_twice(text, remarks);
+        self.remark_covered(text, remarks);
     }
 
     /// Settings that need another one beside them.
@@ -101,6 +102,20 @@ impl Draft {
                     let key = |index| at.child(list).item(index).child(key_of(pattern));
                     let place = text.place(&key(first).exact);
                     remarks.push((key(index), Wrong::Shadowed { place }));
+                }
+            }
+        }
+    }
+
+    /// Rules about passwords behind one of the same section that decides about all their paths.
+    fn remark_covered(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        for (at, site) in self.every_site() {
+            let item = |index| at.child("auth").item(index);
+            for (index, rule) in site.auth.iter().enumerate() {
+                let covers = |other: &Auth| other.path.covers(&rule.path);
+                if let Some(first) = site.auth[..index].iter().position(covers) {
+                    let place = text.place(&item(first).exact);
+                    remarks.push((item(index), Wrong::Covered { place }));
                 }
             }
         }

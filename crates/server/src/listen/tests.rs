@@ -143,8 +143,20 @@ fn a_unix_socket_is_one_for_all_loops_and_its_file_goes() {
     listeners.close();
     assert_eq!(listeners.open.len(), 1);
     assert!(file(&wanted[0]).exists(), "the old one took the new one's file along");
-    listeners.end();
+    listeners.end(&[]);
     assert!(!file(&wanted[0]).exists());
+}
+
+#[test]
+fn the_end_of_others_leaves_a_unix_socket_its_file() {
+    let (site, admin) = (path(), path());
+    let mut listeners = Listeners::default();
+    listeners.take(&[site.clone(), admin.clone()], 1).unwrap();
+    listeners.end(std::slice::from_ref(&admin));
+    assert!(!file(&site).exists());
+    drop(UnixStream::connect(file(&admin)).expect("it is still there"));
+    listeners.end(&[]);
+    assert!(!file(&admin).exists());
 }
 
 impl Listeners {

@@ -316,6 +316,83 @@ fn a_size_for_what_is_not_compressed_is_remarked() {
 }
 
 #[test]
+fn rules_about_passwords_that_decide_nothing_are_remarked() {
+    let folder = Folder::new();
+    let auth = |list: &str, path: &str| {
+        let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+        format!("[[{list}]]\nusers = {{ bob = \"{hash}\" }}\n{path}\n")
+    };
+    let two = |one: &str, two: &str| {
+        folder.remarks(&format!("root = \"site\"\n{}{}", auth("auth", one), auth("auth", two)))
+    };
+    let expected = "DIR/forebay.toml:5:1: auth: decides nothing: one before it is for all its paths, \
+                    see 2:1; the first match counts, put the special rule first";
+    assert_eq!(two("", "path = \"/in\""), [expected]);
+    assert_eq!(two("path = \"/in\"", "path = \"=/in/a.txt\""), [expected]);
+    let nothing: [&str; 0] = [];
+    assert_eq!(two("path = \"/in\"", ""), nothing);
+    assert_eq!(two("path = \"=/in\"", "path = \"/in\""), nothing);
+    // a site's own go before what it inherits
+    let (top, own) = (auth("auth", ""), auth("site.auth", "path = \"/in\""));
+    let site = "[[site]]\nhosts = [\"a.example\"]\n";
+    assert_eq!(folder.remarks(&format!("root = \"site\"\n{top}{site}{own}")), nothing);
+}
+
+#[test]
+fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
+    let folder = Folder::new();
+    for directory in ["site/.in", "out"] {
+        fs::create_dir(folder.0.join(directory)).unwrap();
+    }
+    let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+    for name in ["site/users", "site/.in/users", "site/.users", "users"] {
+        fs::write(folder.0.join(name), format!("bob:{hash}\n")).unwrap();
+    }
+    std::os::unix::fs::symlink("site", folder.0.join("link")).unwrap();
+    let users = |name: &str| format!("[[auth]]\nfile = \"{name}\"\n");
+    let served = |place: &str, key: &str, name: &str, directory: &str, see: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: {key}: clients could read \"DIR/{name}\", \"DIR{directory}\" \
+             is served, see {see}"
+        )
+    };
+    let with = |root: &str, more: &str| folder.remarks(&format!("root = \"{root}\"\n{more}"));
+    let nothing: [&str; 0] = [];
+    assert_eq!(with("site", &users("users")), nothing);
+    let expected = served("3:8", "auth.file", "site/users", "/site", "1:8");
+    assert_eq!(with("site", &users("site/users")), [expected]);
+    // by whatever name
+    let expected = served("3:8", "auth.file", "link/users", "/site", "1:8");
+    assert_eq!(with("site", &users("link/users")), [expected]);
+    let expected = served("3:8", "auth.file", "site/users", "/link", "1:8");
+    assert_eq!(with("link", &users("site/users")), [expected]);
+    // what begins with a dot is not served, unless that is asked for
+    assert_eq!(with("site", &users("site/.users")), nothing);
+    assert_eq!(with("site", &users("site/.in/users")), nothing);
+    let hidden = format!("hidden = true\n{}", users("site/.users"));
+    let expected = served("4:8", "auth.file", "site/.users", "/site", "1:8");
+    assert_eq!(with("site", &hidden), [expected]);
+    let alias = format!("{}[[alias]]\npath = \"/a\"\nto = \"site\"\n", users("site/users"));
+    let expected = served("3:8", "auth.file", "site/users", "/site", "6:6");
+    assert_eq!(with("out", &alias), [expected]);
+    // the configuration, too
+    let itself = |place: &str, key: &str| {
+        format!(
+            "DIR/forebay.toml:{place}: {key}: clients could read \"DIR/forebay.toml\", which is this \
+             configuration"
+        )
+    };
+    assert_eq!(with(".", ""), [itself("1:8", "root")]);
+    assert_eq!(with("/", "")[..1], [itself("1:8", "root")]);
+    // a root at the top that every site has replaced is not served
+    let sites = "[[site]]\nhosts = [\"a.example\"]\nroot = \"site\"\n";
+    assert_eq!(with(".", sites), nothing);
+    let sites = "[[site]]\nhosts = [\"a.example\"]\n";
+    let [remark] = &with(".", sites)[..] else { panic!("not one remark") };
+    assert!(remark.ends_with("which is this configuration"), "{remark}");
+}
+
+#[test]
 fn rules_for_the_same_paths_are_remarked() {
     let folder = Folder::new();
     let list = |list: &str, path: &str, to: &str| format!("[[{list}]]\n{path}\nto = \"{to}\"\n");

@@ -64,6 +64,22 @@ impl Scope {
             Kind::Pattern(pattern) => pattern.matches(path),
         }
     }
+
+    /// Whether it is for all paths that `other` is for, as far as the two texts tell.
+    pub fn covers(&self, other: &Scope) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::Pattern(all), _) if *all == Pattern::any() => true,
+            (_, Kind::Exact(path)) => self.contains(path),
+            (Kind::Below(_), Kind::Below(top)) => self.contains(top),
+            // what stands before the first star
+            (Kind::Below(top), Kind::Pattern(pattern)) => {
+                let start = pattern.as_str().split('*').next().unwrap_or("").as_bytes();
+                start.strip_prefix(&**top).is_some_and(|rest| rest.starts_with(b"/"))
+            }
+            (Kind::Pattern(one), Kind::Pattern(other)) => one == other,
+            (Kind::Pattern(_), Kind::Below(_)) | (Kind::Exact(_), _) => false,
+        }
+    }
 }
 
 impl fmt::Display for Scope {
@@ -134,6 +150,36 @@ mod tests {
             assert_eq!(scope.to_string(), text);
         }
         assert_eq!(Scope::any(), Scope::parse("*").unwrap());
+    }
+
+    #[test]
+    fn one_covers_another_if_it_is_for_all_its_paths() {
+        for (one, other, expected) in [
+            ("*", "/admin", true),
+            ("*", "=/", true),
+            ("*", "*.php", true),
+            ("/", "/admin", true),
+            ("/", "/*.php", true),
+            ("/", "*.php", false),
+            ("/admin", "/admin", true),
+            ("/admin", "/admin/", true),
+            ("/admin/", "/admin", true),
+            ("/admin", "/admin/a", true),
+            ("/admin", "=/admin/a", true),
+            ("/admin", "/admin/*", true),
+            ("/admin", "/admin*", false),
+            ("/admin", "/administrators", false),
+            ("/admin/a", "/admin", false),
+            ("=/admin", "=/admin", true),
+            ("=/admin", "/admin", false),
+            ("*.php", "*.php", true),
+            ("*.php", "=/a.php", true),
+            ("*.php", "/a.php", false),
+            ("/admin/*", "/admin", false),
+        ] {
+            let covers = Scope::parse(one).unwrap().covers(&Scope::parse(other).unwrap());
+            assert_eq!(covers, expected, "{one} {other}");
+        }
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! Files that are not for clients, in directories that are served: `forebay check` warns of them. A log
+//! there is an error, because it has what others sent.
+
+use super::Site;
+use super::draft::Draft;
+use super::problem::Wrong;
+use super::read::{Path as At, Reader};
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A directory whose files clients may have.
+struct Served<'d> {
+    /// As it is written.
+    shown: &'d Path,
+    /// Where links lead.
+    real: PathBuf,
+    at: At,
+    /// Files that begin with a dot, too.
+    hidden: bool,
+}
+
+impl Draft {
+    /// The configuration itself, files of users, and private keys.
+    pub(super) fn remark_exposed(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let sites = self.every_site();
+        // what the top level has beside sites is a default of theirs
+        let all = self.all_sites();
+        let roots = all.iter().filter_map(|(at, site)| root(at, site));
+        let aliases = sites.iter().flat_map(|(at, site)| aliases(at, site));
+        let served: Vec<Served<'_>> = roots.chain(aliases).collect();
+        let find = |file: &Path| {
+            let file = fs::canonicalize(file).ok()?;
+            served.iter().find(|directory| directory.shows(&file))
+        };
+        let itself = Path::new(text.file());
+        if let Some(directory) = find(itself) {
+            let wrong = Wrong::ServesItself { path: itself.to_owned() };
+            remarks.push((directory.at.clone(), wrong));
+        }
+        // what several sites name is told once
+        let mut told = HashSet::new();
+        for (at, site) in &sites {
+            for (at, file) in secrets(at, site) {
+                if let Some(directory) = find(file).filter(|_| told.insert(file)) {
+                    let (path, place) = (file.to_owned(), text.place(&directory.at.exact));
+                    let directory = directory.shown.to_owned();
+                    remarks.push((at, Wrong::Served { path, directory, place }));
+                }
+            }
+        }
+    }
+}
+
+/// The root of a site, if there is one.
+fn root<'s>(at: &At, site: &'s Site) -> Option<Served<'s>> {
+    Served::new(site.root.as_deref()?, at.child("root"), site)
+}
+
+/// The directories of its aliases.
+fn aliases<'s>(at: &At, site: &'s Site) -> impl Iterator<Item = Served<'s>> {
+    let at = at.child("alias");
+    let aliases = site.aliases.iter().enumerate();
+    aliases
+        .filter_map(move |(index, alias)| Served::new(&alias.to, at.item(index).child("to"), site))
+}
+
+/// Files of a site that only the server may read, each with where it is named.
+fn secrets<'s>(at: &At, site: &'s Site) -> Vec<(At, &'s Path)> {
+    let users = site.auth.iter().enumerate().filter_map(|(index, rule)| {
+        Some((at.child("auth").item(index).child("file"), rule.file.as_deref()?))
+    });
+    let keys = site.tls.keys.iter().enumerate();
+    let keys = keys.map(|(index, key)| (at.child("tls.key").item(index), &**key));
+    users.chain(keys).collect()
+}
+
+impl<'d> Served<'d> {
+    /// With where links lead, if there is such a directory.
+    fn new(shown: &'d Path, at: At, site: &Site) -> Option<Served<'d>> {
+        let real = fs::canonicalize(shown).ok()?;
+        Some(Served { shown, real, at, hidden: site.hidden })
+    }
+
+    /// Whether clients may have a file, which is named without links.
+    fn shows(&self, file: &Path) -> bool {
+        let Ok(inside) = file.strip_prefix(&self.real) else { return false };
+        self.hidden || !inside.iter().any(|part| part.as_bytes().starts_with(b"."))
+    }
+}
