@@ -262,7 +262,8 @@ impl<H: Handler> Http2<H> {
 
     /// Policy wants nothing to be done for it. A client that goes on loses its connection.
     fn reset_by_policy(&mut self, stream: u32) {
-        self.machine.reset(stream, ErrorCode::REFUSED_STREAM);
+        // REFUSED_STREAM would invite the client to try again at once
+        self.machine.reset(stream, ErrorCode::ENHANCE_YOUR_CALM);
         self.resets += 1;
         if self.resets >= MOST_RESETS {
             self.fail(ErrorCode::ENHANCE_YOUR_CALM, "refused by policy");
