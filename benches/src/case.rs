@@ -20,6 +20,8 @@ pub enum Against {
     Limit,
     /// The other server with the least CPU time per request in this case.
     BestPeer,
+    /// This server.
+    Peer(&'static str),
 }
 
 /// Forebay's CPU time per request divided by another's is to be at most this.
@@ -29,6 +31,15 @@ pub struct Goal {
     pub against: Against,
     /// The largest ratio that meets the goal.
     pub at_most: f64,
+}
+
+/// How a client of HTTP/2 asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Connections open at the same time.
+    pub connections: u32,
+    /// Requests at the same time on each of them.
+    pub streams: u32,
 }
 
 /// One workload.
@@ -48,6 +59,8 @@ pub struct Case {
     pub log: bool,
     /// Whether it is asked for through TLS.
     pub tls: bool,
+    /// Whether, and how, it is asked for with HTTP/2.
+    pub http2: Option<Http2>,
     /// What is to be reached.
     pub goals: &'static [Goal],
 }
@@ -60,6 +73,10 @@ const fn best_peer(at_most: f64) -> Goal {
     Goal { against: Against::BestPeer, at_most }
 }
 
+const fn peer(name: &'static str, at_most: f64) -> Goal {
+    Goal { against: Against::Peer(name), at_most }
+}
+
 const fn keep_alive(
     name: &'static str,
     title: &'static str,
@@ -67,7 +84,8 @@ const fn keep_alive(
     body_bytes: usize,
     goals: &'static [Goal],
 ) -> Case {
-    Case { name, title, file, body_bytes, mode: Mode::KeepAlive, log: false, tls: false, goals }
+    let mode = Mode::KeepAlive;
+    Case { name, title, file, body_bytes, mode, log: false, tls: false, http2: None, goals }
 }
 
 const fn tls(
@@ -77,6 +95,17 @@ const fn tls(
     at_most: &'static [Goal],
 ) -> Case {
     Case { name, title, tls: true, goals: at_most, ..case }
+}
+
+const fn http2(
+    name: &'static str,
+    title: &'static str,
+    case: Case,
+    (connections, streams): (u32, u32),
+    goals: &'static [Goal],
+) -> Case {
+    let http2 = Some(Http2 { connections, streams });
+    Case { http2, ..tls(name, title, case, goals) }
 }
 
 const KIB: usize = 1024;
@@ -135,6 +164,10 @@ pub const CASES: &[Case] = &[
             &[best_peer(0.55)],
         )
     },
+    http2("1k-h2", "HTTP/2, 1 KB, 10 streams", SMALL, (16, 10), &[peer("h2o", 0.70)]),
+    http2("1k-h2-1", "HTTP/2, 1 KB, one stream", SMALL, (64, 1), &[peer("h2o", 0.90)]),
+    http2("10k-h2", "HTTP/2, 10 KB, 10 streams", MEDIUM, (16, 10), &[peer("h2o", 0.80)]),
+    http2("100k-h2", "HTTP/2, 100 KB, 10 streams", LARGE, (16, 10), &[peer("h2o", 0.80)]),
 ];
 
 /// The case called `name`.

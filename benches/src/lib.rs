@@ -13,7 +13,8 @@
 //! | [`tls`] | the certificate they show |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
 //! | [`probe`] | one request before each measurement: is the answer right? |
-//! | [`wrk`] | the client |
+//! | [`client`] | one thread on its own core that asks |
+//! | [`wrk`], [`h2load`] | the client for HTTP/1, for HTTP/2 |
 //! | [`cpu`] | processor time of processes and cores |
 //! | [`row`] | one measurement and what is wrong with it |
 //! | [`engines`] | the engines beside one another, in other workloads |
@@ -38,11 +39,13 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod client;
 pub mod content;
 pub mod cpu;
 pub mod engines;
 pub mod error;
 pub mod forebay;
+pub mod h2load;
 pub mod keepalive;
 pub mod machine;
 pub mod measure;

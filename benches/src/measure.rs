@@ -1,13 +1,13 @@
 //! The measuring: rounds, cases and servers interleaved; one row for each.
 
 use crate::case::{Case, Mode};
+use crate::client::{self, Client, Counted, Load};
 use crate::content::{self, Scratch};
 use crate::cpu::{self, Core, Used};
 use crate::peer::{LIMIT, Peer, Setup};
 use crate::probe::{self, Answer};
 use crate::row::{Flag, Row};
 use crate::running::{self, Process};
-use crate::wrk::{self, Counted, Load};
 use crate::{Error, summary, tls};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
@@ -24,15 +24,15 @@ pub struct Plan {
     pub cases: Vec<&'static Case>,
     /// The servers with their programs, in the order of the tables.
     pub servers: Vec<(&'static Peer, PathBuf)>,
-    /// The client's program.
-    pub client: PathBuf,
+    /// The clients that the cases need, with their programs.
+    pub clients: Vec<(Client, PathBuf)>,
     /// Measurements of each server in each case.
     pub rounds: u32,
     /// Length of a measurement in seconds.
     pub seconds: u32,
     /// Length of the warm-up after each start in seconds.
     pub warmup_seconds: u32,
-    /// Connections kept busy.
+    /// Connections kept busy where the case does not say how many.
     pub connections: u32,
     /// The core of the servers.
     pub server_core: usize,
@@ -41,6 +41,10 @@ pub struct Plan {
 }
 
 impl Plan {
+    fn connections(&self, case: &Case) -> u32 {
+        case.http2.map_or(self.connections, |http2| http2.connections)
+    }
+
     /// The results of `rows` as markdown.
     pub fn results(&self, rows: &[Row]) -> String {
         let order: Vec<_> = self.servers.iter().map(|(peer, _)| peer.name).collect();
@@ -133,7 +137,7 @@ impl<'p> Run<'p> {
         if let Some(log) = peer.log(&setup) {
             row.log_lines = Some(lines(&log).map_err(Error::io("cannot read", &log))?);
         }
-        row.judge(case, self.plan.connections, warmed);
+        row.judge(case, self.plan.connections(case), warmed);
         Ok(row)
     }
 
@@ -149,17 +153,15 @@ impl<'p> Run<'p> {
         let scratch = self.scratch.path();
         let scheme = if case.tls { "https" } else { "http" };
         let url = format!("{scheme}://127.0.0.1:{}/{}", self.port, case.file);
-        let script = wrk::script(case, &probed.etag, scratch)?;
-        let load = Load {
-            program: &plan.client,
-            core: plan.client_core,
-            connections: plan.connections,
-            scratch,
-        };
-        let warm = wrk::run(&load, &script, &url, plan.warmup_seconds, &self.stop)?;
+        let program = plan.clients.iter().find(|(client, _)| *client == Client::of(case));
+        let (_, program) = program.ok_or_else(|| Error::Client("not looked for".into()))?;
+        let connections = plan.connections(case);
+        let load = Load { program, core: plan.client_core, connections, scratch };
+        let ask = |seconds| client::run(&load, case, &probed.etag, &url, seconds, &self.stop);
+        let warm = ask(plan.warmup_seconds)?;
 
         let before = Meter::read(process, plan);
-        let counted = wrk::run(&load, &script, &url, plan.seconds, &self.stop)?;
+        let counted = ask(plan.seconds)?;
         let after = Meter::read(process, plan);
 
         let family = running::family(process);
@@ -240,7 +242,11 @@ fn probe_case(peer: &'static Peer, setup: &Setup<'_>) -> Result<Probed, Error> {
     if peer.name != LIMIT && answer.body != content::body(length) {
         return Err(wrong("other bytes than the file's".into()));
     }
-    Ok(Probed { etag, bytes: answer.head.len() + 4 + length, head: answer.head })
+    if answer.head.starts_with("HTTP/2") != case.http2.is_some() {
+        return Err(wrong("another version of HTTP".into()));
+    }
+    let head_bytes = if case.http2.is_some() { 0 } else { answer.head.len() + 4 };
+    Ok(Probed { etag, bytes: head_bytes + length, head: answer.head })
 }
 
 /// How many lines a file has, without holding it in memory.

@@ -233,7 +233,16 @@ fn limit_arguments(command: &mut Command, setup: &Setup<'_>) {
 /// Fills in a template: see the head of any file in `peers/`.
 fn fill(template: &str, setup: &Setup<'_>, sendfile: bool) -> String {
     let Case { log, tls, .. } = *setup.case;
-    let tags = [("log", log), ("nolog", !log), ("tls", tls), ("plain", !tls)];
+    let http2 = setup.case.http2.is_some();
+    let http1 = tls && !http2;
+    let tags = [
+        ("log", log),
+        ("nolog", !log),
+        ("plain", !tls),
+        ("tls", tls),
+        ("tls1", http1),
+        ("tls2", http2),
+    ];
     let (certificate, key) = tls::files(setup.root);
     let words = [
         ("ROOT", setup.root.display().to_string()),
@@ -252,7 +261,7 @@ mod tests {
 
     #[test]
     fn templates_are_filled_completely() {
-        for name in ["1k", "1k-log", "1k-tls"] {
+        for name in ["1k", "1k-log", "1k-tls", "1k-h2"] {
             let case = crate::case::find(name).expect("a known case");
             let path = Path::new("/x");
             let setup = Setup { program: path, root: path, scratch: path, port: 1, case };

@@ -39,7 +39,8 @@ pub fn ask(setup: &Setup<'_>, fields: &str) -> io::Result<Answer> {
         return get(port, file, fields);
     }
     let mut curl = Command::new("curl");
-    curl.args(["-sSki", "--http1.1", "--max-time", "2"])
+    let version = if setup.case.http2.is_some() { "--http2" } else { "--http1.1" };
+    curl.args(["-sSki", version, "--max-time", "2"])
         .arg(format!("https://127.0.0.1:{port}/{file}"));
     fields.lines().for_each(|field| _ = curl.args(["-H", field]));
     let output = curl.output()?;

@@ -1,8 +1,8 @@
 //! One measurement and what is wrong with it.
 
 use crate::case::{Case, Mode};
+use crate::client::Counted;
 use crate::cpu::Core;
-use crate::wrk::Counted;
 use std::fmt;
 
 /// Share of the server's core that others may take before a row is called noisy.
@@ -62,7 +62,7 @@ pub struct Row {
     pub server_core: Core,
     /// What the client's core did meanwhile.
     pub client_core: Core,
-    /// Bytes of the probe's answer, head included.
+    /// Bytes of the probe's answer, as [`Counted::bytes`] counts them.
     pub answer_bytes: usize,
     /// Lines in the access log, warm-up included; `None` without a log.
     pub log_lines: Option<u64>,
@@ -132,8 +132,12 @@ impl Row {
             self.flags.push(Flag::Errors);
         }
         let difference = (self.bytes_per_answer() / self.answer_bytes.max(1) as f64 - 1.0).abs();
-        // Answers are under way on all connections when wrk stops: it counts their bytes alone.
-        let depth = if let Mode::Pipelined(depth) = case.mode { depth } else { 1 };
+        // Answers are under way on all connections when the client stops: it counts their bytes alone.
+        let depth = match (case.mode, case.http2) {
+            (Mode::Pipelined(depth), _) => depth,
+            (_, Some(http2)) => http2.streams as usize,
+            _ => 1,
+        };
         let under_way = connections as f64 * depth as f64 / self.counted.requests.max(1) as f64;
         if difference > SIZE_TOLERANCE + under_way {
             self.flags.push(Flag::Size);
@@ -169,17 +173,21 @@ impl Row {
             c.write_errors,
             c.status_errors,
             c.timeouts,
-            c.p50_us,
-            c.p99_us,
+            or_empty(c.p50_us),
+            or_empty(c.p99_us),
             self.server_busy(),
             self.client_busy(),
             self.foreign(),
             self.stolen(),
             self.answer_bytes,
-            self.log_lines.map_or(String::new(), |lines| lines.to_string()),
+            or_empty(self.log_lines),
             flags.join("+"),
         )
     }
+}
+
+fn or_empty(number: Option<u64>) -> String {
+    number.map_or(String::new(), |number| number.to_string())
 }
 
 #[cfg(test)]

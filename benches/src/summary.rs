@@ -104,9 +104,11 @@ fn goals(text: &mut String, rows: &[Row], cases: &[&Case]) -> fmt::Result {
             let other = match goal.against {
                 Against::Limit => Some(LIMIT),
                 Against::BestPeer => best_peer(rows, case.name),
+                Against::Peer(name) => Some(name),
             };
             let name = match goal.against {
                 Against::Limit => LIMIT.to_owned(),
+                Against::Peer(name) => name.to_owned(),
                 Against::BestPeer => format!("best peer: {}", other.unwrap_or("none")),
             };
             let measured = other.and_then(|other| ratio(rows, case.name, FOREBAY, other));
@@ -228,5 +230,9 @@ mod tests {
         assert!(text.contains("| limit | ≤ 1.10 | 1.20 (1.20–1.20) | **missed** |"), "{text}");
         assert!(text.contains("best peer: h2o | ≤ 0.85 | 0.75 (0.75–0.75) | met |"), "{text}");
         assert!(results(&rows[..1], &[case], &[FOREBAY]).contains("not measured"));
+        let case = crate::case::find("1k-h2").expect("known");
+        let rows = [("nginx", 7.0), (FOREBAY, 6.0), ("h2o", 8.0)];
+        let text = results(&rows.map(|(server, cpu)| row("1k-h2", 1, server, cpu)), &[case], &[]);
+        assert!(text.contains("| h2o | ≤ 0.70 | 0.75 (0.75–0.75) | **missed** |"), "{text}");
     }
 }

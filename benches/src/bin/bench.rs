@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use forebay_benches::case::{self, CASES, Case};
+use forebay_benches::client::{CLIENTS, Client};
 use forebay_benches::error::Missing;
 use forebay_benches::measure::{self, Plan, Run};
 use forebay_benches::peer::{self, BEFORE, PEERS, Peer};
@@ -13,13 +14,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The Debian package of the client.
-const CLIENT: &str = "wrk";
-
 /// Compares what static answers cost: CPU time per request of each server, side by side.
 #[derive(Parser)]
 struct Options {
-    /// Workloads [default: all of 1k, 10k, 100k, 1m, 10k-close, 1k-pipelined, 1k-304, 1k-log, 1k-tls, 10k-tls, 100k-tls, 1m-tls, 1k-tls-close]
+    /// Workloads [default: all of 1k, 10k, 100k, 1m, 10k-close, 1k-pipelined, 1k-304, 1k-log, 1k-tls, 10k-tls, 100k-tls, 1m-tls, 1k-tls-close, 1k-h2, 1k-h2-1, 10k-h2, 100k-h2]
     #[arg(long, value_delimiter = ',', value_parser = a_case)]
     cases: Vec<&'static Case>,
     /// Servers [default: all of limit, forebay, nginx, nginx-copy, lighttpd, h2o, apache]
@@ -34,7 +32,7 @@ struct Options {
     /// Length of the warm-up after each start of a server, in seconds
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
     warmup_seconds: u32,
-    /// Connections the client keeps busy
+    /// Connections the client keeps busy; cases of HTTP/2 have their own numbers
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
     /// The core the servers run on
@@ -136,20 +134,25 @@ fn plan(options: Options) -> Result<Plan, Error> {
             None => missing.push(Missing { program: peer.program, package: peer.package }),
         }
     }
-    let client = peer::locate(CLIENT);
-    if client.is_none() {
-        missing.push(Missing { program: CLIENT, package: CLIENT });
+    let cases = if options.cases.is_empty() { CASES.iter().collect() } else { options.cases };
+    let is_needed = |client: &&Client| cases.iter().any(|case| Client::of(case) == **client);
+    let mut clients = Vec::new();
+    for client in CLIENTS.iter().filter(is_needed) {
+        match peer::locate(client.program) {
+            Some(program) => clients.push((*client, program)),
+            None => missing.push(Missing { program: client.program, package: client.package }),
+        }
     }
-    let Some(client) = client.filter(|_| missing.is_empty()) else {
+    if !missing.is_empty() {
         return Err(Error::NotInstalled(missing));
-    };
+    }
     if options.server_core == options.client_core {
         return Err(Error::Core(options.client_core));
     }
     Ok(Plan {
-        cases: if options.cases.is_empty() { CASES.iter().collect() } else { options.cases },
+        cases,
         servers,
-        client,
+        clients,
         rounds: options.rounds,
         seconds: options.seconds,
         warmup_seconds: options.warmup_seconds,
@@ -166,8 +169,8 @@ fn describe(plan: &Plan) -> String {
         "# Static serving, side by side\n\n\
          - started: {} UTC\n\
          - command: `bench {}`\n\
-         - {} rounds of {} s after {} s of warm-up, {} connections, servers on core {}, \
-         wrk with one thread on core {}\n{}\n\
+         - {} rounds of {} s after {} s of warm-up, {} connections (HTTP/2: as the case says), \
+         servers on core {}, a client with one thread on core {}\n{}\n\
          | server | version | package | setting |\n|---|---|---|---|\n",
         machine::date("+%Y-%m-%d %H:%M"),
         arguments.join(" "),
@@ -189,9 +192,11 @@ fn describe(plan: &Plan) -> String {
     for (peer, program) in &plan.servers {
         line(peer.name, &peer.version(program), peer.package, peer.setting);
     }
-    let version = machine::first_line(std::process::Command::new(&plan.client).arg("-v"));
-    let version = version.split(" Copyright").next().unwrap_or("");
-    line("client", version, CLIENT, "one thread");
+    for (client, program) in &plan.clients {
+        let version = machine::first_line(std::process::Command::new(program).arg(client.version));
+        let version = version.split(" Copyright").next().unwrap_or("");
+        line("client", version, client.package, "one thread");
+    }
     text
 }
 

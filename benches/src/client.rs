@@ -1,0 +1,123 @@
+//! The client: one thread on its own core.
+
+use crate::case::Case;
+use crate::cpu::Used;
+use crate::running::Process;
+use crate::{Error, h2load, wrk};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Time a client may take beyond the measured seconds before it is ended.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// A program that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The program.
+    pub program: &'static str,
+    /// The Debian package that has it.
+    pub package: &'static str,
+    /// What makes it print its version.
+    pub version: &'static str,
+}
+
+/// For HTTP/1.
+const WRK: Client = Client { program: "wrk", package: "wrk", version: "-v" };
+/// For HTTP/2.
+const H2LOAD: Client =
+    Client { program: "h2load", package: "nghttp2-client", version: "--version" };
+
+/// All of them.
+pub const CLIENTS: &[Client] = &[WRK, H2LOAD];
+
+impl Client {
+    /// Whichever asks in `case`.
+    pub fn of(case: &Case) -> Client {
+        if case.http2.is_some() { H2LOAD } else { WRK }
+    }
+}
+
+/// How the client loads a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Load<'l> {
+    /// The program.
+    pub program: &'l Path,
+    /// The core it runs on.
+    pub core: usize,
+    /// Connections open at the same time.
+    pub connections: u32,
+    /// A folder for its script and output.
+    pub scratch: &'l Path,
+}
+
+/// What the client counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Answers.
+    pub requests: u64,
+    /// Time of the whole run in microseconds.
+    pub duration_us: u64,
+    /// Bytes received, heads included; of HTTP/2, which packs heads, the bodies' alone.
+    pub bytes: u64,
+    /// Connections that could not be made.
+    pub connect_errors: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Answers with a status of 400 or more.
+    pub status_errors: u64,
+    /// Answers that took longer than wrk's two seconds.
+    pub timeouts: u64,
+    /// Half of the answers took at most this many microseconds; h2load does not say.
+    pub p50_us: Option<u64>,
+    /// All but one in a hundred took at most this many microseconds; h2load does not say.
+    pub p99_us: Option<u64>,
+    /// Processor time of the client itself, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl Counted {
+    /// Everything that went wrong.
+    pub fn errors(&self) -> u64 {
+        self.connect_errors
+            + self.read_errors
+            + self.write_errors
+            + self.status_errors
+            + self.timeouts
+    }
+}
+
+/// Asks for `url` as `case` says for `seconds` and returns what was counted; `etag` is what the server names
+/// its file.
+pub fn run(
+    load: &Load<'_>,
+    case: &Case,
+    etag: &str,
+    url: &str,
+    seconds: u32,
+    stop: &AtomicBool,
+) -> Result<Counted, Error> {
+    let mut command = match case.http2 {
+        Some(http2) => h2load::command(http2.streams, load, seconds),
+        None => wrk::command(case, etag, load, seconds)?,
+    };
+    let parse = if case.http2.is_some() { h2load::parse } else { wrk::parse };
+    let output = load.scratch.join("client.out");
+    let file = File::create(&output).map_err(Error::io("cannot write", &output))?;
+    let both = file.try_clone().map_err(Error::io("cannot write", &output))?;
+    command.arg(url).stdin(Stdio::null()).stdout(file).stderr(both);
+    let client = Process::start(command, load.core)?;
+    if !client.wait(Duration::from_secs(seconds.into()) + GRACE, stop)? {
+        return Err(Error::Client("did not end in time".into()));
+    }
+    // A process that ended and was not waited for still has its counters.
+    let used = Used::read(&[client.pid()]).since(&Used::default());
+    drop(client);
+    let text = fs::read_to_string(&output).map_err(Error::io("cannot read", &output))?;
+    let counted = parse(&text).ok_or_else(|| Error::Client(format!("printed no counts:\n{text}")));
+    Ok(Counted { cpu_ns: used, ..counted? })
+}
