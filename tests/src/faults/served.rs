@@ -54,7 +54,8 @@ impl Served {
             let came = self.metric("forebay_connections_accepted_total");
             came > 0 && self.metric("forebay_connections") == 0
         };
-        assert!(soon(PATIENCE, is_over), "the first connection stays: {}", self.stderr());
+        let is_over = soon(4 * PATIENCE, is_over);
+        assert!(is_over, "the first connection stays: {}{}", self.stderr(), self.metrics());
         self
     }
 

@@ -76,11 +76,15 @@ fn exhausted_descriptors_are_survived(engine: &str) {
         let folder = site();
         let served = narrow(engine, &folder, &format!("{KEPT}\n{settings}"));
         assert!(is_served(&served) && served.metric(ERRORS) == 0);
+        // what was written a moment ago may be looked at anew, which takes a descriptor
+        thread::sleep(Duration::from_secs(2));
+        assert!(is_served(&served));
         let at_rest = open_descriptors(served.pid());
         let mut crowd = Crowd::connect(served.addr(), CROWD, 10).unwrap();
         crowd.send(GET);
         let some = crowd.read_until(PATIENCE, |crowd| crowd.answered(200) >= 10);
-        assert!(some, "{settings:?}: not even ten are served: {}", summary(&crowd));
+        let told = || format!("{}: {}", summary(&crowd), served.stderr());
+        assert!(some, "{settings:?}: not even ten are served: {}", told());
         // What is open now stays open: the worst case for whoever waits.
         let share = idle_share(&served);
         assert!(share < 0.5, "{share} of a core while nothing is asked: a busy loop");
