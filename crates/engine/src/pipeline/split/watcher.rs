@@ -205,8 +205,8 @@ impl<H: Handler> Watcher<H> {
         shared.paused().clear();
     }
 
-    /// Leaves the listeners, ends what is idle, and lets others tell their clients. More than once: a thread that was at work when the
-    /// order came may not have seen it.
+    /// Leaves the listeners, ends what is idle, and lets others tell their clients. More than once: a
+    /// thread that was at work when the order came may not have seen it.
     fn drain(&mut self) {
         self.worker.draining = true;
         self.leave_listeners();
