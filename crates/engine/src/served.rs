@@ -53,6 +53,8 @@ pub struct Served<H: Handler> {
     /// The protocol holds as much as it may for a client that takes nothing: it does not go on by what was
     /// there already.
     pub(crate) has_enough: bool,
+    /// What its last turn has left of its bytes, if its next one follows at once.
+    pub(crate) turn_left: Option<u64>,
     /// The answer under way was not taken at once.
     pub(crate) lags: bool,
     /// Bytes given to the kernel since the send window began …
@@ -112,6 +114,7 @@ impl<H: Handler> Served<H> {
             new_jobs: Vec::new(),
             inbox: VecDeque::new(),
             has_enough: false,
+            turn_left: None,
             lags: false,
             window_bytes: 0,
             window_queued: 0,

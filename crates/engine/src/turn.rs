@@ -186,7 +186,7 @@ impl<H: Handler> Worker<H> {
         if let Some(pending) = served.pending.take() {
             cx.out.put_back(*pending);
         }
-        let mut budget = self.settings.turn_bytes;
+        let mut budget = served.turn_left.take().unwrap_or(self.settings.turn_bytes);
         // the other phases go on with what can be done besides, and leave sending to that of send
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
         served.has_enough = false;
@@ -292,6 +292,11 @@ impl<H: Handler> Worker<H> {
                 Step::Close(closing) => break Fate::Closes(closing),
             }
         };
+        if let Fate::Job(..) | Fate::Enqueue(_) | Fate::NotBefore(..) = fate
+            && served.conn.goes_on()
+        {
+            served.turn_left = Some(budget);
+        }
         if let Some(event) = cx.event.take() {
             // it was the first of them
             served.inbox.push_front(event);

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::settings::{Live, Settings};
+use forebay_conn::handler::body::Read as Bytes;
 use forebay_conn::{
-    Admission, Bodies, Hooks, Http, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain,
-    Process, Reply, Request,
+    Admission, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, Outcome, Parts, Peer,
+    Plain, Process, Reply, Request,
 };
+use forebay_metrics::Local;
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -146,5 +149,99 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
         let sent = worker.metrics.get(Counter::SentBytes) - before;
         assert!(sent <= 80 * 1024, "{sent} bytes in one turn");
         taken += client.read(&mut room).unwrap();
+    }
+}
+
+/// Answers with bodies that are to be read from a disk after each piece.
+#[derive(Default)]
+struct Cold(Cell<u32>);
+
+#[derive(Debug)]
+struct Warm;
+
+impl Job for Warm {
+    type Done = ();
+
+    fn run(self, _: &Local, _: &mut dyn Stopwatch) {}
+
+    fn lane(&self) -> u64 {
+        0
+    }
+}
+
+impl Parts for Cold {
+    type Body = ();
+    type Job = Warm;
+    type Line = NoJob;
+    type Ticket = ();
+}
+
+impl Process for Cold {
+    fn process(
+        &mut self,
+        _: &Request<'_>,
+        (): &mut (),
+        _: Option<()>,
+        reply: &mut Reply<'_, ()>,
+    ) -> Outcome<Warm> {
+        reply.head(200, b"HTTP/1.1 200 OK\r\n");
+        reply.stream((), LARGE_BYTES as u64);
+        Outcome::Replied
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, _: &mut Reply<'_, ()>) {
+        panic!("refused with {status}");
+    }
+}
+
+impl Admission for Cold {}
+impl Journal for Cold {}
+impl Hooks for Cold {}
+
+impl Bodies for Cold {
+    fn read(&self, (): &mut (), room: &mut [u8]) -> Bytes {
+        self.0.set(self.0.get() + 1);
+        if self.0.get().is_multiple_of(2) { Bytes::Cold } else { Bytes::Bytes(room.len()) }
+    }
+
+    fn warm(&mut self, (): &()) -> Option<Warm> {
+        Some(Warm)
+    }
+}
+
+impl Handler for Cold {
+    type Protocol = Http<Cold>;
+    type Transport = Plain;
+}
+
+/// Turns that follow one another at once are one for its neighbours.
+#[test]
+fn jobs_give_no_turn_anew() {
+    let settings = Settings { turn_bytes: 100 * 1024, ..Settings::default() };
+    let mut worker = Worker::new(Cold::default(), Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(ONE_OF_HTTP2).unwrap();
+    let (first, stream_at) = (&ONE_OF_HTTP2[ONE_OF_HTTP2.len() - 15..], 8);
+    for stream in (3..100).step_by(2) {
+        let mut head = first.to_vec();
+        head[stream_at] = stream;
+        client.write_all(&head).unwrap();
+    }
+    client.set_nonblocking(true).unwrap();
+    let mut room = vec![0; 1024 * 1024];
+    let (mut in_a_row, mut jobs) = (0, 0);
+    while jobs < 40 {
+        let before = worker.metrics.get(Counter::SentBytes);
+        let fate = worker.turn(&mut served, None);
+        in_a_row += worker.metrics.get(Counter::SentBytes) - before;
+        assert!(in_a_row <= 180 * 1024, "{in_a_row} bytes in a row");
+        match fate {
+            Fate::Job(..) => jobs += 1,
+            Fate::Yields => in_a_row = 0,
+            fate => panic!("{fate:?}"),
+        }
+        while client.read(&mut room).is_ok() {}
     }
 }
