@@ -108,6 +108,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                 Event::Failed(request)
             }
         };
+        let Connection { served, state, .. } = &mut self.connections[key];
+        if *state == State::Yielded && served.goes_on() {
+            // its neighbours come first
+            return served.keep_event(event);
+        }
         self.take_turn(token, Some(event));
     }
 
