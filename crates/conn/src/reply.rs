@@ -1,7 +1,10 @@
 //! Where an answer is written: a head and a short body are copied, a long body is left behind.
 
+use crate::http2::{encode_head, encode_lines};
 use forebay_http::date::IMF_LEN;
 use forebay_http::head::{Head, Method, Version};
+use forebay_http2::frame::HEADER_BYTES;
+use forebay_http2::hpack::{Known, encode};
 use std::io::Write;
 
 /// What one connection is about to be sent. A loop, thread or fiber owns one and uses it for every
@@ -87,18 +90,28 @@ pub struct Hsts {
 }
 
 impl Hsts {
-    /// Appends the field.
-    fn push(self, head: &mut Vec<u8>) {
-        // writing into a vector does not fail
-        let _ = write!(head, "Strict-Transport-Security: max-age={}", self.max_age_s);
+    /// Writes the field.
+    fn write(self, head: &mut impl Write) -> std::io::Result<()> {
+        write!(head, "Strict-Transport-Security: max-age={}", self.max_age_s)?;
         if self.subdomains {
-            head.extend_from_slice(b"; includeSubDomains");
+            head.write_all(b"; includeSubDomains")?;
         }
         if self.preload {
-            head.extend_from_slice(b"; preload");
+            head.write_all(b"; preload")?;
         }
-        head.extend_from_slice(b"\r\n");
+        head.write_all(b"\r\n")
     }
+}
+
+/// More than [`added`] writes.
+const MOST_ADDED_BYTES: usize = 160;
+
+/// Writes the fields that not all answers with a head have.
+fn added(retry_after_s: u32, hsts: Option<Hsts>, to: &mut impl Write) -> std::io::Result<()> {
+    if retry_after_s > 0 {
+        write!(to, "Retry-After: {retry_after_s}\r\n")?;
+    }
+    hsts.map_or(Ok(()), |hsts| hsts.write(to))
 }
 
 /// The pen that writes one answer into [`Out`].
@@ -116,6 +129,11 @@ pub struct Reply<'o, B> {
     /// announces nothing.
     pub(crate) timeout_s: u32,
     pub(crate) http10: bool,
+    /// What is written is a block of HTTP/2, with [room](HEADER_BYTES) for the header of its frame before it
+    /// and for that of the body behind it.
+    pub(crate) is_http2: bool,
+    /// Where that block ends.
+    pub(crate) head_end: usize,
     /// The request was HEAD: bodies given to this pen are not written.
     pub(crate) head_only: bool,
     pub(crate) status: u16,
@@ -134,6 +152,8 @@ impl<'o, B> Reply<'o, B> {
             hsts: None,
             timeout_s: 0,
             http10: false,
+            is_http2: false,
+            head_end: 0,
             head_only: false,
             status: 0,
             body_bytes: 0,
@@ -160,16 +180,52 @@ impl<'o, B> Reply<'o, B> {
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
+        if self.is_http2 {
+            return self.block(status, |block| encode_head(block, status, head));
+        }
+        self.text(status, head);
+    }
+
+    /// The same for a head that is written again and again: `block` is what [`bake`](crate::http2::bake)
+    /// has made of it.
+    #[inline]
+    pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
+        if self.is_http2 {
+            return self.block(status, |to| to.extend_from_slice(block));
+        }
+        self.text(status, head);
+    }
+
+    /// Writes a head of HTTP/2.
+    #[inline]
+    fn block(&mut self, status: u16, write: impl FnOnce(&mut Vec<u8>)) {
+        self.status = status;
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        write(bytes);
+        if self.retry_after_s > 0 || self.hsts.is_some() {
+            let mut text = [0; MOST_ADDED_BYTES];
+            let mut rest = text.as_mut_slice();
+            // there is room enough
+            let _ = added(self.retry_after_s, self.hsts, &mut rest);
+            let count = MOST_ADDED_BYTES - rest.len();
+            encode_lines(bytes, &text[..count]);
+        }
+        encode::plain(bytes, Known::DATE, self.date);
+        self.head_end = bytes.len();
+        bytes.extend_from_slice(&[0; HEADER_BYTES]);
+    }
+
+    /// Writes a head of HTTP/1.
+    #[inline]
+    fn text(&mut self, status: u16, head: &[u8]) {
         self.status = status;
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
-        if self.retry_after_s > 0 {
+        if self.retry_after_s > 0 || self.hsts.is_some() {
             // writing into a vector does not fail
-            let _ = write!(bytes, "Retry-After: {}\r\n", self.retry_after_s);
-        }
-        if let Some(hsts) = self.hsts {
-            hsts.push(bytes);
+            let _ = added(self.retry_after_s, self.hsts, bytes);
         }
         bytes.extend_from_slice(b"Date: ");
         bytes.extend_from_slice(self.date);

@@ -119,7 +119,7 @@ pub struct Context<'c, H: Handler, S> {
     pub peer: &'c Peer,
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
-    /// Room for a head and an answer of HTTP/2.
+    /// Room for a head of HTTP/2.
     pub room: &'c mut Room,
     /// Bounds in force.
     pub limits: &'c Limits,

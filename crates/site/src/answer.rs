@@ -100,7 +100,7 @@ impl Answer<'_> {
         let head = self.request.head;
         let Some(variant) = found.variant(index) else { return Ok(()) };
         if !found.is_file {
-            reply.head(found.status, variant.head());
+            reply.baked(found.status, variant.head(), variant.block());
             self.send(variant, index, Range { start: 0, len: variant.size }, reply);
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Answer<'_> {
                 Ranges::Unsatisfiable => return Err(unsatisfiable(variant)),
             }
         }
-        reply.head(200, variant.head());
+        reply.baked(200, variant.head(), variant.block());
         self.send(variant, index, Range { start: 0, len: variant.size }, reply);
         Ok(())
     }

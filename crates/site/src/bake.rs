@@ -6,6 +6,7 @@ use crate::fields::{Dress, Fields, line};
 use crate::pages::{server, status_line};
 use crate::room::Room;
 use crate::rules::FileMediaType;
+use forebay_conn::http2;
 use forebay_http::coding::Coding;
 use forebay_http::date;
 use forebay_sys::file::{Kind, Stamp};
@@ -147,8 +148,10 @@ impl<'c> Common<'c> {
         fields.write(&mut head);
         let fields_end = head.len();
         length_line(&mut head, size);
-        let (head_end, body_start) = (head.len(), head.len());
-        let layout = Layout { status_end, type_end, fields_end, head_end, body_start };
+        let head_end = head.len();
+        head.extend_from_slice(&http2::bake(&head));
+        let (block_end, body_start) = (head.len(), head.len());
+        let layout = Layout { status_end, type_end, fields_end, head_end, block_end, body_start };
         (head, layout)
     }
 
@@ -267,7 +270,10 @@ mod tests {
             Server: Forebay\r\nCache-Control: no-cache\r\nLast-Modified: Thu, 01 Jan 1970 00:00:01 GMT\r\n\
             ETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\nContent-Encoding: br\r\n\
             Accept-Ranges: bytes\r\nContent-Length: 1024\r\n";
-        assert_eq!(String::from_utf8(heads.ok).unwrap(), expected);
+        let (head, block) = heads.ok.split_at(heads.layout.head_end);
+        assert_eq!(std::str::from_utf8(head).unwrap(), expected);
+        assert_eq!(block, &*forebay_conn::http2::bake(expected.as_bytes()));
+        assert_eq!(heads.layout.block_end, heads.layout.body_start);
         let expected = "HTTP/1.1 304 Not Modified\r\nServer: Forebay\r\n\
             Cache-Control: no-cache\r\nETag: \"abc-400-3b9aca01\"\r\nVary: Accept-Encoding\r\n";
         assert_eq!(String::from_utf8(heads.not_modified.into_vec()).unwrap(), expected);

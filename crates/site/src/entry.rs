@@ -73,6 +73,10 @@ pub(crate) const DEAD: u64 = 0;
 
 /// What is at the path.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most entries are files, and a hit follows no pointer"
+)]
 pub(crate) enum What {
     /// A file, or what was made like one.
     Found(Found),
@@ -248,7 +252,8 @@ pub(crate) struct Variant {
     pub(crate) not_modified: Box<[u8]>,
     /// Where the parts of the 200 head end.
     pub(crate) layout: Layout,
-    /// The 200 head, and where [`Layout::body_start`] says the body, unless there is a `file`.
+    /// The 200 head, the same as a block of HTTP/2, and where [`Layout::body_start`] says the body, unless
+    /// there is a `file`.
     pub(crate) ready: Box<[u8]>,
     /// The open file, if it is too large for memory, or if there was no room there.
     pub(crate) file: Option<DiskFile>,
@@ -257,14 +262,15 @@ pub(crate) struct Variant {
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
-/// `Content-Length`; and where the body begins.
+/// `Content-Length`, and the block; and where the body begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) status_end: usize,
     pub(crate) type_end: usize,
     pub(crate) fields_end: usize,
     pub(crate) head_end: usize,
-    /// At the end of the head, or a little behind it where the kernel wants it.
+    pub(crate) block_end: usize,
+    /// At the end of the block, or a little behind it where the kernel wants it.
     pub(crate) body_start: usize,
 }
 
@@ -281,6 +287,12 @@ impl Variant {
     #[inline]
     pub(crate) fn head(&self) -> &[u8] {
         &self.ready[..self.layout.head_end]
+    }
+
+    /// The same as a block of HTTP/2.
+    #[inline]
+    pub(crate) fn block(&self) -> &[u8] {
+        &self.ready[self.layout.head_end..self.layout.block_end]
     }
 
     /// The line `Content-Type`.

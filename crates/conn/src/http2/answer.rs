@@ -1,18 +1,18 @@
-//! Process: what is answered, as text of HTTP/1 and from there as frames; and refusals.
+//! Process: what is answered, and from there as frames; and refusals.
 
-use super::head::encode_head;
 use super::send::Sending;
 use super::{DoneOf, Http2, Leaving, Live, MOST_ATTEMPTS, Phase, Stage};
 use crate::handler::{Answered, Handler, Job, Outcome, Parts, Piece, Refusal, Settled, Stages};
 use crate::reply::Reply;
 use crate::request::{Exchange, Grant, Request, RequestId};
 use crate::step::Context;
+use forebay_http2::frame::HEADER_BYTES;
 use forebay_http2::{ErrorCode, Part};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
 enum Answer<J> {
-    /// The answer stands in [`Out`](crate::Out), as text.
+    /// The answer stands in [`Out`](crate::Out), and its frames have no headers.
     Written(Page),
     Job(J),
     /// This is to be done first; then it is processed anew.
@@ -20,13 +20,22 @@ enum Answer<J> {
     HandOver,
 }
 
-/// An answer in text: where it begins in [`Out`](crate::Out).
+/// An answer without its frames' headers: where it stands in [`Out`](crate::Out).
 #[derive(Clone, Copy)]
 struct Page {
     start: usize,
+    /// Where its head ends.
+    head_end: usize,
     status: u16,
     /// Bytes of its body, copied and left behind.
     body_bytes: u64,
+}
+
+impl Page {
+    fn of<B>(start: usize, reply: &Reply<'_, B>) -> Page {
+        let (status, body_bytes) = (reply.status(), reply.body_bytes());
+        Page { start, head_end: reply.head_end, status, body_bytes }
+    }
 }
 
 /// A request that is being answered.
@@ -105,7 +114,7 @@ impl<H: Handler> Http2<H> {
         self.asking.push_back(stream);
     }
 
-    /// An answer to a request that was kept stands in text.
+    /// An answer to a request that was kept is written.
     fn respond_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -125,8 +134,8 @@ impl<H: Handler> Http2<H> {
         });
     }
 
-    /// Writes the answer in text as frames: counts it, begins its log line, and keeps what the client's
-    /// windows have no room for.
+    /// Makes frames of an answer: counts it, begins its log line, and keeps what the client's windows have no
+    /// room for.
     fn respond<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -143,30 +152,30 @@ impl<H: Handler> Http2<H> {
         let (rank, client) = grant.as_ref().map_or((self.rank, None), |it| (it.rank, it.client));
         let ticket = grant.map(|grant| grant.ticket).filter(|_| !is_settled);
 
-        let text = &mut cx.room.text;
-        text.clear();
-        text.extend_from_slice(&cx.out.bytes[page.start..]);
         let mut body = cx.out.body.take();
-        cx.out.withdraw();
-        let head_end = memchr::memmem::find(text, b"\r\n\r\n").map_or(text.len(), |at| at + 4);
-        let (head, copied) = text.split_at(head_end);
-
         let part = if page.body_bytes == 0 { Part::Last } else { Part::Head };
         let out = &mut cx.out.bytes;
-        self.machine.head(out, stream, part, |block| encode_head(block, status, head));
-        let is_short = body.is_none() && self.machine.room(stream) as usize >= copied.len();
-        if page.body_bytes > 0
-            && is_short
-            && let Some(header) = self.machine.data(stream, copied.len() as u32, true)
-        {
-            out.extend_from_slice(&header);
-            out.extend_from_slice(copied);
-        } else if page.body_bytes > 0 {
+        let place = page.start..page.head_end;
+        let Some(head_end) = self.machine.head_at(out, stream, part, place) else {
+            out.truncate(page.start);
+            self.machine.reset(stream, ErrorCode::INTERNAL_ERROR);
+            return Leaving { line, ticket, body_bytes: 0 }.end(cx.handler, Settled::Cut);
+        };
+        let body_start = head_end + HEADER_BYTES;
+        let copied = out.len().saturating_sub(body_start);
+        let is_short = body.is_none() && self.machine.room(stream) as usize >= copied;
+        if page.body_bytes == 0 {
+            out.truncate(head_end);
+        } else if is_short && let Some(header) = self.machine.data(stream, copied as u32, true) {
+            out[head_end..body_start].copy_from_slice(&header);
+        } else {
             if let Some(body) = &mut body {
                 cx.handler.hold(body);
             }
+            let copied = out[body_start..].into();
+            out.truncate(head_end);
             let sending = Sending {
-                copied: copied.into(),
+                copied,
                 copied_at: 0,
                 body,
                 left: page.body_bytes,
@@ -272,7 +281,7 @@ impl<H: Handler> Http2<H> {
     }
 }
 
-/// Has an answer written as text.
+/// Has an answer written.
 fn write<H: Handler, S>(
     cx: &mut Context<'_, H, S>,
     request: Option<&Request<'_>>,
@@ -280,11 +289,12 @@ fn write<H: Handler, S>(
 ) -> Page {
     let start = cx.out.bytes.len();
     let mut reply = Reply::new(cx.out, cx.date, true);
+    reply.is_http2 = true;
     if let Some(request) = request {
         reply.answers(request.head);
     }
     answer(cx.handler, &mut reply);
-    Page { start, status: reply.status(), body_bytes: reply.body_bytes() }
+    Page::of(start, &reply)
 }
 
 /// The handler's answer to an admitted request, to which `attempts` answers were thrown away before. One
@@ -301,6 +311,7 @@ fn process<H: Handler, S: Stopwatch>(
         attempt += 1;
         let start = cx.out.bytes.len();
         let mut reply = Reply::new(cx.out, cx.date, true);
+        reply.is_http2 = true;
         reply.answers(request.head);
         match cx.handler.process(request, ticket, done.take(), &mut reply) {
             Outcome::Replied => {}
@@ -308,7 +319,7 @@ fn process<H: Handler, S: Stopwatch>(
             Outcome::HandOver => return Answer::HandOver,
         }
         cx.watch.lap(Activity::Process);
-        let page = Page { start, status: reply.status(), body_bytes: reply.body_bytes() };
+        let page = Page::of(start, &reply);
         let body = cx.out.body.as_ref();
         let file = body.filter(|body| matches!(cx.handler.piece(body), Some(Piece::File { .. })));
         let Some(body) = file.filter(|_| attempt <= MOST_ATTEMPTS) else {

@@ -3,15 +3,13 @@
 use forebay_http::head::{Decoded, Error, FieldSpan, Head, Limits};
 use forebay_http2::hpack::{Known, encode};
 use forebay_http2::{Field, Fields};
+use std::ops::Range;
 
-/// Room for one head, and for one answer. A loop, thread or fiber owns one and lends it to every
-/// connection.
+/// Room for one head. A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug, Default)]
 pub struct Room {
     /// Made when the first head comes; gone while it is judged.
     pub(super) head: Option<Box<HeadRoom>>,
-    /// An answer in text.
-    pub(super) text: Vec<u8>,
 }
 
 /// Room for one head.
@@ -46,13 +44,30 @@ impl HeadRoom {
     }
 }
 
-/// Writes the fields of a head in text that begins with a status line and has this status, but for those
-/// that are about the connection (RFC 9113 §8.2.2).
-pub(super) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
+/// The block of a head in text that begins with a status line.
+pub fn bake(text: &[u8]) -> Box<[u8]> {
+    let digits = text.get(STATUS_AT).and_then(|digits| std::str::from_utf8(digits).ok());
+    let status = digits.and_then(|digits| digits.parse().ok()).unwrap_or_default();
+    let mut block = Vec::with_capacity(text.len());
+    encode_head(&mut block, status, text);
+    block.into_boxed_slice()
+}
+
+/// Where a status line has the status, behind the version.
+const STATUS_AT: Range<usize> = 9..12;
+
+/// Writes the fields of a head in text that begins with a status line and has this status.
+pub(crate) fn encode_head(block: &mut Vec<u8>, status: u16, text: &[u8]) {
     encode::status(block, status);
-    let mut lines = text.split_inclusive(|byte| *byte == b'\n').skip(1);
+    if let Some(end) = memchr::memchr(b'\n', text) {
+        encode_lines(block, &text[end + 1..]);
+    }
+}
+
+/// Writes fields in text, but for those that are about the connection (RFC 9113 §8.2.2).
+pub(crate) fn encode_lines(block: &mut Vec<u8>, text: &[u8]) {
     let mut room = [0; 64];
-    for line in &mut lines {
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
         let line = line.trim_ascii_end();
         let Some(colon) = memchr::memchr(b':', line) else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii_start());

@@ -9,7 +9,8 @@ mod head;
 mod receive;
 mod send;
 
-pub use head::Room;
+pub use head::{Room, bake};
+pub(crate) use head::{encode_head, encode_lines};
 
 use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Settled};
 use crate::input::Input;

@@ -65,6 +65,8 @@ impl<H: Handler> Http2<H> {
             None => Came::Part,
         };
         input.consume(used);
+        // an acknowledgement goes before what it allows
+        self.machine.flush(&mut cx.out.bytes);
         match came {
             Came::Request { stream, ends } => {
                 cx.watch.lap(Activity::Parse);

@@ -76,8 +76,6 @@ impl<H: Handler> Sending<H> {
 impl<H: Handler> Http2<H> {
     /// Writes of bodies what may be sent now.
     pub(super) fn fill<S>(&mut self, cx: &mut Context<'_, H, S>) {
-        // what a new setting allows follows its acknowledgement
-        self.machine.flush(&mut cx.out.bytes);
         while cx.out.bytes.len() < BATCH_BYTES {
             let Some(turn) = self.machine.next() else { return };
             let stream = turn.stream;

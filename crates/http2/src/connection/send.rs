@@ -8,6 +8,7 @@ use crate::hpack::encode::NO_TABLE;
 use crate::order::Key;
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
+use std::ops::Range;
 
 /// Streams that a client opens before it knows how many its server takes: the least that servers should
 /// take (RFC 9113 §6.5.2).
@@ -46,19 +47,48 @@ impl Connection {
         part: Part,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        let Some(open) = self.streams.get_mut(stream) else { return false };
-        match (open.outgoing, part) {
-            (Outgoing::Head, Part::Informational) => {}
-            (Outgoing::Head | Outgoing::Body, Part::Last) => {}
-            (Outgoing::Head, Part::Head) => open.outgoing = Outgoing::Body,
-            _ => return false,
+        if !self.may_have(stream, part) {
+            return false;
         }
         self.flush(out);
-        self.fields(out, stream, part == Part::Last, write);
-        if part == Part::Last {
-            self.end_outgoing(stream);
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        write(out);
+        let end = out.len();
+        self.head_at(out, stream, part, start..end).is_some()
+    }
+
+    /// The same for fields that stand in `out`, behind [room](HEADER_BYTES) for the header of their frame, which
+    /// `place` begins with. What follows them stays behind them. Returns where they end now; `None` if the
+    /// stream is over or has had this part. What was pending when they were written has been flushed.
+    #[inline]
+    pub fn head_at(
+        &mut self,
+        out: &mut Vec<u8>,
+        stream: u32,
+        part: Part,
+        place: Range<usize>,
+    ) -> Option<usize> {
+        if !self.may_have(stream, part) {
+            return None;
         }
-        true
+        let end = self.frame_fields(out, stream, part == Part::Last, place)?;
+        match part {
+            Part::Informational => {}
+            Part::Head => self.streams.get_mut(stream)?.outgoing = Outgoing::Body,
+            Part::Last => self.end_outgoing(stream),
+        }
+        Some(end)
+    }
+
+    /// Whether this part comes next on a stream.
+    #[inline]
+    fn may_have(&self, stream: u32, part: Part) -> bool {
+        match self.streams.get(stream).map(|open| open.outgoing) {
+            Some(Outgoing::Head) => true,
+            Some(Outgoing::Body) => part == Part::Last,
+            _ => false,
+        }
     }
 
     /// Opens a stream and appends the head of its request, after what is pending. `ends` if it has no
@@ -79,7 +109,11 @@ impl Connection {
         let open = self.new_stream(Incoming::Head, outgoing, Priority::default());
         self.streams.insert(stream, Stream { is_head, ..open });
         self.flush(out);
-        self.fields(out, stream, ends, write);
+        let start = out.len();
+        out.extend_from_slice(&[0; HEADER_BYTES]);
+        write(out);
+        let end = out.len();
+        self.frame_fields(out, stream, ends, start..end)?;
         Some(stream)
     }
 
@@ -119,23 +153,26 @@ impl Connection {
         }
     }
 
-    /// Appends HEADERS, and CONTINUATION if the fields are more than the peer takes in a frame.
-    fn fields(
+    /// Makes HEADERS of fields in `out`, and CONTINUATION if they are more than the peer takes in a frame.
+    /// Returns where they end; `None` if there is no such place.
+    fn frame_fields(
         &mut self,
         out: &mut Vec<u8>,
         stream: u32,
         ends: bool,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let start = out.len();
-        out.extend_from_slice(&[0; HEADER_BYTES]);
+        place: Range<usize>,
+    ) -> Option<usize> {
+        let Range { start, mut end } = place;
+        if end > out.len() || end < start + HEADER_BYTES {
+            return None;
+        }
         if !self.is_table_closed && self.peer.smallest_table_bytes < 4096 {
             // a smaller table is acknowledged before the next field (RFC 7541 §4.2)
             self.is_table_closed = true;
-            out.push(NO_TABLE);
+            out.insert(start + HEADER_BYTES, NO_TABLE);
+            end += 1;
         }
-        write(out);
-        let len = out.len() - start - HEADER_BYTES;
+        let len = end - start - HEADER_BYTES;
         let most = self.peer.max_frame_bytes as usize;
         let ends = if ends { flag::END_STREAM } else { 0 };
         let whole = if len <= most { flag::END_HEADERS } else { 0 };
@@ -144,12 +181,16 @@ impl Connection {
         out[start..start + HEADER_BYTES].copy_from_slice(&header.bytes());
         if len > most {
             let rest = out.split_off(start + HEADER_BYTES + most);
+            let (rest, behind) = rest.split_at(len - most);
             let mut rest = rest.chunks(most).peekable();
             while let Some(piece) = rest.next() {
                 let flags = if rest.peek().is_none() { flag::END_HEADERS } else { 0 };
                 frame::write(out, kind::CONTINUATION, flags, stream, piece);
             }
+            end = out.len();
+            out.extend_from_slice(behind);
         }
+        Some(end)
     }
 
     /// There is something of a stream's body to send: it takes turns, until it is
