@@ -85,26 +85,36 @@ impl<H: Handler> Stream<H> {
         self.transport.secured()
     }
 
-    /// Bytes for the protocol.
+    /// Bytes for the protocol, and whether there may be more before the socket says so.
     #[inline]
-    pub fn receive(&mut self, room: &mut [u8], wire: &mut Wire) -> Received {
+    pub fn receive(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
         if self.transport.is_plain() {
-            return socket::receive(self.socket.as_fd(), room);
+            let received = socket::receive(self.socket.as_fd(), room);
+            return (received, received == Received::Bytes(room.len()));
         }
         self.receive_sealed(room, wire)
     }
 
     #[cold]
-    fn receive_sealed(&mut self, room: &mut [u8], wire: &mut Wire) -> Received {
+    fn receive_sealed(&mut self, room: &mut [u8], wire: &mut Wire) -> (Received, bool) {
+        let mut filled = 0;
+        // less came than there was room for: that was all
+        let mut is_drained = false;
         loop {
-            match self.transport.read(room) {
-                Plaintext::Bytes(count) => return Received::Bytes(count),
-                Plaintext::End => return Received::Ended,
-                Plaintext::Nothing => {}
-            }
-            match self.receive_wire(wire) {
-                Received::Bytes(_) => {}
-                other => return other,
+            match self.transport.read(&mut room[filled..]) {
+                Plaintext::Bytes(count) => {
+                    filled += count;
+                    if filled == room.len() || !is_drained {
+                        return (Received::Bytes(filled), true);
+                    }
+                }
+                Plaintext::End if filled > 0 => return (Received::Bytes(filled), true),
+                Plaintext::End => return (Received::Ended, false),
+                Plaintext::Nothing if filled > 0 => return (Received::Bytes(filled), false),
+                Plaintext::Nothing => match self.receive_wire(wire) {
+                    Received::Bytes(count) => is_drained = count < wire.received.len(),
+                    other => return (other, false),
+                },
             }
         }
     }

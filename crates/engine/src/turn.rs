@@ -230,16 +230,14 @@ impl<H: Handler> Worker<H> {
                 Step::Receive => {
                     cx.event = None;
                     let room = input.room();
-                    let most = room.len();
-                    let received = served.stream.receive(room, &mut self.wire);
+                    let (received, has_more) = served.stream.receive(room, &mut self.wire);
                     cx.watch.lap(Activity::Read);
                     match received {
                         Received::Bytes(count) => {
                             input.received(count);
                             cx.metrics.add(Counter::ReceivedBytes, count as u64);
                             budget = budget.saturating_sub(count as u64);
-                            served.readable =
-                                count == most || served.ended || !served.stream.is_plain();
+                            served.readable = has_more || served.ended;
                             served.lags = false;
                         }
                         Received::Blocked => served.readable = false,
