@@ -27,8 +27,9 @@ pub struct Identity {
 /// All identities of a server: the exact name before the wildcard, and one for everybody else.
 #[derive(Debug, Default)]
 pub struct Identities {
-    /// By host, or by `*.` and a domain.
-    by_name: HashMap<String, Arc<Identity>>,
+    by_host: HashMap<String, Arc<Identity>>,
+    /// For the hosts right below a domain.
+    by_domain: HashMap<String, Arc<Identity>>,
     default: Option<Arc<Identity>>,
 }
 
@@ -111,21 +112,24 @@ impl Identity {
 impl Identities {
     /// Without a default, who asks for no name or an unknown one is refused.
     pub fn new(default: Option<Arc<Identity>>) -> Identities {
-        Identities { by_name: HashMap::new(), default }
+        Identities { default, ..Identities::default() }
     }
 
     /// This identity answers for this name: a host in small letters, or `*.` and a domain. The first one
     /// for a name keeps it.
     pub fn add(&mut self, name: &str, identity: &Arc<Identity>) {
-        self.by_name.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
+        let (by, name) = match name.strip_prefix("*.") {
+            Some(domain) => (&mut self.by_domain, domain),
+            None => (&mut self.by_host, name),
+        };
+        by.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
     }
 
     /// Who answers a client that asks for this name.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
-        let by_name = |name: &str| self.by_name.get(name);
         let named = name.and_then(|name| {
-            let wildcard = || by_name(&format!("*.{}", name.split_once('.')?.1));
-            by_name(name).or_else(wildcard)
+            let wildcard = || self.by_domain.get(name.split_once('.')?.1);
+            self.by_host.get(name).or_else(wildcard)
         });
         named.or(self.default.as_ref())
     }
@@ -138,7 +142,10 @@ impl Identities {
         if host.is_empty() || secured.name.as_deref().is_some_and(is_named) {
             return false;
         }
-        let host = String::from_utf8_lossy(host).to_ascii_lowercase();
+        let mut host = String::from_utf8_lossy(host);
+        if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            host.to_mut().make_ascii_lowercase();
+        }
         !covers(&secured.hosts, &host)
             && self.find(Some(&host)).is_some_and(|identity| identity.names != secured.hosts)
     }
