@@ -269,3 +269,55 @@ impl<'o, B> Reply<'o, B> {
         self.body_bytes += len;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::bake;
+
+    const HEAD: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n";
+    const DATE: &[u8; IMF_LEN] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+    const HSTS: Hsts = Hsts { max_age_s: u64::MAX, subdomains: true, preload: true };
+
+    /// What a pen of HTTP/2 has written.
+    fn block(write: impl FnOnce(&mut Reply<'_, ()>)) -> Vec<u8> {
+        let mut out = Out::default();
+        let mut reply = Reply::new(&mut out, DATE, true);
+        reply.is_http2 = true;
+        write(&mut reply);
+        reply.copy(b"hi");
+        assert_eq!((reply.status(), reply.body_bytes()), (503, 2));
+        let head_end = reply.head_end;
+        assert_eq!(out.bytes[..HEADER_BYTES], [0; HEADER_BYTES]);
+        assert_eq!(out.bytes[head_end..], *b"\0\0\0\0\0\0\0\0\0hi");
+        out.bytes[HEADER_BYTES..head_end].to_vec()
+    }
+
+    #[test]
+    fn a_block_says_what_the_text_says() {
+        let mut out = Out::<()>::default();
+        let mut reply = Reply::new(&mut out, DATE, true);
+        (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
+        reply.head(503, HEAD);
+        let expected = bake(&out.bytes);
+        let asked = |write: fn(&mut Reply<'_, ()>)| {
+            block(|reply| {
+                (reply.retry_after_s, reply.hsts) = (u32::MAX, Some(HSTS));
+                write(reply);
+            })
+        };
+        assert_eq!(asked(|reply| reply.head(503, HEAD)), *expected);
+        assert_eq!(asked(|reply| reply.baked(503, HEAD, &bake(HEAD))), *expected);
+    }
+
+    #[test]
+    fn a_baked_head_is_text_for_a_client_of_http1() {
+        let written = |write: fn(&mut Reply<'_, ()>)| {
+            let mut out = Out::default();
+            write(&mut Reply::new(&mut out, DATE, true));
+            out.bytes
+        };
+        let expected = written(|reply| reply.head(503, HEAD));
+        assert_eq!(written(|reply| reply.baked(503, HEAD, b"no text")), expected);
+    }
+}

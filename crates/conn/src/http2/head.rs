@@ -100,6 +100,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn long_names_stay() {
+        let name = "x".repeat(100);
+        let mut block = Vec::new();
+        encode_lines(&mut block, format!("{name}: 1\r\n{}: 2\r\n", &name[..65]).as_bytes());
+        let mut expected = Vec::new();
+        encode::field(&mut expected, name.as_bytes(), b"1");
+        encode::field(&mut expected, &name.as_bytes()[..65], b"2");
+        assert_eq!(block, expected);
+    }
+
+    #[test]
+    fn a_baked_head_has_the_status_of_its_line() {
+        let mut expected = Vec::new();
+        encode_head(&mut expected, 404, b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n");
+        assert_eq!(*bake(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n"), *expected);
+        assert_eq!(expected[0], 0x80 | 13);
+    }
+
+    #[test]
     fn names_may_be_of_any_length() {
         let name = "X-Long-".repeat(20);
         let mut block = Vec::new();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::fields::FieldLimits;
 use crate::priority::Priority;
+use crate::settings::id;
 
 fn head(stream: u32, flags: u8, list: &[(&str, &str)]) -> Vec<u8> {
     frame(kind::HEADERS, WHOLE | flags, stream, &block(list))
@@ -176,4 +177,50 @@ fn priorities_are_of_the_head_unless_an_update_says_otherwise() {
     let all = [1, 3, 5, 7, 9].map(of);
     assert_eq!(all, [(3, true), (2, false), (7, true), (3, true), (0, false)]);
     assert!(end.connection.early.is_empty());
+}
+
+/// Of a head that stands in the output already, with a body behind it.
+fn in_place(client: &[(u16, u32)], fields: &[u8]) -> (Vec<Sent>, Vec<u8>) {
+    let mut end = End::server_with(Limits::default(), client);
+    end.get(&get(1));
+    end.connection.flush(&mut end.out);
+    let start = end.out.len();
+    end.out.extend_from_slice(&[0; HEADER_BYTES]);
+    end.out.extend_from_slice(fields);
+    let place = start..end.out.len();
+    end.out.extend_from_slice(b"body");
+    let framed = end.connection.head_at(&mut end.out, 1, Part::Head, place.clone()).unwrap();
+    let body = end.out.split_off(framed);
+    assert_eq!(end.connection.head_at(&mut end.out, 1, Part::Head, place), None);
+    (parse(&end.out[start..]), body)
+}
+
+#[test]
+fn a_head_becomes_frames_where_it_stands() {
+    let (sent, body) = in_place(&[], b"fields");
+    assert_eq!(body, b"body");
+    let [head] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((head.kind, head.flags, head.stream), (kind::HEADERS, WHOLE, 1));
+    assert_eq!(head.payload, b"fields");
+    // without a table, which is told first
+    let (sent, body) = in_place(&[(id::HEADER_TABLE_SIZE, 0)], b"fields");
+    assert_eq!((&sent[0].payload[..], &body[..]), (&b"\x20fields"[..], &b"body"[..]));
+    // more than a frame takes
+    let (sent, body) = in_place(&[], &[7; 40_000]);
+    let sizes: Vec<_> = sent.iter().map(|sent| (sent.kind, sent.payload.len())).collect();
+    let continued = kind::CONTINUATION;
+    assert_eq!(sizes, [(kind::HEADERS, 16_384), (continued, 16_384), (continued, 7232)]);
+    assert_eq!(sent.iter().map(|sent| sent.flags).collect::<Vec<_>>(), [0, 0, WHOLE]);
+    assert_eq!(body, b"body");
+}
+
+#[test]
+fn a_head_that_stands_nowhere_is_none() {
+    let mut end = End::server();
+    end.get(&get(1));
+    let mut out = vec![0; HEADER_BYTES];
+    for place in [0..HEADER_BYTES + 1, 1..HEADER_BYTES] {
+        assert_eq!(end.connection.head_at(&mut out, 1, Part::Last, place), None);
+    }
+    assert!(end.answer(1, Part::Last), "it may still have one");
 }
