@@ -1,6 +1,6 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
-use super::{Answer, Http1, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
+use super::{Answer, Http1, Kept, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
@@ -33,7 +33,8 @@ impl<H: Handler> Http1<H> {
             return Some(Step::Receive);
         }
         let mut lines = Lines::new();
-        let used = match Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
+        // borrowed: a head is large enough to be noticed where it is moved
+        let used = match &Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
             Ok(Parsed::Partial) => {
                 let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
                 self.state = State::Head(Partial { searched: input.len(), begun_ns });
@@ -41,7 +42,7 @@ impl<H: Handler> Http1<H> {
             }
             Ok(Parsed::Complete(head)) => {
                 cx.watch.lap(Activity::Parse);
-                self.complete(cx, &head, input, begun_ns);
+                self.complete(cx, head, input, begun_ns);
                 head.len
             }
             Err(error) => {
@@ -78,20 +79,19 @@ impl<H: Handler> Http1<H> {
             Verdict::Reset => return self.state = State::Last(Closing::Reset),
         };
         (self.rank, self.client) = (rank, client);
-        let keep = |conn: &mut Self, ticket, stage| {
-            let grant = Grant { rank, client, wait_ms, ticket };
-            let id = RequestId(conn.served);
-            let kept = Exchange::keep(id, &request, input.bytes(), grant, stages, stage);
-            conn.state = State::Kept(Box::new(kept));
-        };
+        let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {
-                Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
-                Decision::HandOver => keep(self, ticket, Stage::HandOver),
+                Decision::Job(job) => {
+                    self.keep(&request, input, stages, grant(ticket), Stage::Deciding(Some(job)))
+                }
+                Decision::HandOver => {
+                    self.keep(&request, input, stages, grant(ticket), Stage::HandOver)
+                }
                 Decision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
-                        keep(self, ticket, Stage::Body(decoder));
+                        self.keep(&request, input, stages, grant(ticket), Stage::Body(decoder));
                     }
                     Err(error) => {
                         let (status, reason) = (error.status(), error.reason());
@@ -103,7 +103,7 @@ impl<H: Handler> Http1<H> {
         }
         if wait_ms > 0 || !self.is_answered(cx) {
             let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
-            return keep(self, ticket, stage);
+            return self.keep(&request, input, stages, grant(ticket), stage);
         }
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
@@ -112,17 +112,43 @@ impl<H: Handler> Http1<H> {
         if let Answer::Next | Answer::Last = answer
             && may_be_outdated(cx)
         {
-            let grant = Grant { rank, client, wait_ms, ticket: H::Ticket::default() };
-            let id = RequestId(self.served);
-            let kept = Exchange::keep(id, &request, input.bytes(), grant, stages, Stage::Ready);
-            self.sending.request = Some(Box::new(kept));
+            let grant = grant(H::Ticket::default());
+            let kept = self.kept(&request, input, stages, grant, Stage::Ready);
+            self.sending.request = Some(kept);
         }
         match answer {
             Answer::Next => self.state = State::default(),
             Answer::Last => self.state = last(input.len() > head.len),
-            Answer::Job(job) => keep(self, ticket, Stage::Job(Some(job))),
-            Answer::HandOver => keep(self, ticket, Stage::HandOver),
+            Answer::Job(job) => {
+                self.keep(&request, input, stages, grant(ticket), Stage::Job(Some(job)))
+            }
+            Answer::HandOver => self.keep(&request, input, stages, grant(ticket), Stage::HandOver),
         }
+    }
+
+    /// Keeps a request, which waits for this.
+    #[cold]
+    fn keep(
+        &mut self,
+        request: &Request<'_>,
+        input: &Input,
+        stages: Stages,
+        grant: Grant<H::Ticket>,
+        stage: Stage<H::Job>,
+    ) {
+        self.state = State::Kept(self.kept(request, input, stages, grant, stage));
+    }
+
+    fn kept(
+        &self,
+        request: &Request<'_>,
+        input: &Input,
+        stages: Stages,
+        grant: Grant<H::Ticket>,
+        stage: Stage<H::Job>,
+    ) -> Kept<H> {
+        let id = RequestId(self.served);
+        Box::new(Exchange::keep(id, request, input.bytes(), grant, stages, stage))
     }
 
     /// Discards the body of the request that is kept.
