@@ -75,8 +75,16 @@ pub trait Protocol<H: Handler> {
     /// If its requests wait as well, for the first of them to be over.
     fn awaits(&self) -> Awaited;
 
-    /// What else its requests are waiting for, each with a deadline of its own.
+    /// What all its requests are waiting for, each with a deadline of its own; the first may be the one
+    /// that [`awaits`](Protocol::awaits) tells. Asked if it [goes on](Protocol::goes_on).
     fn also_awaits(&self, _tell: &mut dyn FnMut(Awaited)) {}
+
+    /// How many bytes of this answer, or for [`RequestId::SENDING`] of all of them, the client has made room
+    /// for since this was last asked. Asked if it [goes on](Protocol::goes_on) and told
+    /// that it waits for the client to take something: not by its socket, which the engine knows.
+    fn taken(&mut self, _id: RequestId) -> u64 {
+        0
+    }
 
     /// The sockets that its requests wait for besides the client's, each for what: nothing that is known
     /// to be there already, or threads would ask the kernel for it again and again. When one of them is

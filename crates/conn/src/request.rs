@@ -16,7 +16,7 @@ pub struct RequestId(pub u32);
 impl RequestId {
     /// No request's: what is done for it is done for the beginning of the connection.
     pub const OPENING: RequestId = RequestId(u32::MAX);
-    /// No request's: what is done for it is done for the body that is being sent.
+    /// No request's: what is done for it is done for what is being sent, which may be of many.
     pub const SENDING: RequestId = RequestId(u32::MAX - 1);
 }
 

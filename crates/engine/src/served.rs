@@ -149,9 +149,14 @@ impl<H: Handler> Served<H> {
         self.window_queued = self.unacknowledged();
     }
 
-    /// Bytes the client has taken since the window began. What only went into the kernel's send
-    /// buffer, which may be megabytes, does not count, and what the client took from there does.
-    pub fn taken_in_window(&self) -> u64 {
+    /// Bytes of this answer, or of all of them, that the client has taken since the window began. What
+    /// only went into the kernel's send buffer, which may be megabytes, does not count, and what the client
+    /// took from there does. Where it is not the socket that keeps an answer waiting, the protocol knows.
+    pub fn taken_in_window(&mut self, id: RequestId) -> u64 {
+        let is_full = self.pending.is_some() && id == RequestId::SENDING;
+        if self.conn.goes_on() && !is_full {
+            return self.conn.taken(id);
+        }
         (self.window_queued + self.window_bytes).saturating_sub(self.unacknowledged())
     }
 
@@ -166,7 +171,7 @@ impl<H: Handler> Served<H> {
         if self.pending.is_some() {
             match self.waits.has_job(RequestId::SENDING) {
                 true => awaited = Awaited { what: Await::Job, id: RequestId::SENDING },
-                false => awaited.what = Await::Send,
+                false => awaited = Awaited { what: Await::Send, id: RequestId::SENDING },
             }
         } else if self.opening.is_some() {
             let is_in_job = self.waits.has_job(RequestId::OPENING);

@@ -15,7 +15,7 @@ use forebay_conn::{Await, Awaited, Handler, Protocol, RequestId};
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     first: Deadline,
-    /// Those of further requests.
+    /// Those of requests.
     more: Vec<Deadline>,
     /// When the wheel will present it; 0 for never.
     shown_ms: u64,
@@ -43,32 +43,52 @@ impl Timer {
             self.forget_jobs(&mut served.new_jobs);
         }
         let is_new = self.first.awaited != Some(awaited);
+        let goes_on = served.goes_on();
         if is_new {
-            // it may be one of those that came after the first
-            let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
-            let at_ms = known.map_or_else(|| at_ms(served, worker, awaited), |known| known.at_ms);
-            self.first = Deadline { awaited: Some(awaited), at_ms };
+            self.begin(awaited, goes_on, |awaited| at_ms(served, worker, awaited));
             if awaited.what == Await::Send {
                 served.begin_window();
             }
         }
-        if served.goes_on() {
-            self.set_more(served, worker);
+        if goes_on {
+            let tell_all = |tell: &mut dyn FnMut(Awaited)| served.conn.also_awaits(tell);
+            self.set_more(tell_all, |awaited| at_ms(served, worker, awaited));
         }
         is_new
     }
 
+    /// The connection waits for something else from now on. What it has waited for before may be
+    /// a request's, which waits for it still.
+    #[inline]
+    fn begin(&mut self, awaited: Awaited, goes_on: bool, at_ms: impl Fn(Awaited) -> u64) {
+        let known = self.more.iter().find(|deadline| deadline.awaited == Some(awaited));
+        let at_ms = known.map_or_else(|| at_ms(awaited), |known| known.at_ms);
+        let first = Deadline { awaited: Some(awaited), at_ms };
+        let former = std::mem::replace(&mut self.first, first);
+        if goes_on {
+            self.more.push(former);
+        }
+    }
+
     #[cold]
-    fn set_more<H: Handler>(&mut self, served: &Served<H>, worker: &Worker<H>) {
+    fn set_more(
+        &mut self,
+        tell_all: impl FnOnce(&mut dyn FnMut(Awaited)),
+        at_ms: impl Fn(Awaited) -> u64,
+    ) {
         let before = std::mem::take(&mut self.more);
+        let first = self.first.awaited;
         // they come in the same order each time, so the next is looked for after the last
         let mut after = 0;
-        served.conn.also_awaits(&mut |awaited| {
+        tell_all(&mut |awaited| {
+            if first == Some(awaited) {
+                return;
+            }
             let is_it = |deadline: &Deadline| deadline.awaited == Some(awaited);
             let at = before[after..].iter().position(is_it).map(|at| after + at);
             let at = at.or_else(|| before[..after].iter().position(is_it));
             after = at.map_or(after, |at| at + 1);
-            let at_ms = at.map_or_else(|| at_ms(served, worker, awaited), |at| before[at].at_ms);
+            let at_ms = at.map_or_else(|| at_ms(awaited), |at| before[at].at_ms);
             self.more.push(Deadline { awaited: Some(awaited), at_ms });
         });
     }
@@ -112,7 +132,7 @@ impl Timer {
             }
             let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
             if awaited.what == Await::Send
-                && served.taken_in_window() >= timeouts.bytes_per_window()
+                && served.taken_in_window(awaited.id) >= timeouts.bytes_per_window()
             {
                 served.begin_window();
                 deadline.at_ms = now_ms + timeouts.send_window_ms;
@@ -234,6 +254,31 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_keeps_its_deadline_while_its_connection_waits_for_something_else() {
+        const SEND: Awaited = Awaited { what: Await::Send, id: RequestId::SENDING };
+        let job = |id| Awaited { what: Await::Job, id: RequestId(id) };
+        let mut timer = Timer::default();
+        // each waits for 100 ms
+        let mut set = |now_ms: u64, first, all: &[Awaited]| {
+            if timer.first.awaited != Some(first) {
+                timer.begin(first, true, |_| now_ms + 100);
+            }
+            timer.set_more(|tell| all.iter().copied().for_each(tell), |_| now_ms + 100);
+            let all = std::iter::once(&timer.first).chain(&timer.more);
+            let of =
+                |awaited| all.clone().find(|it| it.awaited == Some(awaited)).map(|it| it.at_ms);
+            (of(SEND), of(job(1)), of(job(3)), all.clone().count())
+        };
+        assert_eq!(set(0, job(1), &[job(1)]), (None, Some(100), None, 1));
+        assert_eq!(set(10, job(1), &[job(1), job(3)]), (None, Some(100), Some(110), 2));
+        // the client takes nothing
+        assert_eq!(set(20, SEND, &[job(1), job(3)]), (Some(120), Some(100), Some(110), 3));
+        assert_eq!(set(30, job(1), &[job(1), job(3)]), (None, Some(100), Some(110), 2));
+        assert_eq!(set(40, SEND, &[job(1), job(3), SEND]), (Some(140), Some(100), Some(110), 3));
+        assert_eq!(set(50, job(3), &[job(3)]), (None, None, Some(110), 1));
+    }
 
     #[test]
     fn every_token_comes_due_once_and_not_early() {

@@ -511,7 +511,7 @@ impl<H: Handler> Worker<H> {
         if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
             claim.take();
         }
-        if awaited.what == Await::Send || awaited.id == RequestId::SENDING {
+        if awaited.id == RequestId::SENDING {
             return Some(Closing::Reset);
         }
         if served.opening.is_some() {

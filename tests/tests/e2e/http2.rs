@@ -3,7 +3,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
-use forebay_http2::Limits;
+use forebay_http2::{ErrorCode, Limits};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::{Answer, Client};
@@ -19,6 +19,7 @@ on_each_engine!(
     requests_are_served_beside_one_another,
     bodies_are_read_and_bounded,
     a_client_that_takes_nothing_holds_up_only_itself,
+    a_window_that_stays_closed_costs_only_its_request,
     what_is_given_up_is_accounted_for,
     who_leaves_is_not_waited_for,
     a_drain_finishes_what_was_asked,
@@ -210,6 +211,26 @@ fn a_client_that_takes_nothing_holds_up_only_itself(engine: &str) {
     client.takes = true;
     client.consume(slow, 65_535);
     assert!(client.answer(slow).body == large(), "{engine}");
+}
+
+fn a_window_that_stays_closed_costs_only_its_request(engine: &str) {
+    let folder = site();
+    let lines = "timeouts.send_window = \"1s\"\n[[class]]\nname = \"all\"\npriority = 0\n\
+        [[rule]]\nname = \"none\"\npath = \"/none\"\naction = \"reject\"\n";
+    let served = serve(&folder, engine, lines);
+    let limits = Limits { stream_window_bytes: 65_535, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    client.takes = false;
+    let slow = client.ask("/large.bin");
+    // what is answered meanwhile gives it no more time
+    assert!(soon(PATIENCE, || {
+        assert_eq!(client.get("/small.txt").status, 200, "{engine}");
+        client.so_far(slow).reset.is_some()
+    }));
+    assert_eq!(client.so_far(slow).reset, Some(ErrorCode::CANCEL.0), "{engine}");
+    assert_eq!(client.get("/small.txt").status, 200, "{engine}");
+    let in_flight = || served.metric("forebay_class_in_flight{class=\"all\"}");
+    assert!(soon(PATIENCE, || in_flight() == 0), "{engine}: {}", served.metrics());
 }
 
 fn what_is_given_up_is_accounted_for(engine: &str) {

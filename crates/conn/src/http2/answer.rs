@@ -168,6 +168,7 @@ impl<H: Handler> Http2<H> {
             out.truncate(head_end);
         } else if is_short && let Some(header) = self.machine.data(stream, copied as u32, true) {
             out[head_end..body_start].copy_from_slice(&header);
+            self.body_bytes += page.body_bytes;
         } else {
             if let Some(body) = &mut body {
                 cx.handler.hold(body);
@@ -180,6 +181,7 @@ impl<H: Handler> Http2<H> {
                 body,
                 left: page.body_bytes,
                 body_bytes: 0,
+                told_bytes: 0,
                 job: None,
                 is_warming: false,
                 line,

@@ -61,6 +61,8 @@ pub struct Http2<H: Handler> {
     rank: Rank,
     client: Option<IpAddr>,
     served: u32,
+    /// Bytes of bodies that were written since [`Protocol::taken`] asked.
+    body_bytes: u64,
     /// Requests that policy has reset.
     resets: u32,
     closing: Option<Closing>,
@@ -113,8 +115,9 @@ struct Leaving<H: Parts> {
 }
 
 impl<H: Handler> Live<H> {
-    /// What it waits for, if there is a time for that.
-    fn awaits(&self, stream: u32) -> Option<Awaited> {
+    /// What it waits for, if there is a time for that. Where the window of the connection is closed, it is the
+    /// connection that waits.
+    fn awaits(&self, stream: u32, machine: &Connection) -> Option<Awaited> {
         let what = match &self.phase {
             Phase::Asked(kept) => match kept.stage {
                 Stage::Early(_) => Await::Admission,
@@ -122,16 +125,22 @@ impl<H: Handler> Live<H> {
                 _ => Await::Job,
             },
             Phase::Answered(sending) if sending.is_warming => Await::Job,
+            Phase::Answered(_) if machine.is_blocked(stream) => Await::Send,
             Phase::Answered(_) => return None,
         };
         Some(Awaited { what, id: RequestId(stream) })
+    }
+
+    /// Whether some of an answer is to be sent, and is there.
+    fn is_sending(&self) -> bool {
+        matches!(&self.phase, Phase::Answered(sending) if !sending.is_warming)
     }
 
     /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
     fn waits_for_client(&self) -> bool {
         match &self.phase {
             Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_)),
-            Phase::Answered(sending) => !sending.is_warming,
+            Phase::Answered(_) => self.is_sending(),
         }
     }
 
@@ -161,11 +170,17 @@ impl<H: Handler> Http2<H> {
             rank,
             client: None,
             served: 0,
+            body_bytes: 0,
             resets: 0,
             closing: None,
             input_ended: false,
             is_stuck: false,
         }
+    }
+
+    /// What requests wait for, as far as there is a time for that.
+    fn waiting(&self) -> impl Iterator<Item = Awaited> {
+        self.live.iter().filter_map(|(stream, live)| live.awaits(stream, &self.machine))
     }
 
     /// Every request that asked for something of the engine gets it.
@@ -394,7 +409,8 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             Await::Job | Await::Admission => {
                 self.expire_kept(cx, stream);
             }
-            Await::Send => return Some(Closing::Reset),
+            Await::Send if awaited.id == RequestId::SENDING => return Some(Closing::Reset),
+            Await::Send => self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL),
             Await::Idle | Await::Head => {
                 self.machine.drain_now();
                 self.machine.flush(&mut cx.out.bytes);
@@ -406,12 +422,12 @@ impl<H: Handler> Protocol<H> for Http2<H> {
     }
 
     fn awaits(&self) -> Awaited {
-        if let Some(awaited) = self.live.iter().find_map(|(stream, live)| live.awaits(stream)) {
+        if let Some(awaited) = self.waiting().next() {
             return awaited;
         }
         let what = if self.closing.is_some() || !self.live.is_empty() {
-            // its windows are closed, or it has not taken the last words
-            Await::Send
+            // its window is closed, or it has not taken the last words
+            return Awaited { what: Await::Send, id: RequestId::SENDING };
         } else if self.held.is_empty() && self.served > 0 && !self.machine.is_within_head() {
             if self.machine.is_draining() { Await::Head } else { Await::Idle }
         } else {
@@ -421,7 +437,23 @@ impl<H: Handler> Protocol<H> for Http2<H> {
     }
 
     fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
-        self.live.iter().filter_map(|(stream, live)| live.awaits(stream)).skip(1).for_each(tell);
+        self.waiting().for_each(&mut *tell);
+        if self.machine.is_closed() && self.live.iter().any(|(_, live)| live.is_sending()) {
+            tell(Awaited { what: Await::Send, id: RequestId::SENDING });
+        }
+    }
+
+    fn taken(&mut self, id: RequestId) -> u64 {
+        if id == RequestId::SENDING {
+            return std::mem::take(&mut self.body_bytes);
+        }
+        match self.live.get_mut(id.0).map(|live| &mut live.phase) {
+            Some(Phase::Answered(sending)) => {
+                let before = std::mem::replace(&mut sending.told_bytes, sending.body_bytes);
+                sending.body_bytes - before
+            }
+            _ => 0,
+        }
     }
 
     fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {

@@ -20,6 +20,8 @@ pub(super) struct Sending<H: Handler> {
     pub(super) left: u64,
     /// Bytes that were written.
     pub(super) body_bytes: u64,
+    /// As many as were [told of](crate::Protocol::taken).
+    pub(super) told_bytes: u64,
     /// Brings the next bytes into memory, and is to be started.
     pub(super) job: Option<H::Job>,
     /// Such a job is to be started, or is running.
@@ -98,6 +100,7 @@ impl<H: Handler> Http2<H> {
             };
             sending.left -= count as u64;
             sending.body_bytes += count as u64;
+            self.body_bytes += count as u64;
             let ends = sending.left == 0;
             match self.machine.data(stream, count as u32, ends) {
                 Some(header) => {

@@ -306,10 +306,14 @@ impl Connection {
         Some(Header { len: len as usize, kind: kind::DATA, flags, stream }.bytes())
     }
 
-    /// Whether the body of a stream has been offered and waits for the peer's windows only.
+    /// Whether the body of a stream has been offered and waits for the peer to open the stream's window.
     pub fn is_blocked(&self, stream: u32) -> bool {
-        let closed = self.send_window.open() == 0;
-        let blocked = |open: &Stream| open.is_offered && (closed || open.send_window.open() == 0);
+        let blocked = |open: &Stream| open.is_offered && open.send_window.open() == 0;
         self.streams.get(stream).is_some_and(blocked)
+    }
+
+    /// Whether the peer must open the window of the connection before any body goes on.
+    pub fn is_closed(&self) -> bool {
+        self.send_window.open() == 0
     }
 }

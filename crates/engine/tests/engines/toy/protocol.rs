@@ -691,7 +691,7 @@ impl<M: Mode> Protocol<ToyHandler<M>> for Toy {
     }
 
     fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
-        self.requests.iter().filter_map(Kept::awaits).skip(1).for_each(tell);
+        self.requests.iter().filter_map(Kept::awaits).for_each(tell);
     }
 
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {

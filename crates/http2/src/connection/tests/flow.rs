@@ -33,7 +33,8 @@ fn frames_are_bounded_by_windows_and_chunks() {
     let all = end.send(99);
     assert_eq!(all.iter().map(|(_, len)| len).sum::<u32>(), 65_535);
     assert!(all.iter().all(|(_, len)| *len <= 16_384));
-    assert!(end.connection.is_blocked(1) && end.connection.next().is_none());
+    assert!(end.connection.is_blocked(1) && end.connection.is_closed());
+    assert!(end.connection.next().is_none());
     end.offer(3);
     assert_eq!(end.send(99), []);
     end.get(&window_update(0, 10));
