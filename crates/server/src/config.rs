@@ -426,6 +426,8 @@ pub struct Pipeline {
     pub process: u64,
     /// `pipeline.send`
     pub send: u64,
+    /// `pipeline.send_wait`
+    pub send_wait: Duration,
     /// `pipeline.calibration`
     pub calibration: Option<PathBuf>,
     /// What that file says.

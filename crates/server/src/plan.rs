@@ -197,6 +197,7 @@ impl Plan {
                 is_fixed: config.pipeline.by == By::Fixed,
                 allocation: allocation(config, *workers, cores),
                 connections: as_usize(connections),
+                send_wait_ms: config.pipeline.send_wait.as_millis() as u64,
             };
             group(config, listener, *workers, lingering, pipeline)
         });

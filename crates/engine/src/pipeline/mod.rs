@@ -78,6 +78,9 @@ pub struct Settings {
     pub allocation: allocation::Settings,
     /// Connections there may be at once, those that linger included.
     pub connections: usize,
+    /// With [`Fuse::Never`]: how long a thread of send stays with a client that takes nothing, before the
+    /// watcher waits for it. In one task; without end it is keta to the letter.
+    pub send_wait_ms: u64,
 }
 
 /// Everything a pipeline is made of.

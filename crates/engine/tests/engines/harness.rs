@@ -94,6 +94,8 @@ pub(crate) struct Setup {
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
     pub(crate) fixed: bool,
+    /// How long a thread of send stays with a client that takes nothing.
+    pub(crate) send_wait_ms: u64,
 }
 
 impl Default for Setup {
@@ -108,6 +110,7 @@ impl Default for Setup {
             pool: 120,
             ranks: None,
             fixed: false,
+            send_wait_ms: 1,
         }
     }
 }
@@ -244,6 +247,7 @@ where
         ranks: ranks.clone(),
         pool: setup.pool,
         fixed: setup.fixed,
+        send_wait_ms: setup.send_wait_ms,
     };
     let thread = parts.start(engine);
     Core { address, control, settings, ranks, keeper, locals, admission, thread, board }
@@ -263,6 +267,7 @@ struct Parts<H> {
     ranks: Ranks,
     pool: usize,
     fixed: bool,
+    send_wait_ms: u64,
 }
 
 impl<H: Handler + Send + 'static> Parts<H>
@@ -346,6 +351,7 @@ where
                     ..allocation::Settings::for_cores(2)
                 },
                 connections: 100,
+                send_wait_ms: self.send_wait_ms,
             },
             board: self.board,
         }

@@ -1,7 +1,7 @@
 //! What only the pipeline owes.
 
 use crate::handler::Paths;
-use crate::harness::{BY_DELAY, NEVER_FUSED, get, start};
+use crate::harness::{BY_DELAY, NEVER_FUSED, Setup, get, start_with};
 use forebay_engine::pipeline;
 use forebay_metrics::Gauge;
 use std::io::{Read, Write};
@@ -15,7 +15,9 @@ fn a_descriptor_is_small() {
 #[test]
 fn slow_receivers_get_threads_that_are_given_back() {
     for engine in [NEVER_FUSED, BY_DELAY] {
-        let server = start(engine, |_| {});
+        // to the letter of the paper
+        let setup = Setup { send_wait_ms: u64::MAX, ..Setup::default() };
+        let server = start_with(engine, setup);
         let slow: Vec<_> = (0..12)
             .map(|_| {
                 let mut stream = server.connect();

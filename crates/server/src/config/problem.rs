@@ -326,6 +326,10 @@ pub enum Wrong {
     },
     /// A user who is a number without a name, and no group.
     NoGroup,
+    /// An engine whose threads slow clients hold, where anybody may be slow.
+    HeldBySlowClients,
+    /// A thread of send stays with a client for so long.
+    HeldBySlowReaders,
     /// A rule that never decides anything.
     Outdone {
         /// The name of the rule before it that does.
@@ -559,6 +563,16 @@ impl fmt::Display for Wrong {
                 f,
                 "no user of this machine has this number; without group beside it the server does \
                  not start"
+            ),
+            Wrong::HeldBySlowClients => write!(
+                f,
+                "as many clients as there are workers, who send or read slowly, keep all others \
+                 waiting; before strangers use event, fibers or pipeline"
+            ),
+            Wrong::HeldBySlowReaders => write!(
+                f,
+                "each client that takes nothing holds a thread of send for so long; as many as \
+                 pipeline.threads allows keep all others waiting"
             ),
             Wrong::Outdone { by, place } => {
                 write!(f, "decides nothing: the rule {by:?} before it fits everything")?;

@@ -429,6 +429,14 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.pipeline.send,
     },
     Setting {
+        key: "pipeline.send_wait",
+        preset: Preset::Value("1ms"),
+        range: Some(("0s", "1d")),
+        meaning: "How long a thread of send stays with a client that takes nothing, with fuse = \"never\". Clients that take nothing hold so many threads for so long; 1d is for experiments with the pipeline of the paper, where a thread stays to the end.",
+        example: "\"20ms\"",
+        at: |c| &mut c.pipeline.send_wait,
+    },
+    Setting {
         key: "pipeline.calibration",
         preset: Preset::Unset("what was measured on another machine"),
         range: None,

@@ -4,9 +4,10 @@ use super::draft::{Draft, numbered};
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
-use super::{Account, Listen, Log, LogFormat, Rule, Site};
+use super::{Account, Fuse, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
+use forebay_engine::Engine;
 use forebay_http::path;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{Host, Network, Pattern};
@@ -23,6 +24,9 @@ const MOST_LINES: usize = 20;
 /// Lists of browsers take no host that says less (https://hstspreload.org).
 const PRELOAD_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Threads that stay longer with clients that take nothing are missed.
+const LONG_SEND_WAIT: Duration = Duration::from_millis(100);
+
 type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
@@ -36,6 +40,7 @@ impl Draft {
         self.remark_order(text, &mut remarks);
         self.remark_paths(text, &mut remarks);
         self.remark_unused(text, &mut remarks);
+        self.remark_held(&mut remarks);
         self.remark_pages(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
@@ -87,6 +92,31 @@ impl Draft {
         } else if is_for_all(listen) && !text.says(&at) {
             let at = At::default().child("admin").child("listen");
             remarks.push((at, Wrong::ThisMachineOnly { listen: listen.to_string() }));
+        }
+    }
+
+    /// Threads that slow clients hold.
+    fn remark_held(&self, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let is_local = |listen: &Listen| match listen {
+            Listen::All(_) => false,
+            Listen::At(address) => address.ip().is_loopback(),
+            Listen::Unix(_) => true,
+        };
+        for (path, listener) in &listeners {
+            if listener.engine == Engine::Pool
+                && listener.listen.iter().any(|endpoint| !is_local(&endpoint.listen))
+            {
+                remarks.push((path.child("engine"), Wrong::HeldBySlowClients));
+            }
+        }
+        let pipeline = &self.process.pipeline;
+        if pipeline.fuse == Fuse::Never
+            && pipeline.send_wait > LONG_SEND_WAIT
+            && listeners.iter().any(|(_, listener)| listener.engine == Engine::Pipeline)
+        {
+            let at = At::default().child("pipeline.send_wait");
+            remarks.push((at, Wrong::HeldBySlowReaders));
         }
     }
 

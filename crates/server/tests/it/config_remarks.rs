@@ -293,6 +293,30 @@ fn settings_of_the_pipeline_need_it() {
 }
 
 #[test]
+fn threads_that_slow_clients_hold_are_remarked() {
+    let folder = Folder::new();
+    let held = "as many clients as there are workers, who send or read slowly, keep all others \
+        waiting; before strangers use event, fibers or pipeline";
+    let pool = |listen: &str| {
+        folder.remarks(&format!("root = \"site\"\nlisten = [{listen}]\nengine = \"pool\"\n"))
+    };
+    let expected = [format!("DIR/forebay.toml:3:10: engine: {held}")];
+    assert_eq!(pool("\":80\""), expected);
+    assert_eq!(pool("\"127.0.0.1:80\", \"192.0.2.1:80\""), expected);
+    assert!(pool("\"127.0.0.1:80\", \"[::1]:80\", \"unix:/run/a.sock\"").is_empty());
+    let stays = |fuse: &str, ms: u32| {
+        folder.remarks(&format!(
+            "root = \"site\"\nengine = \"pipeline\"\npipeline.fuse = \"{fuse}\"\n\
+             pipeline.send_wait = \"{ms}ms\"\n"
+        ))
+    };
+    let expected = "DIR/forebay.toml:4:22: pipeline.send_wait: each client that takes nothing holds a \
+        thread of send for so long; as many as pipeline.threads allows keep all others waiting";
+    assert_eq!(stays("never", 101), [expected]);
+    assert!(stays("never", 100).is_empty() && stays("auto", 101).is_empty());
+}
+
+#[test]
 fn a_size_for_what_is_not_compressed_is_remarked() {
     let folder = Folder::new();
     let said = |place: &str| {

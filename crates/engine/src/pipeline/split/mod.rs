@@ -8,10 +8,11 @@
 //! are its requests, each on its own: one to be answered, the job of one, the result of a job. What has
 //! happened to a request while its connection has something to send waits until that is sent.
 //!
-//! A connection is locked by the thread that works on it. A thread of send stays with its connection
-//! while the client takes nothing, in poll on the socket and the bell (`send.rs`), and keeps it locked:
-//! of HTTP/1, there is nothing else to be done for it. One with other requests, or other sockets, goes
-//! back to the epoll until there is room. So any other thread waits for the lock for a moment only.
+//! A connection is locked by the thread that works on it. A thread of send stays with its connection for a
+//! while when the client takes nothing, in poll on the socket and the bell (`send.rs`), and keeps it locked:
+//! of HTTP/1, there is nothing else to be done for it. Then, and where a connection has other requests or
+//! other sockets at once, it goes back to the epoll until there is room. So any other thread waits for the
+//! lock for a moment only, and clients that take nothing hold no thread.
 
 mod connection;
 mod phases;
@@ -65,6 +66,8 @@ struct Shared<H: Handler> {
     /// The other sockets that requests wait for.
     sockets: Mutex<Sockets>,
     ended: Mutex<Ended>,
+    /// How long a thread of send stays with a client that takes nothing.
+    send_wait_ms: u64,
 }
 
 /// The deadlines, and when the watcher looks at them next.
@@ -108,6 +111,7 @@ where
             idle,
             sockets: Mutex::default(),
             ended: Mutex::default(),
+            send_wait_ms: settings.send_wait_ms,
         });
         let watcher = Watcher::new(Arc::clone(&shared))?;
         Ok(Split { shared, watcher })

@@ -1,6 +1,7 @@
 //! What a thread does with the tasks of its phase.
 
 use super::Shared;
+use super::send::Waited;
 use super::slab::{Connection, Locked, State};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::control::Order;
@@ -233,7 +234,7 @@ impl<H: Handler> Shared<H> {
         }
     }
 
-    /// Takes the steps of `phase`, and waits for a client that takes nothing.
+    /// Takes the steps of `phase`, and waits for a while for a client that takes nothing.
     fn serve(
         &self,
         connection: &mut Connection<H>,
@@ -242,6 +243,7 @@ impl<H: Handler> Shared<H> {
         worker: &mut Worker<H>,
         next: &mut Next<H::Job>,
     ) -> After {
+        let mut left_ms = self.send_wait_ms;
         loop {
             let order = self.control.order();
             if order == Order::Stop {
@@ -254,10 +256,11 @@ impl<H: Handler> Shared<H> {
             }
             match fate {
                 Fate::Waits if connection.is_full && connection.is_single() => {
-                    if let Some(closing) = self.wait_for_client(connection, worker, order) {
-                        return After::Ends(closing);
+                    match self.wait_for_client(connection, worker, order, &mut left_ms) {
+                        Waited::Over => continue,
+                        Waited::TooLong => return After::Stays,
+                        Waited::Ends(closing) => return After::Ends(closing),
                     }
-                    continue;
                 }
                 Fate::Waits => return After::Stays,
                 Fate::Yields | Fate::Shakes => {

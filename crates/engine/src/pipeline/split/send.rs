@@ -1,5 +1,5 @@
 //! A thread of send stays with a client that takes nothing, where all there is to be done for its
-//! connection is to send.
+//! connection is to send: for a while, or there would soon be no thread left for others.
 
 use super::Shared;
 use super::slab::Connection;
@@ -14,33 +14,54 @@ use std::os::fd::AsFd;
 /// A wait that lasts longer than this lets the handler rest.
 const REST_MS: u64 = 100;
 
+/// What has become of a wait.
+pub(super) enum Waited {
+    /// The client takes something, or there is another order.
+    Over,
+    /// The thread has stayed for as long as it may.
+    TooLong,
+    Ends(Closing),
+}
+
 impl<H: Handler> Shared<H> {
     /// Waits until the client takes something, its time is over, or there is an order stronger than
-    /// `known`. `Some` if the connection ends by that.
+    /// `known`: as long as there is some of `left_ms`.
     pub(super) fn wait_for_client(
         &self,
         connection: &mut Connection<H>,
         worker: &mut Worker<H>,
         known: Order,
-    ) -> Option<Closing> {
+        left_ms: &mut u64,
+    ) -> Waited {
         let Connection { served, timer, .. } = connection;
         timer.set(served, worker);
-        let left_ms = timer.at_ms().saturating_sub(worker.now_ms());
-        if left_ms == 0 {
-            return match timer.over(served, worker)? {
-                Over::Wait(awaited) => worker.expire(served, awaited),
-                Over::Linger => Some(Closing::Now),
+        let begun_ms = worker.now_ms();
+        let has_ms = timer.at_ms().saturating_sub(begun_ms);
+        if has_ms == 0 {
+            let closing = match timer.over(served, worker) {
+                None => return Waited::Over,
+                Some(Over::Wait(awaited)) => worker.expire(served, awaited),
+                Some(Over::Linger) => Some(Closing::Now),
             };
+            return closing.map_or(Waited::Over, Waited::Ends);
         }
-        let mut readiness = self.poll(served, left_ms.min(REST_MS), known);
-        if readiness == Readiness::default() && left_ms > REST_MS {
+        let most_ms = has_ms.min(*left_ms);
+        let mut readiness = self.poll(served, most_ms.min(REST_MS), known);
+        if readiness == Readiness::default() && most_ms > REST_MS {
             worker.handler.rest();
-            readiness = self.poll(served, left_ms - REST_MS, known);
+            readiness = self.poll(served, most_ms - REST_MS, known);
         }
         served.ended |= readiness.ended;
         worker.read_clocks();
         worker.begin_turn();
-        readiness.broken.then_some(Closing::Now)
+        if readiness.broken {
+            return Waited::Ends(Closing::Now);
+        }
+        *left_ms = left_ms.saturating_sub(worker.now_ms() - begun_ms);
+        match readiness == Readiness::default() && most_ms < has_ms {
+            true => Waited::TooLong,
+            false => Waited::Over,
+        }
     }
 
     fn poll(&self, served: &Served<H>, timeout_ms: u64, known: Order) -> Readiness {
