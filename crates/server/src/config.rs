@@ -110,7 +110,7 @@ pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
         reader.problems()
     };
     let (config, (errors, remarks)) = read_with(path, |draft, reader| {
-        let errors = note(reader, draft.unusable_sockets());
+        let errors = note(reader, draft.unusable_sockets(reader));
         (errors, note(reader, draft.remarks(reader)))
     })?;
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
@@ -390,6 +390,31 @@ pub struct Admin {
     pub listen: AdminListen,
     /// `admin.allow`
     pub allow: Vec<Network>,
+    /// `admin.token_file`
+    pub token_file: Option<PathBuf>,
+    /// `admin.tls.certificate`, `admin.tls.key`
+    pub pairs: KeyPairs,
+}
+
+/// Files with certificates, and with the key of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPairs {
+    /// `tls.certificate`
+    pub certificates: Vec<PathBuf>,
+    /// `tls.key`
+    pub keys: Vec<PathBuf>,
+}
+
+impl KeyPairs {
+    /// Whether there is a certificate.
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty()
+    }
+
+    /// All these files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.certificates.iter().chain(&self.keys)
+    }
 }
 
 /// Threads for work that may block.

@@ -253,8 +253,9 @@ impl Server {
                 self.give_all(Order::Drain);
                 // those who drain hold duplicates and take what is queued; who asks how far they are
                 // finds the admin listener
-                let admin = self.plan.admin.iter().map(|admin| admin.listen.clone());
-                self.listeners().end(&admin.collect::<Vec<_>>());
+                let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+                let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
+                self.listeners().end(&admin);
                 self.notifier.stopping("draining");
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {

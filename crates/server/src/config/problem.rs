@@ -1,5 +1,6 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
+use crate::certificates::TokensError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -245,8 +246,25 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// The admin listener is to speak TLS, and has no certificate.
+    NoAdminCertificate,
+    /// Tokens would go over the network in clear.
+    TokenInClear {
+        /// The address.
+        listen: String,
+    },
+    /// The tokens of the admin listener cannot be used.
+    Tokens {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
+        error: TokensError,
+    },
     /// There is a certificate, and no address where TLS is spoken.
-    NoTlsAddress,
+    NoTlsAddress {
+        /// Where that would be.
+        list: &'static str,
+    },
     /// A redirect to https, where trusted proxies come without it.
     ProxiedRedirect,
     /// A header rule decides about what `tls.hsts` would say.
@@ -272,13 +290,17 @@ pub enum Wrong {
         /// The host.
         host: String,
     },
-    /// Everybody on this machine may read a private key.
-    KeyForAll {
+    /// Everybody on this machine may read a secret.
+    SecretForAll {
+        /// What it is.
+        secret: Secret,
         /// Its file.
         path: PathBuf,
     },
-    /// The user that the server becomes may not read a private key.
-    KeyAtStartOnly {
+    /// The user that the server becomes may not read a secret.
+    SecretAtStartOnly {
+        /// What it is.
+        secret: Secret,
         /// Its file.
         path: PathBuf,
         /// The user.
@@ -340,6 +362,24 @@ pub enum Wrong {
         /// In which line, and what.
         reason: String,
     },
+}
+
+/// A file that only the server should be able to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// The key of a certificate.
+    Key,
+    /// The tokens of the admin listener.
+    Tokens,
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Secret::Key => "private key",
+            Secret::Tokens => "file of tokens",
+        })
+    }
 }
 
 impl fmt::Display for Problem {
@@ -486,8 +526,18 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
-            Wrong::NoTlsAddress => f.write_str(
-                "it has no effect, because no address of listen begins with \"https://\"",
+            Wrong::NoAdminCertificate => f.write_str(
+                "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
+            ),
+            Wrong::TokenInClear { listen } => write!(
+                f,
+                "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
+                 to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
+            ),
+            Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            Wrong::NoTlsAddress { list } => write!(
+                f,
+                "it has no effect, because no address of {list} begins with \"https://\""
             ),
             Wrong::ProxiedRedirect => f.write_str(
                 "requests that trusted proxies pass on without TLS are redirected, too, for ever if the \
@@ -521,13 +571,13 @@ impl fmt::Display for Wrong {
             Wrong::NotCovered { host } => {
                 write!(f, "the certificate is not for {host:?}: clients will refuse it")
             }
-            Wrong::KeyForAll { path } => write!(
+            Wrong::SecretForAll { secret, path } => write!(
                 f,
-                "everybody on this machine may read the private key {path:?}: \"chmod o-rwx\""
+                "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
             ),
-            Wrong::KeyAtStartOnly { path, user } => write!(
+            Wrong::SecretAtStartOnly { secret, path, user } => write!(
                 f,
-                "the user {user:?} may not read the private key {path:?}: it is read at the start, by \
+                "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
                  root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
             ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),

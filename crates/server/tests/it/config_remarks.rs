@@ -5,7 +5,7 @@
 use crate::config_files::Folder;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
 #[test]
 fn accounts_that_this_machine_does_not_have_are_remarked() {
@@ -227,6 +227,32 @@ fn an_admin_listener_that_nobody_can_read_is_remarked() {
     let expected = "DIR/forebay.toml:2:16: admin.listen: \":9090\" is all addresses, and only clients of \
                     this machine are answered there: name others in admin.allow, or listen at 127.0.0.1";
     assert_eq!(remarks(":9090", ""), [expected]);
+}
+
+/// Tokens and keys of the admin listener are secrets, as those of sites are.
+#[test]
+fn secrets_of_the_admin_listener_are_remarked() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/tokens"), "a\n").unwrap();
+    fs::write(folder.0.join("tokens"), "a\n").unwrap();
+    let mode = |file: &str, mode| {
+        fs::set_permissions(folder.0.join(file), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let own = "admin = { listen = \"127.0.0.1:9090\", token_file = \"tokens\" }";
+    mode("tokens", 0o644);
+    let expected = "DIR/forebay.toml:2:51: admin.token_file: everybody on this machine may read the file \
+                    of tokens \"DIR/tokens\": \"chmod o-rwx\"";
+    assert_eq!(remarks(own), [expected]);
+    mode("tokens", 0o600);
+    assert!(remarks(own).is_empty(), "{:?}", remarks(own));
+    let told = remarks(&format!("user = \"nobody\"\n{own}"));
+    assert!(told[0].contains("the user \"nobody\" may not read the file of tokens"), "{told:?}");
+    mode("site/tokens", 0o600);
+    let told = remarks("admin = { listen = \"127.0.0.1:9090\", token_file = \"site/tokens\" }");
+    assert!(told[0].contains("clients could read \"DIR/site/tokens\""), "{told:?}");
+    let told = remarks("admin.token_file = \"tokens\"");
+    assert!(told[0].ends_with("admin.token_file: means nothing without admin.listen"), "{told:?}");
 }
 
 #[test]
