@@ -12,6 +12,7 @@ pub mod watch;
 pub use tokens::{Tokens, TokensError};
 
 use crate::config::{Config, KeyPairs};
+use forebay_site::rules::Host;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
 use std::collections::{HashMap, HashSet};
@@ -313,6 +314,26 @@ impl Certificates {
     fn stamps_now(&self) -> Stamps {
         let tokens = self.tokens.iter().map(HeldTokens::stamp_now);
         self.held().flat_map(Held::stamps_now).chain(tokens).collect()
+    }
+
+    /// Hosts of sites without a certificate that no other one is for, and what becomes of their clients that
+    /// ask for them through TLS.
+    pub fn uncovered(&self, config: &Config) -> Vec<String> {
+        let sites = config.sites.iter().filter(|site| site.tls.pairs.is_empty());
+        let hosts = sites.flat_map(|site| site.hosts.iter().map(Host::as_str));
+        let told = hosts.filter_map(|host| {
+            let what = match self.identities.find(Some(host)) {
+                None => "are refused",
+                Some(identity) if !identity.covers(host) => {
+                    "are shown the certificate of the default site, which they will refuse"
+                }
+                Some(_) => return None,
+            };
+            Some(format!(
+                "no certificate is for {host:?}: clients that ask for it with https {what}"
+            ))
+        });
+        told.collect()
     }
 
     /// When each expires, the next first. A certificate that several have is told once.

@@ -27,6 +27,7 @@
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `pages` | files of a site that settings name and that are not there |
+//! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -42,6 +43,7 @@ mod foreign;
 pub mod limit;
 pub mod listener;
 pub mod lower;
+mod nowhere;
 pub mod optional;
 mod pages;
 pub mod policy;

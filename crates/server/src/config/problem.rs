@@ -273,10 +273,12 @@ pub enum Wrong {
     WithoutHsts,
     /// Browsers would not take the host into their lists.
     NotPreloaded,
-    /// A site that can be reached through TLS only has no certificate.
+    /// A site that can be asked for through TLS has no certificate.
     NoCertificateFor {
         /// One of its hosts.
         host: String,
+        /// It can be asked for in no other way.
+        only_tls: bool,
     },
     /// A certificate or its key is wrong.
     Certificate(String),
@@ -312,6 +314,18 @@ pub enum Wrong {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// A rule whose path leads to nothing.
+    Nowhere {
+        /// The path.
+        path: String,
+        /// The file or directory that it would be.
+        file: PathBuf,
+    },
+    /// A header rule for a directory, but not for what is below it.
+    DirectoryAlone {
+        /// Its path.
+        path: String,
     },
     /// An error page for refused clients that is itself protected.
     Unseen {
@@ -552,10 +566,15 @@ impl fmt::Display for Wrong {
                 "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
                  tls.hsts_subdomains = true",
             ),
-            Wrong::NoCertificateFor { host } => write!(
+            Wrong::NoCertificateFor { host, only_tls: true } => write!(
                 f,
                 "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
                  refuse what they are shown"
+            ),
+            Wrong::NoCertificateFor { host, only_tls: false } => write!(
+                f,
+                "no certificate is for {host:?}: clients that ask for it with https are refused, or refuse \
+                 what they are shown; it is served without TLS alone"
             ),
             Wrong::Certificate(error) => f.write_str(error),
             Wrong::Expires { days: -1 } => {
@@ -581,6 +600,17 @@ impl fmt::Display for Wrong {
                  root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
             ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
+            Wrong::Nowhere { path, file } => {
+                write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            Wrong::DirectoryAlone { path } => {
+                let path = path.trim_end_matches('/');
+                write!(
+                    f,
+                    "{path:?} is a directory, and a header rule is not for what is below its path: \
+                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
+                )
+            }
             Wrong::Unseen { path } => write!(
                 f,
                 "clients that are refused do not see {path:?}, because a rule of auth or access \

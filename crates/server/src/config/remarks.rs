@@ -28,7 +28,7 @@ type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
     /// What will have no effect, or not the one that is probably meant. Looks up accounts, reads files
-    /// of users, and opens error pages.
+    /// of users, opens error pages, and looks for what rules name.
     pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_accounts(&mut remarks);
@@ -38,6 +38,7 @@ impl Draft {
         self.remark_paths(text, &mut remarks);
         self.remark_unused(text, &mut remarks);
         self.remark_pages(&mut remarks);
+        self.remark_nowhere(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
@@ -92,13 +93,13 @@ impl Draft {
         }
     }
 
-    /// Certificates without an address where TLS is spoken, and sites that can be reached through TLS only and
-    /// have no certificate.
+    /// Certificates without an address where TLS is spoken, and sites without a certificate that clients may
+    /// ask for there.
     fn remark_tls(&self, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
         let speaks = endpoints().any(|endpoint| endpoint.tls);
-        let speaks_nothing_else = endpoints().all(|endpoint| endpoint.tls);
+        let only_tls = endpoints().all(|endpoint| endpoint.tls);
         let sites = self.all_sites();
         let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
         let pairs: Vec<_> = pairs.flatten().collect();
@@ -120,10 +121,10 @@ impl Draft {
             }
             let mut hosts = site.hosts.iter().map(Host::as_str);
             if site.tls.pairs.is_empty()
-                && speaks_nothing_else
+                && speaks
                 && let Some(host) = hosts.find(|host| !has_one(host))
             {
-                let wrong = Wrong::NoCertificateFor { host: host.to_owned() };
+                let wrong = Wrong::NoCertificateFor { host: host.to_owned(), only_tls };
                 remarks.push((path.child("hosts"), wrong));
             }
         }

@@ -221,6 +221,9 @@ impl Server {
         (self.plan, self.config) = (plan, config);
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
+        if is_reload {
+            self.warn_of_uncovered();
+        }
         Ok(())
     }
 
