@@ -80,7 +80,7 @@ pub mod field;
 mod glob;
 mod index;
 mod meter;
-mod near;
+pub mod near;
 mod networks;
 pub mod pattern;
 mod policy;

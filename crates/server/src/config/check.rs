@@ -2,13 +2,14 @@
 //! the message names both.
 
 use super::draft::Draft;
-use super::problem::{Wrong, nearest};
+use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::redirects;
 use super::remarks::item;
 use super::value::quote;
 use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat};
 use crate::certificates::{self, CertificateError, Tokens};
+use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
 use forebay_sys::{file, process};
 use std::collections::{HashMap, HashSet};

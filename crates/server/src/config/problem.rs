@@ -1,6 +1,7 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
 use crate::certificates::TokensError;
+use forebay_policy::near::nearest;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -666,29 +667,6 @@ fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {
     }
 }
 
-/// The candidate most like `word`, if any is like enough to be a slip of it.
-pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    if word.len() > 64 {
-        return None;
-    }
-    let word = word.to_lowercase();
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .filter(|(likeness, candidate)| *likeness > 0.8 && is_slip(&word, candidate))
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate)
-}
-
-/// Whether few letters differ, or one of the two is a part of the other.
-fn is_slip(word: &str, candidate: &str) -> bool {
-    let (short, long) = match word.len() < candidate.len() {
-        true => (word, candidate),
-        false => (candidate, word),
-    };
-    let is_part = long.starts_with(short) || (short.len() > 2 && long.contains(short));
-    is_part || strsim::osa_distance(short, long) <= (long.len() / 3).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -704,26 +682,6 @@ mod tests {
             (-31, "has expired, 30 days ago"),
         ] {
             assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
-        }
-    }
-
-    #[test]
-    fn what_is_alike_is_a_slip() {
-        for (word, candidate, expected) in [
-            ("haed", "head", true),
-            ("Workers", "workers", true),
-            ("brotli", "br", true),
-            ("max_connections", "connections", true),
-            ("prio", "priority", true),
-            ("shpo.example", "shop.example", true),
-            ("from", "format", false),
-            ("vhost", "hosts", false),
-            ("url", "rule", false),
-            ("acme", "name", false),
-            ("source", "socket", false),
-        ] {
-            let found = nearest(word, [candidate].into_iter());
-            assert_eq!(found.is_some(), expected, "{word} {candidate}");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
 
 use super::draft::{Draft, numbered};
-use super::problem::{Secret, Wrong, nearest};
+use super::problem::{Secret, Wrong};
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
 use super::{Account, Admin, Endpoint, KeyPairs, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
 use forebay_http::path;
+use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
