@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Of sockets of other servers no more are named.
-const MOST_OTHERS: usize = 8;
+const MOST_OTHERS: usize = 4;
 
 /// The exit codes, for `--help` and the manual.
 pub(crate) const CODES: [(u8, &str); 5] = [
