@@ -4,11 +4,14 @@ use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
 use crate::policy::PolicyError;
 use forebay_server::config::Problem;
-use forebay_server::control_socket::Answer;
+use forebay_server::control_socket::{self, Answer};
 use forebay_server::run::RunError;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Of sockets of other servers no more are named.
+const MOST_OTHERS: usize = 4;
 
 /// The exit codes, for `--help` and the manual.
 pub(crate) const CODES: [(u8, &str); 5] = [
@@ -45,6 +48,13 @@ pub(crate) enum Failure {
         /// Its configuration file.
         file: PathBuf,
     },
+    /// The configuration file is wrong, and no server answers where one that runs it should be.
+    Unfound {
+        /// What is wrong.
+        problems: Vec<Problem>,
+        /// Where the server should be.
+        socket: PathBuf,
+    },
     /// No server answers at its control socket.
     Unreachable {
         /// Where it should be.
@@ -69,7 +79,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Options(_) => 2,
-            Failure::Configuration(_) => 78,
+            Failure::Configuration(_) | Failure::Unfound { .. } => 78,
             Failure::Run(_)
             | Failure::NoSocket { .. }
             | Failure::Unreachable { .. }
@@ -86,16 +96,23 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Options(problem) => problem.fmt(f),
-            Failure::Configuration(problems) => {
-                let lines: Vec<_> = problems.iter().map(Problem::to_string).collect();
-                write!(f, "{}", lines.join("\n"))
-            }
+            Failure::Configuration(problems) => f.write_str(&lines(problems)),
+            Failure::Unfound { problems, socket } => write!(
+                f,
+                "{}\nforebay: and no server answers at {}; name its file with -c, or its socket with \
+                 --socket{}",
+                lines(problems),
+                socket.display(),
+                others(socket)
+            ),
             Failure::Run(error) => write!(f, "forebay: {error}"),
             Failure::Unreachable { socket, error } => write!(
                 f,
                 "forebay: no server answers at {}: {error}; is it running, with this configuration \
-                 file, as a user whose socket you may open?",
-                socket.display()
+                 file, as a user whose socket you may open? If it has another socket, name that with \
+                 --socket{}",
+                socket.display(),
+                others(socket)
             ),
             Failure::NoSocket { file } => write!(
                 f,
@@ -111,6 +128,26 @@ impl fmt::Display for Failure {
                 write!(f, "forebay: standard output cannot be written: {error}")
             }
         }
+    }
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Sockets of other servers, if there are any.
+fn others(socket: &Path) -> String {
+    let others = control_socket::beside(socket);
+    let shown: Vec<_> = others
+        .iter()
+        .take(MOST_OTHERS)
+        .map(|path| path.display())
+        .map(|path| path.to_string())
+        .collect();
+    match others.len().saturating_sub(shown.len()) {
+        _ if shown.is_empty() => String::new(),
+        0 => format!("; there is {}", shown.join(", ")),
+        more => format!("; there is {}, and {more} more", shown.join(", ")),
     }
 }
 

@@ -283,7 +283,7 @@ pub(crate) fn ask(file: &Path, socket: Option<PathBuf>, question: &str) -> Resul
     let (socket, problems) = find(file, socket)?;
     match (control_socket::ask(&socket, question), problems) {
         (Ok(answer), _) => Ok(answer),
-        (Err(_), Some(problems)) => Err(Failure::Configuration(problems)),
+        (Err(_), Some(problems)) => Err(Failure::Unfound { problems, socket }),
         (Err(error), None) => Err(Failure::Unreachable { socket, error }),
     }
 }

@@ -25,6 +25,7 @@
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
+//! | [`near`] | "did you mean": the known name that a slip was meant to be |
 //! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
 //!
 //! It deliberately has no socket, no file, no thread and no clock: time is an argument. It keeps no
@@ -80,7 +81,7 @@ pub mod field;
 mod glob;
 mod index;
 mod meter;
-mod near;
+pub mod near;
 mod networks;
 pub mod pattern;
 mod policy;

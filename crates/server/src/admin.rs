@@ -9,24 +9,34 @@
 //! | `/readyz` | 200 while clients are accepted, 503 from the beginning of a drain on |
 //!
 //! It changes nothing, and answers only clients that are allowed, by their addresses, and only those
-//! who ask for it by an address or as localhost: a page on the internet can make a browser send
-//! requests to an address of this machine or of its network, but the Host field then names the page's
-//! own host (DNS rebinding). Browsers cannot reach a Unix socket; there any name is good.
+//! who ask for it by an address, as localhost, or by a name that the certificate they were shown is for:
+//! a page on the internet can make a browser send requests to an address of this machine or of its
+//! network, but the Host field then names the page's own host (DNS rebinding). Browsers cannot reach a
+//! Unix socket; there any name is good.
+//!
+//! Where there are tokens, a request brings one, but for `/healthz` and `/readyz`: what probes a server
+//! often cannot bring one, and learns nothing but up or down.
 
-use crate::engines::{self, Task};
+use crate::certificates::OfAdmin;
+use crate::engines::{self, Apart, Task};
+use crate::job::{Done, Job};
+use crate::listen::TLS;
+use crate::live::Live;
 use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts,
-    Peer, Plain, Process, Rank, Refusal, Reply, Request, Verdict,
+    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, Listening, NoBody, Outcome, Parts,
+    Peer, Process, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
-use forebay_http::head::Method;
+use forebay_http::head::{Head, Method};
 use forebay_http::status;
 use forebay_metrics::{Snapshot, render};
+use forebay_site::host_of;
 use forebay_site::rules::Network;
+use forebay_tls::{Channel, pair};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,16 +63,28 @@ impl AdminListener {
     pub fn new(
         listeners: Vec<Listener>,
         plan: &AdminPlan,
+        live: Arc<Live>,
         status: Arc<Status>,
     ) -> io::Result<AdminListener> {
         let control = Arc::new(Control::new(1)?);
         let draining = Arc::clone(&status);
         let readiness = Arc::new(move || draining.accepts());
         let source = Arc::new(move || status.snapshot());
-        let handler = Admin::new(source, readiness, plan.allow.clone());
-        let bounds = (plan.connections, plan.lingering);
+        let handler = Admin {
+            source,
+            readiness,
+            allowed: plan.allow.clone(),
+            with_token: plan.with_token,
+            certified: Arc::new(move || Arc::clone(&live.get().certificates.admin)),
+        };
+        let apart = Apart {
+            connections: plan.connections,
+            lingering: plan.lingering,
+            // RSA signatures of handshakes
+            computing: usize::from(plan.speaks_tls()),
+        };
         let task =
-            engines::prepare_apart("admin", listeners, handler, Arc::clone(&control), bounds)?;
+            engines::prepare_apart("admin", listeners, handler, Arc::clone(&control), apart)?;
         Ok(AdminListener { control, task })
     }
 
@@ -90,11 +112,18 @@ pub type Source = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 /// Says whether clients are accepted.
 pub type Readiness = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Answers for the admin listener.
+/// Says which certificates and tokens are in force.
+pub type Certified = Arc<dyn Fn() -> Arc<OfAdmin> + Send + Sync>;
+
+/// Answers clients that are `allowed`, `with_token` those who bring one, with what `source` and
+/// `readiness` say.
 pub struct Admin {
     source: Source,
     readiness: Readiness,
     allowed: Vec<Network>,
+    /// Whatever the tokens in force are: without any, nobody brings one.
+    with_token: bool,
+    certified: Certified,
 }
 
 /// One of the functions of [`render`].
@@ -108,9 +137,11 @@ const INDEX: &str = "This is forebay's admin listener. It can be read, not writt
     /healthz  200 while the process answers\n/readyz   200 while it accepts clients, 503 while it drains\n";
 
 impl Admin {
-    /// Answers clients that are `allowed` with what `source` and `readiness` say.
-    pub fn new(source: Source, readiness: Readiness, allowed: Vec<Network>) -> Admin {
-        Admin { source, readiness, allowed }
+    /// Whether the request has what it needs to be answered.
+    fn is_authorised(&self, head: &Head<'_>) -> bool {
+        !self.with_token
+            || matches!(head.path, b"/healthz" | b"/readyz")
+            || (self.certified)().tokens.as_ref().is_some_and(|tokens| tokens.admit(head))
     }
 
     /// Status, type and text of a document.
@@ -144,6 +175,17 @@ fn is_literal(authority: &[u8]) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
 }
 
+/// Whether the client has asked for a host that only this listener can be.
+fn is_own(peer: &Peer, authority: &[u8]) -> bool {
+    let is_certified = |hosts: &[String]| {
+        let host = String::from_utf8_lossy(host_of(authority)).to_ascii_lowercase();
+        pair::covers(hosts, &host)
+    };
+    is_literal(authority)
+        || peer.local == Peer::UNIX
+        || peer.secured.as_ref().is_some_and(|secured| is_certified(&secured.hosts))
+}
+
 /// Writes a whole answer. `fields` are further lines of the head, each with its CR LF.
 fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &str, body: &str) {
     let mut head = Vec::with_capacity(256);
@@ -161,17 +203,24 @@ fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &
     }
 }
 
-/// Every answer is short enough to be copied, and none needs work that blocks.
+/// Every answer is short enough to be copied. Jobs are for handshakes alone.
 impl Parts for Admin {
     type Body = NoBody;
-    type Job = NoJob;
+    type Job = Job;
     type Line = NoLine;
     type Ticket = ();
 }
 
 impl Handler for Admin {
     type Protocol = Http1<Admin>;
-    type Transport = Plain;
+    type Transport = Channel;
+
+    fn transport(&mut self, listening: Listening) -> Channel {
+        match listening {
+            TLS => Channel::sealed(&(self.certified)().identities),
+            _ => Channel::Plain,
+        }
+    }
 }
 
 impl Admission for Admin {
@@ -192,15 +241,20 @@ impl Process for Admin {
         &mut self,
         request: &Request<'_>,
         (): &mut (),
-        _: Option<NoJob>,
+        _: Option<Done>,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Outcome<NoJob> {
+    ) -> Outcome<Job> {
         let head = request.head;
         let head_only = head.method == Method::Head;
         let plain = format!("Content-Type: {TEXT}\r\n");
-        if request.peer.local != Peer::UNIX && !is_literal(head.authority) {
-            let body = "Ask for this by an address or as localhost.\n";
+        if !is_own(request.peer, head.authority) {
+            let body =
+                "Ask for this by an address, as localhost, or by a name of the certificate.\n";
             answer(reply, head_only, 421, &plain, body);
+        } else if !self.is_authorised(head) {
+            let fields = format!("{plain}WWW-Authenticate: Bearer\r\n");
+            let body = "Bring a token of admin.token_file: Authorization: Bearer TOKEN\n";
+            answer(reply, head_only, 401, &fields, body);
         } else if !matches!(head.method, Method::Get | Method::Head) {
             let fields = format!("{plain}Allow: GET, HEAD\r\n");
             answer(reply, false, 405, &fields, "This listener can only be read.\n");
@@ -222,8 +276,8 @@ impl Process for Admin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_conn::Out;
-    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_conn::{Out, Secured};
+    use forebay_http::head::{Limits, Lines, Parsed};
     use forebay_http::path::NormalPath;
     use forebay_metrics::{Gauge, Info};
     use std::net::SocketAddr;
@@ -233,21 +287,34 @@ mod tests {
     }
 
     fn ask_at(address: SocketAddr, accepts: bool, request: &str) -> String {
+        let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), address);
+        ask_by(&peer, &mut admin(accepts, &[]), request)
+    }
+
+    fn admin(accepts: bool, allowed: &[&str]) -> Admin {
         let source: Source = Arc::new(|| Snapshot {
             gauges: vec![(Gauge::Connections, 3)],
             info: Info { version: "0.1.0".to_owned(), ..Info::default() },
             ..Snapshot::default()
         });
-        let mut admin = Admin::new(source, Arc::new(move || accepts), Vec::new());
+        Admin {
+            source,
+            readiness: Arc::new(move || accepts),
+            allowed: allowed.iter().map(|text| Network::parse(text).unwrap()).collect(),
+            with_token: false,
+            certified: Arc::new(Arc::default),
+        }
+    }
+
+    fn ask_by(peer: &Peer, admin: &mut Admin, request: &str) -> String {
         let mut lines = Lines::new();
         let parsed = Head::parse(request.as_bytes(), &mut lines, &Limits::default()).unwrap();
         let Parsed::Complete(head) = parsed else { panic!("the head is incomplete") };
-        let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), address);
         let mut out = Out::default();
         let date = forebay_http::date::format(0);
         let mut reply = Reply::new(&mut out, &date, true);
         let path = NormalPath::default();
-        let request = Request::new(&head, &peer, &path);
+        let request = Request::new(&head, peer, &path);
         let outcome = admin.process(&request, &mut (), None, &mut reply);
         assert!(matches!(outcome, Outcome::Replied));
         String::from_utf8(out.bytes.clone()).unwrap()
@@ -328,11 +395,57 @@ mod tests {
         assert!(ask(absolute).starts_with("HTTP/1.1 421 "));
     }
 
+    /// A page can have no certificate of the server's.
+    #[test]
+    fn names_of_the_certificate_are_answered() {
+        let mut peer =
+            Peer::new("10.0.0.7:4711".parse().unwrap(), "10.0.0.1:9443".parse().unwrap());
+        peer.secured = Some(Box::new(Secured {
+            name: Some("whatever.example".into()),
+            version: "1.3",
+            cipher: "any",
+            alpn: None,
+            resumed: false,
+            hosts: Arc::new(["web1.example".to_owned(), "*.web1.example".to_owned()]),
+        }));
+        let status = |host: &str| {
+            let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            ask_by(&peer, &mut admin(true, &[]), &request)[9..12].to_owned()
+        };
+        for host in ["web1.example:9443", "WEB1.example.", "a.web1.example", "10.0.0.1:9443"] {
+            assert_eq!(status(host), "200", "{host}");
+        }
+        for host in ["whatever.example", "web1.example.org", "a.b.web1.example", ""] {
+            assert_eq!(status(host), "421", "{host}");
+        }
+    }
+
+    #[test]
+    fn without_a_token_only_probes_are_answered() {
+        let peer = Peer::new("127.0.0.1:4711".parse().unwrap(), "127.0.0.1:9090".parse().unwrap());
+        // that none is in force lets nobody in
+        let mut admin = Admin { with_token: true, ..admin(true, &[]) };
+        let mut ask = |method: &str, path: &str, host: &str| {
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            ask_by(&peer, &mut admin, &request)
+        };
+        for path in ["/", "/metrics", "/status", "/nothing", "/healthz/", "/%68ealthz"] {
+            for method in ["GET", "POST"] {
+                let answer = ask(method, path, "localhost");
+                assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+                assert!(answer.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{path}: {answer}");
+            }
+        }
+        for path in ["/healthz", "/readyz", "/readyz?a"] {
+            assert!(ask("GET", path, "localhost").starts_with("HTTP/1.1 200 "), "{path}");
+            assert!(ask("POST", path, "localhost").starts_with("HTTP/1.1 405 "), "{path}");
+            assert!(ask("GET", path, "a.example").starts_with("HTTP/1.1 421 "), "{path}");
+        }
+    }
+
     #[test]
     fn only_clients_that_are_allowed_are_admitted() {
-        let allowed = ["10.0.0.0/8", "::1", "unix"].map(|text| Network::parse(text).unwrap());
-        let mut admin =
-            Admin::new(Arc::new(Snapshot::default), Arc::new(|| true), allowed.to_vec());
+        let mut admin = admin(true, &["10.0.0.0/8", "::1", "unix"]);
         let mut verdict = |ip: &str| {
             let local = "10.0.0.1:9090".parse().unwrap();
             admin.admit(&Peer::new(SocketAddr::new(ip.parse().unwrap(), 4711), local))

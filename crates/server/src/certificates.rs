@@ -1,14 +1,18 @@
-//! The certificates of all sites, read from their files, and who answers for which name.
+//! The certificates of all sites and of the admin listener, read from their files, and who answers for
+//! which name; and the [`Tokens`] that the admin listener asks for.
 //!
-//! In: the sites of a configuration, at the start and at each reload. Out: [`Identities`] for new
-//! connections. What is wrong with a file is said with its name, and what is in force stays.
+//! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
+//! wrong with a file is said with its name, and what is in force stays.
 //!
 //! Files that change while the server runs are noticed by [`watch`].
 
+mod tokens;
 pub mod watch;
 
-use crate::config::Config;
-use crate::config::site::Tls;
+pub use tokens::{Tokens, TokensError};
+
+use crate::config::{Config, KeyPairs};
+use forebay_site::rules::Host;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
 use std::collections::{HashMap, HashSet};
@@ -26,16 +30,57 @@ pub(crate) const SOON_DAYS: i64 = 21;
 pub struct Certificates {
     /// Who answers for which name.
     pub identities: Arc<Identities>,
+    /// What the admin listener goes by.
+    pub admin: Arc<OfAdmin>,
     /// Each site that has certificates.
-    sites: Vec<OfSite>,
+    sites: Vec<Held>,
+    /// Those of the admin listener.
+    held_by_admin: Option<Held>,
+    tokens: Option<HeldTokens>,
 }
 
-/// What a site has.
+/// What the admin listener goes by.
+#[derive(Default)]
+pub struct OfAdmin {
+    /// Who it is, whatever name a client asks for.
+    pub identities: Arc<Identities>,
+    /// What clients must bring, if the configuration says so.
+    pub tokens: Option<Tokens>,
+}
+
+/// Whose certificates these are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Those of the site with this name.
+    Site(String),
+    /// Those of the admin listener.
+    Admin,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Site(name) => write!(f, "the site {name:?}"),
+            Owner::Admin => f.write_str("the admin listener"),
+        }
+    }
+}
+
+/// The file of tokens.
 #[derive(Clone)]
-struct OfSite {
-    name: String,
+struct HeldTokens {
+    path: PathBuf,
+    tokens: Tokens,
+    /// What the file was when it was read.
+    stamp: Option<Stamp>,
+}
+
+/// Certificates that somebody has.
+#[derive(Clone)]
+struct Held {
+    owner: Owner,
     /// Its files.
-    tls: Tls,
+    pairs: KeyPairs,
     identity: Arc<Identity>,
     /// What seals its tickets: it outlives a reload.
     tickets: Tickets,
@@ -75,17 +120,17 @@ impl Stamp {
 pub struct Renewed {
     /// What is to be in force.
     pub certificates: Certificates,
-    /// Names of sites that have new ones.
+    /// What is new, in words.
     pub taken: Vec<String>,
-    /// What is wrong with others, which keep what they had.
+    /// What is wrong with others; what they were stays.
     pub errors: Vec<CertificateError>,
 }
 
 /// A certificate, and when it expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The site it is for.
-    pub site: String,
+    /// Whose it is.
+    pub owner: Owner,
     /// Its file.
     pub certificate: PathBuf,
     /// Seconds since 1970.
@@ -95,14 +140,14 @@ pub struct Expiry {
 impl Expiry {
     /// A warning, if it is time for one.
     pub fn warning(&self, now_s: i64) -> Option<String> {
-        let Expiry { site, certificate, not_after_s } = self;
+        let Expiry { owner, certificate, not_after_s } = self;
         let days = days_left(*not_after_s, now_s);
         let when = match days {
             SOON_DAYS.. => return None,
             0.. => format!("expires in {days} days"),
             _ => format!("has expired {} days ago", -days),
         };
-        Some(format!("the certificate {certificate:?} of the site {site:?} {when}"))
+        Some(format!("the certificate {certificate:?} of {owner} {when}"))
     }
 }
 
@@ -130,107 +175,176 @@ pub enum CertificateError {
         /// What is wrong.
         error: PairError,
     },
-    /// The pairs of a site do not go together.
-    Site {
-        /// Its name.
-        site: String,
+    /// Pairs that do not go together.
+    Names {
+        /// Whose.
+        owner: Owner,
         /// What is wrong.
         error: IdentityError,
+    },
+    /// A file of tokens cannot be used.
+    Token {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: TokensError,
     },
     /// There are no random numbers.
     Tickets(String),
 }
 
 impl Certificates {
-    /// Reads those of all sites. Sessions of clients of a site that was there `before` can be resumed.
+    /// Reads all that are named. Sessions of clients of a site that was there `before` can be resumed.
     ///
     /// # Errors
     /// The first thing that is wrong.
     pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
-        let before: HashMap<&str, &OfSite> =
-            before.sites.iter().map(|site| (site.name.as_str(), site)).collect();
-        let sites = config.sites.iter().filter(|site| site.tls.is_on()).map(|site| {
-            let name = site.name().to_string();
-            let tickets = match before.get(name.as_str()) {
+        let before: HashMap<&Owner, &Held> =
+            before.held().map(|held| (&held.owner, held)).collect();
+        let open = |owner, pairs: &KeyPairs, with_http2| {
+            let tickets = match before.get(&owner) {
                 Some(before) => Arc::clone(&before.tickets),
                 None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
             };
-            OfSite::open(name, site.tls.clone(), tickets, config.limits.streams > 0)
+            Held::open(owner, pairs.clone(), tickets, with_http2)
+        };
+        let sites = config.sites.iter().filter(|site| !site.tls.pairs.is_empty()).map(|site| {
+            let owner = Owner::Site(site.name().to_string());
+            open(owner, &site.tls.pairs, config.limits.streams > 0)
         });
-        Ok(Certificates::of(config, sites.collect::<Result<_, _>>()?))
+        let sites = sites.collect::<Result<_, _>>()?;
+        let admin = Some(&config.admin.pairs).filter(|pairs| !pairs.is_empty());
+        // it speaks HTTP/1
+        let admin = admin.map(|pairs| open(Owner::Admin, pairs, false)).transpose()?;
+        let tokens = config.admin.token_file.clone().map(HeldTokens::open).transpose()?;
+        Ok(Certificates::of(config, sites, admin, tokens))
     }
 
-    /// Those of these sites, which are the sites of `config` that have any, in the same order.
-    fn of(config: &Config, sites: Vec<OfSite>) -> Certificates {
-        let all = || config.sites.iter().filter(|site| site.tls.is_on()).zip(&sites);
+    /// Those of these sites, which are the sites of `config` that have any, in the same order, and what
+    /// the admin listener has.
+    fn of(
+        config: &Config,
+        sites: Vec<Held>,
+        held_by_admin: Option<Held>,
+        tokens: Option<HeldTokens>,
+    ) -> Certificates {
+        let with_pairs = config.sites.iter().filter(|site| !site.tls.pairs.is_empty());
+        let all = || with_pairs.clone().zip(&sites);
         let default = all().find(|(site, _)| site.hosts.is_empty());
-        let default = default.map(|(_, of_site)| Arc::clone(&of_site.identity));
+        let default = default.map(|(_, held)| Arc::clone(&held.identity));
         let mut identities = Identities::new(default);
-        for (site, OfSite { identity, .. }) in all() {
+        for (site, Held { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
         }
         // a name that no site has for itself: whoever has a certificate for it
-        for OfSite { identity, .. } in &sites {
+        for Held { identity, .. } in &sites {
             let names = identity.pairs().iter().flat_map(|pair| &pair.names);
             names.for_each(|name| identities.add(name, identity));
         }
-        Certificates { identities: Arc::new(identities), sites }
+        let admin = held_by_admin.as_ref().map(|held| Arc::clone(&held.identity));
+        let admin = OfAdmin {
+            identities: Arc::new(Identities::new(admin)),
+            tokens: tokens.as_ref().map(|held| held.tokens.clone()),
+        };
+        let (identities, admin) = (Arc::new(identities), Arc::new(admin));
+        Certificates { identities, admin, sites, held_by_admin, tokens }
     }
 
     /// Reads those again whose files have changed; `config` is what these are of.
     ///
     /// # Errors
-    /// A site whose files are wrong keeps what it has; see [`Renewed::errors`].
+    /// Whoever has files that are wrong keeps what it has; see [`Renewed::errors`].
     pub fn renewed(&self, config: &Config) -> Renewed {
         let (mut taken, mut errors) = (Vec::new(), Vec::new());
-        let sites = self.sites.iter().map(|site| {
-            if site.stamps_now() == site.stamps {
-                return site.clone();
+        let mut renew = |held: &Held| {
+            if held.stamps_now() == held.stamps {
+                return held.clone();
             }
-            match site.again() {
+            match held.again() {
                 Ok(renewed) => {
-                    taken.push(site.name.clone());
+                    taken.push(format!("the certificates of {}", held.owner));
                     renewed
                 }
                 Err(error) => {
                     errors.push(error);
-                    site.clone()
+                    held.clone()
                 }
             }
-        });
-        let sites = sites.collect();
-        Renewed { certificates: Certificates::of(config, sites), taken, errors }
+        };
+        let sites = self.sites.iter().map(&mut renew).collect();
+        let admin = self.held_by_admin.as_ref().map(&mut renew);
+        let mut tokens = self.tokens.clone();
+        if let Some(held) = &mut tokens
+            && held.stamp_now() != held.stamp
+        {
+            match HeldTokens::open(held.path.clone()) {
+                Ok(renewed) => {
+                    taken.push(format!("the tokens in {:?}", held.path));
+                    *held = renewed;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        Renewed { certificates: Certificates::of(config, sites, admin, tokens), taken, errors }
     }
 
-    /// Whether there are none.
+    /// All certificates, by who has them.
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.sites.iter().chain(&self.held_by_admin)
+    }
+
+    /// Whether there is no file that could change.
     pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
+        self.files().next().is_none()
     }
 
     /// The files of all, each as often as it is named.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.sites.iter().flat_map(OfSite::files)
+        let tokens = self.tokens.iter().map(|held| &held.path);
+        self.held().flat_map(|held| held.pairs.files()).chain(tokens)
     }
 
     /// What they were when they were read.
     fn stamps(&self) -> Stamps {
-        self.sites.iter().flat_map(|site| &site.stamps).copied().collect()
+        let tokens = self.tokens.iter().map(|held| held.stamp);
+        self.held().flat_map(|held| held.stamps.iter().copied()).chain(tokens).collect()
     }
 
     /// What they are now, as far as that can be told.
     fn stamps_now(&self) -> Stamps {
-        self.sites.iter().flat_map(OfSite::stamps_now).collect()
+        let tokens = self.tokens.iter().map(HeldTokens::stamp_now);
+        self.held().flat_map(Held::stamps_now).chain(tokens).collect()
     }
 
-    /// When each expires, the next first. A certificate that several sites have is told once.
+    /// Hosts of sites without a certificate that no other one is for, and what becomes of their clients that
+    /// ask for them through TLS.
+    pub fn uncovered(&self, config: &Config) -> Vec<String> {
+        let sites = config.sites.iter().filter(|site| site.tls.pairs.is_empty());
+        let hosts = sites.flat_map(|site| site.hosts.iter().map(Host::as_str));
+        let told = hosts.filter_map(|host| {
+            let what = match self.identities.find(Some(host)) {
+                None => "are refused",
+                Some(identity) if !identity.covers(host) => {
+                    "are shown the certificate of the default site, which they will refuse"
+                }
+                Some(_) => return None,
+            };
+            Some(format!(
+                "no certificate is for {host:?}: clients that ask for it with https {what}"
+            ))
+        });
+        told.collect()
+    }
+
+    /// When each expires, the next first. A certificate that several have is told once.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         let mut told = HashSet::new();
-        for OfSite { name, tls, identity, .. } in &self.sites {
-            for (certificate, pair) in tls.certificates.iter().zip(identity.pairs()) {
+        for Held { owner, pairs, identity, .. } in self.held() {
+            for (certificate, pair) in pairs.certificates.iter().zip(identity.pairs()) {
                 if told.insert(certificate) {
-                    let (site, certificate) = (name.clone(), certificate.clone());
-                    expiries.push(Expiry { site, certificate, not_after_s: pair.not_after_s });
+                    let (owner, certificate) = (owner.clone(), certificate.clone());
+                    expiries.push(Expiry { owner, certificate, not_after_s: pair.not_after_s });
                 }
             }
         }
@@ -239,53 +353,61 @@ impl Certificates {
     }
 }
 
-impl OfSite {
+impl Held {
     fn open(
-        name: String,
-        tls: Tls,
+        owner: Owner,
+        pairs: KeyPairs,
         tickets: Tickets,
         with_http2: bool,
-    ) -> Result<OfSite, CertificateError> {
+    ) -> Result<Held, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
-        let stamps = files(&tls).map(Stamp::of).collect();
-        let identity = match Identity::new(pairs(&tls)?, Arc::clone(&tickets), with_http2) {
+        let stamps = pairs.files().map(Stamp::of).collect();
+        let read = self::pairs(&pairs)?;
+        let identity = match Identity::new(read, Arc::clone(&tickets), with_http2) {
             Ok(identity) => Arc::new(identity),
-            Err(error) => return Err(CertificateError::Site { site: name, error }),
+            Err(error) => return Err(CertificateError::Names { owner, error }),
         };
-        Ok(OfSite { name, tls, identity, tickets, with_http2, stamps })
+        Ok(Held { owner, pairs, identity, tickets, with_http2, stamps })
     }
 
     /// The same, with what its files are now.
-    fn again(&self) -> Result<OfSite, CertificateError> {
-        let OfSite { name, tls, tickets, with_http2, .. } = self.clone();
-        OfSite::open(name, tls, tickets, with_http2)
-    }
-
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        files(&self.tls)
+    fn again(&self) -> Result<Held, CertificateError> {
+        let Held { owner, pairs, tickets, with_http2, .. } = self.clone();
+        Held::open(owner, pairs, tickets, with_http2)
     }
 
     /// What its files are now. One that cannot be looked at, or is not there, is what it was.
     fn stamps_now(&self) -> Stamps {
         let known = self.stamps.iter();
-        self.files().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
+        self.pairs.files().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
     }
 }
 
-fn files(tls: &Tls) -> impl Iterator<Item = &PathBuf> {
-    tls.certificates.iter().chain(&tls.keys)
+impl HeldTokens {
+    fn open(path: PathBuf) -> Result<HeldTokens, CertificateError> {
+        let stamp = Stamp::of(&path);
+        match Tokens::open(&path) {
+            Ok(tokens) => Ok(HeldTokens { path, tokens, stamp }),
+            Err(error) => Err(CertificateError::Token { path, error }),
+        }
+    }
+
+    /// What its file is now. One that cannot be looked at, or is not there, is what it was.
+    fn stamp_now(&self) -> Option<Stamp> {
+        Stamp::of(&self.path).or(self.stamp)
+    }
 }
 
-/// The pairs of a site.
+/// Certificates with their keys.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(crate) fn pairs(tls: &Tls) -> Result<Vec<Pair>, CertificateError> {
+pub(crate) fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
     let read = |path: &Path| {
         let unreadable = |error| CertificateError::Unreadable { path: path.to_owned(), error };
         fs::read(path).map_err(unreadable)
     };
-    let pairs = tls.certificates.iter().zip(&tls.keys).map(|(certificate, key)| {
+    let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
         let pair = Pair::read(&read(certificate)?, &read(key)?);
         pair.map_err(|error| {
             let (certificate, key) = (certificate.clone(), key.clone());
@@ -311,9 +433,10 @@ impl fmt::Display for CertificateError {
             CertificateError::Pair { certificate, key, error } => {
                 write!(f, "the certificate {certificate:?} with the key {key:?}: {error}")
             }
-            CertificateError::Site { site, error } => {
-                write!(f, "the certificates of the site {site:?}: {error}")
+            CertificateError::Names { owner, error } => {
+                write!(f, "the certificates of {owner}: {error}")
             }
+            CertificateError::Token { path, error } => write!(f, "the tokens in {path:?}: {error}"),
             CertificateError::Tickets(error) => write!(f, "cannot make keys for tickets: {error}"),
         }
     }
@@ -329,8 +452,9 @@ mod tests {
     fn what_expires_soon_is_warned_of() {
         const DAY: i64 = 24 * 3600;
         let warning = |left_s| {
-            let (site, certificate) = ("shop".to_owned(), PathBuf::from("/a.pem"));
-            Expiry { site, certificate, not_after_s: 1_900_000_000 + left_s }.warning(1_900_000_000)
+            let owner = Owner::Site("shop".to_owned());
+            let (certificate, not_after_s) = (PathBuf::from("/a.pem"), 1_900_000_000 + left_s);
+            Expiry { owner, certificate, not_after_s }.warning(1_900_000_000)
         };
         let said =
             |when: &str| Some(format!("the certificate \"/a.pem\" of the site \"shop\" {when}"));

@@ -27,6 +27,7 @@
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `pages` | files of a site that settings name and that are not there |
+//! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
@@ -42,6 +43,7 @@ mod foreign;
 pub mod limit;
 pub mod listener;
 pub mod lower;
+mod nowhere;
 pub mod optional;
 mod pages;
 pub mod policy;
@@ -110,7 +112,7 @@ pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
         reader.problems()
     };
     let (config, (errors, remarks)) = read_with(path, |draft, reader| {
-        let errors = note(reader, draft.unusable_sockets());
+        let errors = note(reader, draft.unusable_sockets(reader));
         (errors, note(reader, draft.remarks(reader)))
     })?;
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
@@ -390,6 +392,31 @@ pub struct Admin {
     pub listen: AdminListen,
     /// `admin.allow`
     pub allow: Vec<Network>,
+    /// `admin.token_file`
+    pub token_file: Option<PathBuf>,
+    /// `admin.tls.certificate`, `admin.tls.key`
+    pub pairs: KeyPairs,
+}
+
+/// Files with certificates, and with the key of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyPairs {
+    /// `tls.certificate`
+    pub certificates: Vec<PathBuf>,
+    /// `tls.key`
+    pub keys: Vec<PathBuf>,
+}
+
+impl KeyPairs {
+    /// Whether there is a certificate.
+    pub fn is_empty(&self) -> bool {
+        self.certificates.is_empty()
+    }
+
+    /// All these files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.certificates.iter().chain(&self.keys)
+    }
 }
 
 /// Threads for work that may block.

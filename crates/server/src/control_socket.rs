@@ -330,6 +330,15 @@ pub fn remove_dead(beside: &Path) {
     remove_dead_since(beside, OLD);
 }
 
+/// The other sockets in the directory of [`path`]'s own choice: those of servers with other files.
+pub fn beside(path: &Path) -> Vec<PathBuf> {
+    let entries = path.parent().and_then(|directory| fs::read_dir(directory).ok());
+    let others = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut others: Vec<_> = others.filter(|other| other != path && is_our_kind(other)).collect();
+    others.sort();
+    others
+}
+
 fn remove_dead_since(beside: &Path, least_age: Duration) {
     let entries = beside.parent().and_then(|directory| fs::read_dir(directory).ok());
     for entry in entries.into_iter().flatten().flatten() {

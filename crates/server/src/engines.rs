@@ -405,23 +405,35 @@ impl Group {
     }
 }
 
-/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener. It
-/// has at most so many connections at once, and of those it refuses so many that linger.
+/// What is set apart for a loop that is in no group.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart {
+    /// Connections at once.
+    pub connections: usize,
+    /// Of those it refuses, so many that linger.
+    pub lingering: usize,
+    /// Threads for jobs that compute. It has none for others.
+    pub computing: usize,
+}
+
+/// Prepares to serve a handler of its own on one loop, apart from all groups: the admin listener.
 ///
 /// # Errors
-/// Lack of descriptors.
+/// Lack of descriptors or threads.
 pub fn prepare_apart<H>(
     name: &str,
     listeners: Vec<Socket>,
     handler: H,
     control: Arc<Control>,
-    (connections, lingering): (usize, usize),
+    Apart { connections, lingering, computing }: Apart,
 ) -> io::Result<Task>
 where
     H: Handler + Send + 'static,
     H::Body: Send,
     H::Protocol: Send,
 {
+    let (threads, ranks) = (Threads { blocking: 0, computing }, Ranks::default());
+    let counters = (0..threads.most(&ranks)).map(|_| Local::default()).collect();
     let event_loop = EventLoop::new(event::Parts {
         handler,
         listeners,
@@ -431,13 +443,8 @@ where
             ..Settings::default()
         })),
         admission: Admission::new(connections, connections),
-        helpers: Helpers::new(
-            Arc::new([]),
-            Threads { blocking: 0, computing: 0 },
-            &Ranks::default(),
-            0,
-        )?,
-        ranks: Ranks::default(),
+        helpers: Helpers::new(counters, threads, &ranks, 0)?,
+        ranks,
         control,
         index: 0,
         metrics: Arc::default(),

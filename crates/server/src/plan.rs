@@ -2,7 +2,7 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{By, Config, Endpoint, KeepAliveLaw, Listen, Listener};
+use crate::config::{self, By, Config, Endpoint, KeepAliveLaw, Listener};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -82,9 +82,11 @@ impl GroupPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminPlan {
     /// Where it accepts.
-    pub listen: Listen,
+    pub listen: Vec<Endpoint>,
     /// Whom it answers.
     pub allow: Vec<Network>,
+    /// Whether they must bring a token.
+    pub with_token: bool,
     /// Connections at once.
     pub connections: usize,
     /// Refused connections that linger at once.
@@ -93,12 +95,19 @@ pub struct AdminPlan {
 
 impl AdminPlan {
     fn new(config: &Config, descriptors: u64) -> Option<AdminPlan> {
-        Some(AdminPlan {
-            listen: config.admin.listen.0.clone()?,
-            allow: config.admin.allow.clone(),
+        let config::Admin { listen, allow, token_file, .. } = &config.admin;
+        (!listen.0.is_empty()).then(|| AdminPlan {
+            listen: listen.0.clone(),
+            allow: allow.clone(),
+            with_token: token_file.is_some(),
             connections: as_usize((descriptors / 32).clamp(4, MOST_ADMIN_CONNECTIONS)),
             lingering: as_usize(ADMIN_LINGERING.min(descriptors / 64)),
         })
+    }
+
+    /// Whether TLS is spoken at one of its addresses.
+    pub fn speaks_tls(&self) -> bool {
+        self.listen.iter().any(|endpoint| endpoint.tls)
     }
 
     /// Descriptors it may have open: one more than it keeps is accepted before it is refused, and
@@ -390,7 +399,7 @@ fn as_usize(number: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Count, Optional, Size};
+    use crate::config::{Count, Listen, Optional, Size};
 
     fn machine(descriptors: u64) -> Machine {
         Machine { cores: 2, memory_bytes: 8 << 30, descriptors }
@@ -442,7 +451,7 @@ mod tests {
         };
         let (without, none) = connections(&config, 20_000);
         assert_eq!(none, None);
-        config.admin.listen.0 = Some(Listen::All(9090));
+        config.admin.listen.0 = vec![Endpoint { listen: Listen::All(9090), tls: false }];
         assert_eq!(connections(&config, 20_000), (without - 64 - 8 - 2, Some((64, 8))));
         assert_eq!(connections(&config, 100).1, Some((4, 1)));
     }

@@ -182,7 +182,7 @@ pub fn change(assignments: &[String], file: &Path, current: &Current) -> Result<
 pub fn renew(current: &Current) -> Result<Next, ReloadError> {
     let Renewed { certificates, taken, errors } = current.certificates.renewed(&current.config);
     let is_new = !taken.is_empty();
-    let taken = taken.iter().map(|site| format!("those of the site {site:?} are taken over"));
+    let taken = taken.iter().map(|what| format!("{what} are taken over"));
     let kept = errors.iter().map(|error| format!("{error}; what is in force is kept"));
     let said = taken.chain(kept).collect::<Vec<_>>().join("\n");
     if !is_new {
@@ -254,9 +254,10 @@ fn prepare_config(
 fn admin(plan: &Plan, current: &Current) -> Result<Option<AdminListener>, ReloadError> {
     let Some(admin) = &plan.admin else { return Ok(None) };
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = listeners.take(std::slice::from_ref(&admin.listen), 1).map_err(ReloadError::Listen);
+    let taken = listeners.take_endpoints(&admin.listen, 1).map_err(ReloadError::Listen);
     let made = taken.and_then(|mut hands| {
-        let made = AdminListener::new(hands.remove(0), admin, Arc::clone(&current.status));
+        let (live, status) = (Arc::clone(&current.common.live), Arc::clone(&current.status));
+        let made = AdminListener::new(hands.remove(0), admin, live, status);
         made.map_err(ReloadError::Resources)
     });
     if made.is_err() {
@@ -320,7 +321,7 @@ fn begin(
 
 /// Every address that is listened on.
 pub fn wanted(plan: &Plan) -> Vec<Listen> {
-    let admin = plan.admin.iter().map(|admin| admin.listen.clone());
-    let endpoints = plan.groups.iter().flat_map(|group| &group.listen);
-    endpoints.map(|endpoint| endpoint.listen.clone()).chain(admin).collect()
+    let admin = plan.admin.iter().flat_map(|admin| &admin.listen);
+    let endpoints = plan.groups.iter().flat_map(|group| &group.listen).chain(admin);
+    endpoints.map(|endpoint| endpoint.listen.clone()).collect()
 }

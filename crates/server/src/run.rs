@@ -155,6 +155,15 @@ impl Server {
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
+    /// Says which hosts have no certificate, where TLS is spoken.
+    fn warn_of_uncovered(&self) {
+        let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
+        if endpoints.any(|endpoint| endpoint.tls) {
+            let uncovered = self.common.live.get().certificates.uncovered(&self.config);
+            uncovered.iter().take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        }
+    }
+
     /// Has somebody look for certificates that change, if there are any.
     fn watch_certificates(&mut self) {
         if self.watches_certificates || self.common.live.get().certificates.is_empty() {
@@ -253,8 +262,9 @@ impl Server {
                 self.give_all(Order::Drain);
                 // those who drain hold duplicates and take what is queued; who asks how far they are
                 // finds the admin listener
-                let admin = self.plan.admin.iter().map(|admin| admin.listen.clone());
-                self.listeners().end(&admin.collect::<Vec<_>>());
+                let admin = self.plan.admin.iter().flat_map(|admin| &admin.listen);
+                let admin: Vec<_> = admin.map(|endpoint| endpoint.listen.clone()).collect();
+                self.listeners().end(&admin);
                 self.notifier.stopping("draining");
                 let is_bounded = signal != SIGQUIT;
                 if is_bounded {

@@ -67,14 +67,11 @@ impl Needs {
             }
         }
         for site in &config.sites {
-            for file in site.tls.certificates.iter().chain(&site.tls.keys) {
-                needs.add_directory_of("tls.certificate", file, What::Read);
-                // programs that replace certificates keep them elsewhere, and links to them
-                if let Ok(target) = std::fs::canonicalize(file) {
-                    needs.add_directory_of("tls.certificate", &target, What::Read);
-                }
-            }
+            site.tls.pairs.files().for_each(|file| needs.add_file("tls.certificate", file));
         }
+        let admin = &config.admin;
+        admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));
+        admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
         for path in &config.sandbox.read {
             needs.add("sandbox.read", path.clone(), What::Read);
         }
@@ -92,8 +89,10 @@ impl Needs {
                 needs.add_directory_of("listen", path, What::Socket);
             }
         }
-        if let Some(Listen::Unix(path)) = &config.admin.listen.0 {
-            needs.add_directory_of("admin.listen", path, What::Socket);
+        for endpoint in &config.admin.listen.0 {
+            if let Listen::Unix(path) = &endpoint.listen {
+                needs.add_directory_of("admin.listen", path, What::Socket);
+            }
         }
         if let Some(control) = control {
             needs.add_directory_of("control.socket", control, What::Socket);
@@ -103,6 +102,15 @@ impl Needs {
         // held back as a spare descriptor
         needs.add("", PathBuf::from("/dev/null"), What::Read);
         needs
+    }
+
+    /// A file that is read again when it changes.
+    fn add_file(&mut self, key: &'static str, file: &Path) {
+        self.add_directory_of(key, file, What::Read);
+        // programs that replace such files keep them elsewhere, and links to them
+        if let Ok(target) = std::fs::canonicalize(file) {
+            self.add_directory_of(key, &target, What::Read);
+        }
     }
 
     fn add_directory_of(&mut self, key: &'static str, path: &Path, what: What) {

@@ -1,7 +1,7 @@
 //! What the running server can tell about itself: counters, gauges, and what it runs.
 
 use crate::agent;
-use crate::certificates::{Certificates, Expiry};
+use crate::certificates::{Certificates, Expiry, Owner};
 use crate::config::choice::Word;
 use crate::engines::Common;
 use crate::plan::Plan;
@@ -15,8 +15,12 @@ const MOST_CERTIFICATES: usize = 100;
 
 fn certificates(certificates: &Certificates) -> Vec<Certificate> {
     let expiries = certificates.expiries().into_iter().take(MOST_CERTIFICATES);
-    let told = expiries.map(|Expiry { site, certificate, not_after_s }| {
+    let told = expiries.map(|Expiry { owner, certificate, not_after_s }| {
         let name = certificate.display().to_string();
+        let site = match owner {
+            Owner::Site(site) => site,
+            Owner::Admin => String::new(),
+        };
         Certificate { site, name, expiry_s: not_after_s }
     });
     told.collect()

@@ -76,7 +76,7 @@ impl Pair {
 }
 
 /// Whether one of these names is, or stands for, this host.
-pub(crate) fn covers(names: &[String], host: &str) -> bool {
+pub fn covers(names: &[String], host: &str) -> bool {
     let below = host.split_once('.').map(|(_, domain)| domain);
     names.iter().any(|name| match name.strip_prefix("*.") {
         None => name == host,

@@ -5,8 +5,10 @@ use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
 use forebay_tests::server::free_addr;
+use forebay_tests::tls::Authority;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server};
+use rcgen::{PKCS_ECDSA_P256_SHA256 as ECDSA, PKCS_RSA_SHA256 as RSA};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -140,4 +142,118 @@ fn it_is_read_over_a_unix_socket() {
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait(PATIENCE).is_some_and(|status| status.success()));
     assert!(fs::symlink_metadata(&second).is_err(), "the file of the socket is left");
+}
+
+/// How many threads of the server have this name.
+fn threads_named(server: &Server, name: &str) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.trim_end() == name).count()
+}
+
+/// Without TLS there is nothing that the admin listener would have others do.
+#[test]
+fn it_has_no_helpers_without_tls() {
+    let (options, _folder) = options();
+    let server = Server::start(&options.config(&format!("admin.listen = \"{}\"", free_addr())));
+    assert_eq!(threads_named(&server, "admin"), 1);
+    assert_eq!(threads_named(&server, "helpers"), 1);
+}
+
+/// Over TLS, by whatever kind of certificate: with a token everything, without one only what probes ask
+/// for. Tokens and certificates that change are taken over, and those that are wrong are not.
+#[test]
+fn it_is_read_over_tls_with_a_token() {
+    let (options, folder) = options();
+    let authority = Authority::new();
+    let admin = free_addr();
+    authority.write(folder.path(), "admin", &["web1.example"], &ECDSA);
+    folder.write("tokens", "# prometheus\nfirst-token\n");
+    let files = |end| folder.join(&format!("admin.{end}"));
+    let settings = format!(
+        "[admin]\nlisten = \"https://{admin}\"\ntoken_file = {:?}\n\
+         tls = {{ certificate = [{:?}], key = [{:?}] }}",
+        folder.join("tokens"),
+        files("crt"),
+        files("key")
+    );
+    let server = Server::start(&options.config(&settings));
+    assert!(server.stderr().contains(&format!("admin on https://{admin}")), "{}", server.stderr());
+    let ask = |path: &str, fields: &str| {
+        let mut stream = authority.connect(admin, "web1.example");
+        let host = format!("web1.example:{}", admin.port());
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let certificate = stream.conn.peer_certificates().unwrap()[0].to_vec();
+        (answer, certificate)
+    };
+    let status = |path: &str, token: &str| {
+        ask(path, &format!("Authorization: Bearer {token}\r\n")).0[9..12].to_owned()
+    };
+    let (refused, shown) = ask("/metrics", "");
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    assert!(refused.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{refused}");
+    assert!(!refused.contains("forebay_"), "{refused}");
+    assert_eq!(status("/metrics", "second-token"), "401");
+    assert_eq!(status("/metrics", "first-token"), "200");
+    for path in ["/healthz", "/readyz"] {
+        assert!(ask(path, "").0.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    // a file of tokens takes the place of another, as editors write it
+    fs::write(folder.join("new"), "second-token\nthird-token\n").unwrap();
+    fs::rename(folder.join("new"), folder.join("tokens")).unwrap();
+    let is_new = || status("/metrics", "second-token") == "200";
+    assert!(soon(PATIENCE, is_new), "{}", server.stderr());
+    assert_eq!(status("/metrics", "third-token"), "200");
+    assert_eq!(status("/metrics", "first-token"), "401");
+    // what is wrong lets nobody in, and keeps nobody out
+    folder.write("tokens", "# none\n");
+    let is_told = || server.stderr().contains("what is in force is kept");
+    assert!(soon(PATIENCE, is_told), "{}", server.stderr());
+    assert_eq!(status("/metrics", "second-token"), "200");
+    // a key whose signatures are work for a helper
+    folder.write("tokens", "fourth-token\n");
+    authority.write(folder.path(), "admin", &["web1.example"], &RSA);
+    let is_new = || ask("/healthz", "").1 != shown && status("/metrics", "fourth-token") == "200";
+    assert!(soon(PATIENCE, is_new), "{}", server.stderr());
+    // who speaks without TLS learns that, and nothing else
+    let mut plain = wire::connect(admin);
+    plain.write_all(request("localhost").as_bytes()).unwrap();
+    let (answer, _) = wire::read_to_end(&mut plain, PATIENCE);
+    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{}", answer.escape_ascii());
+}
+
+/// Each address for itself: over the Unix socket and loopback a token may go in clear.
+#[test]
+fn it_listens_at_several_addresses() {
+    let (options, folder) = options();
+    let (admin, socket) = (free_addr(), folder.join("a.sock"));
+    folder.write("tokens", "token\n");
+    // this directory is not there for another user to write to
+    let options = Options { user: None, ..options };
+    let listen = |rest: &str| {
+        let tokens = folder.join("tokens");
+        format!("[admin]\nlisten = [\"{admin}\"{rest}]\ntoken_file = {tokens:?}")
+    };
+    let both = listen(&format!(", \"unix:{}\"", socket.display()));
+    let server = Server::start(&options.clone().config(&both));
+    assert!(asked_by(1, admin, "localhost").starts_with("HTTP/1.1 401 "));
+    assert!(asked_at(&socket, "localhost").starts_with("HTTP/1.1 401 "));
+    let with_token = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                      Authorization: Bearer token\r\n\r\n";
+    let mut stream = wire::connect(admin);
+    stream.write_all(with_token.as_bytes()).unwrap();
+    assert!(wire::read_to_end(&mut stream, PATIENCE).0.starts_with(b"HTTP/1.1 200 "));
+    // a reload gives up one of them, and tokens in clear are refused as at the start
+    server.configure(&options.clone().config(&listen("")));
+    assert_eq!(server.reload().0, Some(0), "{}", server.stderr());
+    let is_gone = || UnixStream::connect(&socket).is_err();
+    assert!(soon(PATIENCE, is_gone), "{}", server.stderr());
+    server.configure(&options.config(&listen(", \"10.255.255.1:1\"")));
+    let (code, said) = server.reload();
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains("in clear"), "{said}");
 }

@@ -38,6 +38,9 @@ fn what_is_installed_stands_beneath_one_prefix() {
         assert!(unit.contains(&format!("\n{key}=/opt/forebay/bin/forebay ")), "{unit}");
     }
     assert!(!unit.contains("/usr/"), "{unit}");
+    for key in ["Wants", "After"] {
+        assert!(unit.contains(&format!("\n{key}=network-online.target\n")), "{unit}");
+    }
     for path in ["share/man/man5/forebay.toml.5", "share/doc/forebay/forebay.toml"] {
         assert!(prefix.join(path).is_file(), "{path}");
     }

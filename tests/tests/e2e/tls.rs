@@ -333,6 +333,21 @@ fn changed_files_are_taken_over_without_a_reload() {
     }
 }
 
+/// Whoever asks for a site without a certificate through TLS is refused, which the operator hears.
+#[test]
+fn a_site_without_a_certificate_is_told_of_at_the_start() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let tls = pair(folder.path(), "a").replace("[tls]", "[site.tls]");
+    let a = format!("[[site]]\nhosts = [\"a.example\"]\n{tls}");
+    let b = "[[site]]\nhosts = [\"b.example\"]\n";
+    let (server, _) = start(&folder, "event", &format!("{a}{b}"));
+    let told =
+        "no certificate is for \"b.example\": clients that ask for it with https are refused";
+    assert!(soon(PATIENCE, || server.stderr().contains(told)), "{}", server.stderr());
+    assert!(!server.stderr().contains("\"a.example\""), "{}", server.stderr());
+}
+
 /// Each handshake is counted by what has come of it.
 #[test]
 fn handshakes_are_counted() {

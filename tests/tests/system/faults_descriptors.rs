@@ -6,8 +6,13 @@ use forebay_tests::faults::crowd::{Crowd, allow_descriptors};
 use forebay_tests::faults::process::{open_descriptors, processor_time};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::server::free_addr;
+use forebay_tests::tls::{Authority, hello};
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
+use rcgen::PKCS_ECDSA_P256_SHA256;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +22,7 @@ forebay_tests::on_each_engine! {
     who_waits_for_a_descriptor_is_answered_in_the_end,
     files_that_cannot_be_opened_get_a_503,
     a_flood_of_the_admin_listener_takes_nothing_from_the_site,
+    a_flood_of_handshakes_with_it_takes_nothing_from_the_site,
 }
 
 /// Descriptors the server may have.
@@ -188,33 +194,58 @@ fn files_that_cannot_be_opened_get_a_503(engine: &str) {
     assert!(is_served(&served));
 }
 
+/// Descriptors of a server whose admin listener is flooded.
+const FEW: usize = 640;
+
 /// Whoever fills the admin listener, and keeps what it refuses from ending, takes what was set apart
 /// for it: as many clients of the site as its limits allow are served at the same time.
 fn a_flood_of_the_admin_listener_takes_nothing_from_the_site(engine: &str) {
-    const FEW: usize = 640;
+    let site = site();
+    let Some(options) = with_few_descriptors(engine, &site) else { return };
+    let served = Served::with(options.config(KEPT)).settled();
+    // refused, it would wait for the rest of the head
+    flood(&served, served.admin(), b"GET /metrics HTTP/1.1\r\n");
+}
+
+/// The same where TLS is spoken and nobody ends a handshake; those that are refused are told nothing.
+fn a_flood_of_handshakes_with_it_takes_nothing_from_the_site(engine: &str) {
+    let site = site();
+    let Some(options) = with_few_descriptors(engine, &site) else { return };
+    let (folder, authority, admin) = (Folder::new(), Authority::new(), free_addr());
+    authority.write(folder.path(), "admin", &["a.example"], &PKCS_ECDSA_P256_SHA256);
+    let file = |end| folder.join(&format!("admin.{end}"));
+    let settings = format!(
+        "{KEPT}\n[admin]\nlisten = \"https://{admin}\"\ntls.certificate = [{:?}]\ntls.key = [{:?}]\n",
+        file("crt"),
+        file("key")
+    );
+    let server = Server::start(&options.config(&settings));
+    flood(&server, admin, &hello(&Arc::new(authority.client()), "a.example")[..50]);
+}
+
+fn with_few_descriptors(engine: &str, site: &Folder) -> Option<Options> {
+    let needed = allow_descriptors(FEW as u64 + 400);
+    has(needed, "a_flood_of_the_admin_listener")?;
+    let limit = format!("--nofile={FEW}:{FEW}");
+    let wrapper = vec!["prlimit".to_owned(), limit];
+    Some(Options { wrapper, ..Options::new(site.path()).engine(engine) })
+}
+
+/// Connections that say this and no more to the admin listener, while as many clients come to the site.
+fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     const CLIENTS: usize = 200;
     /// Of the admin listener: connections, those that linger, one that is being refused.
     const SET_APART: usize = FEW / 32 + 8 + 1;
-    let needed = allow_descriptors(FEW as u64 + 400);
-    if has(needed, "a_flood_of_the_admin_listener").is_none() {
-        return;
-    }
-    let folder = site();
-    let limit = format!("--nofile={FEW}:{FEW}");
-    let wrapper = vec!["prlimit".to_owned(), limit];
-    let options = Options { wrapper, ..Options::new(folder.path()).engine(engine) };
-    let served = Served::with(options.config(KEPT)).settled();
-    let at_rest = open_descriptors(served.pid());
-    let mut flood = Crowd::connect(served.admin(), FEW, FEW).unwrap();
-    // refused, it would wait for the rest of the head
-    flood.send(b"GET /metrics HTTP/1.1\r\n");
+    let at_rest = open_descriptors(server.pid());
+    let mut flood = Crowd::connect(admin, FEW, FEW).unwrap();
+    flood.send(words);
     let mut most = 0;
     let is_refused = |flood: &Crowd| {
-        most = most.max(open_descriptors(served.pid()));
+        most = most.max(open_descriptors(server.pid()));
         flood.answered(503) + (FEW - flood.open()) > FEW / 2
     };
     assert!(flood.read_until(PATIENCE, is_refused), "{}", summary(&flood));
-    let mut clients = Crowd::connect(served.addr(), CLIENTS, 10).unwrap();
+    let mut clients = Crowd::connect(server.addr(), CLIENTS, 10).unwrap();
     clients.send(GET);
     let all = clients.read_until(PATIENCE, |clients| clients.answered(200) == CLIENTS);
     assert!(all, "{}, {} descriptors at most", summary(&clients), most);

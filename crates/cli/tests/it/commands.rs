@@ -343,3 +343,30 @@ fn a_full_standard_output_is_1() {
     assert_eq!(code(&output), 1);
     assert!(text(&output.stderr).contains("standard output cannot be written"));
 }
+
+/// Where no server is found, the command says where it has looked, what else there is, and how to say it.
+#[test]
+fn a_server_that_is_not_found_is_looked_for_by_name() {
+    let folder = format!("{}/no-server-{}", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    std::fs::create_dir_all(format!("{folder}/site")).unwrap();
+    let (own, other) = (format!("{folder}/own.sock"), format!("{folder}/0123456789abcdef.sock"));
+    let config = format!("{folder}/forebay.toml");
+    std::fs::write(&config, format!("root = \"site\"\ncontrol.socket = {own:?}\n")).unwrap();
+    for command in [&["policy", "show"][..], &["policy", "history"], &["reload"]] {
+        let said = |config: &str| {
+            let output = forebay(&[command, &["-c", config]].concat());
+            (code(&output), text(&output.stderr).to_owned())
+        };
+        let (code, told) = said(&config);
+        assert_eq!(code, 1, "{command:?}");
+        assert!(told.contains(&own) && told.contains("--socket"), "{command:?}: {told}");
+        assert!(!told.contains(&other), "{command:?}: {told}");
+        std::fs::write(&other, "").unwrap();
+        assert!(said(&config).1.contains(&format!("; there is {other}")), "{command:?}");
+        std::fs::remove_file(&other).unwrap();
+        let (code, told) = said(&format!("{folder}/none.toml"));
+        assert_eq!(code, 78, "{command:?}");
+        assert!(told.contains("-c, or its socket with --socket"), "{command:?}: {told}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

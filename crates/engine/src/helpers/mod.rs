@@ -128,7 +128,10 @@ impl<J: Job> Helpers<J> {
         sample: u32,
     ) -> io::Result<Helpers<J>> {
         let first = threads.blocking + ranks.reserve_in_all();
-        let starter = Starter::new()?;
+        let starter = match threads.most(ranks) {
+            0 => None,
+            _ => Some(Starter::new()?),
+        };
         let pool = |kind, most, numbers| {
             let (metrics, starter) = (Arc::clone(&metrics), starter.clone());
             Arc::new(Pool::new(kind, most, ranks, metrics, numbers, sample, starter))

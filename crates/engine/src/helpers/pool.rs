@@ -33,7 +33,8 @@ pub(super) struct Pool<J: Job> {
     ranks: Ranks,
     metrics: Arc<[Local]>,
     sample: u32,
-    starter: Starter,
+    /// `None` if there are never any threads.
+    starter: Option<Starter>,
 }
 
 /// Begins threads from one that never gives way: a thread inherits the nice value of who begins it, and
@@ -100,7 +101,7 @@ impl<J: Job> Pool<J> {
         metrics: Arc<[Local]>,
         numbers: Range<usize>,
         sample: u32,
-        starter: Starter,
+        starter: Option<Starter>,
     ) -> Pool<J> {
         let last = ranks.count() - 1;
         let level = |level| Level {
@@ -171,6 +172,7 @@ impl<J: Job> Pool<J> {
     }
 
     fn spawn(self: &Arc<Self>, state: &mut State<J>, level: usize) -> bool {
+        let Some(starter) = &self.starter else { return false };
         let Some(index) = state.free.pop() else { return false };
         state.levels[level].threads += 1;
         let name = match self.kind {
@@ -178,7 +180,7 @@ impl<J: Job> Pool<J> {
             Kind::Computes => format!("compute-{index}"),
         };
         let pool = Arc::clone(self);
-        self.starter.start(move || {
+        starter.start(move || {
             let shared = Arc::clone(&pool);
             let work = move || shared.work(level, index);
             if std::thread::Builder::new().name(name).spawn(work).is_err() {

@@ -1,4 +1,4 @@
-//! Looks for certificates and keys whose files have changed: when the kernel tells of their directories,
+//! Looks for certificates, keys and tokens whose files have changed: when the kernel tells of their directories,
 //! and at intervals, for file systems that tell nothing and links that have moved.
 
 use super::{Certificates, Stamps};
@@ -64,7 +64,7 @@ fn say_unreadable(certificates: &Certificates) {
     let files: BTreeSet<&PathBuf> = certificates.files().collect();
     for path in files.into_iter().filter(is_denied).take(MOST_TOLD) {
         say(format_args!(
-            "certificates: the user of the server may not read {path:?}: when it changes, a restart takes \
+            "the user of the server may not read {path:?}: when it changes, a restart takes \
              it over, a reload cannot; give it to a group of that user"
         ));
     }

@@ -1,7 +1,7 @@
 //! Settings that are addresses: where connections are accepted.
 
 use super::problem::Wrong;
-use super::value::{Form, Value, Written, number, quote, wrong};
+use super::value::{Form, Value, Written, number, quote, show_list, wrong};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +27,15 @@ pub struct Endpoint {
 }
 
 impl Listen {
+    /// Whether what is sent there stays within this machine.
+    pub fn is_of_this_machine(&self) -> bool {
+        match self {
+            Listen::At(address) => address.ip().to_canonical().is_loopback(),
+            Listen::All(_) => false,
+            Listen::Unix(_) => true,
+        }
+    }
+
     /// Its port; a Unix socket has none.
     pub fn port(&self) -> Option<u16> {
         match self {
@@ -37,9 +46,9 @@ impl Listen {
     }
 }
 
-/// Where the admin listener is, if it is on.
+/// Where the admin listener is; nowhere if it is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AdminListen(pub Option<Listen>);
+pub struct AdminListen(pub Vec<Endpoint>);
 
 impl Written for Listen {
     const EXPECTED: &'static str =
@@ -134,26 +143,34 @@ impl fmt::Display for Listen {
 
 impl Value for AdminListen {
     fn form(&self) -> Form {
-        Form::Text
+        Form::TextOrList
     }
     fn expected(&self) -> &'static str {
-        "an address and port such as \"127.0.0.1:9090\" or \":9090\", \"unix:/path\", or \"off\""
+        "an address and port such as \"127.0.0.1:9090\" or \":9090\", with \"https://\" before it for \
+         TLS, \"unix:/path\", or \"off\""
     }
     fn set(&mut self, text: &str) -> Result<(), Wrong> {
-        *self = AdminListen(match text {
-            "off" => None,
-            text => Some(Listen::read(text).map_err(|_| wrong(self, text))?),
-        });
-        Ok(())
+        if text == "off" && self.0.is_empty() {
+            return Ok(());
+        }
+        Endpoint::read(text).map_err(|_| wrong(self, text))?;
+        self.0.set(text)
     }
     fn show(&self) -> String {
-        quote(&self.0.as_ref().map_or("off".to_owned(), Listen::to_string))
+        match &self.0[..] {
+            [] => quote("off"),
+            [only] => quote(&only.to_string()),
+            endpoints => show_list(endpoints.iter().map(Endpoint::to_string)),
+        }
     }
     fn guess(&self, text: &str) -> Option<String> {
         let port = text.strip_prefix("localhost:").unwrap_or(text);
         match port.parse::<u16>() {
             Ok(port) => Some(format!("127.0.0.1:{port}")),
-            Err(_) => Listen::guess(text),
+            Err(_) => Endpoint::guess(text),
         }
+    }
+    fn clear(&mut self) {
+        self.0.clear();
     }
 }

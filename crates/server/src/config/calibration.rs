@@ -4,12 +4,13 @@
 //! What the server needs stands at the top; how it was found is in `[found]`, for people. Costs are
 //! in seconds of one core, so that the file holds for any number of cores the server is given.
 
-use super::problem::{Problem, Wrong, nearest};
+use super::problem::{Problem, Wrong};
 use super::read::Reader;
 use super::units::Size;
 use super::value::quote;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::utilisation::Costs;
+use forebay_policy::near::nearest;
 use std::fmt::Write;
 use std::io::{self, Read};
 use std::ops::Range;

@@ -2,12 +2,14 @@
 //! the message names both.
 
 use super::draft::Draft;
-use super::problem::{Wrong, nearest};
+use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::redirects;
+use super::remarks::item;
 use super::value::quote;
-use super::{Access, ControlSocket, Listen, LogFormat};
-use crate::certificates::{self, CertificateError};
+use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat};
+use crate::certificates::{self, CertificateError, Tokens};
+use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
 use forebay_sys::{file, process};
 use std::collections::{HashMap, HashSet};
@@ -28,9 +30,10 @@ impl Draft {
         let find: Find<'_> = &|exact| text?.place(exact);
         let mut wrong = Vec::new();
         self.check_hosts(find, &mut wrong);
-        self.check_addresses(find, &mut wrong);
+        self.check_addresses(text, find, &mut wrong);
         self.check_proxies(&mut wrong);
         self.check_tls(text, &mut wrong);
+        self.check_admin(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
         self.check_logs(find, &mut wrong);
@@ -94,7 +97,12 @@ impl Draft {
     }
 
     /// No two sockets want the same address.
-    fn check_addresses(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+    fn check_addresses(
+        &self,
+        text: Option<&Reader<'_>>,
+        find: Find<'_>,
+        wrong: &mut Vec<(At, Wrong)>,
+    ) {
         let listeners = self.all_listeners();
         let mut known: Vec<(&Listen, At)> = Vec::new();
         for (path, listener) in &listeners {
@@ -116,15 +124,46 @@ impl Draft {
             ControlSocket::At(path) => Some(Listen::Unix(path.clone())),
             ControlSocket::Auto | ControlSocket::Off => None,
         };
-        let admin = self.process.admin.listen.0.clone();
-        let others = [("admin.listen", admin), ("control.socket", control)];
-        for (key, listen) in &others {
-            let Some(listen) = listen else { continue };
-            let at = At::default().child(key);
+        let admin = self.admin_endpoints(text).into_iter();
+        let admin = admin.map(|(at, endpoint)| (at, endpoint.listen.clone()));
+        let control = control.map(|listen| (At::default().child("control.socket"), listen));
+        let others: Vec<_> = admin.chain(control).collect();
+        for (at, listen) in &others {
             if let Some((other, first)) = known.iter().find(|(other, _)| overlap(listen, other)) {
-                wrong.push((at, overlapping(listen, other, first, find)));
+                wrong.push((at.clone(), overlapping(listen, other, first, find)));
             } else {
-                known.push((listen, at));
+                known.push((listen, at.clone()));
+            }
+        }
+    }
+
+    /// Where the admin listener is, and where that stands.
+    pub(super) fn admin_endpoints(&self, text: Option<&Reader<'_>>) -> Vec<(At, &Endpoint)> {
+        let list = At::default().child("admin").child("listen");
+        let at = |index| match text {
+            Some(text) => item(text, &list, index),
+            None => list.clone(),
+        };
+        let endpoints = self.process.admin.listen.0.iter().enumerate();
+        endpoints.map(|(index, endpoint)| (at(index), endpoint)).collect()
+    }
+
+    /// Where the admin listener speaks TLS it has a certificate, and its tokens go nowhere in clear.
+    fn check_admin(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+        let Admin { pairs, token_file, .. } = &self.process.admin;
+        let top = At::default();
+        let certificate = top.child("admin").child("tls").child("certificate");
+        let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
+        if certificates != keys {
+            wrong.push((certificate.clone(), Wrong::Unpaired { certificates, keys }));
+        }
+        // one that cannot be read is told by itself
+        let has_one = !pairs.is_empty() || text.is_some_and(|text| text.says(&certificate));
+        for (at, Endpoint { listen, tls }) in self.admin_endpoints(text) {
+            if *tls && !has_one {
+                wrong.push((at, Wrong::NoAdminCertificate));
+            } else if !tls && token_file.is_some() && !listen.is_of_this_machine() {
+                wrong.push((at, Wrong::TokenInClear { listen: listen.to_string() }));
             }
         }
     }
@@ -132,7 +171,8 @@ impl Draft {
     /// Each certificate has its key, and where TLS is spoken there is one.
     fn check_tls(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
         for (path, site) in self.every_site() {
-            let (certificates, keys) = (site.tls.certificates.len(), site.tls.keys.len());
+            let pairs = &site.tls.pairs;
+            let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
             if certificates != keys {
                 wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
             }
@@ -140,7 +180,8 @@ impl Draft {
         // one that cannot be read is told by itself
         let says_one =
             |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
-        if self.every_site().iter().any(|(path, site)| site.tls.is_on() || says_one(path)) {
+        if self.every_site().iter().any(|(path, site)| !site.tls.pairs.is_empty() || says_one(path))
+        {
             return;
         }
         for (path, listener) in self.all_listeners() {
@@ -267,7 +308,7 @@ impl Draft {
 
     /// Sockets that cannot be made, as far as this process can tell. What another user will be who
     /// starts the server is not known, so a user that is configured is believed.
-    pub fn unusable_sockets(&self) -> Vec<(At, Wrong)> {
+    pub fn unusable_sockets(&self, text: &Reader<'_>) -> Vec<(At, Wrong)> {
         let mut sockets = Vec::new();
         for (path, listener) in self.all_listeners() {
             for (index, endpoint) in listener.listen.iter().enumerate() {
@@ -276,8 +317,10 @@ impl Draft {
                 }
             }
         }
-        if let Some(Listen::Unix(socket)) = &self.process.admin.listen.0 {
-            sockets.push((At::default().child("admin").child("listen"), socket.clone(), false));
+        for (at, endpoint) in self.admin_endpoints(Some(text)) {
+            if let Listen::Unix(socket) = &endpoint.listen {
+                sockets.push((at, socket.clone(), false));
+            }
         }
         if let ControlSocket::At(socket) = &self.process.control.socket {
             sockets.push((At::default().child("control").child("socket"), socket.clone(), true));
@@ -301,7 +344,8 @@ impl Draft {
         let join = |path: &mut PathBuf| *path = directory.join(&*path).components().collect();
         for site in std::iter::once(&mut self.site).chain(&mut self.sites) {
             site.root.iter_mut().for_each(join);
-            site.tls.certificates.iter_mut().chain(&mut site.tls.keys).for_each(join);
+            let KeyPairs { certificates, keys } = &mut site.tls.pairs;
+            certificates.iter_mut().chain(keys).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
@@ -315,9 +359,14 @@ impl Draft {
                 }
             }
         }
-        if let Some(Listen::Unix(path)) = &mut self.process.admin.listen.0 {
-            join(path);
+        let Admin { listen, token_file, pairs: KeyPairs { certificates, keys }, .. } =
+            &mut self.process.admin;
+        for endpoint in &mut listen.0 {
+            if let Listen::Unix(path) = &mut endpoint.listen {
+                join(path);
+            }
         }
+        certificates.iter_mut().chain(keys).chain(token_file).for_each(join);
         if let ControlSocket::At(path) = &mut self.process.control.socket {
             join(path);
         }
@@ -362,23 +411,7 @@ impl Draft {
                 let path_of_log = path.child("log.access");
                 wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
             }
-            let (certificates, keys) = (&site.tls.certificates, &site.tls.keys);
-            for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
-                for (index, file) in files.iter().enumerate() {
-                    if let Err(error) = super::open_regular(file)
-                        && told.insert(file)
-                    {
-                        let at = path.child(key).item(index);
-                        wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
-                    }
-                }
-            }
-            if let Err(error @ (CertificateError::Pair { .. } | CertificateError::Site { .. })) =
-                certificates::pairs(&site.tls)
-                && told.insert(&site.tls.certificates[0])
-            {
-                wrong.push((path.child("tls.certificate"), Wrong::Certificate(error.to_string())));
-            }
+            missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
                     && let Err(error) = super::open_regular(file)
@@ -388,7 +421,42 @@ impl Draft {
                 }
             }
         }
+        let Admin { token_file, pairs, .. } = &self.process.admin;
+        let admin = At::default().child("admin");
+        missing_pairs(&admin, pairs, &mut told, &mut wrong);
+        if let Some(path) = token_file
+            && let Err(error) = Tokens::open(path)
+        {
+            let error = Wrong::Tokens { path: path.clone(), error };
+            wrong.push((admin.child("token_file"), error));
+        }
         wrong
+    }
+}
+
+/// Certificates and keys of a section that cannot be read, or are none.
+fn missing_pairs<'p>(
+    section: &At,
+    pairs: &'p KeyPairs,
+    told: &mut HashSet<&'p Path>,
+    wrong: &mut Vec<(At, Wrong)>,
+) {
+    let KeyPairs { certificates, keys } = pairs;
+    for (key, files) in [("tls.certificate", certificates), ("tls.key", keys)] {
+        for (index, file) in files.iter().enumerate() {
+            if let Err(error) = super::open_regular(file)
+                && told.insert(file)
+            {
+                let at = section.child(key).item(index);
+                wrong.push((at, Wrong::NoFile { path: file.clone(), error }));
+            }
+        }
+    }
+    if let Err(error @ (CertificateError::Pair { .. } | CertificateError::Names { .. })) =
+        certificates::pairs(pairs)
+        && told.insert(&certificates[0])
+    {
+        wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
     }
 }
 

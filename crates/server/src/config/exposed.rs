@@ -1,10 +1,10 @@
 //! Files that are not for clients, in directories that are served: `forebay check` warns of them. A log
 //! there is an error, because it has what others sent.
 
-use super::Site;
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
+use super::{Admin, KeyPairs, Site};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -41,15 +41,22 @@ impl Draft {
         }
         // what several sites name is told once
         let mut told = HashSet::new();
-        for (at, site) in &sites {
-            for (at, file) in secrets(at, site) {
-                if let Some(directory) = find(file).filter(|_| told.insert(file)) {
-                    let (path, place) = (file.to_owned(), text.place(&directory.at.exact));
-                    let directory = directory.shown.to_owned();
-                    remarks.push((at, Wrong::Served { path, directory, place }));
-                }
+        let of_sites = sites.iter().flat_map(|(at, site)| secrets(at, site));
+        for (at, file) in of_sites.chain(self.admin_secrets()) {
+            if let Some(directory) = find(file).filter(|_| told.insert(file)) {
+                let (path, place) = (file.to_owned(), text.place(&directory.at.exact));
+                let directory = directory.shown.to_owned();
+                remarks.push((at, Wrong::Served { path, directory, place }));
             }
         }
+    }
+
+    /// Files of the admin listener that only the server may read, each with where it is named.
+    fn admin_secrets(&self) -> Vec<(At, &Path)> {
+        let Admin { token_file, pairs, .. } = &self.process.admin;
+        let at = At::default().child("admin");
+        let tokens = token_file.iter().map(|file| (at.child("token_file"), &**file));
+        tokens.chain(keys(&at, pairs)).collect()
     }
 }
 
@@ -71,9 +78,13 @@ fn secrets<'s>(at: &At, site: &'s Site) -> Vec<(At, &'s Path)> {
     let users = site.auth.iter().enumerate().filter_map(|(index, rule)| {
         Some((at.child("auth").item(index).child("file"), rule.file.as_deref()?))
     });
-    let keys = site.tls.keys.iter().enumerate();
-    let keys = keys.map(|(index, key)| (at.child("tls.key").item(index), &**key));
-    users.chain(keys).collect()
+    users.chain(keys(at, &site.tls.pairs)).collect()
+}
+
+/// The keys of a section, each with where it is named.
+fn keys<'s>(at: &At, pairs: &'s KeyPairs) -> impl Iterator<Item = (At, &'s Path)> {
+    let at = at.child("tls.key");
+    pairs.keys.iter().enumerate().map(move |(index, key)| (at.item(index), &**key))
 }
 
 impl<'d> Served<'d> {

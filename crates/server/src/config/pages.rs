@@ -76,7 +76,11 @@ impl Draft {
 }
 
 /// The directory that a path of the site is in, and where in it.
-fn locate<'l>(site: &'l Site, mounts: &'l [Alias], path: &'l str) -> Option<(&'l Path, &'l str)> {
+pub(super) fn locate<'l>(
+    site: &'l Site,
+    mounts: &'l [Alias],
+    path: &'l str,
+) -> Option<(&'l Path, &'l str)> {
     let aliased = mounts.iter().filter_map(|mount| {
         let inside = path.strip_prefix(mount.path().as_str())?;
         inside.starts_with('/').then_some((mount.to.as_path(), inside))
@@ -86,7 +90,7 @@ fn locate<'l>(site: &'l Site, mounts: &'l [Alias], path: &'l str) -> Option<(&'l
 }
 
 /// The path that a template is whatever is asked for.
-fn fixed(template: &Template) -> Option<&str> {
+pub(super) fn fixed(template: &Template) -> Option<&str> {
     match template.parts() {
         [Part::Text(text)] => Some(text),
         _ => None,
@@ -105,7 +109,7 @@ fn open_page(root: &Path, path: &str) -> io::Result<()> {
 }
 
 /// Finds a file or a directory as the server does.
-fn find(root: &Path, path: &str) -> io::Result<()> {
+pub(super) fn find(root: &Path, path: &str) -> io::Result<()> {
     let root = file::open_directory(root)?;
     let path = match path.trim_matches('/') {
         "" => ".",

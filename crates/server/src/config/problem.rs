@@ -1,5 +1,7 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
+use crate::certificates::TokensError;
+use forebay_policy::near::nearest;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -245,8 +247,25 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// The admin listener is to speak TLS, and has no certificate.
+    NoAdminCertificate,
+    /// Tokens would go over the network in clear.
+    TokenInClear {
+        /// The address.
+        listen: String,
+    },
+    /// The tokens of the admin listener cannot be used.
+    Tokens {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
+        error: TokensError,
+    },
     /// There is a certificate, and no address where TLS is spoken.
-    NoTlsAddress,
+    NoTlsAddress {
+        /// Where that would be.
+        list: &'static str,
+    },
     /// A redirect to https, where trusted proxies come without it.
     ProxiedRedirect,
     /// A header rule decides about what `tls.hsts` would say.
@@ -255,10 +274,12 @@ pub enum Wrong {
     WithoutHsts,
     /// Browsers would not take the host into their lists.
     NotPreloaded,
-    /// A site that can be reached through TLS only has no certificate.
+    /// A site that can be asked for through TLS has no certificate.
     NoCertificateFor {
         /// One of its hosts.
         host: String,
+        /// It can be asked for in no other way.
+        only_tls: bool,
     },
     /// A certificate or its key is wrong.
     Certificate(String),
@@ -272,13 +293,17 @@ pub enum Wrong {
         /// The host.
         host: String,
     },
-    /// Everybody on this machine may read a private key.
-    KeyForAll {
+    /// Everybody on this machine may read a secret.
+    SecretForAll {
+        /// What it is.
+        secret: Secret,
         /// Its file.
         path: PathBuf,
     },
-    /// The user that the server becomes may not read a private key.
-    KeyAtStartOnly {
+    /// The user that the server becomes may not read a secret.
+    SecretAtStartOnly {
+        /// What it is.
+        secret: Secret,
         /// Its file.
         path: PathBuf,
         /// The user.
@@ -290,6 +315,18 @@ pub enum Wrong {
         path: PathBuf,
         /// Why.
         error: io::Error,
+    },
+    /// A rule whose path leads to nothing.
+    Nowhere {
+        /// The path.
+        path: String,
+        /// The file or directory that it would be.
+        file: PathBuf,
+    },
+    /// A header rule for a directory, but not for what is below it.
+    DirectoryAlone {
+        /// Its path.
+        path: String,
     },
     /// An error page for refused clients that is itself protected.
     Unseen {
@@ -344,6 +381,24 @@ pub enum Wrong {
         /// In which line, and what.
         reason: String,
     },
+}
+
+/// A file that only the server should be able to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// The key of a certificate.
+    Key,
+    /// The tokens of the admin listener.
+    Tokens,
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Secret::Key => "private key",
+            Secret::Tokens => "file of tokens",
+        })
+    }
 }
 
 impl fmt::Display for Problem {
@@ -490,8 +545,18 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
-            Wrong::NoTlsAddress => f.write_str(
-                "it has no effect, because no address of listen begins with \"https://\"",
+            Wrong::NoAdminCertificate => f.write_str(
+                "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
+            ),
+            Wrong::TokenInClear { listen } => write!(
+                f,
+                "the tokens of admin.token_file would go to {listen:?} in clear, for everybody on the way \
+                 to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
+            ),
+            Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            Wrong::NoTlsAddress { list } => write!(
+                f,
+                "it has no effect, because no address of {list} begins with \"https://\""
             ),
             Wrong::ProxiedRedirect => f.write_str(
                 "requests that trusted proxies pass on without TLS are redirected, too, for ever if the \
@@ -506,10 +571,15 @@ impl fmt::Display for Wrong {
                 "browsers take no host into their lists that says less than tls.hsts = \"365d\" and \
                  tls.hsts_subdomains = true",
             ),
-            Wrong::NoCertificateFor { host } => write!(
+            Wrong::NoCertificateFor { host, only_tls: true } => write!(
                 f,
                 "all addresses speak TLS, and no certificate is for {host:?}: its clients are refused, or \
                  refuse what they are shown"
+            ),
+            Wrong::NoCertificateFor { host, only_tls: false } => write!(
+                f,
+                "no certificate is for {host:?}: clients that ask for it with https are refused, or refuse \
+                 what they are shown; it is served without TLS alone"
             ),
             Wrong::Certificate(error) => f.write_str(error),
             Wrong::Expires { days: -1 } => {
@@ -525,16 +595,27 @@ impl fmt::Display for Wrong {
             Wrong::NotCovered { host } => {
                 write!(f, "the certificate is not for {host:?}: clients will refuse it")
             }
-            Wrong::KeyForAll { path } => write!(
+            Wrong::SecretForAll { secret, path } => write!(
                 f,
-                "everybody on this machine may read the private key {path:?}: \"chmod o-rwx\""
+                "everybody on this machine may read the {secret} {path:?}: \"chmod o-rwx\""
             ),
-            Wrong::KeyAtStartOnly { path, user } => write!(
+            Wrong::SecretAtStartOnly { secret, path, user } => write!(
                 f,
-                "the user {user:?} may not read the private key {path:?}: it is read at the start, by \
+                "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
                  root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
             ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
+            Wrong::Nowhere { path, file } => {
+                write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            Wrong::DirectoryAlone { path } => {
+                let path = path.trim_end_matches('/');
+                write!(
+                    f,
+                    "{path:?} is a directory, and a header rule is not for what is below its path: \
+                     write \"{path}/*\" for all of it, regex = '^{path}/$' for its index page alone"
+                )
+            }
             Wrong::Unseen { path } => write!(
                 f,
                 "clients that are refused do not see {path:?}, because a rule of auth or access \
@@ -600,29 +681,6 @@ fn did_you_mean(f: &mut fmt::Formatter<'_>, near: Option<&str>) -> fmt::Result {
     }
 }
 
-/// The candidate most like `word`, if any is like enough to be a slip of it.
-pub fn nearest<'c>(word: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
-    if word.len() > 64 {
-        return None;
-    }
-    let word = word.to_lowercase();
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .filter(|(likeness, candidate)| *likeness > 0.8 && is_slip(&word, candidate))
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate)
-}
-
-/// Whether few letters differ, or one of the two is a part of the other.
-fn is_slip(word: &str, candidate: &str) -> bool {
-    let (short, long) = match word.len() < candidate.len() {
-        true => (word, candidate),
-        false => (candidate, word),
-    };
-    let is_part = long.starts_with(short) || (short.len() > 2 && long.contains(short));
-    is_part || strsim::osa_distance(short, long) <= (long.len() / 3).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -638,26 +696,6 @@ mod tests {
             (-31, "has expired, 30 days ago"),
         ] {
             assert_eq!(Wrong::Expires { days }.to_string(), format!("the certificate {expected}"));
-        }
-    }
-
-    #[test]
-    fn what_is_alike_is_a_slip() {
-        for (word, candidate, expected) in [
-            ("haed", "head", true),
-            ("Workers", "workers", true),
-            ("brotli", "br", true),
-            ("max_connections", "connections", true),
-            ("prio", "priority", true),
-            ("shpo.example", "shop.example", true),
-            ("from", "format", false),
-            ("vhost", "hosts", false),
-            ("url", "rule", false),
-            ("acme", "name", false),
-            ("source", "socket", false),
-        ] {
-            let found = nearest(word, [candidate].into_iter());
-            assert_eq!(found.is_some(), expected, "{word} {candidate}");
         }
     }
 }

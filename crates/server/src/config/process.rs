@@ -285,7 +285,9 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "admin.listen",
         preset: Preset::Value("off"),
         range: None,
-        meaning: "The address or Unix socket of the read-only admin listener (/metrics, /status, /healthz, /readyz), or \"off\".",
+        meaning: "The addresses or Unix sockets of the read-only admin listener (/metrics, /status, \
+                  /healthz, /readyz), or \"off\". With \"https://\" before an address TLS is spoken \
+                  there, by the certificates of admin.tls.",
         example: "\"127.0.0.1:9090\"",
         at: |c| &mut c.admin.listen,
     },
@@ -297,6 +299,34 @@ const SETTINGS: &[Setting<Config>] = &[
                   connect to a Unix socket.",
         example: "[\"10.0.0.7\", \"unix\"]",
         at: |c| &mut c.admin.allow,
+    },
+    Setting {
+        key: "admin.token_file",
+        preset: Preset::Unset("nobody is asked for a token"),
+        range: None,
+        meaning: "A file with tokens, one in each line, one of which a client must bring \
+                  (Authorization: Bearer TOKEN). /healthz and /readyz are answered without. A file that \
+                  changes is taken over. Tokens are for addresses with https, for loopback and for Unix \
+                  sockets: elsewhere they could be read on the way.",
+        example: "\"/etc/forebay/admin.tokens\"",
+        at: |c| &mut c.admin.token_file,
+    },
+    Setting {
+        key: "admin.tls.certificate",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the certificates of the admin listener in PEM, as tls.certificate has them \
+                  for a site.",
+        example: "[\"/etc/forebay/admin.pem\"]",
+        at: |c| &mut c.admin.pairs.certificates,
+    },
+    Setting {
+        key: "admin.tls.key",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the private keys of these certificates, in the same order.",
+        example: "[\"/etc/forebay/admin.key\"]",
+        at: |c| &mut c.admin.pairs.keys,
     },
     Setting {
         key: "control.socket",

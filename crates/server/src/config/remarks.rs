@@ -1,14 +1,15 @@
 //! What is right in a configuration and yet hardly what is meant: `forebay check` warns of it.
 
 use super::draft::{Draft, numbered};
-use super::problem::{Wrong, nearest};
+use super::problem::{Secret, Wrong};
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
-use super::{Account, Fuse, Listen, Log, LogFormat, Rule, Site};
+use super::{Account, Admin, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule, Site};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::Engine;
 use forebay_http::path;
+use forebay_policy::near::nearest;
 use forebay_policy::pattern::SitePattern;
 use forebay_site::rules::{Host, Network, Pattern};
 use forebay_site::users_errors;
@@ -16,6 +17,7 @@ use forebay_sys::{clock, privileges};
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Of one file of users no more lines are told of than these.
@@ -31,7 +33,7 @@ type Remarks = Vec<(At, Wrong)>;
 
 impl Draft {
     /// What will have no effect, or not the one that is probably meant. Looks up accounts, reads files
-    /// of users, and opens error pages.
+    /// of users, opens error pages, and looks for what rules name.
     pub(super) fn remarks(&self, text: &Reader<'_>) -> Remarks {
         let mut remarks = Vec::new();
         self.remark_accounts(&mut remarks);
@@ -42,6 +44,7 @@ impl Draft {
         self.remark_unused(text, &mut remarks);
         self.remark_held(&mut remarks);
         self.remark_pages(&mut remarks);
+        self.remark_nowhere(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
@@ -76,22 +79,23 @@ impl Draft {
 
     /// An admin listener that nobody can read, or fewer than its address invites.
     fn remark_admin(&self, text: &Reader<'_>, remarks: &mut Remarks) {
-        let Some(listen) = &self.process.admin.listen.0 else { return };
-        let allowed = &self.process.admin.allow;
-        let at = At::default().child("admin").child("allow");
-        // who comes to an address of the network has one of the network, mostly
-        let may_come = |network: &&Network| match listen {
-            Listen::At(address) if !is_local(address.ip()) => network.has_others(),
-            _ => true,
-        };
-        let able: Vec<_> = allowed.iter().filter(may_come).collect();
-        let sources: Vec<_> =
-            sources(listen).iter().flat_map(|text| Network::parse(text)).collect();
-        if !sources.iter().any(|source| able.iter().any(|network| network.meets(source))) {
-            remarks.push((at, Wrong::Nobody { listen: listen.to_string() }));
-        } else if is_for_all(listen) && !text.says(&at) {
-            let at = At::default().child("admin").child("listen");
-            remarks.push((at, Wrong::ThisMachineOnly { listen: listen.to_string() }));
+        let Admin { allow, pairs, .. } = &self.process.admin;
+        let endpoints = self.admin_endpoints(Some(text));
+        let admin = At::default().child("admin");
+        if !pairs.is_empty() && !endpoints.iter().any(|(_, endpoint)| endpoint.tls) {
+            let wrong = Wrong::NoTlsAddress { list: "admin.listen" };
+            remarks.push((admin.child("tls.certificate"), wrong));
+        }
+        for (at, Endpoint { listen, .. }) in endpoints {
+            let wrong = match listen {
+                _ if !may_anybody(allow, listen) => Wrong::Nobody { listen: listen.to_string() },
+                _ if is_for_all(listen) && !text.says(&admin.child("allow")) => {
+                    Wrong::ThisMachineOnly { listen: listen.to_string() }
+                }
+                _ => continue,
+            };
+            let at = if matches!(wrong, Wrong::Nobody { .. }) { admin.child("allow") } else { at };
+            remarks.push((at, wrong));
         }
     }
 
@@ -120,38 +124,38 @@ impl Draft {
         }
     }
 
-    /// Certificates without an address where TLS is spoken, and sites that can be reached through TLS only and
-    /// have no certificate.
+    /// Certificates without an address where TLS is spoken, and sites without a certificate that clients may
+    /// ask for there.
     fn remark_tls(&self, remarks: &mut Remarks) {
         let listeners = self.all_listeners();
         let endpoints = || listeners.iter().flat_map(|(_, listener)| &listener.listen);
         let speaks = endpoints().any(|endpoint| endpoint.tls);
-        let speaks_nothing_else = endpoints().all(|endpoint| endpoint.tls);
+        let only_tls = endpoints().all(|endpoint| endpoint.tls);
         let sites = self.all_sites();
-        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls).ok());
+        let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
         let pairs: Vec<_> = pairs.flatten().collect();
         let has_one = |host: &str| {
             pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
         };
         for (path, site) in &sites {
             for (key, is_set) in [
-                ("tls.certificate", site.tls.is_on()),
+                ("tls.certificate", !site.tls.pairs.is_empty()),
                 ("tls.redirect", site.tls.redirect.0.is_some()),
                 ("tls.hsts", site.tls.hsts.0.is_some()),
             ] {
                 if is_set && !speaks {
-                    remarks.push((path.child(key), Wrong::NoTlsAddress));
+                    remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
                 }
             }
             if speaks {
                 self.remark_https(path, site, remarks);
             }
             let mut hosts = site.hosts.iter().map(Host::as_str);
-            if !site.tls.is_on()
-                && speaks_nothing_else
+            if site.tls.pairs.is_empty()
+                && speaks
                 && let Some(host) = hosts.find(|host| !has_one(host))
             {
-                let wrong = Wrong::NoCertificateFor { host: host.to_owned() };
+                let wrong = Wrong::NoCertificateFor { host: host.to_owned(), only_tls };
                 remarks.push((path.child("hosts"), wrong));
             }
         }
@@ -182,44 +186,53 @@ impl Draft {
         }
     }
 
-    /// Certificates that clients will refuse, and keys that too many or too few may read.
+    /// Certificates that clients will refuse, and secrets that too many or too few may read.
     fn remark_certificates(&self, remarks: &mut Remarks) {
-        let user = self.process.user.as_ref().map(Account::as_str);
-        let user = user.and_then(|name| Some((name, privileges::user(name).ok()??)));
         let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+        let Admin { pairs: of_admin, token_file, .. } = &self.process.admin;
+        let admin = At::default().child("admin");
+        let sites = self.every_site();
+        let of_sites = sites.iter().map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
+        let all: Vec<(&At, &KeyPairs, &[Host])> =
+            of_sites.chain([(&admin, of_admin, &[][..])]).collect();
         let mut told = HashSet::new();
-        for (path, site) in self.every_site() {
-            for (index, pair) in
-                certificates::pairs(&site.tls).unwrap_or_default().iter().enumerate()
-            {
+        for (path, pairs, hosts) in &all {
+            for (index, pair) in certificates::pairs(pairs).unwrap_or_default().iter().enumerate() {
                 let at = path.child("tls.certificate").item(index);
                 let days = certificates::days_left(pair.not_after_s, now_s);
-                if days < certificates::SOON_DAYS && told.insert(&site.tls.certificates[index]) {
+                if days < certificates::SOON_DAYS && told.insert(&pairs.certificates[index]) {
                     remarks.push((at.clone(), Wrong::Expires { days }));
                 }
-                let others = site.hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
+                let others = hosts.iter().map(Host::as_str).filter(|host| !pair.covers(host));
                 let others = others.filter(|host| !pair.names.iter().any(|name| name == host));
                 remarks.extend(
                     others.map(|host| (at.clone(), Wrong::NotCovered { host: host.to_owned() })),
                 );
             }
-            for (index, key) in site.tls.keys.iter().enumerate() {
-                let Ok(metadata) = std::fs::metadata(key) else { continue };
-                if !told.insert(key) {
-                    continue;
-                }
-                let at = path.child("tls.key").item(index);
-                let may = |bits: u32| metadata.mode() & bits != 0;
-                if may(0o004) {
-                    remarks.push((at, Wrong::KeyForAll { path: key.clone() }));
-                } else if let Some((name, user)) = &user
-                    && !(metadata.uid() == user.user && may(0o400))
-                    && !(user.groups.contains(&metadata.gid()) && may(0o040))
-                {
-                    let (path, user) = (key.clone(), (*name).to_owned());
-                    remarks.push((at, Wrong::KeyAtStartOnly { path, user }));
-                }
+            for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(key)) {
+                self.remark_secret(path.child("tls.key").item(index), Secret::Key, key, remarks);
             }
+        }
+        if let Some(tokens) = token_file {
+            self.remark_secret(admin.child("token_file"), Secret::Tokens, tokens, remarks);
+        }
+    }
+
+    /// A secret that too many may read, or that a reload could not.
+    fn remark_secret(&self, at: At, secret: Secret, file: &Path, remarks: &mut Remarks) {
+        let user = self.process.user.as_ref().map(Account::as_str);
+        let user = user.and_then(|name| Some((name, privileges::user(name).ok()??)));
+        let Ok(metadata) = std::fs::metadata(file) else { return };
+        let may = |bits: u32| metadata.mode() & bits != 0;
+        let path = file.to_owned();
+        if may(0o004) {
+            remarks.push((at, Wrong::SecretForAll { secret, path }));
+        } else if let Some((name, user)) = user
+            && !(metadata.uid() == user.user && may(0o400))
+            && !(user.groups.contains(&metadata.gid()) && may(0o040))
+        {
+            let user = name.to_owned();
+            remarks.push((at, Wrong::SecretAtStartOnly { secret, path, user }));
         }
     }
 
@@ -339,6 +352,18 @@ impl Draft {
     }
 }
 
+/// Whether somebody among these can come to the address.
+fn may_anybody(allowed: &[Network], listen: &Listen) -> bool {
+    // who comes to an address of the network has one of the network, mostly
+    let may_come = |network: &&Network| match listen {
+        Listen::At(address) if !is_local(address.ip()) => network.has_others(),
+        _ => true,
+    };
+    let able: Vec<_> = allowed.iter().filter(may_come).collect();
+    let mut sources = sources(listen).iter().flat_map(|text| Network::parse(text));
+    sources.any(|source| able.iter().any(|network| network.meets(&source)))
+}
+
 /// The addresses that clients of a listener may have, as networks.
 fn sources(listen: &Listen) -> &'static [&'static str] {
     match listen {
@@ -368,7 +393,7 @@ fn is_for_all(listen: &Listen) -> bool {
 }
 
 /// The place of an item, which may stand alone where a list could.
-fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
+pub(super) fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
     Some(list.item(index)).filter(|item| text.says(item)).unwrap_or_else(|| list.clone())
 }
 

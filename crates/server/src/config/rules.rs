@@ -226,7 +226,8 @@ impl Section for HeaderSection {
             key: "path",
             preset: Preset::Unset("every path"),
             range: None,
-            meaning: "Answers to which paths it changes.",
+            meaning: "Answers to which paths it changes. As for a redirect, a path without a star is that \
+                      path alone, not what is below it: \"/assets/*\" is for all files in /assets.",
             example: "\"/assets/*\"",
             at: |h| &mut h.path,
         },

@@ -3,7 +3,7 @@
 use super::optional::Optional;
 use super::table::{List, Preset, Section, Setting};
 use super::written::{ErrorPages, HttpsStatus, MediaTypes};
-use super::{FieldValue, Log, Size};
+use super::{FieldValue, KeyPairs, Log, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -18,13 +18,11 @@ use std::time::Duration;
 /// The field that says that a host is to be asked for through TLS only.
 pub(super) const HSTS: &str = "Strict-Transport-Security";
 
-/// Certificates, and the key of each.
+/// What a site has to do with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// `tls.certificate`
-    pub certificates: Vec<PathBuf>,
-    /// `tls.key`
-    pub keys: Vec<PathBuf>,
+    /// `tls.certificate`, `tls.key`
+    pub pairs: KeyPairs,
     /// `tls.redirect`
     pub redirect: Optional<HttpsStatus>,
     /// `tls.hsts`
@@ -36,11 +34,6 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Whether there is a certificate.
-    pub fn is_on(&self) -> bool {
-        !self.certificates.is_empty()
-    }
-
     /// What clients are told.
     fn hsts(&self) -> Option<Hsts> {
         let max_age_s = self.hsts.0?.as_secs();
@@ -419,7 +412,7 @@ const SETTINGS: &[Setting<Site>] = &[
                   the site or for a name in the certificate; those of the default site answer all \
                   others. \"forebay reload\" takes over changed files, or keeps the old ones and says why.",
         example: "[\"/etc/letsencrypt/live/shop.example/fullchain.pem\"]",
-        at: |s| &mut s.tls.certificates,
+        at: |s| &mut s.tls.pairs.certificates,
     },
     Setting {
         key: "tls.key",
@@ -428,7 +421,7 @@ const SETTINGS: &[Setting<Site>] = &[
         meaning: "Files with the private keys of these certificates, in the same order: PKCS#8, PKCS#1 or \
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
-        at: |s| &mut s.tls.keys,
+        at: |s| &mut s.tls.pairs.keys,
     },
     Setting {
         key: "tls.redirect",

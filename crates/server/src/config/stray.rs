@@ -1,9 +1,10 @@
 //! A key where there is none with that name: what is probably meant, or where it belongs.
 
 use super::foreign;
-use super::problem::{Wrong, nearest};
+use super::problem::Wrong;
 use super::table::{Row, Section, rows};
 use super::{Class, Config, Listener, Rule, Site, draft};
+use forebay_policy::near::nearest;
 
 /// What is wrong with `name` in `section`, which is empty at the top level and else as people are
 /// told it, such as `site.redirect`. Only what may stand there is suggested.

@@ -27,8 +27,10 @@ impl Draft {
         if self.process.group.is_some() && self.process.user.is_none() {
             remark("group", "user");
         }
-        if self.process.admin.listen.0.is_none() && text.says(&top.child("admin.allow")) {
-            remark("admin.allow", "admin.listen");
+        for key in ["admin.allow", "admin.token_file"] {
+            if self.process.admin.listen.0.is_empty() && text.says(&top.child(key)) {
+                remark(key, "admin.listen");
+            }
         }
         let is_pipeline = |engine: Engine| matches!(engine, Engine::Pipeline);
         if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {

@@ -4,11 +4,11 @@
 //! the same way. What comes of it is put in force like a reload, with the configuration in the place of
 //! the file.
 
-use crate::config::problem::nearest;
 use crate::config::table::{Section, Setting, split};
 use crate::config::value::{Form, Value, quote};
 use crate::config::{Class, Config, Rule, Wrong, at_odds};
 use forebay_policy::Fault;
+use forebay_policy::near::nearest;
 use std::fmt::{self, Write};
 use toml_edit::Value as Toml;
 

@@ -11,7 +11,7 @@ use crate::config::choice::Word;
 use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
-use crate::listen::{Address, Listeners};
+use crate::listen::Listeners;
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
 use crate::plan::{Machine, Plan};
@@ -54,7 +54,7 @@ impl Server {
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let admin_hand = match &plan.admin {
             Some(admin) => {
-                let hands = listeners.take(std::slice::from_ref(&admin.listen), 1);
+                let hands = listeners.take_endpoints(&admin.listen, 1);
                 hands.map_err(RunError::Listen)?.pop().map(|hand| (hand, admin.clone()))
             }
             None => None,
@@ -92,8 +92,9 @@ impl Server {
             steering: Arc::default(),
         };
         let status = Status::new(&common, &plan);
-        let admin =
-            admin_hand.map(|(hand, admin)| AdminListener::new(hand, &admin, Arc::clone(&status)));
+        let admin = admin_hand.map(|(hand, admin)| {
+            AdminListener::new(hand, &admin, Arc::clone(&common.live), Arc::clone(&status))
+        });
         let admin = admin.transpose().map_err(resources("the admin listener's descriptors"))?;
         let prepared = plan.groups.iter().zip(hands).map(|(group, hands)| {
             common.prepare(group.clone(), hands).map_err(resources("a loop's descriptors"))
@@ -138,6 +139,7 @@ impl Server {
         server.notifier.ready(&start_line);
         server.watch_later();
         server.warn_of_certificates();
+        server.warn_of_uncovered();
         server.watch_certificates();
         Ok(server)
     }
@@ -202,8 +204,8 @@ fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     });
     let groups = groups.collect::<Vec<_>>().join(" and ");
     let admin = plan.admin.as_ref().map(|admin| {
-        let bound = listeners.addresses(std::slice::from_ref(&admin.listen));
-        let bound: Vec<_> = bound.iter().map(Address::to_string).collect();
+        let bound = listeners.urls(&admin.listen);
+        let bound: Vec<_> = bound.map(|url| url.replacen("http://", "", 1)).collect();
         format!(", admin on {}", bound.join(" "))
     });
     let admin = admin.unwrap_or_default();

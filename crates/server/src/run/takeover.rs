@@ -30,7 +30,7 @@ pub(super) enum Wanted {
     File,
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
-    /// What runs, with the certificates whose files have changed.
+    /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
 }
 
@@ -40,7 +40,7 @@ impl Wanted {
         match self {
             Wanted::File => "reload",
             Wanted::Set(_) => "policy set",
-            Wanted::Certificates => "certificates",
+            Wanted::Certificates => "changed files",
         }
     }
 }
@@ -221,6 +221,9 @@ impl Server {
         (self.plan, self.config) = (plan, config);
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
+        if is_reload {
+            self.warn_of_uncovered();
+        }
         Ok(())
     }
 

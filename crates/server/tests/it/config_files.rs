@@ -138,3 +138,25 @@ fn sockets_that_cannot_be_made_are_told() {
     fs::create_dir(folder.0.join("site/file")).unwrap();
     assert!(check(&file).is_ok());
 }
+
+#[test]
+fn a_file_of_tokens_without_one_is_told() {
+    let folder = Folder::new();
+    let said = |tokens: &str| {
+        fs::write(folder.0.join("tokens"), tokens).unwrap();
+        let text = "root = \"site\"\n[admin]\nlisten = \"[::1]:9090\"\ntoken_file = \"tokens\"\n";
+        folder.load(text).err().unwrap_or_default().join("\n")
+    };
+    let at = "DIR/forebay.toml:4:14: admin.token_file: the tokens in \"DIR/tokens\": ";
+    assert_eq!(said("# of Prometheus\nabc\n"), "");
+    assert_eq!(
+        said("\n# none\n"),
+        format!("{at}there are none: write one in a line, such as \"openssl rand -hex 32\" makes")
+    );
+    assert_eq!(
+        said("abc\nuser:password\n"),
+        format!("{at}line 2 is no token: only letters, digits and -._~+/ are, with = at the end")
+    );
+    let missing = folder.load("root = \"site\"\nadmin.token_file = \"nowhere\"\n").unwrap_err();
+    assert!(missing[0].contains("\"DIR/nowhere\": cannot be read: No such file"), "{missing:?}");
+}

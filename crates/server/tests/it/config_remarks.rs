@@ -5,7 +5,7 @@
 use crate::config_files::Folder;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 
 #[test]
 fn accounts_that_this_machine_does_not_have_are_remarked() {
@@ -114,6 +114,7 @@ fn error_pages_and_files_of_users_are_opened() {
     let folder = Folder::new();
     fs::write(folder.0.join("site/404.html"), "").unwrap();
     fs::create_dir(folder.0.join("site/500.html")).unwrap();
+    fs::create_dir(folder.0.join("site/in")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.0.join("site/410.html")).unwrap();
     // whoever opened it to read would wait for ever
     let fifo = folder.0.join("site/503.html");
@@ -229,6 +230,32 @@ fn an_admin_listener_that_nobody_can_read_is_remarked() {
     assert_eq!(remarks(":9090", ""), [expected]);
 }
 
+/// Tokens and keys of the admin listener are secrets, as those of sites are.
+#[test]
+fn secrets_of_the_admin_listener_are_remarked() {
+    let folder = Folder::new();
+    fs::write(folder.0.join("site/tokens"), "a\n").unwrap();
+    fs::write(folder.0.join("tokens"), "a\n").unwrap();
+    let mode = |file: &str, mode| {
+        fs::set_permissions(folder.0.join(file), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    let own = "admin = { listen = \"127.0.0.1:9090\", token_file = \"tokens\" }";
+    mode("tokens", 0o644);
+    let expected = "DIR/forebay.toml:2:51: admin.token_file: everybody on this machine may read the file \
+                    of tokens \"DIR/tokens\": \"chmod o-rwx\"";
+    assert_eq!(remarks(own), [expected]);
+    mode("tokens", 0o600);
+    assert!(remarks(own).is_empty(), "{:?}", remarks(own));
+    let told = remarks(&format!("user = \"nobody\"\n{own}"));
+    assert!(told[0].contains("the user \"nobody\" may not read the file of tokens"), "{told:?}");
+    mode("site/tokens", 0o600);
+    let told = remarks("admin = { listen = \"127.0.0.1:9090\", token_file = \"site/tokens\" }");
+    assert!(told[0].contains("clients could read \"DIR/site/tokens\""), "{told:?}");
+    let told = remarks("admin.token_file = \"tokens\"");
+    assert!(told[0].ends_with("admin.token_file: means nothing without admin.listen"), "{told:?}");
+}
+
 #[test]
 fn what_another_setting_leaves_without_effect_is_remarked() {
     let folder = Folder::new();
@@ -342,6 +369,8 @@ fn a_size_for_what_is_not_compressed_is_remarked() {
 #[test]
 fn rules_about_passwords_that_decide_nothing_are_remarked() {
     let folder = Folder::new();
+    fs::create_dir(folder.0.join("site/in")).unwrap();
+    fs::write(folder.0.join("site/in/a.txt"), "").unwrap();
     let auth = |list: &str, path: &str| {
         let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
         format!("[[{list}]]\nusers = {{ bob = \"{hash}\" }}\n{path}\n")
@@ -419,6 +448,8 @@ fn files_that_are_not_for_clients_are_remarked_where_they_are_served() {
 #[test]
 fn rules_for_the_same_paths_are_remarked() {
     let folder = Folder::new();
+    fs::write(folder.0.join("site/b"), "").unwrap();
+    fs::write(folder.0.join("site/c"), "").unwrap();
     let list = |list: &str, path: &str, to: &str| format!("[[{list}]]\n{path}\nto = \"{to}\"\n");
     let said = |place: &str, first: &str| {
         format!(
@@ -542,8 +573,11 @@ fn a_site_that_no_certificate_is_for_is_remarked() {
         assert_eq!(with(all, covered), nothing, "{covered}");
     }
     assert_eq!(with(all, "\"www.shop.example\", \"a.www.shop.example\"").len(), 1);
-    // it may be reached without TLS
-    assert_eq!(with("\"https://:443\", \":80\"", "\"b.example\""), nothing);
+    // it is reached without TLS, but not everybody comes so
+    let said = with("\"https://:443\", \":80\"", "\"b.example\"");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].ends_with("what they are shown; it is served without TLS alone"), "{said:?}");
+    assert_eq!(with("\":80\"", "\"b.example\"").len(), 1, "the certificate that nobody sees");
     // clients that ask for any name get the certificate of the default site, if it has one
     let default = "listen = [\"https://:443\"]\n[[site]]\nroot = \"site\"\n";
     let said = folder
@@ -611,4 +645,90 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     let proxied = format!("trusted_proxies = [\"127.0.0.1\"]\n{}", text(both, "redirect = 301\n"));
     let said = folder.remarks(&proxied);
     assert!(said.len() == 1 && said[0].contains("tls.redirect: requests that trusted"), "{said:?}");
+}
+
+/// Paths that name nothing are often misspelt, and a rule that is to protect something protects nothing.
+#[test]
+fn rules_that_lead_nowhere_are_remarked() {
+    let folder = Folder::new();
+    let site = folder.0.join("site");
+    fs::create_dir_all(site.join("admin/deep")).unwrap();
+    fs::create_dir_all(folder.0.join("docs/api")).unwrap();
+    fs::write(site.join("a.txt"), "").unwrap();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}"));
+    let access = |path: &str| format!("[[access]]\npath = \"{path}\"\nallow = [\"::1\"]\n");
+    let header = |path: &str| format!("[[header]]\npath = \"{path}\"\nset = {{ A = \"b\" }}\n");
+    let redirect = |to: &str| format!("[[redirect]]\npath = \"/old\"\nto = \"{to}\"\n");
+    let nothing: [&str; 0] = [];
+    let at = |place: &str, path: &str| {
+        let file = path.trim_end_matches('/');
+        format!(
+            "DIR/forebay.toml:{place}: nothing answers at {path:?}: \"DIR/site{file}\" is not there"
+        )
+    };
+    for path in ["/admni", "/admni/", "=/admni", "/admin/depe", "/a.txt/b"] {
+        let shown = path.trim_start_matches('=');
+        assert_eq!(remarks(&access(path)), [at("3:8: access.path", shown)], "{path}");
+    }
+    assert_eq!(remarks(&header("/nothing")), [at("3:8: header.path", "/nothing")]);
+    assert_eq!(remarks(&redirect("/nothing?a=b")), [at("4:6: redirect.to", "/nothing")]);
+    for path in ["/", "/admin", "/admin/", "=/admin", "/a.txt", "*", "*.php", "/nothing/*"] {
+        assert_eq!(remarks(&access(path)), nothing, "{path}");
+    }
+    for to in ["/a.txt", "/", "https://a.example/x", "//a.example/x", "/x$path"] {
+        assert_eq!(remarks(&redirect(to)), nothing, "{to}");
+    }
+    // what answers there is no file of that name
+    let route = |list: &str, line: &str| format!("{}[[{list}]]\n{line}\n", access("/api"));
+    for (list, line) in [
+        ("redirect", "path = \"/api/*\"\nto = \"https://a.example/$1\""),
+        ("rewrite", "path = \"/api\"\nto = \"/a.txt\""),
+        ("rewrite", "path = \"/api/v1\"\nto = \"/a.txt\""),
+        ("rewrite", "path = \"*.json\"\nto = \"/a.txt\""),
+        ("rewrite", "regex = \"^/[a-z]+$\"\nto = \"/a.txt\""),
+        ("work", "path = \"/api\""),
+        ("alias", "path = \"/api/v2\"\nto = \"docs\""),
+    ] {
+        assert_eq!(remarks(&route(list, line)), nothing, "{list} {line}");
+    }
+    let beside = "path = \"/apis/*\"\nto = \"https://a.example/\"";
+    assert_eq!(remarks(&route("redirect", beside)), [at("3:8: access.path", "/api")]);
+    let page = format!("try_files = [\"$path\", \"/a.txt\"]\n{}", access("/api"));
+    assert_eq!(remarks(&page), nothing);
+    // beneath an alias its directory counts
+    let docs = |path: &str| format!("{}[[alias]]\npath = \"/docs\"\nto = \"docs\"\n", access(path));
+    assert_eq!(remarks(&docs("/docs/api")), nothing);
+    let told = remarks(&docs("/docs/apo"));
+    let expected = "nothing answers at \"/docs/apo\": \"DIR/docs/apo\" is not there";
+    assert!(told[0].ends_with(expected), "{told:?}");
+    // a rule of the top level is good for something if one site has the path
+    let sites =
+        "[[site]]\nhosts = [\"a.example\"]\n[[site]]\nhosts = [\"b.example\"]\nroot = \"docs\"\n";
+    assert_eq!(remarks(&format!("{}{sites}", access("/api"))), nothing);
+    assert_eq!(remarks(&format!("{}{sites}", access("/apo"))).len(), 1);
+}
+
+/// The path of a header rule is that path alone, as that of a redirect is; of a directory that is hardly
+/// what is meant.
+#[test]
+fn header_rules_for_a_directory_alone_are_remarked() {
+    let folder = Folder::new();
+    fs::create_dir(folder.0.join("site/assets")).unwrap();
+    fs::write(folder.0.join("site/a.txt"), "").unwrap();
+    let remarks = |key: &str, path: &str| {
+        folder.remarks(&format!(
+            "root = \"site\"\n[[header]]\n{key} = '{path}'\nset = {{ A = \"b\" }}\n"
+        ))
+    };
+    let expected = "DIR/forebay.toml:3:8: header.path: \"/assets\" is a directory, and a header rule is not \
+                    for what is below its path: write \"/assets/*\" for all of it, regex = '^/assets/$' for \
+                    its index page alone";
+    for path in ["/assets", "/assets/"] {
+        assert_eq!(remarks("path", path), [expected], "{path}");
+    }
+    let nothing: [&str; 0] = [];
+    for path in ["/", "/assets/*", "/a.txt", "*"] {
+        assert_eq!(remarks("path", path), nothing, "{path}");
+    }
+    assert_eq!(remarks("regex", "^/assets/$"), nothing);
 }

@@ -43,6 +43,11 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ),
     ("cache", "Cache", "What is kept in memory."),
     ("admin", "Admin listener", "Metrics and status, to read. It is off by default."),
+    (
+        "admin.tls",
+        "TLS of the admin listener",
+        "By what it is known where `admin.listen` says `https://`.",
+    ),
     ("control", "Control socket", "How `forebay reload` reaches the server."),
     ("sandbox", "Sandbox", "What the kernel keeps the server from."),
     ("helpers", "Helper threads", "Threads for work that may block."),

@@ -37,20 +37,64 @@ scrape_configs:
       - targets: [\"127.0.0.1:9090\"]
 ```
 
-From another machine, let the listener be where it can come, and name it:
+## From another machine
+
+Over TLS, with a token that only Prometheus and the server know:
 
 ```toml
 root = \"www\"
 
 [admin]
-listen = \"10.0.0.1:9090\"
-allow = [\"10.0.0.7\"]
+listen = [\"127.0.0.1:9090\", \"https://:9443\"]
+allow = [\"127.0.0.0/8\", \"10.0.0.7\"]
+token_file = \"/etc/forebay/admin.tokens\"
+
+[admin.tls]
+certificate = [\"/etc/forebay/admin.pem\"]
+key = [\"/etc/forebay/admin.key\"]
 ```
 
-Everybody else gets 403, on every path: whoever asks for `/healthz` and `/readyz`, such as a load balancer, must be
-named, too. It is asked for by an address or as `localhost`; other names get 421, because a
-web page could have such a name point here. What it says is not encrypted. On one machine a Unix socket
-serves as well, under any name: `listen = \"unix:/run/forebay/admin.sock\"`, and
+```
+openssl rand -hex 32 > /etc/forebay/admin.tokens
+chown root:forebay /etc/forebay/admin.tokens /etc/forebay/admin.key
+chmod 640 /etc/forebay/admin.tokens /etc/forebay/admin.key
+```
+
+For Prometheus, with the same token in a file of its own, and the certificate of the authority that has signed
+`admin.pem` (of a certificate that has signed itself, the certificate):
+
+```yaml
+scrape_configs:
+  - job_name: forebay
+    scheme: https
+    authorization:
+      credentials_file: /etc/prometheus/forebay.token
+    tls_config:
+      ca_file: /etc/prometheus/forebay-ca.pem
+    static_configs:
+      - targets: [\"web1.example:9443\"]
+```
+
+```
+curl --cacert forebay-ca.pem -H \"Authorization: Bearer $(cat forebay.token)\" https://web1.example:9443/metrics
+```
+
+- `token_file` has one token in each line; each of them is good, so that a new one can be handed out before the
+  old one goes. Empty lines and those that begin with `#` are passed over. A request without a token gets 401.
+- `/healthz` and `/readyz` need no token: what probes a server, such as a load balancer, often cannot
+  bring one, and learns nothing but up or down. `allow` holds for them, too.
+- `allow` names those who may come. Others get 403 on every path; over TLS their connection is closed before
+  the handshake.
+- Over TCP without TLS a token is taken at loopback only; elsewhere `forebay check` and the server refuse
+  the configuration, because everybody on the way could read it. Without a token, `listen = \"10.0.0.1:9090\"` beside
+  `allow = [\"10.0.0.7\"]` is enough for a network that you trust.
+- It is asked for by an address, as `localhost`, or over TLS by a name of the certificate. Other names get 421, because
+  a web page could have such a name point here.
+- Tokens and certificates that change are [taken over](tls.md#changing-certificates) without a restart, or what was
+  there is kept and standard error says why. It speaks HTTP/1.1, and its handshakes are not among those that
+  `forebay_tls_handshakes_total` counts.
+
+On one machine a Unix socket serves as well, under any name: `listen = \"unix:/run/forebay/admin.sock\"`, and
 `curl --unix-socket /run/forebay/admin.sock http://localhost/metrics`.
 
 The listener has at most 64 connections, with descriptors of their own: whoever fills it takes nothing

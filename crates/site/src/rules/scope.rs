@@ -53,6 +53,15 @@ impl Scope {
         &self.text
     }
 
+    /// The path, if it is one, alone or with all below it.
+    pub fn path(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Exact(_) => self.text.strip_prefix('='),
+            Kind::Below(_) => Some(&self.text),
+            Kind::Pattern(_) => None,
+        }
+    }
+
     /// Whether it is for the decoded, dot-free `path`.
     pub fn contains(&self, path: &[u8]) -> bool {
         match &self.kind {

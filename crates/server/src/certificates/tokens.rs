@@ -1,0 +1,169 @@
+//! Tokens that clients bring (RFC 6750), and the file that they are in.
+
+use crate::config::open_regular;
+use forebay_http::head::{Head, Name};
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::{fmt, str};
+use subtle::{Choice, ConstantTimeEq};
+
+/// Most bytes of a file of tokens. Hundreds of tokens fit.
+const LONGEST: u64 = 64 * 1024;
+
+/// Some tokens, each of which is good. They do not show up in messages.
+#[derive(Clone)]
+pub struct Tokens(Arc<[Box<[u8]>]>);
+
+/// Why a file has no tokens.
+#[derive(Debug)]
+pub enum TokensError {
+    /// It cannot be read.
+    Unreadable(io::Error),
+    /// It is longer than a file of tokens can sensibly be.
+    TooLong,
+    /// It names none.
+    Empty,
+    /// A line is no token: no client could send it.
+    NoToken {
+        /// Its number, from 1.
+        line: usize,
+    },
+}
+
+impl Tokens {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// See [`TokensError`].
+    pub fn open(path: &Path) -> Result<Tokens, TokensError> {
+        let mut bytes = Vec::new();
+        open_regular(path)
+            .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
+            .map_err(TokensError::Unreadable)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(TokensError::TooLong);
+        }
+        Tokens::read(&bytes)
+    }
+
+    /// One in each line. Empty lines, and those that begin with `#`, are passed over.
+    fn read(bytes: &[u8]) -> Result<Tokens, TokensError> {
+        let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).enumerate();
+        let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(b"#"));
+        let tokens = lines.map(|(index, line)| match is_token(line) {
+            true => Ok(line.into()),
+            false => Err(TokensError::NoToken { line: index + 1 }),
+        });
+        let tokens: Arc<[Box<[u8]>]> = tokens.collect::<Result<_, _>>()?;
+        if tokens.is_empty() { Err(TokensError::Empty) } else { Ok(Tokens(tokens)) }
+    }
+
+    /// Whether a request has brought one of them, and nothing else besides.
+    pub fn admit(&self, head: &Head<'_>) -> bool {
+        head.only(Name::Authorization).and_then(bearer).is_some_and(|token| self.contains(token))
+    }
+
+    /// In a time that says nothing about what is in them, only how long they are.
+    fn contains(&self, token: &[u8]) -> bool {
+        let equal = self.0.iter().map(|known| known.ct_eq(token));
+        equal.fold(Choice::from(0), |any, one| any | one).into()
+    }
+}
+
+/// The token in the value of `Authorization`.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = value.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(rest.trim_ascii_start())
+}
+
+/// Whether it can be sent (`b64token` of RFC 6750 §2.1).
+fn is_token(line: &[u8]) -> bool {
+    let text = str::from_utf8(line).unwrap_or("").trim_end_matches('=');
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits)
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({})", self.0.len())
+    }
+}
+
+impl fmt::Display for TokensError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokensError::Unreadable(error) => {
+                write!(f, "cannot be read: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; the user of the server must be able to read them")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            TokensError::TooLong => write!(f, "are longer than {LONGEST} bytes"),
+            TokensError::Empty => f.write_str(
+                "there are none: write one in a line, such as \"openssl rand -hex 32\" makes",
+            ),
+            TokensError::NoToken { line } => write!(
+                f,
+                "line {line} is no token: only letters, digits and -._~+/ are, with = at the end"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TokensError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::head::{Limits, Lines, Parsed};
+
+    #[test]
+    fn a_token_is_in_each_line() {
+        let tokens = Tokens::read(b"# old\nabc-._~+/==\r\n\n  def \n").unwrap();
+        for good in ["abc-._~+/==", "def"] {
+            assert!(tokens.contains(good.as_bytes()), "{good}");
+        }
+        for bad in ["", "abc", "abc-._~+/=", "de", "deg", "defdef", "# old", "DEF"] {
+            assert!(!tokens.contains(bad.as_bytes()), "{bad}");
+        }
+        assert_eq!(format!("{tokens:?}"), "Tokens(2)");
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_refused_by_its_line() {
+        for text in ["", "\n \n", "# none\n"] {
+            assert!(matches!(Tokens::read(text.as_bytes()), Err(TokensError::Empty)), "{text:?}");
+        }
+        for line in ["a b", "=", "a=b", "\"a\"", "\u{e9}", "user:password", "\u{feff}a"] {
+            let read = Tokens::read(format!("good\n{line}\n").as_bytes());
+            assert!(matches!(read, Err(TokensError::NoToken { line: 2 })), "{line}");
+        }
+    }
+
+    #[test]
+    fn it_is_brought_as_a_bearer_token_and_once() {
+        let tokens = Tokens::read(b"secret\n").unwrap();
+        let admits = |fields: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let mut lines = Lines::new();
+            match Head::parse(text.as_bytes(), &mut lines, &Limits::default()).unwrap() {
+                Parsed::Complete(head) => tokens.admit(&head),
+                _ => panic!("the head is incomplete"),
+            }
+        };
+        for good in ["Bearer secret", "bearer secret", "BEARER   secret  "] {
+            assert!(admits(&format!("Authorization: {good}\r\n")), "{good}");
+        }
+        for bad in
+            ["", "Bearer", "Bearer ", "secret", "Basic secret", "Bearer secret,", "Bearersecret"]
+        {
+            assert!(!admits(&format!("Authorization: {bad}\r\n")), "{bad}");
+        }
+        assert!(!admits(""));
+        assert!(!admits("Authorization: Bearer secret\r\nAuthorization: Bearer secret\r\n"));
+    }
+}

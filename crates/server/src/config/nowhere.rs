@@ -1,0 +1,164 @@
+//! Rules of a site whose paths lead nowhere, or to less than is meant: `forebay check` warns of them.
+
+use super::Site;
+use super::draft::Draft;
+use super::pages::{find, fixed, locate};
+use super::problem::Wrong;
+use super::read::Path as At;
+use forebay_site::rules::{Alias, Pattern};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Of so many paths at most the disk is asked.
+const MOST_PATHS: usize = 1000;
+
+/// A site, with what holds for it besides its own rules.
+struct Whole<'d> {
+    site: &'d Site,
+    /// What the top level says, if that is none itself.
+    top: Option<&'d Site>,
+    mounts: Vec<Alias>,
+}
+
+/// A path that a rule names, and where.
+struct Named<'d> {
+    at: At,
+    path: &'d str,
+    /// A rule about fields, for this path alone: that of a directory changes its index page only.
+    is_alone: bool,
+}
+
+impl Draft {
+    /// Paths of `[[access]]`, `[[auth]]` and `[[header]]` without a star, and where redirects lead.
+    pub(super) fn remark_nowhere(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let top = (!self.sites.is_empty()).then_some(&self.site);
+        let whole = |site| Whole::new(site, top);
+        let mut asked = 0;
+        for (at, site) in self.every_site() {
+            // a rule of the top level is for all of them
+            let sites: Vec<Whole<'_>> = match at.exact.is_empty() && top.is_some() {
+                true => self.sites.iter().map(whole).collect(),
+                false => vec![whole(site)],
+            };
+            for Named { at, path, is_alone } in named(&at, site) {
+                asked += sites.len();
+                if asked > MOST_PATHS {
+                    return;
+                }
+                let found: Vec<Found> = sites.iter().map(|site| site.look(path)).collect();
+                if let Some(Found::Nothing(file)) = found.first()
+                    && found.iter().all(|found| matches!(found, Found::Nothing(_)))
+                {
+                    let (path, file) = (path.to_owned(), file.clone());
+                    remarks.push((at, Wrong::Nowhere { path, file }));
+                } else if is_alone && path != "/" && found.contains(&Found::Directory) {
+                    remarks.push((at, Wrong::DirectoryAlone { path: path.to_owned() }));
+                }
+            }
+        }
+    }
+}
+
+/// What is to be had under a path.
+#[derive(PartialEq)]
+enum Found {
+    /// Nothing: this is not there.
+    Nothing(PathBuf),
+    Directory,
+    /// A file, or something that only a request would tell.
+    Something,
+}
+
+impl<'d> Whole<'d> {
+    fn new(site: &'d Site, top: Option<&'d Site>) -> Whole<'d> {
+        let inherited = top.iter().flat_map(|top| top.aliases.iter().cloned());
+        Whole { site, top, mounts: site.mounts().chain(inherited).collect() }
+    }
+
+    /// What is there on the disk, unless something else answers.
+    fn look(&self, path: &str) -> Found {
+        if self.has_route_for(path) {
+            return Found::Something;
+        }
+        let Some((directory, inside)) = locate(self.site, &self.mounts, path) else {
+            return Found::Something;
+        };
+        match find(directory, inside) {
+            // of a directory that cannot be opened itself nothing is known
+            Err(error) if is_missing(error.kind()) && fs::read_dir(directory).is_ok() => {
+                Found::Nothing(directory.join(inside.trim_matches('/')))
+            }
+            Ok(()) if is_directory(directory, inside) => Found::Directory,
+            _ => Found::Something,
+        }
+    }
+
+    /// Whether something may answer for the path, or for one below it, that is no file of that name.
+    fn has_route_for(&self, path: &str) -> bool {
+        let sites = || [Some(self.site), self.top].into_iter().flatten();
+        let patterns = |site: &'d Site| {
+            let redirects = site.redirects.iter().map(|rule| rule.pattern());
+            let rewrites = site.rewrites.iter().map(|rule| rule.pattern());
+            redirects.chain(rewrites).chain(site.work.iter().map(|rule| &rule.path))
+        };
+        !self.site.try_files.candidates().is_empty()
+            || sites().flat_map(patterns).any(|pattern| may_meet(pattern, path))
+            || self.mounts.iter().any(|mount| is_within(mount.path().as_str(), path))
+    }
+}
+
+/// Whether the pattern may fit the path or one below it.
+fn may_meet(pattern: &Pattern, path: &str) -> bool {
+    let start = pattern.as_str().split('*').next().unwrap_or("");
+    pattern.is_regex()
+        || pattern.matches(path.as_bytes())
+        || is_within(start, path)
+        || (pattern.captures_len() > 0 && path.starts_with(start))
+}
+
+/// Whether `path` is `top` or below it.
+fn is_within(path: &str, top: &str) -> bool {
+    let rest = path.strip_prefix(top.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_missing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn is_directory(directory: &Path, inside: &str) -> bool {
+    directory.join(inside.trim_start_matches('/')).is_dir()
+}
+
+/// What rules of a section name that a file or a directory should answer for.
+fn named<'d>(at: &At, site: &'d Site) -> Vec<Named<'d>> {
+    let mut named = Vec::new();
+    let place = |list: &str, index, key: &str| at.child(list).item(index).child(key);
+    let scopes = [
+        ("access", site.access.iter().map(|rule| &rule.path).collect::<Vec<_>>()),
+        ("auth", site.auth.iter().map(|rule| &rule.path).collect()),
+    ];
+    for (list, scopes) in scopes {
+        for (index, scope) in scopes.iter().enumerate() {
+            if let Some(path) = scope.path() {
+                named.push(Named { at: place(list, index, "path"), path, is_alone: false });
+            }
+        }
+    }
+    for (index, rule) in site.headers.iter().enumerate() {
+        let plain = rule.path().filter(|path| !path.is_regex() && path.captures_len() == 0);
+        if let Some(path) = plain.map(Pattern::as_str) {
+            named.push(Named { at: place("header", index, "path"), path, is_alone: true });
+        }
+    }
+    for (index, rule) in site.redirects.iter().enumerate() {
+        let to = fixed(rule.to()).filter(|to| to.starts_with('/') && !to.starts_with("//"));
+        if let Some(path) = to.map(|to| to.split(['?', '#']).next().unwrap_or(to)) {
+            named.push(Named { at: place("redirect", index, "to"), path, is_alone: false });
+        }
+    }
+    // what is written as in a URL is told of by itself
+    named.retain(|named| !named.path.contains('%'));
+    named
+}
