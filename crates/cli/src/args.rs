@@ -84,6 +84,10 @@ pub(crate) struct Serve {
     /// that have one page
     #[arg(long)]
     pub(crate) spa: bool,
+    /// Speak TLS, with a certificate that is made for this machine and kept
+    /// [then --listen is 127.0.0.1:8443 by default]
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Open the site in a browser
     #[arg(long)]
     pub(crate) open: bool,
@@ -107,12 +111,10 @@ pub(crate) struct Serve {
 fn address(text: &str) -> Result<Given, String> {
     match text.starts_with("https://") {
         false => Given::new("listen", text),
-        true => {
-            Err("TLS needs a certificate and its key, and serve has no options for them: write \
-                     a configuration file with listen, tls.certificate and tls.key, and use \
-                     \"forebay run\""
-                .to_owned())
-        }
+        true => Err("write the address without https:// and add --tls, for a certificate of this \
+                     machine's own; with one of yours, write a configuration file with listen, \
+                     tls.certificate and tls.key, and use \"forebay run\""
+            .to_owned()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::calibrate::CalibrateError;
 use crate::hash_password::PasswordError;
+use crate::local_certificate::LocalError;
 use crate::policy::PolicyError;
 use forebay_server::config::Problem;
 use forebay_server::control_socket::{self, Answer};
@@ -70,6 +71,8 @@ pub(crate) enum Failure {
     Policy(PolicyError),
     /// There is no password, or none that can be hashed.
     Password(PasswordError),
+    /// `serve --tls` has no certificate.
+    Certificate(LocalError),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -86,6 +89,7 @@ impl Failure {
             | Failure::Calibrate(_)
             | Failure::Policy(_)
             | Failure::Password(_)
+            | Failure::Certificate(_)
             | Failure::Output(_) => 1,
             Failure::Answered(answer) => answer.code,
         }
@@ -123,6 +127,7 @@ impl fmt::Display for Failure {
             Failure::Answered(answer) => f.write_str(answer.text.trim_end()),
             Failure::Calibrate(error) => write!(f, "forebay calibrate: {error}"),
             Failure::Policy(error) => write!(f, "forebay policy: {error}"),
+            Failure::Certificate(error) => write!(f, "forebay serve: {error}"),
             Failure::Password(error) => write!(f, "forebay hash-password: {error}"),
             Failure::Output(error) => {
                 write!(f, "forebay: standard output cannot be written: {error}")

@@ -9,6 +9,7 @@
 //! | [`exit`] | what can go wrong, and the exit code of each |
 //! | [`hash_password`] | `forebay hash-password` |
 //! | [`load`](mod@load) | the load generator's options and output |
+//! | [`local_certificate`] | the certificate of `forebay serve --tls` |
 //! | [`policy`] | `forebay policy`, and how a server is asked |
 //! | `pages` | the man pages and docs/manual/commands.md, made by a test |
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod calibrate;
 mod exit;
 mod hash_password;
 mod load;
+mod local_certificate;
 #[cfg(test)]
 mod pages;
 mod policy;
@@ -26,11 +28,16 @@ mod policy;
 use args::{Args, Command, Given, Serve};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
-use forebay_server::config::{self, Access, Config, Draft, Problem};
+use forebay_server::config::{self, Access, Config, Draft, Endpoint, Listen, Problem};
 use forebay_server::run::Ready;
+use local_certificate::Local;
 use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Where `serve --tls` listens if nothing else is said.
+const DEFAULT_TLS_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8443);
 
 fn main() -> ExitCode {
     // wrong usage ends here with exit code 2
@@ -139,6 +146,9 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
         let wrong = |wrong| Failure::Options(problem(option.key(), wrong).into());
         option.apply(&mut draft).map_err(wrong)?;
     }
+    if serve.tls {
+        with_tls(&mut draft)?;
+    }
     draft.site.listing = serve.listing;
     if serve.no_log {
         draft.site.log.access = Access::Off;
@@ -149,6 +159,28 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     let missing = draft.missing_files().into_iter().map(|(_, wrong)| problem("", wrong));
     let problems: Vec<_> = missing.collect();
     if problems.is_empty() { Ok(draft.resolve()) } else { Err(Failure::Configuration(problems)) }
+}
+
+/// Every address speaks TLS, with a certificate of this machine's own.
+fn with_tls(draft: &mut Draft) -> Result<(), Failure> {
+    if draft.listener.listen.is_empty() {
+        draft.listener.listen.push(Endpoint { listen: Listen::At(DEFAULT_TLS_LISTEN), tls: true });
+    }
+    let mut addresses = Vec::new();
+    for endpoint in &mut draft.listener.listen {
+        match &endpoint.listen {
+            Listen::At(address) => addresses.push(address.ip()),
+            Listen::All(_) => {}
+            Listen::Unix(_) => continue,
+        }
+        endpoint.tls = true;
+    }
+    let hosts = local_certificate::hosts(addresses.into_iter());
+    let local = Local::prepare(&hosts).map_err(Failure::Certificate)?;
+    say(&local.words());
+    draft.site.tls.pairs.certificates.push(local.certificate);
+    draft.site.tls.pairs.keys.push(local.key);
+    Ok(())
 }
 
 fn calibrate(options: &calibrate::Calibrate) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use forebay_tests::faults::soon;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::fs;
+use std::process::Command;
 
 fn serve(folder: &Folder, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -90,6 +91,39 @@ fn an_application_without_its_page_says_so() {
     let said = server.stderr();
     assert!(said.contains("has no index.html, the page that --spa answers with"), "{said}");
     assert_eq!(status(&server, "/users/7"), "404");
+}
+
+/// One option, and the site is there through TLS, with a certificate that stays the same.
+#[test]
+fn a_certificate_of_this_machine_is_made_and_kept() {
+    let folder = Folder::new();
+    folder.write("site/index.html", "hello");
+    let mut options = Options::new(folder.join("site"));
+    options.args = vec!["--tls".to_owned()];
+    let home = folder.join("home");
+    options.wrapper = ["env", "-u", "XDG_DATA_HOME"].map(str::to_owned).to_vec();
+    options.wrapper.push(format!("HOME={}", home.display()));
+    let certificate = home.join(".local/share/forebay/local.crt");
+    let fetch = |server: &Server| {
+        let (ip, port) = (server.addr().ip(), server.addr().port());
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--max-time", "60", "--cacert"]).arg(&certificate);
+        curl.args(["--connect-to", &format!("localhost:{port}:{ip}:{port}")]);
+        let output = curl.arg(format!("https://localhost:{port}/")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let server = Server::start(&options);
+    assert_eq!(fetch(&server), "hello");
+    let said = server.stderr();
+    assert!(said.contains("made a certificate for localhost, 127.0.0.1, ::1"), "{said}");
+    let text = fs::read(&certificate).unwrap();
+    drop(server);
+    let server = Server::start(&options);
+    assert_eq!(fetch(&server), "hello");
+    let said = server.stderr();
+    assert!(said.contains("forebay serve: the certificate is /"), "{said}");
+    assert_eq!(fs::read(&certificate).unwrap(), text);
 }
 
 /// Where no browser is, one line says so, whatever else was said about it.
