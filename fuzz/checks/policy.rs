@@ -15,6 +15,7 @@ use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, Over, Per, Rule, When};
 use forebay_policy::{Charge, Needs, Policy, State};
@@ -46,20 +47,23 @@ fn check_decisions(policy: &Policy, asked: &Asked<'_>, overload: bool) {
     let decisions = policy.request(&facts, overload);
     let explained = policy.explain_request(&facts, overload);
     assert_eq!(decisions, explained.decisions, "{explained}");
-    let Needs { host, path, fields, .. } = policy.needs();
+    let Needs { host, path, query, fields, .. } = policy.needs();
     let RequestFacts { ends, method, .. } = facts;
     let told = RequestFacts {
         ends,
         host: if host { facts.host } else { b"" },
         method,
         path: if path { facts.path } else { b"" },
+        query: if query { facts.query } else { b"" },
         fields: facts.fields.filter(|_| fields),
     };
     assert_eq!(policy.request(&told, overload), decisions);
     for rule in policy.rules() {
         for path in &rule.conditions.path {
             let (text, asked) = (path.as_str().as_bytes(), asked.path);
-            assert_eq!(path.matches(asked), fits(text, asked), "{path}");
+            if !text.starts_with(b"~") && !rule.conditions.ignore_case {
+                assert_eq!(path.matches(asked), fits(text, asked), "{path}");
+            }
         }
     }
 }
@@ -121,6 +125,7 @@ struct Asked<'b> {
     host: &'b [u8],
     method: &'b str,
     path: &'b [u8],
+    query: &'b [u8],
     fields: Vec<(&'b str, &'b [u8])>,
     now_ns: u64,
     step_ns: u64,
@@ -135,7 +140,8 @@ impl<'b> Asked<'b> {
         let ends = ConnectionFacts { client: address()?, local: address()? };
         let host = words.next()?;
         let method = std::str::from_utf8(words.next()?).ok()?;
-        let path = words.next()?;
+        let mut target = words.next()?.splitn(2, |&byte| byte == b'?');
+        let (path, query) = (target.next()?, target.next().unwrap_or_default());
         let mut number =
             || -> Option<u64> { std::str::from_utf8(words.next()?).ok()?.parse().ok() };
         let (now_ns, step_ns) = (number().unwrap_or(1 << 40), number().unwrap_or(1 << 20));
@@ -147,12 +153,12 @@ impl<'b> Asked<'b> {
         let fields = lines.map_while(field).collect();
         // centuries lie between two requests, and a clock that never ends
         let (now_ns, step_ns) = (now_ns.min(u64::MAX >> 2), step_ns.min(u64::MAX >> 8));
-        Some(Asked { ends, host, method, path, fields, now_ns, step_ns })
+        Some(Asked { ends, host, method, path, query, fields, now_ns, step_ns })
     }
 
     fn facts(&self) -> RequestFacts<'_, impl Iterator<Item = (&str, &[u8])> + Clone> {
-        let Asked { ends, host, method, path, fields, .. } = self;
-        RequestFacts { ends: *ends, host, method, path, fields: fields.iter().copied() }
+        let Asked { ends, host, method, path, query, fields, .. } = self;
+        RequestFacts { ends: *ends, host, method, path, query, fields: fields.iter().copied() }
     }
 }
 
@@ -168,6 +174,9 @@ fn rule(number: usize, line: &str) -> Rule {
             "site" => read(SitePattern::parse(value), value, &mut these.site),
             "method" => read(Method::parse(value), value, &mut these.method),
             "path" => read(PathPattern::parse(value), value, &mut these.path),
+            "query" => read(Parameter::parse(value), value, &mut these.query),
+            "nocase" => these.ignore_case = true,
+            "last" => rule.requests_per_connection = value.parse().ok(),
             "type" => read(FileType::parse(value), value, &mut these.file_type),
             "header" => read(Field::parse(value), value, &mut these.header),
             "cookie" => read(Field::parse(value), value, &mut these.cookie),

@@ -24,6 +24,7 @@ impl Parts for Fixed {
     type Job = NoJob;
     type Line = NoLine;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Process for Fixed {

@@ -58,11 +58,15 @@ fn check_class(class: &Class, before: &[Class]) -> Result<(), Wrong> {
     if sum > 1.0 + 1e-9 {
         return Err(("share", Fault::Shares { sum }));
     }
+    if let Some(most) = class.requests_per_connection {
+        check_range("requests_per_connection", most, 1, u32::MAX)?;
+    }
     check_range("delay", class.delay_ms, 1, MOST_WAIT_MS)
 }
 
 fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
-    let Rule { class, connections, requests, in_flight, action, .. } = rule;
+    let Rule { class, connections, requests, in_flight, requests_per_connection, action, .. } =
+        rule;
     if rule.name.is_empty() {
         return Err(("name", Fault::NoName));
     }
@@ -70,6 +74,7 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
         || connections.is_some()
         || requests.is_some()
         || in_flight.is_some()
+        || requests_per_connection.is_some()
         || action.is_some();
     if !says_something && !rule.stop {
         return Err(("", Fault::SaysNothing));
@@ -91,6 +96,9 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
         check_range("in_flight", *most, 1, u32::MAX >> 1)?;
         cannot_queue("in_flight", *over)?;
         check_over("in_flight", *over)?;
+    }
+    if let Some(most) = requests_per_connection {
+        check_range("requests_per_connection", *most, 1, u32::MAX)?;
     }
     match action {
         Some(Action::Reject(status)) => check_range("action", u32::from(*status), 400, 599),

@@ -21,11 +21,15 @@ pub struct Class {
     /// Whether it is the class of whatever no rule classifies. At most one says so; without one it is
     /// the last in order.
     pub default: bool,
+    /// After how many of its requests a connection ends, at least 1; `None` for no limit.
+    pub requests_per_connection: Option<u32>,
 }
 
 impl Class {
     /// A class with a name and a place in the order.
     pub fn new(name: &str, priority: u8) -> Class {
-        Class { name: name.to_owned(), priority, share: 0.0, delay_ms: DELAY_MS, default: false }
+        let name = name.to_owned();
+        let (share, delay_ms, default) = (0.0, DELAY_MS, false);
+        Class { name, priority, share, delay_ms, default, requests_per_connection: None }
     }
 }

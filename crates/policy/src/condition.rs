@@ -1,6 +1,7 @@
 //! The conditions of a rule, one by one: whether each holds.
 
 use crate::facts::RequestFacts;
+use crate::pattern::original;
 use crate::rule::Conditions;
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub enum Condition {
     Type,
     /// The path.
     Path,
+    /// A parameter of the query.
+    Query,
     /// A header field.
     Header,
     /// A cookie.
@@ -27,13 +30,14 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 8] = [
+    pub const ALL: [Condition; 9] = [
         Condition::Method,
         Condition::Local,
         Condition::Client,
         Condition::Site,
         Condition::Type,
         Condition::Path,
+        Condition::Query,
         Condition::Header,
         Condition::Cookie,
     ];
@@ -47,6 +51,7 @@ impl Condition {
             Condition::Site => "site",
             Condition::Type => "file_type",
             Condition::Path => "path",
+            Condition::Query => "query",
             Condition::Header => "header",
             Condition::Cookie => "cookie",
         }
@@ -61,6 +66,7 @@ impl Condition {
             Condition::Site => !conditions.site.is_empty(),
             Condition::Type => !conditions.file_type.is_empty(),
             Condition::Path => !conditions.path.is_empty(),
+            Condition::Query => !conditions.query.is_empty(),
             Condition::Header => !conditions.header.is_empty(),
             Condition::Cookie => !conditions.cookie.is_empty(),
         }
@@ -71,14 +77,18 @@ impl Condition {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let RequestFacts { ends, host, method, path, fields } = facts;
+        let RequestFacts { ends, host, method, path, query, fields } = facts;
         match self {
             Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
             Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
             Condition::Client => conditions.client.iter().any(|one| one.holds(ends.client)),
             Condition::Site => conditions.site.iter().any(|one| one.matches(host)),
             Condition::Type => conditions.file_type.iter().any(|one| one.matches(path)),
-            Condition::Path => conditions.path.iter().any(|one| one.matches(path)),
+            Condition::Path => {
+                let fits = |path| conditions.path.iter().any(|one| one.matches(path));
+                fits(path) || original(path).is_some_and(fits)
+            }
+            Condition::Query => conditions.query.iter().any(|one| one.matches(query)),
             Condition::Header => fields.clone().any(|(name, value)| {
                 conditions.header.iter().any(|one| one.matches_header(name, value))
             }),
@@ -98,7 +108,7 @@ impl fmt::Display for Condition {
 
 /// A set of conditions, such as those that are still to be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked(u8);
+pub(crate) struct Asked(u16);
 
 impl Asked {
     pub(crate) fn of(conditions: &Conditions) -> Asked {

@@ -15,6 +15,8 @@ pub struct Decisions {
     pub requests: Option<u32>,
     /// The rule whose limit on requests at once holds.
     pub in_flight: Option<u32>,
+    /// The rule that says after how many requests a connection ends.
+    pub per_connection: Option<u32>,
     /// The rule whose action is done.
     pub action: Option<u32>,
 }

@@ -10,9 +10,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// |---|---|
 /// | `*` | everything |
 /// | `10.1.1.0/24`, `192.0.2.7` | a network, an address; any port |
+/// | `10.0.0.5-10.0.0.9` | a range of addresses, both ends in it; any port |
 /// | `192.0.2.7:1024-2047`, `*:80` | with a range of ports, with one port |
 /// | `2001:db8::/32`, `[2001:db8::]/32` | the same for IPv6; any port |
-/// | `[2001:db8::1]:80`, `[2001:db8::]/32:80` | with a port an IPv6 address stands in brackets |
+/// | `fd00::5-fd00::9`, `[fd00::5-fd00::9]` | a range; any port |
+/// | `[2001:db8::1]:80`, `[2001:db8::]/32:80`, `[fd00::5-fd00::9]:80` | with a port an IPv6 address stands in brackets |
 /// | `unix` | whoever came through a Unix socket |
 ///
 /// An IPv4 address in IPv6's form counts as IPv4. A port that is not known is in no range.
@@ -28,6 +30,15 @@ enum Who {
     Any,
     Unix,
     Prefix(Prefix),
+    Range(Range),
+}
+
+/// Addresses from one to another, both in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    first: u128,
+    last: u128,
+    is_v4: bool,
 }
 
 /// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
@@ -68,6 +79,20 @@ impl Prefix {
     }
 }
 
+impl Range {
+    #[inline]
+    fn holds(self, bits: u128, is_v4: bool) -> bool {
+        is_v4 == self.is_v4 && (self.first..=self.last).contains(&bits)
+    }
+
+    /// The smallest network around it.
+    fn around(self) -> Prefix {
+        let len = (self.first ^ self.last).leading_zeros() as u8;
+        let bits = self.first & Network::mask(len);
+        Prefix { network: Network { bits, len }, is_v4: self.is_v4 }
+    }
+}
+
 impl Endpoint {
     /// Reads one of the forms above.
     ///
@@ -79,7 +104,10 @@ impl Endpoint {
         let who = match address {
             "*" => Who::Any,
             "unix" if ports.is_none() => Who::Unix,
-            address => Who::Prefix(parse_prefix(address)?),
+            address => match address.split_once('-') {
+                Some((first, last)) => parse_range(first, last)?,
+                None => Who::Prefix(parse_prefix(address)?),
+            },
         };
         Ok(Endpoint { text: text.into(), who, ports })
     }
@@ -100,6 +128,10 @@ impl Endpoint {
                 let (bits, is_v4) = bits_of(address.ip());
                 prefix.holds(bits, is_v4) && !is_unix(address)
             }
+            Who::Range(range) => {
+                let (bits, is_v4) = bits_of(address.ip());
+                range.holds(bits, is_v4) && !is_unix(address)
+            }
         };
         holds_address && self.holds_port(address.port())
     }
@@ -109,17 +141,18 @@ impl Endpoint {
         self.ports.is_none_or(|(first, last)| (first..=last).contains(&port))
     }
 
-    /// Its addresses, if they are not all.
+    /// The network that all its addresses are in, if they are not all there are.
     pub(crate) fn prefix(&self) -> Option<Prefix> {
         match self.who {
             Who::Prefix(prefix) => Some(prefix),
+            Who::Range(range) => Some(range.around()),
             Who::Any | Who::Unix => None,
         }
     }
 
-    /// Whether it asks for a port.
-    pub(crate) fn has_ports(&self) -> bool {
-        self.ports.is_some()
+    /// Whether it asks for more than to be in that network.
+    pub(crate) fn asks_more(&self) -> bool {
+        self.ports.is_some() || matches!(self.who, Who::Range(_))
     }
 }
 
@@ -144,6 +177,7 @@ fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
         // what stands in brackets is read again, without them, by `parse_prefix`
         let Some((_, rest)) = text.split_once(']') else { return Err(EndpointError::Bracket) };
         return match rest.find(':') {
+            _ if rest.starts_with('-') => Err(EndpointError::Bracket),
             Some(at) => {
                 let end = text.len() - rest.len() + at;
                 Ok((&text[..end], Some(&text[end + 1..])))
@@ -157,6 +191,24 @@ fn split_ports(text: &str) -> Result<(&str, Option<&str>), EndpointError> {
         Some((address, ports)) => Ok((address, Some(ports))),
         None => Ok((text, None)),
     }
+}
+
+/// Reads both ends of a range, the brackets perhaps around both.
+fn parse_range(first: &str, last: &str) -> Result<Who, EndpointError> {
+    let (first, last) = match (first.strip_prefix('['), last.strip_suffix(']')) {
+        (Some(first), Some(last)) if first.contains(':') && last.contains(':') => (first, last),
+        (None, None) => (first, last),
+        _ => return Err(EndpointError::Bracket),
+    };
+    let address = |text: &str| text.parse().map_err(|_| EndpointError::Range);
+    let ((first, is_v4), (last, is_last_v4)) = (bits_of(address(first)?), bits_of(address(last)?));
+    if is_v4 != is_last_v4 {
+        return Err(EndpointError::Families);
+    }
+    if first > last {
+        return Err(EndpointError::BackwardsAddresses);
+    }
+    Ok(Who::Range(Range { first, last, is_v4 }))
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), EndpointError> {
@@ -231,6 +283,12 @@ pub enum EndpointError {
         /// The length of the prefix.
         len: u8,
     },
+    /// Not two addresses with a dash between them.
+    Range,
+    /// A range from IPv4 to IPv6, or back.
+    Families,
+    /// A range of addresses that ends before it begins.
+    BackwardsAddresses,
     /// Not a port.
     Port,
     /// A range of ports that ends before it begins.
@@ -246,17 +304,27 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndpointError::Address => f.write_str(
-                "an address, a network like 10.0.0.0/8 or fd00::/8, \"*\" or \"unix\" is expected, \
-                 perhaps with ports as in 10.0.0.0/8:80 or [fd00::1]:1024-2047",
+                "an address, a network like 10.0.0.0/8 or fd00::/8, a range like 10.0.0.5-10.0.0.9, \"*\" or \
+                 \"unix\" is expected, perhaps with ports as in 10.0.0.0/8:80 or [fd00::1]:1024-2047",
             ),
             EndpointError::Bracket => f.write_str(
-                "between brackets stands an IPv6 address, as in [fd00::1]:80 or [fd00::]/8:80",
+                "between brackets stands an IPv6 address, as in [fd00::1]:80 or [fd00::]/8:80, or \
+                 a range, as in [fd00::5-fd00::9]:80",
             ),
             EndpointError::Length { most } => {
                 write!(f, "behind / stands how many bits count, from 0 to {most}")
             }
             EndpointError::Bits { meant, len } => {
                 write!(f, "the address has bits behind the first {len}; is {meant}/{len} meant?")
+            }
+            EndpointError::Range => f.write_str(
+                "a range is two addresses with a dash between them, as in 10.0.0.5-10.0.0.9",
+            ),
+            EndpointError::Families => {
+                f.write_str("both ends of a range are IPv4 addresses, or both IPv6 addresses")
+            }
+            EndpointError::BackwardsAddresses => {
+                f.write_str("the range of addresses ends before it begins")
             }
             EndpointError::Port => f.write_str(
                 "behind the colon stands a port from 1 to 65535, or two as in 1024-2047",
@@ -303,6 +371,19 @@ mod tests {
             ("::/0", "[::1]:1", true),
             ("::/0", "8.8.8.8:1", false),
             ("::ffff:10.0.0.0/104", "10.1.1.1:1", true),
+            ("10.0.0.5-10.0.0.9", "10.0.0.4:1", false),
+            ("10.0.0.5-10.0.0.9", "10.0.0.5:1", true),
+            ("10.0.0.5-10.0.0.9", "10.0.0.9:1", true),
+            ("10.0.0.5-10.0.0.9", "[::ffff:10.0.0.9]:1", true),
+            ("10.0.0.5-10.0.0.9", "10.0.0.10:1", false),
+            ("10.0.0.5-10.0.0.9:80", "10.0.0.7:80", true),
+            ("10.0.0.5-10.0.0.9:80-90", "10.0.0.7:91", false),
+            ("0.0.0.0-255.255.255.255", "0.0.0.0:0", false),
+            ("fd00::5-fd00::9", "[fd00::7]:1", true),
+            ("fd00::5-fd00::9", "[fd00::a]:1", false),
+            ("[fd00::5-fd00::9]", "[fd00::9]:1", true),
+            ("[fd00::5-fd00::9]:80", "[fd00::9]:81", false),
+            ("::-ffff::", "8.8.8.8:1", false),
             ("unix", "0.0.0.0:0", true),
             ("unix", "0.0.0.0:80", false),
         ] {
@@ -318,6 +399,12 @@ mod tests {
             ("[fd00::1]/16", "the address has bits behind the first 16; is fd00::/16 meant?"),
             ("10.0.0.0/33", "behind / stands how many bits count, from 0 to 32"),
             ("::/+8", "behind / stands how many bits count, from 0 to 128"),
+            ("10.0.0.9-10.0.0.5", "the range of addresses ends before it begins"),
+            ("10.0.0.9-fd00::1", "both ends of a range are IPv4 addresses, or both IPv6 addresses"),
+            (
+                "10.0.0.1-9",
+                "a range is two addresses with a dash between them, as in 10.0.0.5-10.0.0.9",
+            ),
             ("*:0", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
             ("*:+1", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
             ("*:", "behind the colon stands a port from 1 to 65535, or two as in 1024-2047"),
@@ -328,7 +415,16 @@ mod tests {
         for text in ["", "localhost", "10.0.0", "a:80", "unix:80", "**"] {
             assert_eq!(Endpoint::parse(text), Err(EndpointError::Address), "{text}");
         }
-        for text in ["[", "[::1", "[::1]x", "[10.0.0.1]:80", "[::1]8:80", "[a]"] {
+        for text in [
+            "[",
+            "[::1",
+            "[::1]x",
+            "[10.0.0.1]:80",
+            "[::1]8:80",
+            "[a]",
+            "[fd00::1]-[fd00::2]",
+            "[fd00::1-fd00::2",
+        ] {
             assert_eq!(Endpoint::parse(text), Err(EndpointError::Bracket), "{text}");
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::class::MOST_CLASSES;
 use crate::condition::Condition;
+use crate::matcher::RegexError;
 use crate::rate::Rate;
 use std::fmt;
 
@@ -87,6 +88,8 @@ pub enum Fault {
     /// Only requests over a rate can queue. A connection has nothing to wait for, and nobody knows
     /// when the next of the requests at once ends.
     CannotQueue,
+    /// A pattern that ignores capitals takes too much memory.
+    Regex(RegexError),
 }
 
 impl fmt::Display for Fault {
@@ -127,6 +130,7 @@ impl fmt::Display for Fault {
             Fault::CannotQueue => f.write_str(
                 "only requests over a rate can queue; others can be rejected, reset or dropped",
             ),
+            Fault::Regex(error) => error.fmt(f),
         }
     }
 }

@@ -22,17 +22,20 @@ pub enum Setting {
     Requests,
     /// The limit on requests at once.
     InFlight,
+    /// After how many requests a connection ends.
+    PerConnection,
     /// The action.
     Action,
 }
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Setting; 5] = [
+    pub const ALL: [Setting; 6] = [
         Setting::Class,
         Setting::Connections,
         Setting::Requests,
         Setting::InFlight,
+        Setting::PerConnection,
         Setting::Action,
     ];
 
@@ -43,6 +46,7 @@ impl Setting {
             Setting::Connections => "connections",
             Setting::Requests => "requests",
             Setting::InFlight => "in_flight",
+            Setting::PerConnection => "requests_per_connection",
             Setting::Action => "action",
         }
     }
@@ -54,6 +58,7 @@ impl Setting {
             Setting::Connections => decisions.connections,
             Setting::Requests => decisions.requests,
             Setting::InFlight => decisions.in_flight,
+            Setting::PerConnection => decisions.per_connection,
             Setting::Action => decisions.action,
         }
     }
@@ -64,6 +69,7 @@ impl Setting {
             Setting::Connections => rule.connections.is_some(),
             Setting::Requests => rule.requests.is_some(),
             Setting::InFlight => rule.in_flight.is_some(),
+            Setting::PerConnection => rule.requests_per_connection.is_some(),
             Setting::Action => rule.action.is_some(),
         }
     }
@@ -72,7 +78,9 @@ impl Setting {
         match self {
             Setting::Class | Setting::Action => true,
             Setting::Connections => phase == Phase::Connection,
-            Setting::Requests | Setting::InFlight => phase == Phase::Request,
+            Setting::Requests | Setting::InFlight | Setting::PerConnection => {
+                phase == Phase::Request
+            }
         }
     }
 }
@@ -155,8 +163,8 @@ impl Policy {
             } else if rule.when == When::Overload && !overload {
                 Outcome::NotNow
             } else {
-                let (slots, marks) = (Slots::of(rule, phase), Marks::new(rule.stop, false));
-                found.take(&Entry { rule: number, asked, is_exact: false, slots, marks });
+                let (slots, marks) = (Slots::of(rule, phase), Marks::new(rule.stop, false, false));
+                found.take(&Entry { rule: number, asked, slots, marks });
                 stopped = rule.stop.then_some(number);
                 Outcome::Matches
             };
@@ -212,6 +220,8 @@ impl Explanation<'_> {
                     let says = crate::text::setting(rule, setting);
                     writeln!(f, "{key:<12} {says}, by rule {:?}", rule.name)?;
                 }
+                // rare, and longer than the others
+                None if setting == Setting::PerConnection => {}
                 None => writeln!(f, "{key:<12} none")?,
             }
         }

@@ -25,6 +25,8 @@ pub struct RequestFacts<'f, F> {
     pub method: &'f str,
     /// The path, decoded and without detours.
     pub path: &'f [u8],
+    /// The query as it was sent, without its question mark; empty if there is none.
+    pub query: &'f [u8],
     /// All header fields, name and value; values come without surrounding blanks. Walked over only
     /// where a rule asks for fields, and then once for each such rule.
     pub fields: F,

@@ -1,19 +1,21 @@
 //! Header fields and cookies as conditions.
 
-use crate::glob::Glob;
+use crate::matcher::{Matcher, RegexError};
 use crate::pattern::is_token;
 use crate::place;
 use std::fmt;
 
 /// A name, or a name and a value: `X-Beta` is there, `tier=gold` has this value, `tier=go*` a value
-/// that fits, where each star stands for any run of bytes. Case counts in values and in names of
-/// cookies, not in names of header fields.
+/// that fits, where each star stands for any run of bytes; behind `=~` stands a regular expression.
+/// Case counts in values, unless it is told to be ignored, and in names of cookies, not in names of
+/// header fields.
 #[derive(Clone, Debug)]
 pub struct Field {
     text: Box<str>,
     name: Box<str>,
     /// `None` if any will do.
-    value: Option<Glob>,
+    value: Option<Matcher>,
+    ignores_case: bool,
 }
 
 impl Field {
@@ -40,8 +42,20 @@ impl Field {
         if value.trim() != value {
             return Err(FieldError::Blank);
         }
-        let value = text[name.len()..].starts_with('=').then(|| Glob::new(value.as_bytes()));
-        Ok(Field { text: text.into(), name: name.into(), value })
+        let has_value = text[name.len()..].starts_with('=');
+        let value = has_value.then(|| Matcher::parse(value)).transpose();
+        let value = value.map_err(FieldError::Regex)?;
+        Ok(Field { text: text.into(), name: name.into(), value, ignores_case: false })
+    }
+
+    /// The same, where capitals in the value do not count.
+    ///
+    /// # Errors
+    /// It takes too much memory.
+    pub fn ignoring_case(&self) -> Result<Field, RegexError> {
+        let value = self.text.split_once('=').map(|(_, value)| value);
+        let value = value.map(Matcher::parse_ignoring_case).transpose()?;
+        Ok(Field { value, ignores_case: true, ..self.clone() })
     }
 
     /// As it was written.
@@ -72,13 +86,13 @@ impl Field {
 
     #[inline]
     fn fits(&self, value: &[u8]) -> bool {
-        self.value.as_ref().is_none_or(|glob| glob.matches(value))
+        self.value.as_ref().is_none_or(|wanted| wanted.matches(value))
     }
 }
 
 impl PartialEq for Field {
     fn eq(&self, other: &Field) -> bool {
-        self.text == other.text
+        (&self.text, self.ignores_case) == (&other.text, other.ignores_case)
     }
 }
 
@@ -91,7 +105,7 @@ impl fmt::Display for Field {
 }
 
 /// Why a text is not a condition for fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldError {
     /// There is no name.
     Name,
@@ -104,6 +118,8 @@ pub enum FieldError {
     },
     /// A value with blanks around it: values are compared without.
     Blank,
+    /// Not a regular expression.
+    Regex(RegexError),
 }
 
 impl fmt::Display for FieldError {
@@ -114,6 +130,7 @@ impl fmt::Display for FieldError {
                 write!(f, "{character:?} at character {at} cannot be in a name or value")
             }
             FieldError::Blank => f.write_str("a value has no blanks around it"),
+            FieldError::Regex(error) => error.fmt(f),
         }
     }
 }
@@ -135,6 +152,7 @@ mod tests {
             ("Accept=text/*", "Accept", "text/html;q=1", true),
             ("User-Agent=*bot*", "user-agent", "a bot/1", true),
             ("User-Agent=*bot*", "user-agent", "a Bot/1", false),
+            ("User-Agent=~^(a|b) bot", "user-agent", "b bot/1", true),
             ("X=", "x", "", true),
             ("X=", "x", "y", false),
             ("X=a=b", "x", "a=b", true),
@@ -142,6 +160,8 @@ mod tests {
             let found = Field::parse(field).unwrap();
             assert_eq!(found.matches_header(name, value.as_bytes()), expected, "{field} {value}");
         }
+        let folded = Field::parse("User-Agent=*Bot*").unwrap().ignoring_case().unwrap();
+        assert!(folded.matches_header("user-agent", b"AhrefsbOT/1"));
     }
 
     #[test]

@@ -13,9 +13,9 @@
 use crate::condition::{Asked, Condition};
 use crate::endpoint::{Endpoint, bits_of, is_unix};
 use crate::facts::RequestFacts;
-use crate::glob::Pairs;
+use crate::glob::{Glob, Pairs};
 use crate::networks::{Network, Networks};
-use crate::pattern::{MOST_HOST_BYTES, SitePattern};
+use crate::pattern::{MOST_HOST_BYTES, PathPattern, SitePattern, original};
 use crate::rule::{Rule, When};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
 use crate::trie::Trie;
@@ -84,9 +84,9 @@ impl Index {
             let best = ways(rule).into_iter().min_by_key(crowd).unwrap_or_else(|| vec![free(rule)]);
             wanted = wanted.with(Slots::of(rule, phase));
             for Filing { spot, asked, is_exact } in best {
-                let marks = Marks::new(rule.stop, rule.when == When::Overload);
+                let marks = Marks::new(rule.stop, rule.when == When::Overload, is_exact);
                 let slots = Slots::of(rule, phase);
-                let entry = Entry { rule: *number, asked, is_exact, slots, marks };
+                let entry = Entry { rule: *number, asked, slots, marks };
                 spots.entry(spot).or_default().push(entry);
             }
         }
@@ -215,11 +215,19 @@ where
                 break;
             }
             let counts = self.overload || !entry.marks.only_in_overload();
-            let fits = !entry.is_exact || self.facts.path.len() == prefix_bytes;
+            let fits = !entry.marks.is_exact()
+                || self.facts.path.len() == prefix_bytes
+                || self.is_form_of(prefix_bytes);
             if counts && fits && self.found.cares(entry) && self.holds(entry) {
                 self.found.take(entry);
             }
         }
+    }
+
+    /// Whether the path is that of a compressed form, and its file's is so long: a rule for the file is
+    /// one for its forms, too.
+    fn is_form_of(&self, prefix_bytes: usize) -> bool {
+        original(self.facts.path).is_some_and(|file| file.len() == prefix_bytes)
     }
 
     #[inline]
@@ -233,7 +241,8 @@ where
 
 /// The pairs of bytes that every path has that matches the rule.
 fn pairs(rule: &Rule) -> Pairs {
-    let all = rule.conditions.path.iter().map(|path| path.glob().pairs());
+    let of = |path: &PathPattern| path.glob().map_or_else(Pairs::default, Glob::pairs);
+    let all = rule.conditions.path.iter().map(of);
     all.reduce(Pairs::both).unwrap_or_default()
 }
 
@@ -262,9 +271,10 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
     let paths: Vec<(Box<[u8]>, Asked, bool)> = match &*rule.conditions.path {
         [] => vec![(Box::default(), asked, false)],
         paths => {
-            let globs = paths.iter().map(|path| path.glob());
+            let globs = paths.iter().map(PathPattern::glob);
             let proven = asked.without(Condition::Path);
             let filed = globs.map(|glob| {
+                let Some(glob) = glob else { return (Box::default(), asked, false) };
                 let is_proven = glob.is_prefix() || glob.is_exact();
                 let asked = if is_proven { proven } else { asked };
                 (glob.prefix().into(), asked, glob.is_exact())
@@ -297,7 +307,7 @@ fn by_network(
     let proven = asked.without(condition);
     let file = |endpoint: &Endpoint| {
         let prefix = endpoint.prefix()?;
-        let is_proven = prefix.is_pure() && !endpoint.has_ports();
+        let is_proven = prefix.is_pure() && !endpoint.asks_more();
         Some(Filing {
             spot: spot(prefix.network),
             asked: if is_proven { proven } else { asked },

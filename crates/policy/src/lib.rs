@@ -21,6 +21,7 @@
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
+//! | [`query`] | parameters of the query as conditions: `sort=price` |
 //! | [`Glob`] | texts with stars |
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
@@ -80,11 +81,13 @@ pub mod facts;
 pub mod field;
 mod glob;
 mod index;
+mod matcher;
 mod meter;
 pub mod near;
 mod networks;
 pub mod pattern;
 mod policy;
+pub mod query;
 pub mod rate;
 pub mod rule;
 mod search;
@@ -96,7 +99,8 @@ mod trie;
 pub use error::{At, Fault, PolicyError};
 pub use explain::{Brief, Explanation, Outcome, Setting};
 pub use glob::Glob;
-pub use meter::Ticket;
+pub use matcher::RegexError;
+pub use meter::{Standing, Ticket};
 pub use policy::{Needs, Policy};
 pub use search::Phase;
 pub use state::{Admitted, Charge, ClientsReport, Paces, State};

@@ -15,6 +15,7 @@ pub(crate) struct Meters {
     pub(crate) connections: Option<Rated>,
     pub(crate) requests: Option<Rated>,
     pub(crate) in_flight: Option<Tally>,
+    pub(crate) per_connection: Option<PerConnection>,
 }
 
 /// A limit on how often.
@@ -55,6 +56,7 @@ impl Meters {
     pub(crate) fn new(rule: &Rule, before: Option<&Meters>, now_ns: u64) -> Meters {
         let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>| {
             let before = before.and_then(Option::as_ref);
+            let limit = limit.filter(|limit| !limit.rate.is_unlimited());
             limit.map(|limit| Rated::new(&rule.name, setting, limit, before, now_ns))
         };
         let tally = before.and_then(|before| before.in_flight.as_ref());
@@ -62,6 +64,7 @@ impl Meters {
             connections: rated(1, &rule.connections, before.map(|before| &before.connections)),
             requests: rated(2, &rule.requests, before.map(|before| &before.requests)),
             in_flight: rule.in_flight.map(|limit| Tally::new(&rule.name, limit, tally)),
+            per_connection: PerConnection::new(4, &rule.name, rule.requests_per_connection),
         }
     }
 
@@ -178,6 +181,54 @@ impl Tally {
             Count::Rule(count) => Some(count.0.load(Relaxed)),
             Count::Client(_) => None,
         }
+    }
+}
+
+/// After how many requests a connection ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerConnection {
+    most: u32,
+    /// Under which number a connection counts them.
+    number: u64,
+}
+
+impl PerConnection {
+    /// That of the rule or class with this name, each of its kind.
+    pub(crate) fn new(kind: u8, name: &str, most: Option<u32>) -> Option<PerConnection> {
+        most.map(|most| PerConnection { most, number: number((name, kind)) })
+    }
+}
+
+/// So many rules and classes a connection counts for; then it ends.
+const MOST_COUNTED: usize = 32;
+
+/// What a connection has asked for so far, as far as a rule or a class counts that: kept with it from
+/// one request to the next. It takes memory only where something is counted.
+#[derive(Debug, Default)]
+pub struct Standing(Option<Box<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// How many requests, by the number they are counted under.
+    asked: Vec<(u64, u32)>,
+}
+
+impl Standing {
+    /// Counts one more, and says whether it is the last of the connection.
+    pub(crate) fn count(&mut self, limit: &PerConnection) -> bool {
+        let asked = &mut self.0.get_or_insert_default().asked;
+        let count = match asked.iter().position(|(number, _)| *number == limit.number) {
+            Some(at) => {
+                asked[at].1 = asked[at].1.saturating_add(1);
+                asked[at].1
+            }
+            None if asked.len() == MOST_COUNTED => return true,
+            None => {
+                asked.push((limit.number, 1));
+                1
+            }
+        };
+        count >= limit.most
     }
 }
 

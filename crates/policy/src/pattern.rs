@@ -1,6 +1,7 @@
 //! Hosts, paths, methods and file types as conditions.
 
 use crate::glob::Glob;
+use crate::matcher::{Matcher, RegexError};
 use crate::place;
 use std::fmt;
 
@@ -98,12 +99,14 @@ fn check_name(text: &str, name: &str) -> Result<(), PatternError> {
 }
 
 /// Paths: `/x` is that path, `/x*` everything that begins with it, and in any other text a star
-/// stands for any run of bytes, slashes included. Held against the decoded path without detours
-/// and without the query; case counts.
+/// stands for any run of bytes, slashes included; behind `~` stands a regular expression. Held
+/// against the decoded path without detours and without the query; case counts unless it is told to
+/// be ignored.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     text: Box<str>,
-    glob: Glob,
+    matcher: Matcher,
+    ignores_case: bool,
 }
 
 impl PathPattern {
@@ -112,6 +115,11 @@ impl PathPattern {
     /// # Errors
     /// [`PatternError`] for what could not match any path.
     pub fn parse(text: &str) -> Result<PathPattern, PatternError> {
+        let matcher = Matcher::parse(text).map_err(PatternError::Regex)?;
+        let pattern = PathPattern { text: text.into(), matcher, ignores_case: false };
+        if Matcher::is_regex(text) {
+            return Ok(pattern);
+        }
         if !text.starts_with(['/', '*']) {
             return Err(PatternError::PathStart);
         }
@@ -122,7 +130,16 @@ impl PathPattern {
         if let Some(at) = detour(text) {
             return Err(PatternError::PathDetour { at: place(text, at) });
         }
-        Ok(PathPattern { text: text.into(), glob: Glob::new(text.as_bytes()) })
+        Ok(pattern)
+    }
+
+    /// The same, where capitals do not count.
+    ///
+    /// # Errors
+    /// It takes too much memory.
+    pub fn ignoring_case(&self) -> Result<PathPattern, RegexError> {
+        let matcher = Matcher::parse_ignoring_case(&self.text)?;
+        Ok(PathPattern { text: self.text.clone(), matcher, ignores_case: true })
     }
 
     /// As it was written.
@@ -133,12 +150,27 @@ impl PathPattern {
     /// Whether a path fits.
     #[inline]
     pub fn matches(&self, path: &[u8]) -> bool {
-        self.glob.matches(path)
+        self.matcher.matches(path)
     }
 
-    pub(crate) fn glob(&self) -> &Glob {
-        &self.glob
+    /// The text with stars, unless it is a regular expression or ignores capitals.
+    pub(crate) fn glob(&self) -> Option<&Glob> {
+        self.matcher.glob()
     }
+}
+
+/// What the file is called that `path` is a compressed form of: `/a.css` for `/a.css.gz`. Whoever asks
+/// for the form itself gets what is in the file.
+#[inline]
+pub(crate) fn original(path: &[u8]) -> Option<&[u8]> {
+    // one look at the last byte tells most others apart
+    let file = match path.last()? {
+        b'z' => path.strip_suffix(b".gz"),
+        b'r' => path.strip_suffix(b".br"),
+        b't' => path.strip_suffix(b".zst"),
+        _ => None,
+    };
+    file.filter(|file| !matches!(file.last(), None | Some(b'/')))
 }
 
 /// Where something begins that no path has when rules see it: two slashes in a row, or a segment `.`
@@ -151,7 +183,7 @@ fn detour(text: &str) -> Option<usize> {
 
 impl PartialEq for PathPattern {
     fn eq(&self, other: &PathPattern) -> bool {
-        self.text == other.text
+        (&self.text, self.ignores_case) == (&other.text, other.ignores_case)
     }
 }
 
@@ -233,7 +265,7 @@ macro_rules! display {
 display!(SitePattern, PathPattern, Method, FileType);
 
 /// Why a text is not a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// A character that is in nothing the pattern is held against.
     Character {
@@ -261,6 +293,8 @@ pub enum PatternError {
     Method,
     /// A file type with its dot, or none.
     TypeDot,
+    /// Not a regular expression.
+    Regex(RegexError),
 }
 
 impl fmt::Display for PatternError {
@@ -280,7 +314,9 @@ impl fmt::Display for PatternError {
                  most 253 in all",
             ),
             PatternError::HostAddress => f.write_str("an IPv6 address is written [::1]"),
-            PatternError::PathStart => f.write_str("a path pattern begins with / or *"),
+            PatternError::PathStart => {
+                f.write_str("a path pattern begins with / or *, a regular expression with ~")
+            }
             PatternError::PathDetour { at } => write!(
                 f,
                 "no path has what begins at character {at}; slashes are merged and dots resolved \
@@ -290,6 +326,7 @@ impl fmt::Display for PatternError {
             PatternError::TypeDot => {
                 f.write_str("a file type is what stands behind the last dot, such as php")
             }
+            PatternError::Regex(error) => error.fmt(f),
         }
     }
 }
@@ -366,6 +403,41 @@ mod tests {
         ] {
             assert_eq!(PathPattern::parse(text), Err(error), "{text}");
         }
+    }
+
+    #[test]
+    fn a_compressed_form_has_an_original() {
+        for (path, expected) in [
+            ("/a.css.gz", Some("/a.css")),
+            ("/a.br", Some("/a")),
+            ("/a.zst", Some("/a")),
+            ("/a.css", None),
+            ("/agz", None),
+            ("/.gz", None),
+            ("/b/.br", None),
+            (".gz", None),
+            ("", None),
+        ] {
+            assert_eq!(original(path.as_bytes()), expected.map(str::as_bytes), "{path}");
+        }
+    }
+
+    #[test]
+    fn regular_expressions_and_capitals() {
+        for (pattern, ignoring, path, expected) in [
+            ("~^/a/[0-9]+$", false, "/a/12", true),
+            ("~^/a/[0-9]+$", false, "/a/1x", false),
+            ("/Shop/*", true, "/shop/A", true),
+            ("/Shop/*", false, "/shop/A", false),
+        ] {
+            let mut found = PathPattern::parse(pattern).unwrap();
+            if ignoring {
+                found = found.ignoring_case().unwrap();
+            }
+            assert_eq!(found.matches(path.as_bytes()), expected, "{pattern} {path}");
+            assert_eq!(found.to_string(), pattern);
+        }
+        assert!(matches!(PathPattern::parse("~("), Err(PatternError::Regex(_))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::class::Class;
 use crate::condition::{Asked, Condition};
 use crate::decision::Decisions;
-use crate::error::PolicyError;
+use crate::error::{At, Fault, PolicyError};
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
 use crate::rule::Rule;
@@ -42,6 +42,8 @@ pub struct Needs {
     pub host: bool,
     /// The decoded path.
     pub path: bool,
+    /// The query.
+    pub query: bool,
     /// The header fields.
     pub fields: bool,
 }
@@ -61,7 +63,16 @@ impl Policy {
     /// What is wrong, and in which class or rule.
     pub fn new(classes: &[Class], rules: Vec<Rule>) -> Result<Policy, PolicyError> {
         crate::check::check(classes, &rules)?;
-        Ok(Policy::compile(classes, rules))
+        let fold = |(number, rule): (usize, Rule)| {
+            let conditions = rule.conditions.folded().map_err(|(condition, error)| {
+                let (at, key) = (At::Rule(number), condition.as_str());
+                PolicyError { at, key, fault: Fault::Regex(error) }
+            })?;
+            Ok(Rule { conditions, ..rule })
+        };
+        let rules: Result<Vec<Rule>, PolicyError> =
+            rules.into_iter().enumerate().map(fold).collect();
+        Ok(Policy::compile(classes, rules?))
     }
 
     fn compile(classes: &[Class], rules: Vec<Rule>) -> Policy {
@@ -123,6 +134,7 @@ impl Policy {
             local: asks(Condition::Local),
             host: asks(Condition::Site),
             path: asks(Condition::Path) || asks(Condition::Type),
+            query: asks(Condition::Query),
             fields: asks(Condition::Header) || asks(Condition::Cookie),
         }
     }
@@ -161,6 +173,7 @@ impl Policy {
             connections: found.get(Slot::Connections),
             requests: found.get(Slot::Requests),
             in_flight: found.get(Slot::InFlight),
+            per_connection: found.get(Slot::PerConnection),
             action: found.get(Slot::Action),
         }
     }
@@ -168,5 +181,5 @@ impl Policy {
 
 /// A connection without a request.
 pub(crate) fn bare<'f>(ends: ConnectionFacts) -> RequestFacts<'f, Empty<(&'f str, &'f [u8])>> {
-    RequestFacts { ends, host: b"", method: "", path: b"", fields: std::iter::empty() }
+    RequestFacts { ends, host: b"", method: "", path: b"", query: b"", fields: std::iter::empty() }
 }

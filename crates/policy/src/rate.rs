@@ -1,4 +1,4 @@
-//! Rates as people write them: `300/s`, `10/m`, `1/h`.
+//! Rates as people write them: `300/s`, `10/m`, `1/h`, `unlimited`.
 
 use std::fmt;
 
@@ -8,6 +8,7 @@ pub const MOST: u32 = 10_000_000;
 /// How often something may happen on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
+    /// 0 for no limit.
     count: u32,
     unit: Unit,
 }
@@ -32,12 +33,21 @@ impl Unit {
     }
 }
 
+/// The word for [`Rate::UNLIMITED`].
+const UNLIMITED: &str = "unlimited";
+
 impl Rate {
-    /// Reads a whole number from 1 to [`MOST`] and a unit: `/s`, `/m` (minute) or `/h`.
+    /// As often as anybody likes: it keeps later rules from setting a limit.
+    pub const UNLIMITED: Rate = Rate { count: 0, unit: Unit::Second };
+
+    /// Reads a whole number from 1 to [`MOST`] and a unit: `/s`, `/m` (minute) or `/h`; or `unlimited`.
     ///
     /// # Errors
     /// [`RateError`] for anything else.
     pub fn parse(text: &str) -> Result<Rate, RateError> {
+        if text == UNLIMITED {
+            return Ok(Rate::UNLIMITED);
+        }
         let (number, unit) = text.split_once('/').ok_or(RateError::Form)?;
         let known = Unit::ALL.into_iter().find(|(name, _)| *name == unit);
         let (_, unit) = known.ok_or(RateError::Form)?;
@@ -55,15 +65,26 @@ impl Rate {
         Rate { count: count.clamp(1, MOST), unit: Unit::Second }
     }
 
+    /// Whether it is no limit.
+    pub fn is_unlimited(self) -> bool {
+        self.count == 0
+    }
+
     /// The time between two events at this rate, in nanoseconds, rounded up: never more often than
-    /// was said.
+    /// was said. 0 if there is no limit.
     pub fn interval_ns(self) -> u64 {
-        self.unit.ns().div_ceil(u64::from(self.count))
+        match self.count {
+            0 => 0,
+            count => self.unit.ns().div_ceil(u64::from(count)),
+        }
     }
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_unlimited() {
+            return f.write_str(UNLIMITED);
+        }
         let name =
             Unit::ALL.iter().find(|(_, unit)| *unit == self.unit).map_or("", |(name, _)| name);
         write!(f, "{}/{name}", self.count)
@@ -82,9 +103,9 @@ pub enum RateError {
 impl fmt::Display for RateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RateError::Form => {
-                f.write_str("a rate is a whole number and a unit: 300/s, 10/m (minute) or 1/h")
-            }
+            RateError::Form => f.write_str(
+                "a rate is a whole number and a unit: 300/s, 10/m (minute) or 1/h; or \"unlimited\"",
+            ),
             RateError::Range => write!(f, "a rate is from 1 to {MOST} per unit"),
         }
     }
@@ -104,6 +125,7 @@ mod tests {
             ("10/m", 6_000_000_000),
             ("1/h", 3_600_000_000_000),
             ("10000000/s", 100),
+            ("unlimited", 0),
         ] {
             let rate = Rate::parse(text).unwrap();
             assert_eq!(rate.interval_ns(), interval_ns);

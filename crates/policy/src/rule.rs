@@ -1,8 +1,11 @@
 //! Rules: whom they are for, and what they say.
 
+use crate::condition::Condition;
 use crate::endpoint::Endpoint;
 use crate::field::Field;
+use crate::matcher::RegexError;
 use crate::pattern::{FileType, Method, PathPattern, SitePattern};
+use crate::query::Parameter;
 use crate::rate::Rate;
 
 /// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
@@ -25,6 +28,8 @@ pub struct Rule {
     pub requests: Option<Limit>,
     /// How many requests at once.
     pub in_flight: Option<InFlight>,
+    /// After how many requests a connection ends, at least 1.
+    pub requests_per_connection: Option<u32>,
     /// What is done with it, whatever the limits say.
     pub action: Option<Action>,
 }
@@ -33,11 +38,22 @@ impl Rule {
     /// Whether it asks for addresses only, so that a connection can be judged by it before there is a
     /// request.
     pub fn is_for_connections(&self) -> bool {
-        let Conditions { client: _, local: _, site, method, path, file_type, header, cookie } =
-            &self.conditions;
+        let Conditions {
+            client: _,
+            local: _,
+            site,
+            method,
+            path,
+            query,
+            file_type,
+            header,
+            cookie,
+            ignore_case: _,
+        } = &self.conditions;
         site.is_empty()
             && method.is_empty()
             && path.is_empty()
+            && query.is_empty()
             && file_type.is_empty()
             && header.is_empty()
             && cookie.is_empty()
@@ -76,14 +92,44 @@ pub struct Conditions {
     pub site: Vec<SitePattern>,
     /// The method.
     pub method: Vec<Method>,
-    /// The path.
+    /// The path, or that of the file that it is a compressed form of.
     pub path: Vec<PathPattern>,
+    /// A parameter of the query.
+    pub query: Vec<Parameter>,
     /// What stands behind the last dot of the path.
     pub file_type: Vec<FileType>,
     /// The fields of the head: any line of it.
     pub header: Vec<Field>,
     /// Its cookies.
     pub cookie: Vec<Field>,
+    /// Capitals do not count in path, query and values of fields and cookies.
+    pub ignore_case: bool,
+}
+
+impl Conditions {
+    /// The same, with every pattern made to ignore capitals if that is asked for.
+    ///
+    /// # Errors
+    /// Which patterns take too much memory then.
+    pub fn folded(mut self) -> Result<Conditions, (Condition, RegexError)> {
+        if !self.ignore_case {
+            return Ok(self);
+        }
+        let of = |condition| move |error| (condition, error);
+        for path in &mut self.path {
+            *path = path.ignoring_case().map_err(of(Condition::Path))?;
+        }
+        for query in &mut self.query {
+            *query = query.ignoring_case().map_err(of(Condition::Query))?;
+        }
+        for header in &mut self.header {
+            *header = header.ignoring_case().map_err(of(Condition::Header))?;
+        }
+        for cookie in &mut self.cookie {
+            *cookie = cookie.ignoring_case().map_err(of(Condition::Cookie))?;
+        }
+        Ok(self)
+    }
 }
 
 /// How often something may happen.

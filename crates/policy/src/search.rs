@@ -15,10 +15,11 @@ pub(crate) enum Slot {
     Connections,
     Requests,
     InFlight,
+    PerConnection,
     Action,
 }
 
-const SLOTS: usize = 6;
+const SLOTS: usize = 7;
 
 /// A phase of judging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ impl Slots {
             (Slot::Connections, rule.connections.is_some() && !is_request),
             (Slot::Requests, rule.requests.is_some() && is_request),
             (Slot::InFlight, rule.in_flight.is_some() && is_request),
+            (Slot::PerConnection, rule.requests_per_connection.is_some() && is_request),
             (Slot::Action, rule.action.is_some()),
         ];
         let named = named.into_iter().filter(|(_, is_named)| *is_named);
@@ -75,8 +77,6 @@ pub(crate) struct Entry {
     pub(crate) rule: u32,
     /// What must still be tried when it is found here.
     pub(crate) asked: Asked,
-    /// The path must be as long as the one it was found by.
-    pub(crate) is_exact: bool,
     pub(crate) slots: Slots,
     pub(crate) marks: Marks,
 }
@@ -88,11 +88,18 @@ pub(crate) struct Marks(u8);
 impl Marks {
     const STOP: u8 = 1;
     const OVERLOAD: u8 = 2;
+    const EXACT: u8 = 4;
 
-    pub(crate) fn new(stop: bool, only_in_overload: bool) -> Marks {
-        let stop = if stop { Marks::STOP } else { 0 };
-        let overload = if only_in_overload { Marks::OVERLOAD } else { 0 };
-        Marks(stop | overload)
+    pub(crate) fn new(stop: bool, only_in_overload: bool, is_exact: bool) -> Marks {
+        let bit = |is: bool, bit| if is { bit } else { 0 };
+        let overload = bit(only_in_overload, Marks::OVERLOAD);
+        Marks(bit(stop, Marks::STOP) | overload | bit(is_exact, Marks::EXACT))
+    }
+
+    /// The path must be as long as the one the rule was found by.
+    #[inline]
+    pub(crate) fn is_exact(self) -> bool {
+        self.0 & Marks::EXACT != 0
     }
 
     #[inline]

@@ -6,9 +6,10 @@
 //! given back.
 
 use crate::bucket::{self, Terms};
+use crate::class::Class;
 use crate::clients::Clients;
 use crate::decision::{Answer, Decisions, Reason, Refused};
-use crate::meter::{Line, Meters, Rated, Ticket};
+use crate::meter::{Line, Meters, PerConnection, Rated, Standing, Ticket};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::Traces;
@@ -33,6 +34,10 @@ pub struct State {
     traces: Traces,
     /// By rank.
     classes: Box<[Arc<ClassMeter>]>,
+    /// By rank: after how many of its requests a connection ends.
+    class_requests: Box<[Option<PerConnection>]>,
+    /// Whether any rule or class says that.
+    counts_requests: bool,
     clients: Arc<Clients>,
     /// The longest time for which a rule has clients ignored, in nanoseconds; 0 if none does.
     most_ignored_ns: u64,
@@ -116,9 +121,23 @@ impl State {
             _ => Arc::new(Clients::none()),
         };
         let most_ignored_ns = policy.rules().iter().map(Meters::ignored_ns).max().unwrap_or(0);
-        let (meters, classes) = (meters.collect(), classes.collect());
+        let (meters, classes): (Box<[Meters]>, _) = (meters.collect(), classes.collect());
+        let of_class =
+            |class: &Class| PerConnection::new(5, &class.name, class.requests_per_connection);
+        let class_requests: Box<[_]> = policy.classes().iter().map(of_class).collect();
+        let counts_requests = class_requests.iter().any(Option::is_some)
+            || meters.iter().any(|meters| meters.per_connection.is_some());
         let traces = Traces::new(&policy, before.map(|before| (&*before.policy, &before.traces)));
-        State { policy, meters, traces, classes, clients, most_ignored_ns }
+        State {
+            policy,
+            meters,
+            traces,
+            classes,
+            class_requests,
+            counts_requests,
+            clients,
+            most_ignored_ns,
+        }
     }
 
     /// What it is the state of.
@@ -206,6 +225,24 @@ impl State {
             return self.refuse(Refused { rank, rule: None, reason: Reason::Agent, answer });
         }
         Charge::Admit(Admitted { rank, wait_ns, ticket })
+    }
+
+    /// Counts a request that was admitted for its connection, and says whether it is its last: its rule
+    /// or its class has had enough of them. Counts go on under another state.
+    #[inline]
+    pub fn is_last(&self, decisions: &Decisions, standing: &mut Standing) -> bool {
+        if !self.counts_requests {
+            return false;
+        }
+        let of_rule = decisions.per_connection.and_then(|rule| self.meters.get(rule as usize));
+        let of_rule = of_rule.and_then(|meters| meters.per_connection.as_ref());
+        let of_class = self.class_requests.get(usize::from(decisions.rank));
+        let limits = [of_rule, of_class.and_then(Option::as_ref)];
+        let mut is_last = false;
+        for limit in limits.into_iter().flatten() {
+            is_last |= standing.count(limit);
+        }
+        is_last
     }
 
     /// Limits a class to so many per second from now on, more than 0, or to nothing: the agent's part.

@@ -12,6 +12,7 @@ pub(crate) fn setting(rule: &Rule, setting: Setting) -> String {
         Setting::Connections => limit(&rule.connections),
         Setting::Requests => limit(&rule.requests),
         Setting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
+        Setting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
         Setting::Action => rule.action.as_ref().map(Action::to_string),
     };
     text.unwrap_or_default()
@@ -21,6 +22,9 @@ pub(crate) fn setting(rule: &Rule, setting: Setting) -> String {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Limit { rate, burst, per, over, ignore_ms } = self;
+        if rate.is_unlimited() {
+            return rate.fmt(f);
+        }
         write!(f, "{rate}, burst {burst}{}, over: ", of(*per))?;
         show_over(*over, *per, f)?;
         match ignore_ms {

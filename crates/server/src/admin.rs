@@ -209,6 +209,7 @@ impl Parts for Admin {
     type Job = Job;
     type Line = NoLine;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Handler for Admin {

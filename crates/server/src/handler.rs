@@ -16,6 +16,7 @@ use forebay_conn::{
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
+use forebay_policy::Standing;
 use forebay_site::{Body, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
@@ -87,6 +88,7 @@ impl Parts for FastLane {
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
+    type Standing = Standing;
 }
 
 impl Handler for FastLane {
@@ -125,11 +127,15 @@ impl Admission for FastLane {
     }
 
     #[inline]
-    fn verdict(&mut self, request: &Request<'_>) -> Verdict<Option<Ticket>> {
+    fn verdict(
+        &mut self,
+        request: &Request<'_>,
+        standing: &mut Standing,
+    ) -> Verdict<Option<Ticket>> {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
-            Some(judge) => judge.request(request, &self.trusted, clock::monotonic_ns()),
+            Some(judge) => judge.request(request, standing, &self.trusted, clock::monotonic_ns()),
         }
     }
 

@@ -27,6 +27,7 @@ mod logs;
 mod metrics;
 mod policy;
 mod reload;
+mod rules;
 mod runner;
 mod serve_command;
 mod sites;

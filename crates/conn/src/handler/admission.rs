@@ -26,8 +26,12 @@ pub trait Admission: Parts {
     }
 
     /// Whether a request is admitted. Asked once after every head, before its body is waited for and
-    /// before anything else is done for it.
-    fn verdict(&mut self, _request: &Request<'_>) -> Verdict<Self::Ticket> {
+    /// before anything else is done for it. `standing` is that of its connection.
+    fn verdict(
+        &mut self,
+        _request: &Request<'_>,
+        _standing: &mut Self::Standing,
+    ) -> Verdict<Self::Ticket> {
         Verdict::Admit(Admitted::at_once(Rank::FIRST, Self::Ticket::default()))
     }
 
@@ -68,6 +72,8 @@ pub struct Admitted<T> {
     pub client: Option<IpAddr>,
     /// Not before so many milliseconds have passed. Connections never wait.
     pub wait_ms: u32,
+    /// It is the last of its connection.
+    pub is_last: bool,
     /// What the request owns until its end.
     pub ticket: T,
 }
@@ -75,7 +81,7 @@ pub struct Admitted<T> {
 impl<T> Admitted<T> {
     /// Without waiting.
     pub fn at_once(rank: Rank, ticket: T) -> Admitted<T> {
-        Admitted { rank, client: None, wait_ms: 0, ticket }
+        Admitted { rank, client: None, wait_ms: 0, is_last: false, ticket }
     }
 }
 

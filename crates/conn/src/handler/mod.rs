@@ -38,6 +38,8 @@ pub trait Parts: Sized {
     /// What a request owns from the moment it was judged until it is over; see
     /// [`Admission::settle`].
     type Ticket: Send + Default;
+    /// What is known of a connection from one of its requests to the next. Most have nothing to remember.
+    type Standing: Send + Default;
 }
 
 /// The process stage and all that belongs to it: decides who is admitted and what is answered.

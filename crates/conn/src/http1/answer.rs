@@ -152,6 +152,10 @@ impl<H: Handler> Http1<H> {
 
     /// Whether the connection may stay open after the answer to this request.
     pub(super) fn keeps_alive<S>(&self, head: &Head<'_>, cx: &Context<'_, H, S>) -> bool {
-        head.keep_alive && !cx.draining && !self.input_ended && self.served + 1 < cx.limits.requests
+        head.keep_alive
+            && !cx.draining
+            && !self.input_ended
+            && !self.is_last
+            && self.served + 1 < cx.limits.requests
     }
 }

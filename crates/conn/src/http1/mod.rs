@@ -37,6 +37,9 @@ pub struct Http1<H: Handler> {
     /// The order of the last request, and whose it was if a proxy's connection brings those of many.
     rank: Rank,
     client: Option<IpAddr>,
+    standing: H::Standing,
+    /// Policy has had enough of its requests.
+    is_last: bool,
     served: u32,
     /// Seconds the client was told that the connection is kept.
     announced_s: u32,
@@ -132,6 +135,8 @@ impl<H: Handler> Default for Http1<H> {
             sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
             rank: Rank::FIRST,
             client: None,
+            standing: H::Standing::default(),
+            is_last: false,
             served: 0,
             announced_s: 0,
             input_ended: false,

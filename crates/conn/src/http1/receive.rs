@@ -70,7 +70,8 @@ impl<H: Handler> Http1<H> {
         let stages = whole(cx, begun_ns);
         // the request before this one is over
         self.sent(cx.handler);
-        let Admitted { rank, client, wait_ms, mut ticket } = match cx.handler.verdict(&request) {
+        let verdict = cx.handler.verdict(&request, &mut self.standing);
+        let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {
                 let is_whole = head.framing == Framing::None;
@@ -78,7 +79,7 @@ impl<H: Handler> Http1<H> {
             }
             Verdict::Reset => return self.state = State::Last(Closing::Reset),
         };
-        (self.rank, self.client) = (rank, client);
+        (self.rank, self.client, self.is_last) = (rank, client, is_last);
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {

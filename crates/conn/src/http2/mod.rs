@@ -60,6 +60,7 @@ pub struct Http2<H: Handler> {
     /// The order of the last request, and whose it was.
     rank: Rank,
     client: Option<IpAddr>,
+    standing: H::Standing,
     served: u32,
     /// Bytes of bodies that were written since [`Protocol::taken`] asked.
     body_bytes: u64,
@@ -169,6 +170,7 @@ impl<H: Handler> Http2<H> {
             leaving: Vec::new(),
             rank,
             client: None,
+            standing: H::Standing::default(),
             served: 0,
             body_bytes: 0,
             resets: 0,

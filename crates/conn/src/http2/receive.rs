@@ -129,7 +129,8 @@ impl<H: Handler> Http2<H> {
     ) {
         let complete_ns = cx.handler.tick();
         let stages = Stages { begun_ns: complete_ns, complete_ns };
-        let Admitted { rank, client, wait_ms, mut ticket } = match cx.handler.verdict(request) {
+        let verdict = cx.handler.verdict(request, &mut self.standing);
+        let Admitted { rank, client, wait_ms, is_last, mut ticket } = match verdict {
             Verdict::Admit(admitted) => admitted,
             Verdict::Refuse(refusal, ticket) => {
                 let grant = Grant { rank: self.rank, client: None, wait_ms: 0, ticket };
@@ -139,6 +140,9 @@ impl<H: Handler> Http2<H> {
             Verdict::Reset => return self.reset_by_policy(stream),
         };
         (self.rank, self.client) = (rank, client);
+        if is_last {
+            self.machine.drain();
+        }
         self.machine.set_rank(stream, rank.0);
         let keep = |conn: &mut Self, ticket, stage| {
             let grant = Grant { rank, client, wait_ms, ticket };

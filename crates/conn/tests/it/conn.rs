@@ -54,10 +54,11 @@ impl Parts for Echo {
     type Job = Work;
     type Line = u16;
     type Ticket = Ticket;
+    type Standing = ();
 }
 
 impl Admission for Echo {
-    fn verdict(&mut self, request: &Request<'_>) -> Verdict<Ticket> {
+    fn verdict(&mut self, request: &Request<'_>, (): &mut ()) -> Verdict<Ticket> {
         let path = request.head.path;
         if path.starts_with(b"/reset") {
             return Verdict::Reset;

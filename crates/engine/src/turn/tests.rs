@@ -21,6 +21,7 @@ impl Parts for Empty {
     type Job = NoJob;
     type Line = NoJob;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Process for Empty {
@@ -96,6 +97,7 @@ impl Parts for Large {
     type Job = NoJob;
     type Line = NoJob;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Process for Large {
@@ -174,6 +176,7 @@ impl Parts for Cold {
     type Job = Warm;
     type Line = NoJob;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Process for Cold {

@@ -158,6 +158,7 @@ impl Parts for Paths {
     type Job = Work;
     type Line = u16;
     type Ticket = ();
+    type Standing = ();
 }
 
 impl Handler for Paths {
@@ -180,11 +181,13 @@ impl Admission for Paths {
         }
     }
 
-    fn verdict(&mut self, request: &Request<'_>) -> Verdict<()> {
+    fn verdict(&mut self, request: &Request<'_>, (): &mut ()) -> Verdict<()> {
         self.books.admitted.fetch_add(1, Relaxed);
         let stated = request.head.only(Name::XForwardedFor);
         let client = stated.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let admit = |rank, wait_ms| Verdict::Admit(Admitted { rank, client, wait_ms, ticket: () });
+        let admit = |rank, wait_ms| {
+            Verdict::Admit(Admitted { client, wait_ms, ..Admitted::at_once(rank, ()) })
+        };
         match request.head.path {
             b"/refuse" => Verdict::Refuse(Refusal::status(429), ()),
             b"/reset" => Verdict::Reset,

@@ -8,6 +8,7 @@ use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, Conditions, InFlight, Limit, Over, Per, Rule, When};
 use forebay_policy::{Policy, Setting};
@@ -28,11 +29,16 @@ const CLIENTS: &[&str] = &[
     "[fd00::1]:1500",
     "unix",
     "::ffff:10.1.0.0/112",
+    "10.1.0.9-10.2.1.1",
+    "::-fe00::",
 ];
 const LOCALS: &[&str] = &["*:80", "12.1.1.0/24", "12.1.1.1:80", "::/0", "*:443"];
 const SITES: &[&str] = &["a.example", "*.example", "*.a.example", "b.a.example", "[::1]"];
-const PATHS: &[&str] =
-    &["/", "/*", "*", "/a", "/a*", "/a/*", "/a/b", "/a/b*", "*b*", "/a*b", "/*/b", "*.php", "/ab*"];
+const PATHS: &[&str] = &[
+    "/", "/*", "*", "/a", "/a*", "/a/*", "/a/b", "/a/b*", "*b*", "/a*b", "/*/b", "*.php", "/ab*",
+    "~b$", "~^/a/", "/A*",
+];
+const QUERIES: &[&str] = &["x", "x=1", "x=~^[0-9]$", "y=B*"];
 const TYPES: &[&str] = &["php", "html"];
 const METHODS: &[&str] = &["GET", "POST"];
 const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
@@ -70,18 +76,32 @@ fn conditions() -> impl Strategy<Value = Conditions> {
         some(SITES, |text| SitePattern::parse(text).unwrap()),
         some(METHODS, |text| Method::parse(text).unwrap()),
         some(PATHS, |text| PathPattern::parse(text).unwrap()),
+        some(QUERIES, |text| Parameter::parse(text).unwrap()),
         some(TYPES, |text| FileType::parse(text).unwrap()),
         some(HEADERS, |text| Field::parse(text).unwrap()),
         some(COOKIES, |text| Field::parse(text).unwrap()),
     );
-    (addresses, prop::option::weighted(0.7, request)).prop_map(|((client, local), request)| {
-        let (site, method, path, file_type, header, cookie) = request.unwrap_or_default();
-        Conditions { client, local, site, method, path, file_type, header, cookie }
+    let ignore_case = prop::bool::weighted(0.2);
+    let request = prop::option::weighted(0.7, request);
+    (addresses, request, ignore_case).prop_map(|((client, local), request, ignore_case)| {
+        let (site, method, path, query, file_type, header, cookie) = request.unwrap_or_default();
+        Conditions {
+            client,
+            local,
+            site,
+            method,
+            path,
+            query,
+            file_type,
+            header,
+            cookie,
+            ignore_case,
+        }
     })
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
-    let settings = prop::collection::vec(any::<bool>(), 5);
+    let settings = prop::collection::vec(any::<bool>(), 6);
     let when = prop::bool::weighted(0.2);
     let stop = prop::bool::weighted(0.15);
     (conditions(), settings, when, stop, select(vec!["x", "y", "z"])).prop_map(
@@ -96,6 +116,7 @@ fn rule() -> impl Strategy<Value = Rule> {
                 requests: named[2].then_some(limit),
                 in_flight: named[3].then_some(in_flight),
                 action: named[4].then_some(Action::Reset),
+                requests_per_connection: named[5].then_some(1),
                 ..Rule::default()
             };
             rule.connections = (named[1] && rule.is_for_connections()).then_some(limit);
@@ -122,6 +143,7 @@ struct Asked {
     host: &'static str,
     method: &'static str,
     path: String,
+    query: &'static str,
     fields: Vec<(&'static str, &'static str)>,
     overload: bool,
 }
@@ -149,7 +171,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     let paths = prop_oneof![
         select(vec!["/", "/a", "/a/", "/a/b", "/ab", "/a/x/b", "/a.php", "/a/b.html", "*"])
             .prop_map(str::to_owned),
-        "/[ab/]{0,4}(\\.php)?",
+        "/[abA/]{0,4}(\\.php)?(\\.gz|\\.zst|\\.br)?",
     ];
     let address = |text: &str| -> SocketAddr { text.parse().unwrap() };
     (
@@ -158,14 +180,16 @@ fn asked() -> impl Strategy<Value = Asked> {
         select(hosts.to_vec()),
         select(vec!["GET", "POST", "get"]),
         paths,
+        select(vec!["", "x", "x=1", "X=1&y=bc", "y=%42"]),
         subsequence(FIELDS, 0..=3),
         any::<bool>(),
     )
-        .prop_map(move |(client, local, host, method, path, fields, overload)| Asked {
+        .prop_map(move |(client, local, host, method, path, query, fields, overload)| Asked {
             ends: ConnectionFacts { client: address(client), local: address(local) },
             host,
             method,
             path,
+            query,
             fields,
             overload,
         })
@@ -177,15 +201,20 @@ fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 
 /// The definition: does the rule match?
 fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
-    let Asked { ends, host, method, path, fields, overload } = asked;
-    let c = &rule.conditions;
+    let Asked { ends, host, method, path, query, fields, overload } = asked;
+    let c = rule.conditions.clone().folded().unwrap();
+    let file = [".gz", ".br", ".zst"].iter().find_map(|ending| path.strip_suffix(ending));
+    let file = file.filter(|file| !file.ends_with('/') && !file.is_empty());
     (is_request || rule.is_for_connections())
         && (*overload || rule.when == When::Always)
         && any_of(&c.client, |one| one.holds(ends.client))
         && any_of(&c.local, |one| one.holds(ends.local))
         && any_of(&c.site, |one| one.matches(host.as_bytes()))
         && any_of(&c.method, |one| one.as_str() == *method)
-        && any_of(&c.path, |one| one.matches(path.as_bytes()))
+        && any_of(&c.path, |one| {
+            one.matches(path.as_bytes()) || file.is_some_and(|file| one.matches(file.as_bytes()))
+        })
+        && any_of(&c.query, |one| one.matches(query.as_bytes()))
         && any_of(&c.file_type, |one| one.matches(path.as_bytes()))
         && any_of(&c.header, |one| {
             fields.iter().any(|(name, value)| one.matches_header(name, value.as_bytes()))
@@ -197,7 +226,7 @@ fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
 }
 
 /// The definition: which rule decides what?
-fn judge(rules: &[Rule], asked: &Asked, is_request: bool) -> [Option<u32>; 5] {
+fn judge(rules: &[Rule], asked: &Asked, is_request: bool) -> [Option<u32>; 6] {
     let mut matching: Vec<(u32, &Rule)> = Vec::new();
     for (number, rule) in (0..).zip(rules) {
         if matches(rule, asked, is_request) {
@@ -216,11 +245,12 @@ fn judge(rules: &[Rule], asked: &Asked, is_request: bool) -> [Option<u32>; 5] {
         first(&|rule| rule.connections.is_some() && !is_request),
         first(&|rule| rule.requests.is_some() && is_request),
         first(&|rule| rule.in_flight.is_some() && is_request),
+        first(&|rule| rule.requests_per_connection.is_some() && is_request),
         first(&|rule| rule.action.is_some()),
     ]
 }
 
-fn settings(decisions: &Decisions) -> [Option<u32>; 5] {
+fn settings(decisions: &Decisions) -> [Option<u32>; 6] {
     Setting::ALL.map(|setting| setting.rule(decisions))
 }
 
@@ -237,6 +267,7 @@ proptest! {
                 host: asked.host.as_bytes(),
                 method: asked.method,
                 path: asked.path.as_bytes(),
+                query: asked.query.as_bytes(),
                 fields: fields(),
             };
             let request = policy.request(&facts, asked.overload);

@@ -6,7 +6,7 @@ use forebay_policy::class::Class;
 use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
 use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, InFlight, Limit, Over, Per, Rule};
-use forebay_policy::{Admitted, Charge, Paces, Policy, State, Ticket};
+use forebay_policy::{Admitted, Charge, Paces, Policy, Standing, State, Ticket};
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -44,6 +44,7 @@ fn all_of(state: &State, number: u32) -> Decisions {
         connections: rule.connections.map(|_| number),
         requests: rule.requests.map(|_| number),
         in_flight: rule.in_flight.map(|_| number),
+        per_connection: rule.requests_per_connection.map(|_| number),
         action: rule.action.map(|_| number),
     }
 }
@@ -366,4 +367,47 @@ proptest! {
             prop_assert_eq!(state.clients().in_flight, 0);
         }
     }
+}
+
+#[test]
+fn an_unlimited_rate_is_no_limit() {
+    let free = Rule { requests: Some(Limit::new(Rate::UNLIMITED, 1)), ..rule("free") };
+    let state = state(vec![free]);
+    let charge = || request(&state, A, START);
+    assert!((0..1000).all(|_| matches!(charge(), Charge::Admit(Admitted { wait_ns: 0, .. }))));
+    assert_eq!(state.requests_left(0, START), None);
+}
+
+#[test]
+fn a_connection_ends_after_so_many_requests_of_a_rule_or_a_class() {
+    let images = || Rule { requests_per_connection: Some(3), ..rule("images") };
+    let other = || Rule { class: Some("gold".to_owned()), ..rule("other") };
+    let gold = Class { requests_per_connection: Some(5), ..Class::new("gold", 0) };
+    let classes = [gold, Class::new("bulk", 1)];
+    let new = |before: Option<&State>| {
+        let policy = Policy::new(&classes, vec![images(), other()]).unwrap();
+        State::new(Arc::new(policy), before, START)
+    };
+    let (first, mut standing) = (new(None), Standing::default());
+    let of_rule = all_of(&first, 0);
+    let of_class = Decisions { rank: 0, ..Decisions::default() };
+    let of_none = Decisions { rank: 1, ..Decisions::default() };
+    assert!(!first.is_last(&of_rule, &mut standing));
+    assert!((0..100).all(|_| !first.is_last(&of_none, &mut standing)));
+    assert!(!first.is_last(&of_rule, &mut standing));
+    // counts go on under the names of rules and classes
+    let second = new(Some(&first));
+    assert!(second.is_last(&of_rule, &mut standing));
+    assert!((0..4).all(|_| !second.is_last(&of_class, &mut standing)));
+    assert!(second.is_last(&of_class, &mut standing));
+    assert!(!second.is_last(&of_rule, &mut Standing::default()));
+}
+
+#[test]
+fn a_connection_counts_for_a_bounded_number_of_rules() {
+    let rules = (0..100)
+        .map(|number| Rule { requests_per_connection: Some(1000), ..rule(&number.to_string()) });
+    let (state, mut standing) = (state(rules.collect()), Standing::default());
+    let mut last = (0..100).map(|number| state.is_last(&all_of(&state, number), &mut standing));
+    assert_eq!(last.position(|is_last| is_last), Some(32));
 }

@@ -27,6 +27,8 @@ pub struct Class {
     pub delay: Duration,
     /// `default`
     pub default: bool,
+    /// `requests_per_connection`
+    pub requests_per_connection: Optional<u64>,
 }
 
 /// The name of a class.
@@ -75,6 +77,7 @@ impl Section for Class {
             share: Percent::default(),
             delay: Duration::ZERO,
             default: false,
+            requests_per_connection: Optional::default(),
         }
     }
 }
@@ -123,5 +126,14 @@ const SETTINGS: &[Setting<Class>] = &[
                   last in the order.",
         example: "true",
         at: |c| &mut c.default,
+    },
+    Setting {
+        key: "requests_per_connection",
+        preset: Preset::Unset("no limit"),
+        range: Some(("1", "1000000000")),
+        meaning: "After how many admitted requests of the class their connection ends. The last one \
+                  is answered.",
+        example: "100",
+        at: |c| &mut c.requests_per_connection,
     },
 ];

@@ -58,6 +58,41 @@ pub struct InFlight {
     pub status: Optional<ErrorStatus>,
 }
 
+impl ConnectionLimit {
+    /// What it says besides the rate.
+    pub(super) fn says_more(&self) -> Option<&'static str> {
+        let ConnectionLimit { rate: _, burst, per, over, status, ignore } = self;
+        first(&[
+            ("burst", burst.0.is_some()),
+            ("per", per.0.is_some()),
+            ("over", over.0.is_some()),
+            ("status", status.0.is_some()),
+            ("ignore", ignore.0.is_some()),
+        ])
+    }
+}
+
+impl RequestLimit {
+    /// What it says besides the rate.
+    pub(super) fn says_more(&self) -> Option<&'static str> {
+        let RequestLimit { rate: _, burst, per, over, status, deadline, most, ignore } = self;
+        first(&[
+            ("burst", burst.0.is_some()),
+            ("per", per.0.is_some()),
+            ("over", over.0.is_some()),
+            ("status", status.0.is_some()),
+            ("deadline", deadline.0.is_some()),
+            ("most", most.0.is_some()),
+            ("ignore", ignore.0.is_some()),
+        ])
+    }
+}
+
+/// The first key that is said.
+fn first(keys: &[(&'static str, bool)]) -> Option<&'static str> {
+    keys.iter().find(|(_, is_said)| *is_said).map(|(key, _)| *key)
+}
+
 /// The status that a request is refused with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorStatus(pub u16);

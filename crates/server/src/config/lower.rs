@@ -37,6 +37,7 @@ impl Class {
             share: self.share.fraction(),
             delay_ms: milliseconds(self.delay),
             default: self.default,
+            requests_per_connection: self.requests_per_connection.0.map(as_u32),
         }
     }
 }
@@ -57,14 +58,17 @@ impl Rule {
                 site: self.site.0.clone(),
                 method: self.method.0.clone(),
                 path: self.path.0.clone(),
+                query: self.query.0.clone(),
                 file_type: self.file_type.0.clone(),
                 header: self.header.0.clone(),
                 cookie: self.cookie.0.clone(),
+                ignore_case: self.ignore_case,
             },
             class: self.class.as_ref().map(ToString::to_string),
             connections: self.connections.to_policy(),
             requests: self.requests.to_policy(),
             in_flight: self.in_flight.to_policy(),
+            requests_per_connection: self.requests_per_connection.0.map(as_u32),
             action: self.action.0.map(|action| match action {
                 Action::Allow => rule::Action::Allow,
                 Action::Reject => {

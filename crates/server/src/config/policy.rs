@@ -7,6 +7,7 @@ use super::read::{Path, Reader};
 use super::units::Percent;
 use super::value::quote;
 use super::{Action, Class, Over, Refuse, Rule};
+use forebay_policy::rate::Rate;
 use forebay_policy::{At, Fault};
 use std::collections::HashMap;
 
@@ -127,7 +128,8 @@ impl Draft {
 /// A rule does something.
 fn check_effect(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
     // what is said wrong is told already
-    let keys = ["class", "action", "connections", "requests", "in_flight"];
+    let keys =
+        ["class", "action", "connections", "requests", "in_flight", "requests_per_connection"];
     let tries = keys.iter().any(|key| text.means(&path.child(key)));
     if !tries && !rule.stop && !rule.has_effect() {
         wrong.push((path.clone(), Wrong::Policy(Fault::SaysNothing)));
@@ -163,6 +165,26 @@ fn check_limits(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
 fn check_use(path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
     let (connections, requests, in_flight) = (&rule.connections, &rule.requests, &rule.in_flight);
     let over = requests.over.0.unwrap_or_default();
+    let has_text = !rule.path.0.is_empty()
+        || !rule.query.0.is_empty()
+        || !rule.header.0.is_empty()
+        || !rule.cookie.0.is_empty();
+    if rule.ignore_case
+        && !has_text
+        && !["path", "query", "header", "cookie"].iter().any(|key| text.means(&path.child(key)))
+    {
+        let needs = "a condition on path, query, header or cookie";
+        wrong.push((path.child("ignore_case"), Wrong::Idle { needs }));
+    }
+    for (key, rate, is_said) in [
+        ("connections", connections.rate, connections.says_more()),
+        ("requests", requests.rate, requests.says_more()),
+    ] {
+        if let Some(said) = is_said.filter(|_| rate.is_some_and(Rate::is_unlimited)) {
+            let needs = "a rate that is not \"unlimited\"";
+            wrong.push((path.child(key).child(said), Wrong::Idle { needs }));
+        }
+    }
     for (key, is_said, is_used, decides, needs) in [
         (
             "status",

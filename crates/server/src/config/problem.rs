@@ -323,6 +323,13 @@ pub enum Wrong {
         /// The file or directory that it would be.
         file: PathBuf,
     },
+    /// A rule for one of two paths at which an index file answers.
+    OtherPath {
+        /// The path.
+        path: String,
+        /// The other one.
+        other: String,
+    },
     /// A header rule for a directory, but not for what is below it.
     DirectoryAlone {
         /// Its path.
@@ -608,6 +615,11 @@ impl fmt::Display for Wrong {
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")
             }
+            Wrong::OtherPath { path, other } => write!(
+                f,
+                "what answers at {path:?} is had at {other:?}, too, and no rule is about that: rules see \
+                 the path that is asked for; write path = [{path:?}, {other:?}]"
+            ),
             Wrong::DirectoryAlone { path } => {
                 let path = path.trim_end_matches('/');
                 write!(

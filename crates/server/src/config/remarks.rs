@@ -45,6 +45,7 @@ impl Draft {
         self.remark_held(&mut remarks);
         self.remark_pages(&mut remarks);
         self.remark_nowhere(&mut remarks);
+        self.remark_indexes(text, &mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
@@ -398,7 +399,7 @@ pub(super) fn item(text: &Reader<'_>, list: &At, index: usize) -> At {
 }
 
 /// Whether some host is meant by both.
-fn meets(asked: &SitePattern, host: &Host) -> bool {
+pub(super) fn meets(asked: &SitePattern, host: &Host) -> bool {
     let text = asked.as_str().to_ascii_lowercase();
     let is_below =
         |name: &str, top: &str| name.strip_suffix(top).is_some_and(|front| front.ends_with('.'));

@@ -9,6 +9,7 @@ use super::{Action, ClassName, When};
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::query::Parameter;
 use std::fmt;
 
 /// A rule.
@@ -30,18 +31,24 @@ pub struct Rule {
     pub method: OneOrMore<Method>,
     /// `path`
     pub path: OneOrMore<PathPattern>,
+    /// `query`
+    pub query: OneOrMore<Parameter>,
     /// `file_type`
     pub file_type: OneOrMore<FileType>,
     /// `header`
     pub header: OneOrMore<Field>,
     /// `cookie`
     pub cookie: OneOrMore<Field>,
+    /// `ignore_case`
+    pub ignore_case: bool,
     /// `class`
     pub class: Option<ClassName>,
     /// `action`
     pub action: Optional<Action>,
     /// `status`
     pub status: Optional<ErrorStatus>,
+    /// `requests_per_connection`
+    pub requests_per_connection: Optional<u64>,
     /// `connections.*`
     pub connections: ConnectionLimit,
     /// `requests.*`
@@ -80,13 +87,14 @@ impl Rule {
     }
 
     /// Which of class, action and limits it decides.
-    fn decides(&self) -> [bool; 5] {
+    pub(super) fn decides(&self) -> [bool; 6] {
         [
             self.class.is_some(),
             self.action.0.is_some(),
             self.connections.rate.is_some(),
             self.requests.rate.is_some(),
             self.in_flight.most.0.is_some(),
+            self.requests_per_connection.0.is_some(),
         ]
     }
 
@@ -96,6 +104,7 @@ impl Rule {
             ("site", self.site.0.is_empty()),
             ("method", self.method.0.is_empty()),
             ("path", self.path.0.is_empty()),
+            ("query", self.query.0.is_empty()),
             ("file_type", self.file_type.0.is_empty()),
             ("header", self.header.0.is_empty()),
             ("cookie", self.cookie.0.is_empty()),
@@ -152,12 +161,15 @@ impl Section for Rule {
             site: OneOrMore::default(),
             method: OneOrMore::default(),
             path: OneOrMore::default(),
+            query: OneOrMore::default(),
             file_type: OneOrMore::default(),
             header: OneOrMore::default(),
             cookie: OneOrMore::default(),
+            ignore_case: false,
             class: None,
             action: Optional::default(),
             status: Optional::default(),
+            requests_per_connection: Optional::default(),
             connections: ConnectionLimit::default(),
             requests: RequestLimit::default(),
             in_flight: InFlight::default(),
@@ -182,9 +194,9 @@ const SETTINGS: &[Setting<Rule>] = &[
         key: "client",
         preset: Preset::Unset("every client"),
         range: None,
-        meaning: "Who asks: addresses and networks, each with a port or a range of ports if that \
-                  matters.",
-        example: "[\"10.1.1.0/24\", \"192.0.2.7:1024-2047\", \"2001:db8::/32\"]",
+        meaning: "Who asks: addresses, networks and ranges of addresses, each with a port or a range \
+                  of ports if that matters.",
+        example: "[\"10.1.1.0/24\", \"10.0.0.5-10.0.0.9\", \"192.0.2.7:1024-2047\", \"2001:db8::/32\"]",
         at: |r| &mut r.client,
     },
     Setting {
@@ -217,9 +229,21 @@ const SETTINGS: &[Setting<Rule>] = &[
         range: None,
         meaning: "The path without the query: \"/exact\", \"/dir/*\" or any other text with any \
                   number of stars, each of which stands for any run of characters, slashes too. It \
-                  is held against the decoded path: write \"/a b\", not \"/a%20b\".",
+                  is held against the decoded path: write \"/a b\", not \"/a%20b\". Behind ~ stands \
+                  a regular expression. A path also stands for the compressed forms of its file: \
+                  \"/a.css\" for \"/a.css.gz\", \".br\" and \".zst\".",
         example: "\"/cgi-bin/*\"",
         at: |r| &mut r.path,
+    },
+    Setting {
+        key: "query",
+        preset: Preset::Unset("any query"),
+        range: None,
+        meaning: "A parameter of the query: \"name\" if it is there, \"name=value\" or, with stars, \
+                  \"name=val*\", or \"name=~\" and a regular expression. It is held against what is \
+                  decoded: %41 is A, + a blank.",
+        example: "\"action=export\"",
+        at: |r| &mut r.query,
     },
     Setting {
         key: "file_type",
@@ -234,7 +258,7 @@ const SETTINGS: &[Setting<Rule>] = &[
         preset: Preset::Unset("any fields"),
         range: None,
         meaning: "A field of the request: \"Name\" if it is there, \"Name=value\" or, with stars, \
-                  \"Name=val*\".",
+                  \"Name=val*\", or \"Name=~\" and a regular expression.",
         example: "\"User-Agent=*bot*\"",
         at: |r| &mut r.header,
     },
@@ -245,6 +269,14 @@ const SETTINGS: &[Setting<Rule>] = &[
         meaning: "A cookie of the request, written like a field.",
         example: "\"tier=gold\"",
         at: |r| &mut r.cookie,
+    },
+    Setting {
+        key: "ignore_case",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether capitals do not count in path, query and the values of header and cookie.",
+        example: "true",
+        at: |r| &mut r.ignore_case,
     },
     Setting {
         key: "when",
@@ -288,11 +320,21 @@ const SETTINGS: &[Setting<Rule>] = &[
         at: |r| &mut r.status,
     },
     Setting {
+        key: "requests_per_connection",
+        preset: Preset::Unset("what a later rule says, else no limit"),
+        range: Some(("1", "1000000000")),
+        meaning: "After how many admitted requests that the rule is about their connection ends. The \
+                  last one is answered.",
+        example: "20",
+        at: |r| &mut r.requests_per_connection,
+    },
+    Setting {
         key: "connections.rate",
         preset: Preset::Unset("no limit"),
         range: None,
         meaning: "How many new connections are taken, in the long run. Only rules by client and local \
-                  can have such a limit: it counts before anything is read.",
+                  can have such a limit: it counts before anything is read. With \"unlimited\" later \
+                  rules set none.",
         example: "\"300/s\"",
         at: |r| &mut r.connections.rate,
     },
@@ -341,7 +383,8 @@ const SETTINGS: &[Setting<Rule>] = &[
         key: "requests.rate",
         preset: Preset::Unset("no limit"),
         range: None,
-        meaning: "How many requests are taken, in the long run.",
+        meaning: "How many requests are taken, in the long run; with \"unlimited\" later rules set no \
+                  limit.",
         example: "\"60/s\"",
         at: |r| &mut r.requests.rate,
     },

@@ -8,6 +8,7 @@ use forebay_http::coding::Coding;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
+use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
 use forebay_site::rules::{
     Candidate, ErrorPage, FieldName, FieldValue, FileMediaType, Host, MediaPattern, MountPath,
@@ -54,18 +55,22 @@ written!(Realm, "a text in ASCII without quotes such as \"private\"");
 
 written!(
     Endpoint,
-    "an address such as \"192.0.2.7\", a network such as \"10.0.0.0/8\", with a port or ports such \
-     as \"[2001:db8::]/32:80\" or \"*:1024-2047\""
+    "an address such as \"192.0.2.7\", a network such as \"10.0.0.0/8\", a range such as \
+     \"10.0.0.5-10.0.0.9\", with a port or ports such as \"[2001:db8::]/32:80\" or \"*:1024-2047\""
 );
 written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
 written!(Method, "a method such as \"GET\"");
-written!(PathPattern, "a path such as \"/exact\", \"/dir/*\" or \"*.php\"");
+written!(
+    PathPattern,
+    "a path such as \"/exact\", \"/dir/*\" or \"*.php\", or ~ and a regular expression"
+);
+written!(Parameter, "a parameter such as \"debug\", \"sort=price\" or \"sort=pr*\"");
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
     Field,
     "a name such as \"X-Beta\" or a name and a value such as \"tier=gold\" or \"tier=go*\""
 );
-written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\"");
+written!(Rate, "a rate such as \"300/s\", \"10/m\" (minute) or \"1/h\", or \"unlimited\"");
 
 written!(Condition, "a condition such as \"status=5xx\", \"class!=gold\" or \"site=shop\"");
 

@@ -51,6 +51,7 @@ impl Facts {
             host: &self.host,
             method: head.method_text,
             path,
+            query: head.query.unwrap_or_default(),
             fields: head.fields(),
         }
     }
@@ -69,6 +70,7 @@ mod tests {
         local: true,
         host: true,
         path: true,
+        query: true,
         fields: true,
     };
 

@@ -83,6 +83,7 @@ impl Judge {
     pub fn request(
         &mut self,
         request: &Request<'_>,
+        standing: &mut policy::Standing,
         trusted: &TrustedProxies,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
@@ -97,7 +98,8 @@ impl Judge {
                 let ticket = Ticket::new(rank, trace, held);
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
-                Verdict::Admit(Admitted { rank, client, wait_ms, ticket: Some(ticket) })
+                let is_last = state.is_last(&decisions, standing);
+                Verdict::Admit(Admitted { rank, client, wait_ms, is_last, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
                 self.refused(slot, Place::Request, refused.reason);
@@ -281,7 +283,8 @@ action = "reset"
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
             let room = NormalPath::default();
             let request = Request::new(&head, &peer, &room);
-            self.judge.request(&request, &TrustedProxies::default(), 1_000_000_000)
+            let (trusted, mut standing) = (TrustedProxies::default(), policy::Standing::default());
+            self.judge.request(&request, &mut standing, &trusted, 1_000_000_000)
         }
 
         #[track_caller]

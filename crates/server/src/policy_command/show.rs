@@ -175,33 +175,58 @@ impl<'r> Shown<'r> {
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rule { name, when, stop, conditions, class, connections, requests, in_flight, action } =
-            self.rule;
+        let Rule {
+            name,
+            when,
+            stop,
+            conditions,
+            class,
+            connections,
+            requests,
+            in_flight,
+            requests_per_connection,
+            action,
+        } = self.rule;
         writeln!(f, "rule {name:?}")?;
-        let Conditions { client, local, site, method, path, file_type, header, cookie } =
-            conditions;
+        let Conditions {
+            client,
+            local,
+            site,
+            method,
+            path,
+            query,
+            file_type,
+            header,
+            cookie,
+            ignore_case,
+        } = conditions;
         alternatives(f, "client", client)?;
         alternatives(f, "local", local)?;
         alternatives(f, "site", site)?;
         alternatives(f, "method", method)?;
         alternatives(f, "path", path)?;
+        alternatives(f, "query", query)?;
         alternatives(f, "file_type", file_type)?;
         alternatives(f, "header", header)?;
         alternatives(f, "cookie", cookie)?;
+        if *ignore_case {
+            line(f, "ignore_case", ignore_case)?;
+        }
         if *when == When::Overload {
             line(f, "when", &when.as_str())?;
         }
         if *stop {
             line(f, "stop", stop)?;
         }
-        let settings: [(_, Option<&dyn Display>); 5] = [
+        let settings: [(_, Option<&dyn Display>); 6] = [
             ("class", class.as_ref().map(|class| class as _)),
             ("action", action.as_ref().map(|action| action as _)),
             ("connections", connections.as_ref().map(|limit| limit as _)),
             ("requests", requests.as_ref().map(|limit| limit as _)),
             ("in_flight", in_flight.as_ref().map(|limit| limit as _)),
+            ("requests_per_connection", requests_per_connection.as_ref().map(|most| most as _)),
         ];
-        let used = ["", "", &self.connections, &self.requests, &self.in_flight];
+        let used = ["", "", &self.connections, &self.requests, &self.in_flight, ""];
         for ((key, said), used) in settings.iter().zip(used) {
             said.map_or(Ok(()), |said| line(f, key, &format_args!("{said}{used}")))?;
         }

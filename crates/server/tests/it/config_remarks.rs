@@ -647,6 +647,44 @@ fn what_is_said_about_tls_without_effect_is_remarked() {
     assert!(said.len() == 1 && said[0].contains("tls.redirect: requests that trusted"), "{said:?}");
 }
 
+/// Rules of the policy see the path that is asked for, and an index file has two.
+#[test]
+fn rules_for_one_path_of_an_index_file_are_remarked() {
+    let folder = Folder::new();
+    let site = folder.0.join("site");
+    fs::create_dir_all(site.join("x")).unwrap();
+    fs::create_dir_all(site.join("empty")).unwrap();
+    fs::write(site.join("x/index.html"), "").unwrap();
+    fs::write(site.join("x/index.htm"), "").unwrap();
+    let top = "root = \"site\"\nindex = [\"index.htm\", \"index.html\"]\n";
+    let rule = |path: &str| format!("[[rule]]\npath = {path}\naction = \"reset\"\n");
+    let remarks = |text: &str| folder.remarks(&format!("{top}{text}"));
+    let nothing: [&str; 0] = [];
+    for (path, place, shown, other) in [
+        ("\"/x/\"", "4:8", "/x/", "/x/index.htm"),
+        ("\"/x/index.html\"", "4:8", "/x/index.html", "/x/"),
+        ("[\"/a\", \"/x/\"]", "4:15", "/x/", "/x/index.htm"),
+    ] {
+        let told = remarks(&rule(path));
+        let expected = format!(
+            "DIR/forebay.toml:{place}: rule.path: what answers at {shown:?} is had at {other:?}"
+        );
+        assert!(told.len() == 1 && told[0].starts_with(&expected), "{path}: {told:?}");
+    }
+    for path in [
+        "[\"/x/\", \"/x/index.htm\"]",
+        "\"/x/*\"",
+        "\"/empty/\"",
+        "\"/y/index.html\"",
+        "\"/x/other.html\"",
+        "\"~^/x/$\"",
+    ] {
+        assert_eq!(remarks(&rule(path)), nothing, "{path}");
+    }
+    let both = format!("{}{}", rule("\"/x/\""), rule("\"/x/ind*\""));
+    assert_eq!(remarks(&both), nothing);
+}
+
 /// Paths that name nothing are often misspelt, and a rule that is to protect something protects nothing.
 #[test]
 fn rules_that_lead_nowhere_are_remarked() {

@@ -174,6 +174,7 @@ impl<M: Mode> Parts for ToyHandler<M> {
     type Job = Work;
     type Line = u16;
     type Ticket = Ticket;
+    type Standing = ();
 }
 
 impl<M: Mode> Handler for ToyHandler<M> {
@@ -186,7 +187,7 @@ impl<M: Mode> Admission for ToyHandler<M> {
         self.trusts
     }
 
-    fn verdict(&mut self, request: &Request<'_>) -> Verdict<Ticket> {
+    fn verdict(&mut self, request: &Request<'_>, (): &mut ()) -> Verdict<Ticket> {
         let path = request.head.path;
         if path.starts_with(b"/reset") {
             return Verdict::Reset;

@@ -491,14 +491,14 @@ impl Toy {
         let request = Request::new(&head, cx.peer, cx.path);
         let complete_ns = cx.handler.tick();
         let stages = Stages { begun_ns: complete_ns, complete_ns };
-        let (refusal, admitted) = match cx.handler.verdict(&request) {
+        let (refusal, admitted) = match cx.handler.verdict(&request, &mut ()) {
             Verdict::Admit(admitted) => (None, admitted),
             Verdict::Refuse(refusal, ticket) => {
                 (Some(refusal), Admitted::at_once(self.rank, ticket))
             }
             Verdict::Reset => return refuse(POLICY),
         };
-        let Admitted { rank, client, wait_ms, ticket } = admitted;
+        let Admitted { rank, client, wait_ms, ticket, is_last: _ } = admitted;
         let grant = Grant { rank, client, wait_ms, ticket };
         let id = RequestId(self.next);
         (self.next, self.rank) = (self.next + 1, rank);

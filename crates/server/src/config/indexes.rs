@@ -1,0 +1,67 @@
+//! Rules that are about a directory and not about its index file, or the other way round: `forebay check`
+//! warns of them. Rules see the path that is asked for; both lead to the same page.
+
+use super::draft::{Draft, numbered};
+use super::pages::{find, locate};
+use super::problem::Wrong;
+use super::read::{Path as At, Reader};
+use super::remarks::{item, meets};
+use super::{Rule, Site};
+use forebay_site::rules::Alias;
+
+/// Of so many paths at most the disk is asked.
+const MOST_PATHS: usize = 1000;
+
+impl Draft {
+    /// Paths of rules without a star that lead to an index file, while no rule is about its other path.
+    pub(super) fn remark_indexes(&self, text: &Reader<'_>, remarks: &mut Vec<(At, Wrong)>) {
+        let mut asked = 0;
+        for (at, rule) in numbered("rule", &self.rules) {
+            for (index, pattern) in rule.path.0.iter().enumerate() {
+                let path = pattern.as_str();
+                if !path.starts_with('/') || path.contains('*') {
+                    continue;
+                }
+                asked += 1;
+                if asked > MOST_PATHS {
+                    return;
+                }
+                let mut sites = self.all_sites().into_iter().filter(|(_, site)| is_for(rule, site));
+                if let Some(other) = sites.find_map(|(_, site)| self.other_path(site, path))
+                    && !self.rules.iter().any(|by| covers(by, rule, &other))
+                {
+                    let at = item(text, &at.child("path"), index);
+                    remarks.push((at, Wrong::OtherPath { path: path.to_owned(), other }));
+                }
+            }
+        }
+    }
+
+    /// The path besides this one at which the same index file answers.
+    fn other_path(&self, site: &Site, path: &str) -> Option<String> {
+        let inherited = self.site.aliases.iter().cloned();
+        let mounts: Vec<Alias> = site.mounts().chain(inherited).collect();
+        let is_there = |path: &str| {
+            locate(site, &mounts, path).is_some_and(|(root, inside)| find(root, inside).is_ok())
+        };
+        if path.ends_with('/') {
+            let files = site.index.iter().map(|index| format!("{path}{index}"));
+            return { files }.find(|file| is_there(file));
+        }
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_index = site.index.iter().any(|index| index == name) && is_there(path);
+        is_index.then(|| path[..path.len() - name.len()].to_owned())
+    }
+}
+
+fn is_for(rule: &Rule, site: &Site) -> bool {
+    rule.site.0.is_empty()
+        || rule.site.0.iter().any(|asked| site.hosts.iter().any(|host| meets(asked, host)))
+}
+
+/// Whether this rule is about the path and decides something that the one `beside` it does.
+fn covers(by: &Rule, beside: &Rule, path: &str) -> bool {
+    let mut settings = by.decides().into_iter().zip(beside.decides());
+    by.path.0.iter().any(|pattern| pattern.matches(path.as_bytes()))
+        && (by.stop || settings.any(|(one, other)| one && other))
+}

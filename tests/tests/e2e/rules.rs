@@ -1,0 +1,140 @@
+//! What rules are about: the conditions and settings of `[[rule]]`, asked for with real bytes.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::http2::Client;
+use forebay_tests::{Options, Server};
+use std::io::{Read, Write};
+
+fn start(engine: &str, policy: &str) -> Server {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+    Server::start(&Options::new(root).engine(engine).config(policy))
+}
+
+/// The status of the only answer to this request; 0 for a reset.
+fn status(server: &Server, target: &str, fields: &str) -> u16 {
+    let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{fields}\r\n");
+    let mut stream = server.connect();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let code = answer.get(9..12).map(|code| String::from_utf8_lossy(code).into_owned());
+    code.map_or(0, |code| code.parse().unwrap())
+}
+
+forebay_tests::on_each_engine! { conditions_hold_for_what_is_meant, a_connection_ends_with_its_last_request }
+
+/// Ranges of addresses, queries, capitals, regular expressions, compressed forms.
+fn conditions_hold_for_what_is_meant(engine: &str) {
+    let server = start(
+        engine,
+        r#"
+[[rule]]
+client = "10.0.0.5-10.0.0.9"
+action = "reset"
+[[rule]]
+client = "127.0.0.1-127.0.0.9"
+query = ["debug", "n=~^[0-9]{4,}$"]
+action = "reject"
+status = 404
+[[rule]]
+path = ["/PRIVATE/*", "/css/site.css"]
+ignore_case = true
+action = "reject"
+status = 410
+[[rule]]
+path = '~^/blog/\d+$'
+action = "reject"
+status = 451
+[[rule]]
+header = "User-Agent=~(?i)bot|spider"
+action = "reset"
+[[rule]]
+name = "files"
+path = ["/index.html"]
+action = "reject"
+status = 403
+"#,
+    );
+    for (target, fields, expected) in [
+        ("/", "", 200),
+        ("/?debug", "", 404),
+        ("/?x=1&%64ebug=2", "", 404),
+        ("/?debugger", "", 200),
+        ("/?n=1234", "", 404),
+        ("/?n=123", "", 200),
+        ("/private/a", "", 410),
+        ("/Css/Site.CSS", "", 410),
+        ("/Css/Site.CSS.gz", "", 410),
+        ("/blog/12", "", 451),
+        ("/blog/12x", "", 404),
+        ("/", "User-Agent: AhrefsBot\r\n", 0),
+        ("/", "User-Agent: curl\r\n", 200),
+        ("/index.html", "", 403),
+        ("/index.html.gz", "", 403),
+        ("/index.html.br", "", 403),
+        ("/index.html%2ezst", "", 403),
+        ("/index.html.bz2", "", 404),
+    ] {
+        assert_eq!(status(&server, target, fields), expected, "{target} {fields}");
+    }
+}
+
+/// A rule and a class count the requests of each connection; their last one is answered.
+fn a_connection_ends_with_its_last_request(engine: &str) {
+    let server = start(
+        engine,
+        r#"
+[[class]]
+name = "all"
+priority = 0
+requests_per_connection = 5
+[[rule]]
+name = "styles"
+file_type = "css"
+requests_per_connection = 2
+"#,
+    );
+    let last = |targets: &[&str]| -> (usize, bool) {
+        let asked =
+            targets.iter().map(|target| format!("HEAD {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let mut stream = server.connect();
+        stream.write_all(asked.collect::<String>().as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        (answers.matches("HTTP/1.1 ").count(), answers.contains("Connection: close"))
+    };
+    assert_eq!(last(&["/css/site.css", "/", "/", "/css/site.css", "/"]), (4, true));
+    assert_eq!(last(&["/"; 9]), (5, true));
+    assert_eq!(last(&["/"; 3]).0, 3);
+}
+
+#[test]
+fn a_connection_of_http2_is_drained_after_its_last_request() {
+    let server = start("event", "[[rule]]\npath = \"/*\"\nrequests_per_connection = 3\n");
+    let mut client = Client::connect(server.addr());
+    for _ in 0..3 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    client.until_closed();
+}
+
+/// What an earlier rule leaves unlimited no later one limits.
+#[test]
+fn unlimited_keeps_later_limits_away() {
+    let server = start(
+        "event",
+        r#"
+[[rule]]
+path = "/css/site.css"
+requests.rate = "unlimited"
+[[rule]]
+requests = { rate = "1/h" }
+"#,
+    );
+    assert_eq!(status(&server, "/", ""), 200);
+    assert_eq!(status(&server, "/", ""), 503);
+    for _ in 0..5 {
+        assert_eq!(status(&server, "/css/site.css", ""), 200);
+    }
+}
