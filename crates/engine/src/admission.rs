@@ -50,6 +50,11 @@ impl Admission {
         self.most_per_client.store(most_per_client, Relaxed);
     }
 
+    /// The most connections at once, and the most of one client.
+    pub fn limits(&self) -> (usize, usize) {
+        (self.most.load(Relaxed), self.most_per_client.load(Relaxed))
+    }
+
     /// Connections open now.
     pub fn open(&self) -> usize {
         self.open.load(Relaxed)

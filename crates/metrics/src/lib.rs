@@ -11,6 +11,7 @@
 //! | [`local`] | the counters of one writer, and their sum |
 //! | [`sites`] | counters per site under a bounded number of names |
 //! | [`classes`] | the ledger of each class of service |
+//! | [`statuses`] | answers by exact status, durations of requests |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | Prometheus text and JSON |
 //!
@@ -22,13 +23,15 @@ pub mod local;
 pub mod render;
 pub mod schema;
 pub mod sites;
+pub mod statuses;
 pub mod stopwatch;
 
 pub use classes::{
     ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
 };
 pub use local::{Local, Totals};
-pub use render::{Certificate, Info, Snapshot};
+pub use render::{Certificate, Info, RuleTotals, Snapshot};
 pub use schema::{Activity, Counter, Gauge};
 pub use sites::{SiteNames, SiteTotals, Slot};
+pub use statuses::AnswerTotals;
 pub use stopwatch::{Off, Stopwatch};

@@ -3,6 +3,7 @@
 use crate::classes::{self, ClassSlot, ClassTotals, MOST_CLASSES};
 use crate::schema::{Activity, Counter};
 use crate::sites::{Rows, SiteTotals, Slot};
+use crate::statuses::{self, AnswerTotals};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counters and activity times of one thread. Only that thread writes; anyone may read.
@@ -15,6 +16,7 @@ pub struct Local {
     activities: [Timed; Activity::ALL.len()],
     sites: Rows,
     classes: classes::Rows,
+    answers: statuses::Rows,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +32,7 @@ impl Default for Local {
             activities: std::array::from_fn(|_| Timed::default()),
             sites: Rows::default(),
             classes: classes::Rows::default(),
+            answers: statuses::Rows::default(),
         }
     }
 }
@@ -53,6 +56,12 @@ impl Local {
     #[inline]
     pub fn answered(&self, site: Slot, status: u16) {
         bump(self.sites.row(site).responses(status), 1);
+        self.answers.answered(status);
+    }
+
+    /// A request took so long, from its head to the last byte of its answer.
+    pub fn took(&self, ns: u64) {
+        self.answers.took(ns);
     }
 
     /// Counts what was sent of the body of such an answer.
@@ -85,6 +94,7 @@ pub struct Totals {
     sites: Vec<SiteTotals>,
     /// By slot.
     classes: [ClassTotals; MOST_CLASSES],
+    answers: AnswerTotals,
 }
 
 impl Default for Totals {
@@ -95,6 +105,7 @@ impl Default for Totals {
             activities: [(0, 0); Activity::ALL.len()],
             sites: vec![SiteTotals::default(); Slot::COUNT],
             classes: Default::default(),
+            answers: AnswerTotals::default(),
         }
     }
 }
@@ -113,6 +124,7 @@ impl Totals {
             }
             local.sites.add_to(&mut totals.sites);
             local.classes.add_to(&mut totals.classes);
+            local.answers.add_to(&mut totals.answers);
         }
         totals
     }
@@ -125,6 +137,11 @@ impl Totals {
     /// What was counted for a site.
     pub fn site(&self, slot: Slot) -> SiteTotals {
         self.sites[slot.index()]
+    }
+
+    /// Statuses of answers, and durations of requests.
+    pub fn answers(&self) -> &AnswerTotals {
+        &self.answers
     }
 
     /// What was counted for a class.

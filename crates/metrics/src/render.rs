@@ -2,6 +2,7 @@
 //! or activity appears in both by itself.
 
 use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Place, Reason};
+use crate::statuses::DURATION_BOUNDS_US;
 use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
 use std::fmt::Write;
 
@@ -21,10 +22,21 @@ pub struct Snapshot {
     pub classes: Vec<(String, ClassTotals)>,
     /// What the agent limits each class to, where it is asked.
     pub limits: Vec<(String, ClassLimits)>,
+    /// What was counted for each rule that has metrics of its own.
+    pub rules: Vec<(String, RuleTotals)>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
     /// The certificates of sites.
     pub certificates: Vec<Certificate>,
+}
+
+/// What has come of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleTotals {
+    /// Connections and requests that it has decided something about.
+    pub matched: u64,
+    /// Those that it has refused.
+    pub refused: u64,
 }
 
 /// A certificate of a site.
@@ -105,9 +117,11 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
         }
         line(&mut text, metric, labels, &value.to_string());
     }
+    answers(&mut text, snapshot);
     sites(&mut text, snapshot);
     classes(&mut text, snapshot);
     limits(&mut text, snapshot);
+    rules(&mut text, snapshot);
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
         if metric != previous {
@@ -119,6 +133,59 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
         line(&mut text, &format!("{metric}_count"), labels, &samples.to_string());
     }
     text
+}
+
+/// Answers by status, and how long requests took.
+fn answers(text: &mut String, snapshot: &Snapshot) {
+    let answers = snapshot.totals.answers();
+    let metric = "forebay_status_responses_total";
+    let help =
+        "Answers to requests by their exact status; those without a number of their own are other.";
+    announce(text, metric, help, "counter");
+    for (status, count) in answers.statuses() {
+        line(text, metric, &format!("status=\"{}\"", status_name(status)), &count.to_string());
+    }
+    let all: u64 = answers.durations.iter().sum();
+    if all == 0 {
+        return;
+    }
+    let metric = "forebay_request_duration_seconds";
+    let help = "Requests by how long they took, from their whole head to the last byte of their answer; \
+                with durations = true.";
+    announce(text, metric, help, "histogram");
+    let mut sum = 0;
+    for (count, bound_us) in answers.durations.iter().zip(DURATION_BOUNDS_US) {
+        sum += count;
+        let labels = format!("le=\"{}\"", bound_us as f64 / 1e6);
+        line(text, &format!("{metric}_bucket"), &labels, &sum.to_string());
+    }
+    line(text, &format!("{metric}_bucket"), "le=\"+Inf\"", &all.to_string());
+    line(text, &format!("{metric}_sum"), "", &seconds(answers.duration_ns));
+    line(text, &format!("{metric}_count"), "", &all.to_string());
+}
+
+fn status_name(status: u16) -> String {
+    if status == 0 { "other".to_owned() } else { status.to_string() }
+}
+
+/// What has come of rules that have metrics.
+fn rules(text: &mut String, snapshot: &Snapshot) {
+    if snapshot.rules.is_empty() {
+        return;
+    }
+    let metric = "forebay_rule_matches_total";
+    let help =
+        "Connections and requests that a rule with metric = true has decided something about.";
+    announce(text, metric, help, "counter");
+    for (name, totals) in &snapshot.rules {
+        line(text, metric, &format!("rule=\"{}\"", escape(name)), &totals.matched.to_string());
+    }
+    let metric = "forebay_rule_refused_total";
+    let help = "Connections and requests that a rule with metric = true has refused.";
+    announce(text, metric, help, "counter");
+    for (name, totals) in &snapshot.rules {
+        line(text, metric, &format!("rule=\"{}\"", escape(name)), &totals.refused.to_string());
+    }
 }
 
 /// The metrics whose labels come from the configuration.
@@ -300,7 +367,8 @@ fn seconds(ns: u64) -> String {
 /// The facts come first, then each metric under its name without `forebay_` and `_total`: a number,
 /// or an object with a number for each label value (`process.grew` where there are two labels). `certificates` is a list. `sites` has an object for each site; `logs` a
 /// number of dropped lines for each access log; `classes` the ledger of each class, `limits` what the agent limits each to (`null` for
-/// no limit). `activities` says for each activity how often it
+/// no limit), `rules` what has come of those with metrics of their own, `statuses` how many answers had
+/// each. `activities` says for each activity how often it
 /// was timed, its mean in µs (`null` if never), and its share of all time measured, from 0 to 1.
 pub fn json(snapshot: &Snapshot) -> String {
     let mut text = String::with_capacity(8 * 1024);
@@ -354,6 +422,15 @@ pub fn json(snapshot: &Snapshot) -> String {
     let _ = write!(text, "\"certificates\":[{}],", certificates.join(","));
     let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
     let _ = write!(text, "\"limits\":{{{}}},", limits.join(","));
+    let rule = |(name, totals): &(String, RuleTotals)| {
+        let RuleTotals { matched, refused } = totals;
+        format!("\"{}\":{{\"matched\":{matched},\"refused\":{refused}}}", escape(name))
+    };
+    let rules: Vec<String> = snapshot.rules.iter().map(rule).collect();
+    let _ = write!(text, "\"rules\":{{{}}},", rules.join(","));
+    let statuses = snapshot.totals.answers().statuses();
+    let statuses = object(statuses.map(|(status, count)| (status_name(status), count)));
+    let _ = write!(text, "\"statuses\":{statuses},");
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
@@ -457,6 +534,7 @@ mod tests {
             local.enter(slots[1], ClassEvent::Refused(place, reason));
         }
         local.waited(slots[1], 3_000_000);
+        local.took(3_000_000);
         local.worked(slots[0], 2_500_000_000);
         let totals = Totals::of([&local]);
         Snapshot {
@@ -481,6 +559,7 @@ mod tests {
                     },
                 ),
             ],
+            rules: vec![(ODD.to_owned(), RuleTotals { matched: 7, refused: 3 })],
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
             certificates: vec![
                 Certificate {

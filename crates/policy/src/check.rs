@@ -3,7 +3,7 @@
 use crate::class::{Class, MOST_CLASSES};
 use crate::condition::Condition;
 use crate::error::{At, Fault, PolicyError};
-use crate::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, Over, Per, Rule};
+use crate::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, MOST_METRICS, Over, Per, Rule};
 
 /// The longest time something waits for its turn, and the longest delay that is aimed at: a minute.
 const MOST_WAIT_MS: u32 = 60_000;
@@ -23,12 +23,17 @@ pub(crate) fn check(classes: &[Class], rules: &[Rule]) -> Result<(), PolicyError
         check_class(class, &classes[..number]).map_err(at)?;
     }
     let mut names = std::collections::HashSet::new();
+    let mut metrics = 0;
     for (number, rule) in rules.iter().enumerate() {
         let at = |(key, fault)| PolicyError { at: At::Rule(number), key, fault };
         if !names.insert(&*rule.name) {
             return Err(at(("name", Fault::SameName)));
         }
         check_rule(rule, classes).map_err(at)?;
+        metrics += usize::from(rule.metric);
+        if metrics > MOST_METRICS {
+            return Err(at(("metric", Fault::TooManyMetrics)));
+        }
     }
     Ok(())
 }

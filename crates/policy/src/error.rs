@@ -4,6 +4,7 @@ use crate::class::MOST_CLASSES;
 use crate::condition::Condition;
 use crate::matcher::RegexError;
 use crate::rate::Rate;
+use crate::rule::MOST_METRICS;
 use std::fmt;
 
 /// What is wrong, and where.
@@ -88,6 +89,8 @@ pub enum Fault {
     /// Only requests over a rate can queue. A connection has nothing to wait for, and nobody knows
     /// when the next of the requests at once ends.
     CannotQueue,
+    /// More rules with metrics of their own than [`MOST_METRICS`].
+    TooManyMetrics,
     /// A pattern that ignores capitals takes too much memory.
     Regex(RegexError),
 }
@@ -130,6 +133,9 @@ impl fmt::Display for Fault {
             Fault::CannotQueue => f.write_str(
                 "only requests over a rate can queue; others can be rejected, reset or dropped",
             ),
+            Fault::TooManyMetrics => {
+                write!(f, "at most {MOST_METRICS} rules have metrics of their own")
+            }
             Fault::Regex(error) => error.fmt(f),
         }
     }

@@ -32,6 +32,8 @@ pub struct Rule {
     pub requests_per_connection: Option<u32>,
     /// What is done with it, whatever the limits say.
     pub action: Option<Action>,
+    /// Whether it has metrics of its own.
+    pub metric: bool,
 }
 
 impl Rule {
@@ -147,6 +149,9 @@ pub struct Limit {
     /// all. At most [`MOST_IGNORE_MS`] (voigt §4.5.1).
     pub ignore_ms: Option<u32>,
 }
+
+/// So many rules have metrics of their own at most: each has two series.
+pub const MOST_METRICS: usize = 500;
 
 /// The longest time that a client is ignored: a day.
 pub const MOST_IGNORE_MS: u32 = 86_400_000;

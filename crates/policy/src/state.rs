@@ -13,6 +13,7 @@ use crate::meter::{Line, Meters, PerConnection, Rated, Standing, Ticket};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
 use crate::trace::Traces;
+use forebay_http::client::ClientKey;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -150,15 +151,12 @@ impl State {
     #[inline]
     pub fn charge_connection(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
         let rank = decisions.rank;
-        if let Some(rule) = decisions.class {
-            self.traces.decide(rule);
-        }
         if let Some(refused) = self.act(decisions) {
-            return self.refuse(refused);
+            return self.refuse(refused, client);
         }
         if self.is_ignored(client, now_ns) {
             let reason = Reason::Ignored;
-            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
         if let Some((rule, rated)) = rated
@@ -167,14 +165,14 @@ impl State {
             self.ignore(rated, client, now_ns);
             let reason = Reason::Connections;
             let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-            return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
+            return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
         }
         if self.pace(rank, Paces::Connections, now_ns).is_err() {
             if let Some((_, rated)) = rated {
                 rated.refund(&self.clients, client, now_ns);
             }
             let reason = Reason::Agent;
-            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop });
+            return self.refuse(Refused { rank, rule: None, reason, answer: Answer::Drop }, client);
         }
         Charge::Admit(Admitted { rank, wait_ns: 0, ticket: Ticket::default() })
     }
@@ -183,11 +181,8 @@ impl State {
     #[inline]
     pub fn charge_request(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
         let rank = decisions.rank;
-        if let Some(rule) = decisions.class {
-            self.traces.decide(rule);
-        }
         if let Some(refused) = self.act(decisions) {
-            return self.refuse(refused);
+            return self.refuse(refused, client);
         }
         let mut ticket = Ticket::default();
         if let Some(rule) = decisions.in_flight
@@ -199,7 +194,7 @@ impl State {
                 None => {
                     let answer = answer(tally.limit.over, tally.limit.per, 0);
                     let reason = Reason::InFlight;
-                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
+                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
                 }
             }
         }
@@ -213,7 +208,7 @@ impl State {
                     let is_queue = matches!(rated.limit.over, Over::Queue { .. });
                     let reason = if is_queue { Reason::Queue } else { Reason::Requests };
                     let answer = answer(rated.limit.over, rated.limit.per, retry_ns);
-                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer });
+                    return self.refuse(Refused { rank, rule: Some(rule), reason, answer }, client);
                 }
             }
         }
@@ -222,7 +217,8 @@ impl State {
                 rated.refund(&self.clients, client, now_ns);
             }
             let answer = Answer::Reject { status: 503, retry_after_s: seconds(retry_ns) };
-            return self.refuse(Refused { rank, rule: None, reason: Reason::Agent, answer });
+            return self
+                .refuse(Refused { rank, rule: None, reason: Reason::Agent, answer }, client);
         }
         Charge::Admit(Admitted { rank, wait_ns, ticket })
     }
@@ -283,9 +279,31 @@ impl State {
         self.meters.get(rule as usize)?.in_flight.as_ref()?.count()
     }
 
-    /// Whether a rule has given a class or an action so far.
-    pub fn has_decided(&self, rule: u32) -> bool {
-        self.traces.has_decided(rule)
+    /// Counts a connection or request for each rule that decides something about it. Callers in other
+    /// lanes, as far as there are, do not disturb one another.
+    #[inline]
+    pub fn note(&self, decisions: &Decisions, lane: usize) {
+        let Decisions { rank: _, class, connections, requests, in_flight, per_connection, action } =
+            *decisions;
+        let of = [class, connections, requests, in_flight, per_connection, action];
+        for (at, rule) in of.iter().enumerate() {
+            if let Some(number) = rule
+                && !of[..at].contains(rule)
+            {
+                self.traces.matches(*number, lane);
+            }
+        }
+    }
+
+    /// For how many connections and requests a rule has decided something so far.
+    pub fn matched(&self, rule: u32) -> u64 {
+        self.traces.matched(rule)
+    }
+
+    /// The clients that a rule has refused most, the first first, and about how often: never less than
+    /// they were among the first thousand refusals, and a sixteenth of all too much at most.
+    pub fn most_refused(&self, rule: u32) -> Vec<(ClientKey, u64)> {
+        self.traces.clients(rule)
     }
 
     /// How many connections and requests a rule has refused so far, by a limit or an action.
@@ -303,9 +321,9 @@ impl State {
     }
 
     #[inline]
-    fn refuse(&self, refused: Refused) -> Charge {
+    fn refuse(&self, refused: Refused, client: IpAddr) -> Charge {
         if let Some(rule) = refused.rule {
-            self.traces.refuse(rule);
+            self.traces.refuse(rule, client);
         }
         Charge::Refuse(refused)
     }
@@ -314,7 +332,6 @@ impl State {
     #[inline]
     fn act(&self, decisions: &Decisions) -> Option<Refused> {
         let rule = decisions.action?;
-        self.traces.decide(rule);
         let answer = match self.policy.rules().get(rule as usize)?.action? {
             Action::Allow => return None,
             Action::Reject(status) => Answer::Reject { status, retry_after_s: 0 },

@@ -45,7 +45,7 @@ fn main() {
     let fields = Member::ALL.to_vec();
     let log = config::Log { access, format, sample: 1, fields, ..config::Log::default() };
     let site = LogSettings::new("www".to_owned(), &log);
-    let logs = match Logs::open(&config::Log::default(), &[site], None) {
+    let logs = match Logs::open(&config::Log::default(), &[site], false, None) {
         Ok(logs) => logs,
         Err(error) => return eprintln!("{error}"),
     };

@@ -277,6 +277,8 @@ pub struct Config {
     pub server_header: bool,
     /// `sample`: every so many requests one is timed; 0 is never
     pub sample: u64,
+    /// `durations`
+    pub durations: bool,
     /// `trusted_proxies`
     pub trusted_proxies: Vec<Network>,
     /// `user`
@@ -382,6 +384,8 @@ pub struct Log {
     pub conditions: Vec<Condition>,
     /// `log.sample`
     pub sample: u64,
+    /// `log.sample_refused`
+    pub sample_refused: u64,
     /// `log.fields`
     pub fields: Vec<Member>,
 }

@@ -77,8 +77,9 @@ pub struct LogSettings {
 impl LogSettings {
     /// What `log` says of a site with this name, which is empty for what belongs to none.
     pub fn new(site: String, log: &config::Log) -> LogSettings {
-        let config::Log { access, format, conditions, sample, fields } = log.clone();
-        let choice = Choice { conditions, sample };
+        let config::Log { access, format, conditions, sample, sample_refused, fields } =
+            log.clone();
+        let choice = Choice { conditions, sample, sample_refused };
         LogSettings { site, access, format, choice, members: Members::of(&fields) }
     }
 }
@@ -96,6 +97,8 @@ pub struct Logs {
     names: SiteNames,
     /// Some lines say how long the stages of a request took.
     timed: bool,
+    /// The metrics do, too.
+    durations: bool,
     /// `None` until there is something to write.
     running: Option<Running>,
 }
@@ -234,7 +237,7 @@ impl Running {
 
 impl Logs {
     /// Opens what `common`, for requests that belong to no site, and `sites` name, and starts the
-    /// writer. At a reload, `previous` are the logs in force: they hand over their writer, and every
+    /// writer. With `durations` each request is timed for the metrics. At a reload, `previous` are the logs in force: they hand over their writer, and every
     /// file that is still named stays open as it is; so do the counters of sites that are still
     /// named. With them comes what was counted so far.
     ///
@@ -244,6 +247,7 @@ impl Logs {
     pub fn open(
         common: &config::Log,
         sites: &[LogSettings],
+        durations: bool,
         previous: Option<(&Logs, &Totals)>,
     ) -> Result<Arc<Logs>, LogError> {
         let mut running = previous.and_then(|(logs, _)| logs.running.clone());
@@ -279,7 +283,16 @@ impl Logs {
         }
         let timed = targets.iter().any(|t| t.sink.is_some() && t.format == LogFormat::Json);
         let common = targets.remove(0);
-        Ok(Arc::new(Logs { sites: targets, common, sinks, names: known, timed, running }))
+        let timed = timed || durations;
+        Ok(Arc::new(Logs {
+            sites: targets,
+            common,
+            sinks,
+            names: known,
+            timed,
+            durations,
+            running,
+        }))
     }
 
     /// A logger for one loop, which counts in `metrics` what each site answers.
@@ -297,6 +310,10 @@ impl Logs {
 
     pub(crate) fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    pub(crate) fn has_durations(&self) -> bool {
+        self.durations
     }
 
     /// Hands lines over. Returns the batch to go on with: an empty one, or the same if the writer

@@ -39,16 +39,29 @@ pub struct Known<'k> {
     pub totals: &'k Totals,
     /// What the agent does.
     pub steering: &'k Steering,
+    /// How many connections there are, and may be.
+    pub bounds: Bounds,
+}
+
+/// How many connections there are, and may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Open now.
+    pub open: usize,
+    /// The most at once.
+    pub connections: usize,
+    /// The most of one client.
+    pub connections_per_client: usize,
 }
 
 /// Answers what follows `policy `.
 pub fn answer(question: &str, known: &Known<'_>) -> Answer {
-    let Known { config, in_force, totals, steering } = known;
+    let Known { config, in_force, totals, steering, bounds: _ } = known;
     let good = |text| Answer { code: 0, text };
     let unknown = || Answer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {
         ("show", which) => {
-            let shown = |which| good(show::show(in_force, config, totals, &which));
+            let shown = |which| good(show::show(known, &which));
             Which::parse(which).map_or_else(unknown, shown)
         }
         ("counts", "") => good(Counts::now(in_force, totals).to_string()),

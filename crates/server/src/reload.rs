@@ -291,7 +291,7 @@ pub fn open_logs(
 ) -> Result<Arc<Logs>, LogError> {
     let settings = |site: &config::Site| LogSettings::new(site.name().to_string(), &site.log);
     let sites: Vec<_> = config.sites.iter().map(settings).collect();
-    Logs::open(&config.log, &sites, previous)
+    Logs::open(&config.log, &sites, config.durations, previous)
 }
 
 /// Sockets and workers for new groups.

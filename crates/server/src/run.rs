@@ -22,7 +22,7 @@ use crate::engines::{self, Common, Group, Outcome};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
-use crate::policy_command::{self, Known};
+use crate::policy_command::{self, Bounds, Known};
 use crate::reload::{Next, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
@@ -298,7 +298,11 @@ impl Server {
                         let in_force = &self.common.live.get().policy;
                         let totals = &self.common.register.totals();
                         let steering = &self.common.steering;
-                        let known = Known { config: &self.config, in_force, totals, steering };
+                        let (connections, connections_per_client) = self.common.admission.limits();
+                        let open = self.common.admission.open();
+                        let bounds = Bounds { open, connections, connections_per_client };
+                        let config = &self.config;
+                        let known = Known { config, in_force, totals, steering, bounds };
                         policy_command::answer(question, &known)
                     }
                     None => Answer::unknown(other),

@@ -133,6 +133,7 @@ impl Status {
             logs: arrangement.logs.dropped_by_log(),
             certificates: certificates(&arrangement.certificates),
             limits: agent::limits(&arrangement.policy),
+            rules: arrangement.policy.metrics(),
             classes: match arrangement.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

@@ -390,7 +390,10 @@ fn many_rules_are_told_in_few_lines() {
     assert_eq!([0; 2].map(|_| status(&mut client, "/closed", "")), [403; 2]);
     shown = said(&["show", "-c", file]);
     assert_eq!(names(&shown)[3..], ["\"closed\""], "{shown}");
-    assert!(shown.contains("  action      reject 403\n  so far      2 refused\n"), "{shown}");
+    assert!(
+        shown.contains("  action      reject 403\n  so far      2 matched, 2 refused\n"),
+        "{shown}"
+    );
     assert!(shown.ends_with("have decided nothing: 3000 (--all)\n"), "{shown}");
 
     shown = said(&["show", "-c", file, "site *99"]);

@@ -1,9 +1,14 @@
 //! What rules are about: the conditions and settings of `[[rule]]`, asked for with real bytes.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::Client;
+use forebay_tests::server::binary;
+use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server};
 use std::io::{Read, Write};
+use std::process::Command;
 
 fn start(engine: &str, policy: &str) -> Server {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
@@ -137,4 +142,61 @@ requests = { rate = "1/h" }
     for _ in 0..5 {
         assert_eq!(status(&server, "/css/site.css", ""), 200);
     }
+}
+
+/// `policy show` and the metrics say what has come of rules; logs may have fewer lines of refusals.
+#[test]
+fn what_has_come_of_a_rule_is_seen() {
+    let folder = Folder::new();
+    folder.write("site/a.txt", "0123456789");
+    let log = folder.join("access.log");
+    let config = format!(
+        r#"
+durations = true
+limits.connections = 100
+log.access = {log:?}
+log.format = "json"
+log.sample_refused = 1000000
+[[rule]]
+name = "each"
+client = "127.0.0.0/8"
+requests = {{ rate = "1/h", burst = 2, per = "client" }}
+metric = true
+[[rule]]
+name = "none"
+path = "/none"
+action = "reject"
+"#
+    );
+    let served = Served::with(Options::new(folder.join("site")).config(&config));
+    let mut client = served.client();
+    let mut statuses = Vec::new();
+    for path in ["/a.txt", "/b.txt", "/a.txt", "/a.txt", "/none"] {
+        let text = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.stream().write_all(text.as_bytes()).unwrap();
+        statuses.push(client.answer().unwrap().status);
+    }
+    assert_eq!(statuses, [200, 404, 429, 429, 403]);
+    let metric = |name: &str, value| {
+        assert!(soon(PATIENCE, || served.metric(name) == value), "{name}: {}", served.metric(name));
+    };
+    metric("forebay_rule_matches_total{rule=\"each\"}", 5);
+    metric("forebay_rule_refused_total{rule=\"each\"}", 2);
+    for (status, count) in [(200, 1), (403, 1), (404, 1), (429, 2)] {
+        metric(&format!("forebay_status_responses_total{{status=\"{status}\"}}"), count);
+    }
+    metric("forebay_request_duration_seconds_count", 5);
+    metric("forebay_request_duration_seconds_bucket{le=\"+Inf\"}", 5);
+    assert!(!served.metrics().contains("rule=\"none\""));
+    let file = served.file();
+    let shown = Command::new(binary()).args(["policy", "show", "-c"]).arg(file).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for line in [
+        "  so far      5 matched, 2 refused\n  refused     most 127.0.0.1 2\n",
+        "  so far      1 matched, 1 refused\n",
+        ", at most 100\nof one client at most 50, by auto\nrequests per connection: 10000, ",
+    ] {
+        assert!(shown.contains(line), "no {line:?} in:\n{shown}");
+    }
+    assert!(soon(PATIENCE, || std::fs::read_to_string(&log).unwrap().lines().count() == 2));
 }

@@ -103,18 +103,19 @@ fn what_has_come_of_a_rule_is_known_and_stays_known_by_its_name() {
     let state = State::new(Arc::new(policy(rules.clone())), None, 0);
     let of = |state: &State, name| {
         let number = state.policy().rule(name).unwrap();
-        (state.has_decided(number), state.refused(number))
+        (state.matched(number), state.refused(number))
     };
-    assert_eq!([of(&state, "open"), of(&state, "closed")], [(false, 0), (false, 0)]);
+    assert_eq!([of(&state, "open"), of(&state, "closed")], [(0, 0), (0, 0)]);
     let ask = |state: &State, path| {
         let facts = request("a.example", path);
         let decisions = state.policy().request(&facts, false);
+        state.note(&decisions, 3);
         let _ = state.charge_request(&decisions, facts.ends.client.ip(), 0);
     };
     (0..3).for_each(|_| ask(&state, "/closed"));
     ask(&state, "/open");
     ask(&state, "/");
-    assert_eq!([of(&state, "open"), of(&state, "closed")], [(true, 0), (true, 3)]);
+    assert_eq!([of(&state, "open"), of(&state, "closed")], [(1, 0), (3, 3)]);
     let new = rule("new", on("*.example", "/new"));
     let [open, closed] = <[Rule; 2]>::try_from(rules).unwrap();
     let after = State::new(Arc::new(policy(vec![new, closed, open])), Some(&state), 0);
@@ -122,5 +123,5 @@ fn what_has_come_of_a_rule_is_known_and_stays_known_by_its_name() {
     // one who has not taken over yet
     ask(&state, "/closed");
     let seen = ["new", "open", "closed"].map(|name| of(&after, name));
-    assert_eq!(seen, [(false, 0), (true, 0), (true, 5)]);
+    assert_eq!(seen, [(0, 0), (1, 0), (5, 5)]);
 }

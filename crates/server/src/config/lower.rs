@@ -69,6 +69,7 @@ impl Rule {
             requests: self.requests.to_policy(),
             in_flight: self.in_flight.to_policy(),
             requests_per_connection: self.requests_per_connection.0.map(as_u32),
+            metric: self.metric,
             action: self.action.0.map(|action| match action {
                 Action::Allow => rule::Action::Allow,
                 Action::Reject => {

@@ -19,6 +19,7 @@ impl Section for Config {
             log: Log::default(),
             server_header: false,
             sample: 0,
+            durations: false,
             trusted_proxies: Vec::new(),
             user: None,
             group: None,
@@ -51,6 +52,16 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "One request in this many is timed, activity by activity; 0 times none.",
         example: "64",
         at: |c| &mut c.sample,
+    },
+    Setting {
+        key: "durations",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether each request is timed, from its whole head to the last byte of its answer, for \
+                  the histogram forebay_request_duration_seconds. It costs two looks at the clock for \
+                  each.",
+        example: "true",
+        at: |c| &mut c.durations,
     },
     Setting {
         key: "trusted_proxies",

@@ -47,6 +47,8 @@ pub struct Rule {
     pub action: Optional<Action>,
     /// `status`
     pub status: Optional<ErrorStatus>,
+    /// `metric`
+    pub metric: bool,
     /// `requests_per_connection`
     pub requests_per_connection: Optional<u64>,
     /// `connections.*`
@@ -169,6 +171,7 @@ impl Section for Rule {
             class: None,
             action: Optional::default(),
             status: Optional::default(),
+            metric: false,
             requests_per_connection: Optional::default(),
             connections: ConnectionLimit::default(),
             requests: RequestLimit::default(),
@@ -318,6 +321,15 @@ const SETTINGS: &[Setting<Rule>] = &[
         meaning: "The status of action = \"reject\".",
         example: "404",
         at: |r| &mut r.status,
+    },
+    Setting {
+        key: "metric",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether the rule has metrics of its own: what it has matched and refused, under its \
+                  name. At most 500 rules have.",
+        example: "true",
+        at: |r| &mut r.metric,
     },
     Setting {
         key: "requests_per_connection",

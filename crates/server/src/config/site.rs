@@ -497,6 +497,15 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.log.sample,
     },
     Setting {
+        key: "log.sample_refused",
+        preset: Preset::Value("1"),
+        range: Some(("1", "1000000")),
+        meaning: "Of those that rules or the agent have refused, again only one in this many has it; \
+                  metrics count all. JSON lines say in sample for how many they stand.",
+        example: "100",
+        at: |s| &mut s.log.sample_refused,
+    },
+    Setting {
         key: "log.fields",
         preset: Preset::Items(&Member::NAMES),
         range: None,

@@ -180,12 +180,14 @@ pub struct Choice {
     pub conditions: Vec<Condition>,
     /// Of those for which that is so, one in so many.
     pub sample: u64,
+    /// Of those among them that were refused, again one in so many.
+    pub sample_refused: u64,
 }
 
 impl Default for Choice {
     /// All of them.
     fn default() -> Choice {
-        Choice { conditions: Vec::new(), sample: 1 }
+        Choice { conditions: Vec::new(), sample: 1, sample_refused: 1 }
     }
 }
 
@@ -202,6 +204,12 @@ impl Choice {
         };
         let conditions = self.conditions.iter().filter(|condition| !is_asked(condition));
         hold(about, holds).then(|| Choice { conditions: conditions.cloned().collect(), ..*self })
+    }
+
+    /// One in how many requests has a line: of those that were refused, or of the others.
+    #[inline]
+    pub fn sample_of(&self, is_refused: bool) -> u64 {
+        if is_refused { self.sample.saturating_mul(self.sample_refused) } else { self.sample }
     }
 
     /// Whether a request with this status, if it had an answer, and this class has a line, but for
@@ -334,7 +342,7 @@ members! {
 /// Members that are no choice, and which lines have them.
 pub const NOT_CHOSEN: [(&str, &str); 2] = [
     ("given_up", "each line of a request that was given up has it"),
-    ("sample", "each line has it if log.sample is more than 1"),
+    ("sample", "each line that stands for several requests has it"),
 ];
 
 impl Member {
@@ -372,7 +380,7 @@ mod tests {
 
     fn choice(conditions: &[&str]) -> Choice {
         let conditions = conditions.iter().map(|text| Condition::parse(text).unwrap()).collect();
-        Choice { conditions, sample: 1 }
+        Choice { conditions, ..Choice::default() }
     }
 
     #[test]

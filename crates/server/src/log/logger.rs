@@ -58,6 +58,8 @@ pub struct Entry<'r> {
 #[derive(Debug)]
 pub struct Line {
     slot: Slot,
+    /// When the request came, if its duration is asked for; else 0.
+    begun_ns: u64,
     /// `None` if the site has no log.
     open: Option<Box<Open>>,
 }
@@ -164,13 +166,18 @@ impl Logger {
         if let Some(status) = entry.status {
             self.metrics.answered(slot, status);
         }
-        let Some(sink) = target.sink else { return Line { slot, open: None } };
+        let is_timed =
+            self.logs.has_durations() && entry.request.is_some() && entry.status.is_some();
+        let begun_ns = if is_timed { entry.stages.complete_ns } else { 0 };
+        let Some(sink) = target.sink else { return Line { slot, begun_ns, open: None } };
         let class = || entry.judged?.said().class;
+        let is_refused = entry.judged.is_some_and(|judged| judged.trace.refused.is_some());
+        let sample = target.choice.sample_of(is_refused);
         let is_taken = (entry.status.is_some() || target.format == LogFormat::Json)
             && target.choice.takes(entry.status, class)
-            && self.sampler.draws(target.choice.sample);
+            && self.sampler.draws(sample);
         if !is_taken {
-            return Line { slot, open: None };
+            return Line { slot, begun_ns, open: None };
         }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
@@ -179,7 +186,7 @@ impl Logger {
         open.sink = sink;
         let Entry { client, request, status, .. } = *entry;
         open.end = match target.format {
-            LogFormat::Json => self.json(&mut open.text, entry),
+            LogFormat::Json => self.json(&mut open.text, entry, sample),
             format => {
                 let is_combined = format == LogFormat::Combined;
                 let time = self.clf.at(self.now_ms);
@@ -187,10 +194,10 @@ impl Logger {
                 End::Gap(line::clf(&mut open.text, time, client, request, status, is_combined))
             }
         };
-        Line { slot, open: Some(open) }
+        Line { slot, begun_ns, open: Some(open) }
     }
 
-    fn json(&mut self, text: &mut Vec<u8>, entry: &Entry<'_>) -> End {
+    fn json(&mut self, text: &mut Vec<u8>, entry: &Entry<'_>, sample: u64) -> End {
         let written_ns = self.tick();
         let Stages { begun_ns, complete_ns } = entry.stages;
         let made;
@@ -205,7 +212,7 @@ impl Logger {
         let target = self.logs.target(entry.site);
         let subject = Subject {
             members: target.members,
-            sample: target.choice.sample,
+            sample,
             time: self.rfc3339.at(self.epoch_us.wrapping_add(begun_ns / 1000)),
             request_id,
             site: &target.site,
@@ -223,6 +230,9 @@ impl Logger {
     #[inline]
     pub fn log(&mut self, line: Line, body_bytes: u64) {
         self.metrics.sent_body(line.slot, body_bytes);
+        if line.begun_ns != 0 {
+            self.metrics.took(clock::monotonic_ns().saturating_sub(line.begun_ns));
+        }
         let Some(mut open) = line.open else { return };
         if !Arc::ptr_eq(&open.logs, &self.logs) {
             return self.log_late(&open, body_bytes);

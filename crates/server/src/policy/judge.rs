@@ -21,6 +21,8 @@ pub struct Judge {
     facts: Facts,
     entrance: Entrance,
     gather: Gather,
+    /// Where matches of rules are counted.
+    lane: usize,
 }
 
 /// What a judged request owns until it is over, whether it was admitted or not. It moves with its
@@ -53,6 +55,7 @@ impl Judge {
             facts: Facts::default(),
             entrance,
             gather: Gather::default(),
+            lane: in_force.lane(),
         })
     }
 
@@ -68,6 +71,7 @@ impl Judge {
         let decisions = policy.connection(&ends, self.in_force.is_overload());
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
+        state.note(&decisions, self.lane);
         match state.charge_connection(&decisions, ends.client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, .. }) => {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
@@ -93,6 +97,7 @@ impl Judge {
         let rule = decisions.class.and_then(RuleNumber::of);
         let trace = Trace { slot, rule, refused: None, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
+        state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
             Charge::Admit(policy::Admitted { rank, wait_ns, ticket: held }) => {
                 let ticket = Ticket::new(rank, trace, held);

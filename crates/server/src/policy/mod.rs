@@ -22,11 +22,11 @@ pub use window::{Entrance, Pass, Window};
 
 use crate::plan::Plan;
 use forebay_control::level::{Cause, Level};
-use forebay_metrics::ClassSlot;
+use forebay_metrics::{ClassSlot, RuleTotals};
 use forebay_policy::rule::When;
 use forebay_policy::{Policy, State};
 use forebay_sys::clock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The policy in force, and what is charged to it. Shared by all loops.
@@ -42,6 +42,8 @@ pub struct InForce {
     pub windows: Box<[Arc<Window>]>,
     /// The ledger of each class, by rank.
     pub slots: Arc<[ClassSlot]>,
+    /// How many judges there have been: each counts in another lane.
+    judges: AtomicUsize,
     /// Whether the agent may limit the classes.
     pub agent: bool,
     /// Rules with `when = "overload"` count.
@@ -66,6 +68,7 @@ impl InForce {
             number: before.map_or(0, |before| before.number.wrapping_add(1)),
             windows: windows.collect(),
             slots,
+            judges: AtomicUsize::new(0),
             agent: plan.agent,
             overload: AtomicBool::new(level.0.is_overload()),
             level: Mutex::new(level),
@@ -89,6 +92,21 @@ impl InForce {
     fn window(&self, class: &str) -> Option<&Arc<Window>> {
         let rank = self.policy.classes().iter().position(|known| known.name == class)?;
         self.windows.get(rank)
+    }
+
+    /// A lane to count in.
+    fn lane(&self) -> usize {
+        self.judges.fetch_add(1, Relaxed)
+    }
+
+    /// What was counted for each rule that has metrics of its own.
+    pub fn metrics(&self) -> Vec<(String, RuleTotals)> {
+        let rules = (0..).zip(self.policy.rules()).filter(|(_, rule)| rule.metric);
+        let totals = rules.map(|(number, rule)| {
+            let (matched, refused) = (self.state.matched(number), self.state.refused(number));
+            (rule.name.clone(), RuleTotals { matched, refused })
+        });
+        totals.collect()
     }
 
     /// Whether rules with `when = "overload"` count.

@@ -1,12 +1,16 @@
 //! `forebay policy show`: the classes and rules in force, and what has become of them.
 
-use crate::config::{Config, Switch};
+use super::{Bounds, Known};
+use crate::config::{Config, Count, Switch};
 use crate::policy::InForce;
 use forebay_metrics::{Place, Reason, Totals};
 use forebay_policy::rule::{Conditions, Rule, When};
 use forebay_policy::{ClientsReport, Glob, State};
 use forebay_sys::clock;
 use std::fmt::{self, Display, Write};
+
+/// So many clients are shown of those that a rule has refused most.
+const TOP_CLIENTS: usize = 5;
 
 /// Which rules are shown. There may be ten thousand.
 #[derive(Clone, Debug)]
@@ -43,10 +47,12 @@ impl Which {
 }
 
 /// What is in force, in lines for people.
-pub fn show(in_force: &InForce, config: &Config, totals: &Totals, which: &Which) -> String {
+pub fn show(known: &Known<'_>, which: &Which) -> String {
+    let Known { config, in_force, totals, bounds, .. } = known;
     let mut text = String::new();
     // writing into a string does not fail
     let _ = write(in_force, config, totals, &mut text);
+    let _ = write_limits(bounds, config, &mut text);
     let _ = write_rules(&in_force.state, which, &mut text);
     let _ = write_clients(&in_force.state, &mut text);
     text
@@ -102,6 +108,19 @@ fn write(in_force: &InForce, config: &Config, totals: &Totals, f: &mut String) -
     if table.is_empty() { Ok(()) } else { write!(f, "\n{table}") }
 }
 
+/// What [limits] says, and what it comes to where it says auto.
+fn write_limits(bounds: &Bounds, config: &Config, f: &mut String) -> fmt::Result {
+    let limits = &config.limits;
+    let auto = |count: Count| if count == Count::Auto { ", by auto" } else { "" };
+    let or_none = |count: u64| if count == 0 { "no limit".to_owned() } else { count.to_string() };
+    let Bounds { open, connections, connections_per_client } = bounds;
+    writeln!(f, "\nconnections {open}, at most {connections}{}", auto(limits.connections))?;
+    let of_each = auto(limits.connections_per_client);
+    writeln!(f, "of one client at most {connections_per_client}{of_each}")?;
+    let (requests, streams) = (limits.requests_per_connection, limits.streams);
+    writeln!(f, "requests per connection: {}, at once {}", or_none(requests), streams.max(1))
+}
+
 fn write_rules(state: &State, which: &Which, f: &mut String) -> fmt::Result {
     let rules = state.policy().rules();
     let glob = match which {
@@ -109,7 +128,7 @@ fn write_rules(state: &State, which: &Which, f: &mut String) -> fmt::Result {
         Which::InUse | Which::All => Glob::new(b"*"),
     };
     let is_shown = |number: u32, rule: &Rule| match which {
-        Which::InUse => limits(rule) || state.has_decided(number),
+        Which::InUse => limits(rule) || state.matched(number) > 0,
         Which::Named(_) | Which::All => glob.matches(rule.name.as_bytes()),
     };
     let now_ns = clock::monotonic_ns();
@@ -153,6 +172,7 @@ struct Shown<'r> {
     requests: String,
     in_flight: String,
     so_far: String,
+    most_refused: String,
 }
 
 impl<'r> Shown<'r> {
@@ -164,11 +184,12 @@ impl<'r> Shown<'r> {
             connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
             requests: left(state.requests_left(number, now_ns)).unwrap_or_default(),
             in_flight: in_flight.unwrap_or_default(),
-            so_far: match state.refused(number) {
-                0 if limits(rule) || state.has_decided(number) => String::new(),
-                0 => "has decided nothing".to_owned(),
-                refused => format!("{refused} refused"),
+            so_far: match (state.matched(number), state.refused(number)) {
+                (0, 0) => "has decided nothing".to_owned(),
+                (matched, 0) => format!("{matched} matched"),
+                (matched, refused) => format!("{matched} matched, {refused} refused"),
             },
+            most_refused: most_refused(state, number),
         }
     }
 }
@@ -186,6 +207,7 @@ impl Display for Shown<'_> {
             in_flight,
             requests_per_connection,
             action,
+            metric: _,
         } = self.rule;
         writeln!(f, "rule {name:?}")?;
         let Conditions {
@@ -232,8 +254,21 @@ impl Display for Shown<'_> {
         }
         // a rule that only stops is in nobody's way, and nobody counts it
         let decides = settings.iter().any(|(_, said)| said.is_some());
-        if decides && !self.so_far.is_empty() { line(f, "so far", &self.so_far) } else { Ok(()) }
+        if decides {
+            line(f, "so far", &self.so_far)?;
+        }
+        match &*self.most_refused {
+            "" => Ok(()),
+            clients => line(f, "refused", &clients),
+        }
     }
+}
+
+/// Who was refused most, and about how often.
+fn most_refused(state: &State, rule: u32) -> String {
+    let clients = state.most_refused(rule).into_iter().take(TOP_CLIENTS);
+    let clients: Vec<_> = clients.map(|(client, count)| format!("{client} {count}")).collect();
+    if clients.is_empty() { String::new() } else { format!("most {}", clients.join(", ")) }
 }
 
 fn alternatives<T: Display>(f: &mut fmt::Formatter<'_>, key: &str, items: &[T]) -> fmt::Result {

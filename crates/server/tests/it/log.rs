@@ -22,7 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn log(path: &Path, format: LogFormat) -> config::Log {
     let access = Access::File(path.to_owned());
-    config::Log { access, format, conditions: Vec::new(), sample: 1, fields: Member::ALL.to_vec() }
+    config::Log {
+        access,
+        format,
+        conditions: Vec::new(),
+        sample: 1,
+        sample_refused: 1,
+        fields: Member::ALL.to_vec(),
+    }
 }
 
 /// Of requests that belong to no site.
@@ -35,7 +42,7 @@ fn site(name: &str, path: &Path, format: LogFormat) -> LogSettings {
 }
 
 fn open(path: &Path) -> Arc<Logs> {
-    Logs::open(&common(path), &[], None).unwrap()
+    Logs::open(&common(path), &[], false, None).unwrap()
 }
 
 fn logger(logs: &Arc<Logs>) -> Logger {
@@ -174,7 +181,7 @@ fn each_site_has_its_lines_and_its_counters_and_sites_may_share_a_file() {
         site("blog", &shared, LogFormat::Common),
         LogSettings { access: Access::Off, ..site("quiet", &json, LogFormat::Json) },
     ];
-    let logs = Logs::open(&common(&rest), &sites, None).unwrap();
+    let logs = Logs::open(&common(&rest), &sites, false, None).unwrap();
     let metrics = Arc::new(Local::default());
     let mut logger = logs.logger(Arc::clone(&metrics));
     for _ in 0..1000 {
@@ -210,7 +217,7 @@ fn lines_begun_before_a_reload_end_where_they_began() {
     let scratch = Scratch::new();
     let [kept, left, new] = ["kept", "left", "new"].map(|name| scratch.join(name));
     let before = [site("a", &kept, LogFormat::Combined), site("b", &left, LogFormat::Combined)];
-    let before = Logs::open(&common(&kept), &before, None).unwrap();
+    let before = Logs::open(&common(&kept), &before, false, None).unwrap();
     let mut logger = logger(&before);
     let (of_a, of_b) = (begin(&mut logger, Some(0)), begin(&mut logger, Some(1)));
     write_to(&mut logger, Some(1), 1);
@@ -221,7 +228,7 @@ fn lines_begun_before_a_reload_end_where_they_began() {
 
     let after = [site("b", &new, LogFormat::Combined), site("a", &kept, LogFormat::Combined)];
     let counted = Totals::default();
-    let after = Logs::open(&common(&kept), &after, Some((&before, &counted))).unwrap();
+    let after = Logs::open(&common(&kept), &after, false, Some((&before, &counted))).unwrap();
     drop(before);
     logger.update(&after);
     write_to(&mut logger, Some(0), 2);
@@ -255,7 +262,7 @@ fn a_reload_that_fails_leaves_the_logs_as_they_were() {
     let logs = open(&path);
     let nowhere = site("shop", &scratch.join("none/access.log"), LogFormat::Json);
     let counted = Totals::default();
-    let error = Logs::open(&common(&path), &[nowhere], Some((&logs, &counted))).unwrap_err();
+    let error = Logs::open(&common(&path), &[nowhere], false, Some((&logs, &counted))).unwrap_err();
     assert!(error.to_string().starts_with("site \"shop\": log.access: cannot append to "));
     write(&mut logger(&logs), 3);
     assert!(logs.close(PATIENCE));
@@ -267,7 +274,7 @@ fn a_full_disk_costs_lines_of_its_log_and_nothing_else() {
     let scratch = Scratch::new();
     let path = scratch.join("access.log");
     let full = site("full", Path::new("/dev/full"), LogFormat::Combined);
-    let logs = Logs::open(&common(&path), &[full], None).unwrap();
+    let logs = Logs::open(&common(&path), &[full], false, None).unwrap();
     let mut logger = logger(&logs);
     let mut written = 0;
     for _ in 0..100 {
@@ -293,7 +300,7 @@ fn a_pipe_that_nobody_reads_costs_lines_of_its_own_and_none_is_torn() {
     let path = scratch.join("access.log");
     let (mut reader, writer, stuck) = pipe();
     let stuck = site("stuck", &stuck, LogFormat::Combined);
-    let logs = Logs::open(&common(&path), &[stuck], None).unwrap();
+    let logs = Logs::open(&common(&path), &[stuck], false, None).unwrap();
     drop(writer);
     let mut logger = logger(&logs);
     let (mut lines, mut batches) = (0, 0);
@@ -361,7 +368,8 @@ fn after_a_rotation_lines_go_to_the_new_files() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.join("logs")).unwrap();
     let [one, two] = ["logs/one", "logs/two"].map(|name| scratch.join(name));
-    let logs = Logs::open(&common(&one), &[site("two", &two, LogFormat::Combined)], None).unwrap();
+    let logs =
+        Logs::open(&common(&one), &[site("two", &two, LogFormat::Combined)], false, None).unwrap();
     let mut logger = logger(&logs);
     write(&mut logger, 3);
     write_to(&mut logger, Some(0), 4);
@@ -398,7 +406,8 @@ fn a_file_that_cannot_be_opened_again_is_kept() {
 
 #[test]
 fn what_cannot_be_opened_is_said_at_the_start() {
-    let error = Logs::open(&common(Path::new("/nonexistent/access.log")), &[], None).unwrap_err();
+    let error =
+        Logs::open(&common(Path::new("/nonexistent/access.log")), &[], false, None).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("log.access: cannot append to \"/nonexistent/access.log\": No such"));
 }
@@ -410,7 +419,7 @@ fn off_logs_nothing_and_still_counts() {
         access: Access::Off,
         ..site("", Path::new(""), LogFormat::Json)
     };
-    let logs = Logs::open(&config::Log::default(), &[off], None).unwrap();
+    let logs = Logs::open(&config::Log::default(), &[off], false, None).unwrap();
     let metrics = Arc::new(Local::default());
     let mut logger = logs.logger(Arc::clone(&metrics));
     assert_eq!(logger.tick(), 0);

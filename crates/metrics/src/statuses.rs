@@ -1,0 +1,123 @@
+//! Answers by their exact status, and how long requests took.
+
+use crate::local::bump;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Statuses that have counters of their own: those that are registered (RFC 9110 §15 and others). All
+/// others are counted together, under 0.
+const STATUSES: [u16; 56] = [
+    0, 200, 201, 202, 204, 206, 207, 208, 226, 300, 301, 302, 303, 304, 305, 307, 308, 400, 401,
+    402, 403, 404, 405, 406, 407, 408, 409, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 424,
+    425, 426, 428, 429, 431, 451, 500, 501, 502, 503, 504, 505, 506, 507, 508, 510, 511, 418,
+];
+
+const COUNT: usize = STATUSES.len();
+
+/// Upper bounds of the histogram of durations, in µs.
+pub const DURATION_BOUNDS_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+/// Where each status from 100 on is counted.
+static PLACES: [u8; 500] = {
+    let mut places = [0; 500];
+    let mut at = 1;
+    while at < COUNT {
+        places[STATUSES[at] as usize - 100] = at as u8;
+        at += 1;
+    }
+    places
+};
+
+/// What one writer has counted.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    statuses: [AtomicU64; COUNT],
+    durations: [AtomicU64; DURATION_BOUNDS_US.len() + 1],
+    duration_ns: AtomicU64,
+}
+
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows {
+            statuses: [const { AtomicU64::new(0) }; COUNT],
+            durations: [const { AtomicU64::new(0) }; DURATION_BOUNDS_US.len() + 1],
+            duration_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Rows {
+    #[inline]
+    pub(crate) fn answered(&self, status: u16) {
+        let place = PLACES.get(usize::from(status.wrapping_sub(100))).copied().unwrap_or_default();
+        bump(&self.statuses[usize::from(place)], 1);
+    }
+
+    pub(crate) fn took(&self, ns: u64) {
+        let at = DURATION_BOUNDS_US.partition_point(|bound_us| bound_us * 1000 < ns);
+        bump(&self.durations[at], 1);
+        bump(&self.duration_ns, ns);
+    }
+
+    pub(crate) fn add_to(&self, totals: &mut AnswerTotals) {
+        for (sum, cell) in totals.statuses.iter_mut().zip(&self.statuses) {
+            *sum += cell.load(Relaxed);
+        }
+        for (sum, cell) in totals.durations.iter_mut().zip(&self.durations) {
+            *sum += cell.load(Relaxed);
+        }
+        totals.duration_ns += self.duration_ns.load(Relaxed);
+    }
+}
+
+/// The sum over several writers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerTotals {
+    statuses: [u64; COUNT],
+    /// How many requests took at most as long as each bound, and more than the one before; the last
+    /// took longer than all bounds.
+    pub durations: [u64; DURATION_BOUNDS_US.len() + 1],
+    /// What all of them took, in nanoseconds.
+    pub duration_ns: u64,
+}
+
+impl Default for AnswerTotals {
+    fn default() -> AnswerTotals {
+        let durations = [0; DURATION_BOUNDS_US.len() + 1];
+        AnswerTotals { statuses: [0; COUNT], durations, duration_ns: 0 }
+    }
+}
+
+impl AnswerTotals {
+    /// The statuses that answers had so far, and how many had each; 0 for others.
+    pub fn statuses(&self) -> impl Iterator<Item = (u16, u64)> {
+        let counts = self.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+        let mut counts: Vec<_> = counts.map(|(at, count)| (STATUSES[at], *count)).collect();
+        counts.sort_unstable();
+        counts.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_and_durations_are_counted() {
+        let (rows, mut totals) = (Rows::default(), AnswerTotals::default());
+        for status in [200, 404, 404, 503, 511, 418, 299, 99, 600] {
+            rows.answered(status);
+        }
+        for ns in [0, 100_000, 100_001, 10_000_000_000, 10_000_000_001] {
+            rows.took(ns);
+        }
+        rows.add_to(&mut totals);
+        let statuses: Vec<_> = totals.statuses().collect();
+        assert_eq!(statuses, [(0, 3), (200, 1), (404, 2), (418, 1), (503, 1), (511, 1)]);
+        assert_eq!(totals.durations[..2], [2, 1]);
+        assert_eq!(totals.durations[15..], [1, 1]);
+        assert_eq!(totals.duration_ns, 20_000_200_002);
+    }
+}
