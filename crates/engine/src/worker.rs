@@ -170,7 +170,9 @@ impl<H: Handler> Worker<H> {
 
     /// Says no to a connection that policy does not admit. One that is sealed is told nothing.
     pub fn turn_away(&mut self, served: &mut Served<H>, refusal: Refusal) {
-        self.say_no(served, refusal.status, |handler, reply| handler.turn_away(refusal, reply));
+        self.say_no(served, refusal.status, |handler, reply| {
+            handler.turn_away(refusal, None, reply)
+        });
     }
 
     fn say_no(

@@ -67,6 +67,8 @@ impl FastLane {
         if !self.site.serves(&arrangement.content) {
             let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
             self.site = Site::new(content, metrics, self.now, self.paths);
+        } else {
+            self.site.take_pages();
         }
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
@@ -186,7 +188,7 @@ impl Process for FastLane {
                 Outcome::Replied
             }
             Outcome::HandOver => Outcome::HandOver,
-            Outcome::Job(work) => self.needs_worker(work, ticket, reply),
+            Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
         }
     }
 
@@ -194,8 +196,13 @@ impl Process for FastLane {
         self.site.refuse(status, reason, reply);
     }
 
-    fn turn_away(&mut self, refusal: Refusal, reply: &mut Reply<'_, Body>) {
-        self.site.turn_away(refusal, reply);
+    fn turn_away(
+        &mut self,
+        refusal: Refusal,
+        request: Option<&Request<'_>>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        self.site.turn_away(refusal, request, reply);
     }
 }
 
@@ -204,6 +211,7 @@ impl FastLane {
     fn needs_worker(
         &mut self,
         work: forebay_site::Job,
+        request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
@@ -214,7 +222,7 @@ impl FastLane {
         match judge.needs_worker(ticket) {
             Ok(pass) => Outcome::Job(Job::counted(work, pass)),
             Err(refusal) => {
-                self.site.turn_away(refusal, reply);
+                self.site.turn_away(refusal, Some(request), reply);
                 Outcome::Replied
             }
         }

@@ -219,6 +219,7 @@ fn prepare_config(
     let content = if plan.site == current.plan.site {
         // what new content would read at once
         current.content.look_at_users();
+        current.content.look_at_pages();
         Arc::clone(&current.content)
     } else {
         let notice = |notice| say(format_args!("{notice}"));

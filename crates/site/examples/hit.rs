@@ -5,18 +5,19 @@
 //! ```
 //!
 //! Serves files of 1 KiB from a temporary directory and prints nanoseconds per request: for
-//! reading the head and writing an answer of the same length from one buffer, and for reading the
-//! head and [`Site::process`]. Both are measured in turns; medians of the rounds are printed. A
+//! reading the head and writing an answer of the same length from one buffer, for reading the head and
+//! [`Site::process`], and for turning the request away with an error page of 1 KiB. They are measured in
+//! turns; medians of the rounds are printed. A
 //! setup is one of `one` (one site), `hosts` (a hundred sites, asked in turn), `rules` (one site
 //! with twenty rules of each kind that do not match) and `fallback` (a page for all paths).
 
-use forebay_conn::{Job, Now, Out, Outcome, Peer, Reply, Request};
+use forebay_conn::{Job, Now, Out, Outcome, Peer, Refusal, Reply, Request};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
 use forebay_http::path::NormalPath;
 use forebay_metrics::{Local, Off};
 use forebay_site::rules::{
-    FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName, Template,
-    TryFiles,
+    ErrorPage, FieldName, FieldValue, HeaderRule, Host, Pattern, Redirect, Rewrite, SiteName,
+    Template, TryFiles,
 };
 use forebay_site::{Body, Content, Settings, Site, SiteSettings};
 use std::hint::black_box;
@@ -68,7 +69,8 @@ fn serve(
 
 fn settings(name: &str, folder: &Path) -> Result<Settings, Failure> {
     // whole files are to be sent, and these texts would be compressed
-    let site = SiteSettings { compress: Vec::new(), ..SiteSettings::new(folder) };
+    let errors = vec![ErrorPage::parse("503", "/0.html")?];
+    let site = SiteSettings { compress: Vec::new(), errors, ..SiteSettings::new(folder) };
     let sites = match name {
         "hosts" => {
             let site = |number| -> Result<SiteSettings, Failure> {
@@ -112,7 +114,7 @@ fn measure(name: &str, site: &mut Site, few: usize, count: usize) -> Result<(), 
     let requests: Vec<_> = (0..few).map(request).collect();
     let answer = vec![b'x'; ask(&requests, few, |head, out| process(site, head, out))?];
     let answer = &answer[..answer.len() / few];
-    let (mut copies, mut hits) = (Vec::new(), Vec::new());
+    let (mut copies, mut hits, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let start = Instant::now();
         ask(&requests, count, |_, out| out.bytes.extend_from_slice(black_box(answer)))?;
@@ -120,14 +122,17 @@ fn measure(name: &str, site: &mut Site, few: usize, count: usize) -> Result<(), 
         let start = Instant::now();
         ask(&requests, count, |head, out| process(site, head, out))?;
         hits.push(start.elapsed().as_nanos() as f64 / count as f64);
+        let start = Instant::now();
+        ask(&requests, count, |head, out| turn_away(site, head, out))?;
+        refusals.push(start.elapsed().as_nanos() as f64 / count as f64);
     }
-    let [copied, hit] = [copies, hits].map(|mut times| {
+    let [copied, hit, refused] = [copies, hits, refusals].map(|mut times| {
         times.sort_by(f64::total_cmp);
         times[ROUNDS / 2]
     });
     println!(
         "{name:8} {few:5} files, answers of {} bytes: read and copy {copied:.1} ns, read and process \
-         {hit:.1} ns, difference {:.1} ns",
+         {hit:.1} ns, difference {:.1} ns; refused {refused:.1} ns",
         answer.len(),
         hit - copied
     );
@@ -171,4 +176,14 @@ fn process(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
             _ => return,
         }
     }
+}
+
+/// Answers one that policy does not admit.
+#[inline(never)]
+fn turn_away(site: &mut Site, head: &Head<'_>, out: &mut Out<Body>) {
+    let (peer, path) = (Peer::new(Peer::UNIX, Peer::UNIX), NormalPath::default());
+    let date = [b'x'; 29];
+    let mut reply = Reply::new(out, &date, true);
+    let refusal = Refusal { status: 503, retry_after_s: 1 };
+    site.turn_away(refusal, Some(&Request::new(head, &peer, &path)), &mut reply);
 }

@@ -11,6 +11,7 @@ use crate::room::Rooms;
 use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
+use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use crate::watch::{Unread, Untold, Watcher, Way};
 use crate::work::Workshop;
@@ -47,6 +48,8 @@ pub struct Content {
     pub(crate) workshop: Workshop,
     /// For requests that are no site's.
     pub(crate) pages: Pages,
+    /// By site: what clients are told that policy turns away.
+    turned: Mutex<Arc<[Turned]>>,
     /// Whether some site says or does something about TLS.
     pub(crate) is_about_tls: bool,
     /// Whether nothing is kept any more.
@@ -115,6 +118,7 @@ impl Content {
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
             is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
+            turned: Mutex::new(vhosts.iter().map(Turned::read).collect()),
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,
@@ -137,6 +141,18 @@ impl Content {
         content.look_at_users();
         content.start_watching(watcher, gone)?;
         Ok(content)
+    }
+
+    /// What clients are told that policy turns away.
+    pub(crate) fn turned(&self) -> Arc<[Turned]> {
+        Arc::clone(&self.turned.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the error pages for those that policy turns away again, for loops that
+    /// [take](crate::Site::take_pages) them.
+    pub fn look_at_pages(&self) {
+        let turned = self.vhosts.iter().map(Turned::read).collect();
+        *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = turned;
     }
 
     /// What the cache holds and did.

@@ -83,6 +83,7 @@ mod store;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod turned;
 mod vhost;
 mod watch;
 mod work;

@@ -161,6 +161,20 @@ impl Pages {
         page(self.is_server_named, refusal, dress)
     }
 
+    /// The page of an error with a body of the site's own.
+    pub(crate) fn page_of(
+        &self,
+        refusal: &Refusal,
+        content_type: &str,
+        body: Vec<u8>,
+        dress: Dress<'_>,
+    ) -> Page {
+        let (status, named) = (refusal.status, self.is_server_named);
+        let mut head = typed_head(named, status, content_type, &refusal.fields, dress);
+        length_line(&mut head, body.len() as u64);
+        Page { status, head, body }
+    }
+
     /// The body of a redirect.
     pub(crate) fn moved(&self, status: u16, is_for_slash: bool) -> &[u8] {
         let at = REDIRECTS.iter().position(|redirect| *redirect == status).unwrap_or(0);
@@ -183,9 +197,19 @@ impl Pages {
 
 /// Status and fields of a small page.
 fn html_head(is_server_named: bool, status: u16, more: &[Field], dress: Dress<'_>) -> Vec<u8> {
+    typed_head(is_server_named, status, "text/html; charset=utf-8", more, dress)
+}
+
+fn typed_head(
+    is_server_named: bool,
+    status: u16,
+    content_type: &str,
+    more: &[Field],
+    dress: Dress<'_>,
+) -> Vec<u8> {
     let mut head = status_line(status);
     let mut fields = Fields::default();
-    fields.push("Content-Type", b"text/html; charset=utf-8".as_slice());
+    fields.push("Content-Type", content_type.as_bytes());
     server(is_server_named, &mut fields);
     more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
     fields.apply(dress, None);

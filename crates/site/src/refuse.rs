@@ -21,9 +21,23 @@ impl Site {
     }
 
     /// See [`Process::turn_away`](forebay_conn::Process::turn_away).
-    pub fn turn_away(&mut self, refusal: forebay_conn::Refusal, reply: &mut Reply<'_, Body>) {
+    #[inline]
+    pub fn turn_away(
+        &mut self,
+        refusal: forebay_conn::Refusal,
+        request: Option<&Request<'_>>,
+        reply: &mut Reply<'_, Body>,
+    ) {
         reply.retry_after_s = refusal.retry_after_s;
-        self.content.pages.turn_away(refusal.status, reply);
+        let site = request.and_then(|request| Some((request, self.site_of(request)?)));
+        match site
+            .and_then(|(request, site)| Some((request, site, self.turned.get(site as usize)?)))
+        {
+            Some((request, site, turned)) => {
+                turned.write(self.vhost(site), refusal.status, request, reply);
+            }
+            None => self.content.pages.turn_away(refusal.status, reply),
+        }
     }
 
     /// RFC 9110 §15.5.20.

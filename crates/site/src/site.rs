@@ -13,6 +13,7 @@ use crate::listing::{Order, Shape};
 use crate::load::{Loaded, Want};
 use crate::pages::Refusal;
 use crate::route;
+use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use crate::work::{Effort, Worked};
 use forebay_conn::handler::body::Read;
@@ -49,6 +50,8 @@ pub struct Site {
     pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
     credentials: Own,
+    /// By site: what clients are told that policy turns away.
+    pub(crate) turned: Arc<[Turned]>,
 }
 
 impl Site {
@@ -56,6 +59,7 @@ impl Site {
     /// [`turn`](Site::turn) tells.
     pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
         Site {
+            turned: content.turned(),
             content,
             metrics,
             front: Front::new(paths),
@@ -68,6 +72,11 @@ impl Site {
             boundaries: Boundaries::default(),
             credentials: Own::default(),
         }
+    }
+
+    /// A reload has looked at error pages again.
+    pub fn take_pages(&mut self) {
+        self.turned = self.content.turned();
     }
 
     /// Whether this is the content it answers from.

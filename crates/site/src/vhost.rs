@@ -82,6 +82,11 @@ impl VirtualHost {
         Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages, to_https })
     }
 
+    /// Whether the first header rule is the one for what is protected by passwords.
+    pub(crate) fn has_private_rule(&self) -> bool {
+        self.has_private_rule
+    }
+
     /// Whether it says or does something about TLS.
     pub(crate) fn is_about_tls(&self) -> bool {
         self.settings.hsts.is_some() || self.to_https.is_some()

@@ -26,7 +26,11 @@ fn status(server: &Server, target: &str, fields: &str) -> u16 {
     code.map_or(0, |code| code.parse().unwrap())
 }
 
-forebay_tests::on_each_engine! { conditions_hold_for_what_is_meant, a_connection_ends_with_its_last_request }
+forebay_tests::on_each_engine! {
+    conditions_hold_for_what_is_meant,
+    a_connection_ends_with_its_last_request,
+    refusals_look_like_other_errors,
+}
 
 /// Ranges of addresses, queries, capitals, regular expressions, compressed forms.
 fn conditions_hold_for_what_is_meant(engine: &str) {
@@ -199,4 +203,75 @@ action = "reject"
         assert!(shown.contains(line), "no {line:?} in:\n{shown}");
     }
     assert!(soon(PATIENCE, || std::fs::read_to_string(&log).unwrap().lines().count() == 2));
+}
+
+/// Whom rules turn away gets the site's page for the error, with its header rules, as for every other
+/// error.
+fn refusals_look_like_other_errors(engine: &str) {
+    let folder = Folder::new();
+    folder.write("site/index.html", "in");
+    folder.write("site/busy.html", "Come back later.");
+    folder.write("site/errors/no.txt", "no");
+    let config = r#"
+errors = { 503 = "/busy.html", 403 = "/errors/no.txt", 451 = "/missing.html" }
+[[header]]
+set = { X-Site = "one" }
+[[header]]
+path = "/a/*"
+set = { X-Path = "a" }
+[[rule]]
+path = "/a/*"
+action = "reject"
+[[rule]]
+path = "/b"
+action = "reject"
+status = 451
+[[rule]]
+path = "/"
+requests = { rate = "1/h", burst = 1 }
+"#;
+    let options = || Options::new(folder.join("site")).engine(engine).config(config);
+    let server = Server::start(&options());
+    let ask = |method: &str, path: &str| -> String {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+        String::from_utf8(server.exchange(head.as_bytes())).unwrap()
+    };
+    let in_order = |text: &str, parts: &[&str]| {
+        let mut rest = text;
+        for part in parts {
+            let Some(at) = rest.find(part) else { panic!("no {part:?} in:\n{text}") };
+            rest = &rest[at..];
+        }
+    };
+    assert!(ask("GET", "/").starts_with("HTTP/1.1 200 "));
+    let busy = ask("GET", "/");
+    in_order(
+        &busy,
+        &["HTTP/1.1 503 ", "Content-Type: text/html", "X-Site: one\r\n", "Content-Length: 16\r\n"],
+    );
+    assert!(busy.ends_with("\r\n\r\nCome back later.") && busy.contains("\r\nRetry-After: "));
+    assert!(!busy.contains("X-Path"));
+    let head = ask("HEAD", "/");
+    assert!(head.contains("Content-Length: 16\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+    let no = ask("GET", "/a/b");
+    in_order(&no, &["HTTP/1.1 403 ", "Content-Type: text/plain", "X-Path: a\r\n", "\r\n\r\nno"]);
+    // a page that is not there is a short one of the server's own
+    in_order(&ask("GET", "/b"), &["HTTP/1.1 451 ", "X-Site: one\r\n", "<h1>451 "]);
+    // it is read again at a reload
+    folder.write("site/busy.html", "Tomorrow.");
+    assert_eq!(server.reload().0, Some(0));
+    assert!(soon(PATIENCE, || ask("GET", "/").ends_with("\r\n\r\nTomorrow.")));
+}
+
+/// So it is where the client speaks HTTP/2.
+#[test]
+fn refusals_in_http2_have_the_page_of_the_site() {
+    let folder = Folder::new();
+    folder.write("site/no.html", "no");
+    let config = "errors = { 403 = \"/no.html\" }\n[[header]]\nset = { X-Site = \"one\" }\n\
+                  [[rule]]\npath = \"/a\"\naction = \"reject\"\n";
+    let server = Server::start(&Options::new(folder.join("site")).engine("event").config(config));
+    let answer = Client::connect(server.addr()).get("/a");
+    assert_eq!((answer.status, &*answer.body), (403, &b"no"[..]));
+    assert_eq!(answer.field("x-site"), Some("one"));
 }

@@ -34,8 +34,14 @@ pub trait Process: Parts {
     /// limit. The connection is closed after it if the caller said so in `reply`.
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Self::Body>);
 
-    /// Answers what was [not admitted](super::Verdict::Refuse). In overload nothing is done more often.
-    fn turn_away(&mut self, refusal: Refusal, reply: &mut Reply<'_, Self::Body>) {
+    /// Answers what was [not admitted](super::Verdict::Refuse): a request, or a connection before there is
+    /// one. In overload nothing is done more often.
+    fn turn_away(
+        &mut self,
+        refusal: Refusal,
+        _request: Option<&Request<'_>>,
+        reply: &mut Reply<'_, Self::Body>,
+    ) {
         reply.retry_after_s = refusal.retry_after_s;
         self.refuse(refusal.status, "refused by policy", reply);
     }

@@ -23,7 +23,7 @@ impl<H: Handler> Http1<H> {
         let keep_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keep_alive);
         reply.answers(request.head);
-        cx.handler.turn_away(refusal, &mut reply);
+        cx.handler.turn_away(refusal, Some(request), &mut reply);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(ticket));
         self.written(cx, Some(request), owned, stages, status, bytes);

@@ -202,7 +202,8 @@ impl<H: Handler> Http2<H> {
         asked: Asked<'_, H::Ticket>,
         refusal: Refusal,
     ) {
-        let page = write(cx, asked.request, |handler, reply| handler.turn_away(refusal, reply));
+        let request = asked.request;
+        let page = write(cx, request, |handler, reply| handler.turn_away(refusal, request, reply));
         self.respond(cx, asked, page);
     }
 
@@ -215,7 +216,9 @@ impl<H: Handler> Http2<H> {
     ) {
         let Some(kept) = self.live.get_mut(stream).and_then(Live::kept) else { return };
         let page = kept.with(cx.peer, cx.path, |request, _, _| {
-            write(cx, Some(request), |handler, reply| handler.turn_away(refusal, reply))
+            write(cx, Some(request), |handler, reply| {
+                handler.turn_away(refusal, Some(request), reply)
+            })
         });
         self.respond_kept(cx, stream, page, false);
     }

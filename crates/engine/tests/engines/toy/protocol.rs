@@ -385,7 +385,7 @@ impl Toy {
         let mut page = Out::default();
         let (peer, stages) = (cx.peer, kept.exchange.stages);
         let mut reply = Reply::new(&mut page, cx.date, true);
-        cx.handler.turn_away(refusal, &mut reply);
+        cx.handler.turn_away(refusal, None, &mut reply);
         let status = reply.status();
         let handler = &mut *cx.handler;
         kept.line = kept.exchange.with(cx.peer, cx.path, |request, grant, _| {
