@@ -5,7 +5,7 @@ use crate::condition::{Asked, Condition};
 use crate::decision::Decisions;
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::policy::{Policy, bare};
-use crate::rule::{Rule, When};
+use crate::rule::{Degree, Rule, When};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -123,27 +123,31 @@ pub struct Explanation<'p> {
 
 impl Policy {
     /// Judges a connection and says why, rule by rule.
-    pub fn explain_connection(&self, ends: &ConnectionFacts, overload: bool) -> Explanation<'_> {
-        self.explain(Phase::Connection, &bare(*ends), overload)
+    pub fn explain_connection(
+        &self,
+        ends: &ConnectionFacts,
+        degree: impl Into<Degree>,
+    ) -> Explanation<'_> {
+        self.explain(Phase::Connection, &bare(*ends), degree.into())
     }
 
     /// Judges a request and says why, rule by rule.
     pub fn explain_request<'f, F>(
         &self,
         facts: &RequestFacts<'f, F>,
-        overload: bool,
+        degree: impl Into<Degree>,
     ) -> Explanation<'_>
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        self.explain(Phase::Request, facts, overload)
+        self.explain(Phase::Request, facts, degree.into())
     }
 
     fn explain<'f, F>(
         &self,
         phase: Phase,
         facts: &RequestFacts<'f, F>,
-        overload: bool,
+        degree: Degree,
     ) -> Explanation<'_>
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
@@ -160,10 +164,11 @@ impl Policy {
                 Outcome::Fails { condition, nearly: failing.len() == 1 && asked.len() > 1 }
             } else if let Some(by) = stopped {
                 Outcome::Behind(by)
-            } else if rule.when == When::Overload && !overload {
+            } else if rule.when.from(phase) > degree {
                 Outcome::NotNow
             } else {
-                let (slots, marks) = (Slots::of(rule, phase), Marks::new(rule.stop, false, false));
+                let (slots, marks) =
+                    (Slots::of(rule, phase), Marks::new(rule.stop, Degree::NORMAL, false));
                 found.take(&Entry { rule: number, asked, slots, marks });
                 stopped = rule.stop.then_some(number);
                 Outcome::Matches
@@ -199,6 +204,10 @@ impl Explanation<'_> {
         near.into_iter().map(|(_, number)| number).take(MOST_NEAR).collect()
     }
 
+    fn when(&self, rule: u32) -> When {
+        self.policy.rules().get(rule as usize).map_or_else(When::default, |rule| rule.when)
+    }
+
     fn name(&self, rule: u32) -> &str {
         self.policy.rules().get(rule as usize).map_or("", |rule| &rule.name)
     }
@@ -232,7 +241,10 @@ impl Explanation<'_> {
         write!(f, "  {:?}: ", self.name(number))?;
         match outcome {
             Outcome::Fails { condition, .. } => writeln!(f, "{condition} does not match"),
-            Outcome::NotNow => writeln!(f, "counts only in overload"),
+            Outcome::NotNow => match self.when(number) {
+                When::From(degree) => writeln!(f, "counts from level {} on", degree.number()),
+                When::Always | When::Overload => writeln!(f, "counts only in overload"),
+            },
             Outcome::NoRequest => writeln!(f, "asks for a request"),
             Outcome::Behind(by) => writeln!(f, "not looked at: {:?} stops", self.name(by)),
             Outcome::Matches => {

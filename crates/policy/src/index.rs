@@ -16,7 +16,7 @@ use crate::facts::RequestFacts;
 use crate::glob::{Glob, Pairs};
 use crate::networks::{Network, Networks};
 use crate::pattern::{MOST_HOST_BYTES, PathPattern, SitePattern, original};
-use crate::rule::{Rule, When};
+use crate::rule::{Degree, Rule};
 use crate::search::{Entry, Found, Marks, Phase, Slots};
 use crate::trie::Trie;
 use foldhash::quality::RandomState;
@@ -84,7 +84,7 @@ impl Index {
             let best = ways(rule).into_iter().min_by_key(crowd).unwrap_or_else(|| vec![free(rule)]);
             wanted = wanted.with(Slots::of(rule, phase));
             for Filing { spot, asked, is_exact } in best {
-                let marks = Marks::new(rule.stop, rule.when == When::Overload, is_exact);
+                let marks = Marks::new(rule.stop, rule.when.from(phase), is_exact);
                 let slots = Slots::of(rule, phase);
                 let entry = Entry { rule: *number, asked, slots, marks };
                 spots.entry(spot).or_default().push(entry);
@@ -141,12 +141,12 @@ impl Index {
         &self,
         rules: &[Rule],
         facts: &RequestFacts<'f, F>,
-        overload: bool,
+        degree: Degree,
     ) -> Found
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let mut looking = Looking { rules, facts, overload, found: Found::new(self.wanted) };
+        let mut looking = Looking { rules, facts, degree, found: Found::new(self.wanted) };
         if let Some(paths) = self.sites.get(facts.host) {
             looking.among_paths(paths);
         }
@@ -171,7 +171,7 @@ impl Index {
 struct Looking<'l, 'f, F> {
     rules: &'l [Rule],
     facts: &'l RequestFacts<'f, F>,
-    overload: bool,
+    degree: Degree,
     found: Found,
 }
 
@@ -214,7 +214,7 @@ where
             if entry.rule >= self.found.horizon() {
                 break;
             }
-            let counts = self.overload || !entry.marks.only_in_overload();
+            let counts = entry.marks.counts_at(self.degree);
             let fits = !entry.marks.is_exact()
                 || self.facts.path.len() == prefix_bytes
                 || self.is_form_of(prefix_bytes);

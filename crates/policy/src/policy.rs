@@ -6,7 +6,7 @@ use crate::decision::Decisions;
 use crate::error::{At, Fault, PolicyError};
 use crate::facts::{ConnectionFacts, RequestFacts};
 use crate::index::Index;
-use crate::rule::Rule;
+use crate::rule::{Degree, Rule};
 use crate::search::{Found, Phase, Slot};
 use std::collections::HashMap;
 use std::iter::Empty;
@@ -141,23 +141,27 @@ impl Policy {
 
     /// Judges a connection, by the rules that ask for addresses only.
     #[inline]
-    pub fn connection(&self, ends: &ConnectionFacts, overload: bool) -> Decisions {
+    pub fn connection(&self, ends: &ConnectionFacts, degree: impl Into<Degree>) -> Decisions {
         if self.connections.is_empty() {
             return self.no_decisions();
         }
-        self.decisions(&self.connections.search(&self.rules, &bare(*ends), overload))
+        self.decisions(&self.connections.search(&self.rules, &bare(*ends), degree.into()))
     }
 
     /// Judges a request, by all rules.
     #[inline]
-    pub fn request<'f, F>(&self, facts: &RequestFacts<'f, F>, overload: bool) -> Decisions
+    pub fn request<'f, F>(
+        &self,
+        facts: &RequestFacts<'f, F>,
+        degree: impl Into<Degree>,
+    ) -> Decisions
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
         if self.requests.is_empty() {
             return self.no_decisions();
         }
-        self.decisions(&self.requests.search(&self.rules, facts, overload))
+        self.decisions(&self.requests.search(&self.rules, facts, degree.into()))
     }
 
     fn no_decisions(&self) -> Decisions {

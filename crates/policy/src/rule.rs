@@ -7,6 +7,7 @@ use crate::matcher::RegexError;
 use crate::pattern::{FileType, Method, PathPattern, SitePattern};
 use crate::query::Parameter;
 use crate::rate::Rate;
+use crate::search::Phase;
 
 /// One rule. Its settings are those that are `Some`; of all rules that match, the first that has a
 /// setting decides it.
@@ -62,22 +63,72 @@ impl Rule {
     }
 }
 
+/// How overloaded the server is: each degree has a mechanism that begins there (voigt §3). The cheapest
+/// and earliest begins at the highest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Degree(u8);
+
+impl Degree {
+    /// Not at all.
+    pub const NORMAL: Degree = Degree(0);
+    /// Requests are refused after their head.
+    pub const HEADER_CONTROL: Degree = Degree(1);
+    /// Classes are put in another order.
+    pub const CLASS_ORDER: Degree = Degree(2);
+    /// Connections are refused.
+    pub const SYN_POLICING: Degree = Degree(3);
+
+    /// The degree of this number; of a larger one the highest.
+    pub fn of(number: u8) -> Degree {
+        Degree(number.min(Degree::SYN_POLICING.0))
+    }
+
+    /// 0 for none.
+    #[inline]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Whether there is overload, of the highest degree if so.
+impl From<bool> for Degree {
+    fn from(is_overload: bool) -> Degree {
+        if is_overload { Degree::SYN_POLICING } else { Degree::NORMAL }
+    }
+}
+
 /// When a rule counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
     /// Always.
     #[default]
     Always,
-    /// While the server is overloaded.
+    /// While the server is overloaded: for requests from the lowest degree on, for connections at the
+    /// highest.
     Overload,
+    /// From this degree on, for both.
+    From(Degree),
 }
 
 impl When {
     /// The word for it in a configuration.
     pub fn as_str(self) -> &'static str {
         match self {
-            When::Always => "always",
+            When::Always | When::From(Degree(0)) => "always",
             When::Overload => "overload",
+            When::From(Degree::HEADER_CONTROL) => "header_control",
+            When::From(Degree::CLASS_ORDER) => "class_order",
+            When::From(_) => "syn_policing",
+        }
+    }
+
+    /// The lowest degree at which it counts in this phase.
+    pub fn from(self, phase: Phase) -> Degree {
+        match (self, phase) {
+            (When::Always, _) => Degree::NORMAL,
+            (When::Overload, Phase::Request) => Degree::HEADER_CONTROL,
+            (When::Overload, Phase::Connection) => Degree::SYN_POLICING,
+            (When::From(degree), _) => degree,
         }
     }
 }

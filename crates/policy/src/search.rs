@@ -4,7 +4,7 @@
 //! match and name it, unless a rule with `stop` stands before it.
 
 use crate::condition::Asked;
-use crate::rule::Rule;
+use crate::rule::{Degree, Rule};
 
 /// What a rule can decide in one phase. A class given by a rule that asks for addresses only stands
 /// behind one given by a rule that asks for more, so they are two.
@@ -87,13 +87,14 @@ pub(crate) struct Marks(u8);
 
 impl Marks {
     const STOP: u8 = 1;
-    const OVERLOAD: u8 = 2;
-    const EXACT: u8 = 4;
+    const EXACT: u8 = 2;
+    /// The degree stands in the bits from here on.
+    const DEGREE: u8 = 2;
 
-    pub(crate) fn new(stop: bool, only_in_overload: bool, is_exact: bool) -> Marks {
+    pub(crate) fn new(stop: bool, from: Degree, is_exact: bool) -> Marks {
         let bit = |is: bool, bit| if is { bit } else { 0 };
-        let overload = bit(only_in_overload, Marks::OVERLOAD);
-        Marks(bit(stop, Marks::STOP) | overload | bit(is_exact, Marks::EXACT))
+        let degree = from.number() << Marks::DEGREE;
+        Marks(bit(stop, Marks::STOP) | degree | bit(is_exact, Marks::EXACT))
     }
 
     /// The path must be as long as the one the rule was found by.
@@ -108,8 +109,8 @@ impl Marks {
     }
 
     #[inline]
-    pub(crate) fn only_in_overload(self) -> bool {
-        self.0 & Marks::OVERLOAD != 0
+    pub(crate) fn counts_at(self, degree: Degree) -> bool {
+        self.0 >> Marks::DEGREE <= degree.number()
     }
 }
 

@@ -10,7 +10,7 @@ use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, Conditions, InFlight, Limit, Over, Per, Rule, When};
+use forebay_policy::rule::{Action, Conditions, Degree, InFlight, Limit, Over, Per, Rule, When};
 use forebay_policy::{Policy, Setting};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -102,14 +102,15 @@ fn conditions() -> impl Strategy<Value = Conditions> {
 
 fn rule() -> impl Strategy<Value = Rule> {
     let settings = prop::collection::vec(any::<bool>(), 6);
-    let when = prop::bool::weighted(0.2);
+    let whens: Vec<When> = (1..=3).map(|number| When::From(Degree::of(number))).collect();
+    let when = prop_oneof![4 => Just(When::Always), 1 => Just(When::Overload), 1 => select(whens)];
     let stop = prop::bool::weighted(0.15);
     (conditions(), settings, when, stop, select(vec!["x", "y", "z"])).prop_map(
-        |(conditions, named, overload, stop, class)| {
+        |(conditions, named, when, stop, class)| {
             let limit = Limit::new(Rate::per_second(1), 1);
             let in_flight = InFlight { most: 1, per: Per::Rule, over: Over::default() };
             let mut rule = Rule {
-                when: if overload { When::Overload } else { When::Always },
+                when,
                 stop,
                 conditions,
                 class: named[0].then(|| class.to_owned()),
@@ -145,7 +146,7 @@ struct Asked {
     path: String,
     query: &'static str,
     fields: Vec<(&'static str, &'static str)>,
-    overload: bool,
+    degree: Degree,
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
@@ -182,16 +183,16 @@ fn asked() -> impl Strategy<Value = Asked> {
         paths,
         select(vec!["", "x", "x=1", "X=1&y=bc", "y=%42"]),
         subsequence(FIELDS, 0..=3),
-        any::<bool>(),
+        (0..=3_u8).prop_map(Degree::of),
     )
-        .prop_map(move |(client, local, host, method, path, query, fields, overload)| Asked {
+        .prop_map(move |(client, local, host, method, path, query, fields, degree)| Asked {
             ends: ConnectionFacts { client: address(client), local: address(local) },
             host,
             method,
             path,
             query,
             fields,
-            overload,
+            degree,
         })
 }
 
@@ -201,12 +202,16 @@ fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 
 /// The definition: does the rule match?
 fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
-    let Asked { ends, host, method, path, query, fields, overload } = asked;
+    let Asked { ends, host, method, path, query, fields, degree } = asked;
     let c = rule.conditions.clone().folded().unwrap();
     let file = [".gz", ".br", ".zst"].iter().find_map(|ending| path.strip_suffix(ending));
     let file = file.filter(|file| !file.ends_with('/') && !file.is_empty());
     (is_request || rule.is_for_connections())
-        && (*overload || rule.when == When::Always)
+        && match rule.when {
+            When::Always => true,
+            When::Overload => degree.number() >= if is_request { 1 } else { 3 },
+            When::From(from) => *degree >= from,
+        }
         && any_of(&c.client, |one| one.holds(ends.client))
         && any_of(&c.local, |one| one.holds(ends.local))
         && any_of(&c.site, |one| one.matches(host.as_bytes()))
@@ -270,14 +275,14 @@ proptest! {
                 query: asked.query.as_bytes(),
                 fields: fields(),
             };
-            let request = policy.request(&facts, asked.overload);
+            let request = policy.request(&facts, asked.degree);
             prop_assert_eq!(settings(&request), judge(&rules, &asked, true));
-            let explained = policy.explain_request(&facts, asked.overload);
+            let explained = policy.explain_request(&facts, asked.degree);
             prop_assert_eq!(explained.decisions, request);
 
-            let connection = policy.connection(&asked.ends, asked.overload);
+            let connection = policy.connection(&asked.ends, asked.degree);
             prop_assert_eq!(settings(&connection), judge(&rules, &asked, false));
-            let explained = policy.explain_connection(&asked.ends, asked.overload);
+            let explained = policy.explain_connection(&asked.ends, asked.degree);
             prop_assert_eq!(explained.decisions, connection);
 
             for decisions in [request, connection] {

@@ -11,6 +11,7 @@ use crate::policy_command::history::history;
 use forebay_conn::{Peer, Verdict};
 use forebay_control::level::Level;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
 const POLICY: &str = r#"
 root = "/site"
@@ -30,6 +31,26 @@ name = "in need"
 when = "overload"
 path = "/costly"
 action = "reject"
+[[rule]]
+name = "overload"
+client = "198.51.100.1"
+when = "overload"
+action = "reset"
+[[rule]]
+name = "from 1"
+client = "198.51.100.2"
+when = "header_control"
+action = "reset"
+[[rule]]
+name = "from 2"
+client = "198.51.100.3"
+when = "class_order"
+class = "gold"
+[[rule]]
+name = "at 3"
+client = "198.51.100.4"
+when = "syn_policing"
+connections.rate = "1/s"
 "#;
 
 const TICK_NS: u64 = 10_000_000;
@@ -81,9 +102,33 @@ impl Loop {
             let metrics = Arc::clone(&self.metrics);
             self.state.step(self.now_ns, &self.policy, CORES, &|| Totals::of([&*metrics]));
             let (level, _) = self.policy.level();
+            self.check_degrees(level);
             if self.levels.last() != Some(&level) {
                 self.levels.push(level);
             }
+        }
+    }
+
+    /// Each rule counts from its degree on, and no longer than that.
+    fn check_degrees(&self, level: Level) {
+        let policy = &self.policy.policy;
+        for (number, at_connection, at_request) in [(1, 3, 1), (2, 1, 1), (3, 2, 2), (4, 3, 3)] {
+            let client = ([198, 51, 100, number], 4711).into();
+            let ends = ConnectionFacts { client, local: ([192, 0, 2, 1], 80).into() };
+            let decided = policy.connection(&ends, self.policy.degree());
+            let decided = decided.class.or(decided.action).or(decided.connections);
+            assert_eq!(decided.is_some(), level as u8 >= at_connection, "{number} {level:?}");
+            let facts = RequestFacts {
+                ends,
+                host: b"",
+                method: "GET",
+                path: b"/",
+                query: b"",
+                fields: std::iter::empty(),
+            };
+            let decided = policy.request(&facts, self.policy.degree());
+            let counts = level as u8 >= at_request && number < 4;
+            assert_eq!(decided.class.or(decided.action).is_some(), counts, "{number} {level:?}");
         }
     }
 

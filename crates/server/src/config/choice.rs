@@ -115,12 +115,21 @@ pub enum When {
     Always,
     /// While there is overload.
     Overload,
+    /// From level 1 on.
+    HeaderControl,
+    /// From level 2 on.
+    ClassOrder,
+    /// At level 3.
+    SynPolicing,
 }
 
 impl Word for When {
-    const EXPECTED: &'static str = "\"always\" or \"overload\"";
-    const WORDS: &'static [&'static str] = &["always", "overload"];
-    const MEANINGS: &'static [When] = &[When::Always, When::Overload];
+    const EXPECTED: &'static str =
+        "\"always\", \"overload\", \"header_control\", \"class_order\" or \"syn_policing\"";
+    const WORDS: &'static [&'static str] =
+        &["always", "overload", "header_control", "class_order", "syn_policing"];
+    const MEANINGS: &'static [When] =
+        &[When::Always, When::Overload, When::HeaderControl, When::ClassOrder, When::SynPolicing];
 }
 
 /// Who shares a limit.

@@ -4,7 +4,7 @@ use super::limit::{ConnectionLimit, ErrorStatus, InFlight, RequestLimit};
 use super::{Action, Class, Config, Over, Per, Refuse, Rule, When};
 use forebay_policy::Policy;
 use forebay_policy::PolicyError;
-use forebay_policy::rule::{MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
+use forebay_policy::rule::{Degree, MOST_QUEUED, QUEUE_DEADLINE_MS, REJECT_STATUS};
 use forebay_policy::{class, rule};
 use std::time::Duration;
 
@@ -50,6 +50,9 @@ impl Rule {
             when: match self.when {
                 When::Always => rule::When::Always,
                 When::Overload => rule::When::Overload,
+                When::HeaderControl => rule::When::From(Degree::HEADER_CONTROL),
+                When::ClassOrder => rule::When::From(Degree::CLASS_ORDER),
+                When::SynPolicing => rule::When::From(Degree::SYN_POLICING),
             },
             stop: self.stop,
             conditions: rule::Conditions {

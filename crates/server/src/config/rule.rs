@@ -285,7 +285,9 @@ const SETTINGS: &[Setting<Rule>] = &[
         key: "when",
         preset: Preset::Value("always"),
         range: None,
-        meaning: "When the rule holds: always, or only in overload.",
+        meaning: "When the rule holds: always, or from a level of overload on. With overload it does for \
+                  requests from level 1 (header_control) on, and when a connection comes at level 3 \
+                  (syn_policing) only; a level that is named is meant for both.",
         example: "\"overload\"",
         at: |r| &mut r.when,
     },

@@ -68,7 +68,7 @@ impl Judge {
     pub fn connection(&mut self, peer: &Peer, now_ns: u64) -> Verdict<()> {
         let ends = ConnectionFacts { client: peer.address(), local: peer.local };
         let InForce { policy, state, slots, .. } = &*self.in_force;
-        let decisions = policy.connection(&ends, self.in_force.is_overload());
+        let decisions = policy.connection(&ends, self.in_force.degree());
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
         state.note(&decisions, self.lane);
@@ -132,7 +132,7 @@ impl Judge {
         let normal = if needs.path { request.path().ok() } else { None };
         let facts = facts.of(*needs, request, normal.as_deref(), trusted);
         let client = facts.ends.client;
-        (in_force.policy.request(&facts, in_force.is_overload()), client)
+        (in_force.policy.request(&facts, in_force.degree()), client)
     }
 
     /// A request is about to be queued, before anything is known of it.

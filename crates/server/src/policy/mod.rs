@@ -23,10 +23,10 @@ pub use window::{Entrance, Pass, Window};
 use crate::plan::Plan;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::{ClassSlot, RuleTotals};
-use forebay_policy::rule::When;
+use forebay_policy::rule::{Degree, When};
 use forebay_policy::{Policy, State};
 use forebay_sys::clock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The policy in force, and what is charged to it. Shared by all loops.
@@ -46,8 +46,8 @@ pub struct InForce {
     judges: AtomicUsize,
     /// Whether the agent may limit the classes.
     pub agent: bool,
-    /// Rules with `when = "overload"` count.
-    overload: AtomicBool,
+    /// How overloaded the server is, for rules that count then.
+    degree: AtomicU8,
     /// How overloaded the server is, and why: for people.
     level: Mutex<(Level, Cause)>,
 }
@@ -70,7 +70,7 @@ impl InForce {
             slots,
             judges: AtomicUsize::new(0),
             agent: plan.agent,
-            overload: AtomicBool::new(level.0.is_overload()),
+            degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
             state,
             policy,
@@ -85,7 +85,7 @@ impl InForce {
     /// Whether somebody must find out if there is overload: for the agent, or for rules that count
     /// then.
     pub fn wants_steering(&self) -> bool {
-        self.agent || self.policy.rules().iter().any(|rule| rule.when == When::Overload)
+        self.agent || self.policy.rules().iter().any(|rule| rule.when != When::Always)
     }
 
     /// The window of the class with this name.
@@ -109,15 +109,15 @@ impl InForce {
         totals.collect()
     }
 
-    /// Whether rules with `when = "overload"` count.
+    /// From which degree on rules count now.
     #[inline]
-    pub fn is_overload(&self) -> bool {
-        self.overload.load(Relaxed)
+    pub fn degree(&self) -> Degree {
+        Degree::of(self.degree.load(Relaxed))
     }
 
     /// How overloaded the server is from now on, and why.
     pub fn set_level(&self, level: Level, cause: Cause) {
-        self.overload.store(level.is_overload(), Relaxed);
+        self.degree.store(level as u8, Relaxed);
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = (level, cause);
     }
 

@@ -234,7 +234,7 @@ impl Display for Shown<'_> {
         if *ignore_case {
             line(f, "ignore_case", ignore_case)?;
         }
-        if *when == When::Overload {
+        if *when != When::Always {
             line(f, "when", &when.as_str())?;
         }
         if *stop {
