@@ -238,6 +238,17 @@ pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     })
 }
 
+/// The classes and rules of a text that has nothing else, each by itself.
+///
+/// # Errors
+/// What cannot be read.
+pub(crate) fn classes_and_rules(text: &str) -> Result<(Vec<Class>, Vec<Rule>), Vec<Problem>> {
+    let mut reader = Reader::new(text, "");
+    let Draft { classes, rules, .. } = reader.draft();
+    let problems = reader.problems();
+    if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
+}
+
 /// What does not hold together in what the reader has read.
 fn odds(draft: &Draft, reader: &Reader<'_>) -> Vec<(read::Path, Wrong)> {
     let mut wrong = draft.problems(Some(reader));

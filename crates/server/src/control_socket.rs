@@ -4,11 +4,18 @@
 //! down writing. The server answers with a line that holds the exit code of the command, then text
 //! for people until the end. The socket is a Unix socket of mode 0600: who may open it may control
 //! the server. Each command has one deadline, whatever it does in between.
+//!
+//! A connection whose first byte is `{` is that of a program that stays (`session`): it speaks lines of JSON,
+//! and the rules that it adds go when it does.
+
+mod session;
 
 use crate::config;
+use crate::policy_command::agents::Change;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use foldhash::fast::FixedState;
 use forebay_sys::process;
+use session::Owners;
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::{self, Permissions};
@@ -61,6 +68,8 @@ const OLD: Duration = Duration::from_secs(60);
 pub struct Asked {
     /// The command.
     pub command: String,
+    /// In its place: what a program wants of the rules that are its own, under its name.
+    pub change: Option<(String, Change)>,
     /// Takes one answer.
     pub reply: Sender<Answer>,
 }
@@ -163,6 +172,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'static)) {
     let busy = Arc::new(AtomicUsize::new(0));
+    let owners = Owners::default();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // no descriptor: somebody will close one
@@ -175,11 +185,10 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
             turn_away(stream);
             continue;
         }
-        let tell = tell.clone();
+        let (tell, owners) = (tell.clone(), Arc::clone(&owners));
         let serve = move || {
-            let _seat = seat;
             // who went away needs no answer
-            let _ = serve(stream, &tell);
+            let _ = serve(stream, seat, &owners, &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
     }
@@ -205,10 +214,15 @@ fn turn_away(stream: UnixStream) {
     }
 }
 
-fn serve(stream: UnixStream, tell: &impl Fn(Asked)) -> io::Result<()> {
+fn serve(stream: UnixStream, seat: Seat, owners: &Owners, tell: &impl Fn(Asked)) -> io::Result<()> {
     let mut line = Timed::new(stream, PATIENCE);
     let command = match receive(&mut line) {
         Ok(command) => command,
+        Err(Unheard::Session(received)) => {
+            // who stays is counted among those who do
+            drop(seat);
+            return session::serve(line.stream, received, owners, tell);
+        }
         Err(Unheard::Gone) => return Ok(()),
         Err(unheard) => {
             line.extend(PATIENCE);
@@ -216,7 +230,7 @@ fn serve(stream: UnixStream, tell: &impl Fn(Asked)) -> io::Result<()> {
         }
     };
     let (reply, answers) = bounded(1);
-    tell(Asked { command, reply });
+    tell(Asked { command, change: None, reply });
     let answer = answers.recv_timeout(LONGEST_WORK).unwrap_or_else(|error| match error {
         RecvTimeoutError::Disconnected => Answer::failed("the server has stopped"),
         RecvTimeoutError::Timeout => Answer::failed(format_args!(
@@ -237,6 +251,8 @@ enum Unheard {
     Long,
     /// The client went away.
     Gone,
+    /// It is none, but the first line of a program that stays.
+    Session(Vec<u8>),
 }
 
 impl Display for Unheard {
@@ -247,6 +263,7 @@ impl Display for Unheard {
             }
             Unheard::Long => write!(f, "a command has at most {MOST_REQUEST_BYTES} bytes"),
             Unheard::Gone => f.write_str("the client went away"),
+            Unheard::Session(_) => f.write_str("the server has too many commands to answer"),
         }
     }
 }
@@ -261,6 +278,9 @@ fn receive(line: &mut Timed) -> Result<String, Unheard> {
             // the rest is read too, for the client to hear the answer
             Ok(count) if request.len() <= MOST_REQUEST_BYTES => {
                 request.extend_from_slice(&piece[..count]);
+                if request.starts_with(b"{") {
+                    return Err(Unheard::Session(request));
+                }
             }
             Ok(_) => {}
             Err(error) if is_late(&error) => return Err(Unheard::Late),
@@ -446,7 +466,9 @@ mod tests {
     #[test]
     fn a_request_that_is_too_long_is_no_shorter_one() {
         let (client, server) = UnixStream::pair().unwrap();
-        let told = std::thread::spawn(move || serve(server, &|asked| panic!("{asked:?}")));
+        let seat = Seat(Arc::new(AtomicUsize::new(1)));
+        let tell = |asked| panic!("{asked:?}");
+        let told = std::thread::spawn(move || serve(server, seat, &Owners::default(), &tell));
         let mut line = Timed::new(client, PATIENCE);
         line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();
         line.stream.shutdown(Shutdown::Write).unwrap();

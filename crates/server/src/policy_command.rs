@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`explain`] | which rule decides what about a request, and why |
 //! | [`show`](mod@show) | what is in force |
+//! | [`agents`] | rules and classes of programs outside |
 //! | [`counts`] | the counts of each class, and what happens per second |
 //! | [`history`](mod@history) | what the agent has decided, and what followed |
 //! | [`set`](mod@set) | settings of classes and rules, changed while the server runs |
 
+pub mod agents;
 pub mod counts;
 pub mod explain;
 pub mod history;
@@ -65,6 +67,7 @@ pub fn answer(question: &str, known: &Known<'_>) -> Answer {
             Which::parse(which).map_or_else(unknown, shown)
         }
         ("counts", "") => good(Counts::now(in_force, totals).to_string()),
+        ("stats", "") => good(counts::stats(in_force, totals)),
         ("history", "") => {
             let now_ns = clock::monotonic_ns();
             good(history::history(in_force, &steering.records(), now_ns))

@@ -12,7 +12,7 @@ use crate::engines::{Common, Prepared};
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Machine, Plan};
-use crate::policy_command::{SetError, set};
+use crate::policy_command::{SetError, agents, set};
 use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
@@ -82,6 +82,13 @@ pub enum Change<T> {
 /// Why a reload changes nothing.
 #[derive(Debug)]
 pub enum ReloadError {
+    /// What a program wants of its rules cannot be.
+    Agent {
+        /// Its name.
+        owner: String,
+        /// Why.
+        why: String,
+    },
     /// The configuration is wrong, everything listed.
     Configuration(Vec<Problem>),
     /// An assignment is wrong.
@@ -118,7 +125,7 @@ impl ReloadError {
     pub fn code(&self) -> u8 {
         match self {
             ReloadError::Configuration(_) => 78,
-            ReloadError::Set(_) => 2,
+            ReloadError::Set(_) | ReloadError::Agent { .. } => 2,
             _ => 1,
         }
     }
@@ -132,6 +139,7 @@ impl fmt::Display for ReloadError {
                 f.write_str(&lines.join("\n"))
             }
             ReloadError::Set(error) => error.fmt(f),
+            ReloadError::Agent { owner, why } => write!(f, "{owner}: {why}"),
             ReloadError::Restart { key } => {
                 write!(f, "{key} cannot change while the server runs: restart it")
             }
@@ -162,7 +170,25 @@ pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
     let certificates = Certificates::open(&config, &current.certificates);
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
-    prepare_config(config, certificates, String::new(), file, current)
+    let (config, said) = agents::carry(&current.config, config);
+    let said = said.map(|said| said + "\n").unwrap_or_default();
+    prepare_config(config, certificates, said, file, current)
+}
+
+/// Prepares what runs now, but for a change of what a program has added.
+///
+/// # Errors
+/// What is in the way.
+pub fn change_of(
+    owner: &str,
+    change: &agents::Change,
+    file: &Path,
+    current: &Current,
+) -> Result<Next, ReloadError> {
+    let changed = agents::apply(&current.config, owner, change);
+    let (config, said) =
+        changed.map_err(|why| ReloadError::Agent { owner: owner.to_owned(), why })?;
+    prepare_config(config, Arc::clone(&current.certificates), said, file, current)
 }
 
 /// Prepares what runs now, but for `assignments` to settings of classes and rules. `file` is where

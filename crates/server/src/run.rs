@@ -285,7 +285,10 @@ impl Server {
     }
 
     fn answer(&mut self, asked: Asked) {
-        let Asked { command, reply } = asked;
+        let Asked { command, change, reply } = asked;
+        if let Some((owner, change)) = change {
+            return self.ask_for(Wanted::Agent(owner, change), Some(reply));
+        }
         match command.as_str() {
             "reload" => self.ask_for(Wanted::File, Some(reply)),
             other if other.starts_with("policy set\n") => {

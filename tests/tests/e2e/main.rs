@@ -5,6 +5,7 @@
 
 mod activation;
 mod admin;
+mod agents;
 mod aliases;
 mod auth;
 mod behind;

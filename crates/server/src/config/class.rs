@@ -17,6 +17,8 @@ pub const ONLY_CLASS: &str = "default";
 /// A class of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Class {
+    /// The program that has added it; `None` if it is the file's.
+    pub owner: Option<Box<str>>,
     /// `name`
     pub name: Option<ClassName>,
     /// `priority`; 0 is first
@@ -72,6 +74,7 @@ impl Section for Class {
 
     fn blank() -> Class {
         Class {
+            owner: None,
             name: None,
             priority: Optional::default(),
             share: Percent::default(),

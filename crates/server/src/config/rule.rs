@@ -15,6 +15,8 @@ use std::fmt;
 /// A rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
+    /// The program that has added it; `None` if it is the file's.
+    pub owner: Option<Box<str>>,
     /// `name`
     pub name: Option<RuleName>,
     /// `when`
@@ -155,6 +157,7 @@ impl Section for Rule {
 
     fn blank() -> Rule {
         Rule {
+            owner: None,
             name: None,
             when: When::default(),
             stop: false,

@@ -4,6 +4,7 @@
 use crate::policy::InForce;
 use forebay_metrics::{Place, Totals};
 use forebay_sys::clock;
+use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The counts of all classes at one time, by rank.
@@ -95,6 +96,41 @@ impl Counts {
         self.classes.iter().map(line).collect()
     }
 }
+
+/// The same as one line of JSON, for programs; with what has come of rules in use, a thousand at most.
+pub fn stats(in_force: &InForce, totals: &Totals) -> String {
+    let Counts { at_ns, load, classes } = Counts::now(in_force, totals);
+    let class = |class: &OfClass| {
+        let OfClass { name, offered, refused, refused_connections, waits, delay_ns, .. } = class;
+        let members = json!({
+            "offered": offered,
+            "refused": refused,
+            "refused_connections": refused_connections,
+            "waits": waits,
+            "delay_ns": delay_ns,
+            "unfinished": class.unfinished,
+            "most": (class.most > 0).then_some(class.most),
+        });
+        (name.clone(), members)
+    };
+    let classes: Map<String, Value> = classes.iter().map(class).collect();
+    let state = &in_force.state;
+    let rules = (0..).zip(in_force.policy.rules());
+    let rules = rules.filter(|(number, _)| state.matched(*number) > 0).take(MOST_RULES);
+    let rules: Map<String, Value> = rules
+        .map(|(number, rule)| {
+            let (matched, refused) = (state.matched(number), state.refused(number));
+            (rule.name.clone(), json!({ "matched": matched, "refused": refused }))
+        })
+        .collect();
+    let level = in_force.level().0 as u8;
+    let stats =
+        json!({ "at_ns": at_ns, "level": level, "load": load, "classes": classes, "rules": rules });
+    json!({ "event": "stats", "stats": stats }).to_string()
+}
+
+/// Rules in statistics.
+const MOST_RULES: usize = 1000;
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

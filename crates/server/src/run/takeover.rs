@@ -10,6 +10,7 @@ use crate::listen::ARRIVAL;
 use crate::live::Arrangement;
 use crate::plan::Plan;
 use crate::policy::InForce;
+use crate::policy_command::agents;
 use crate::reload::{self, Change, Current, Next, ReloadError};
 use crossbeam_channel::Sender;
 use forebay_engine::control::Order;
@@ -30,6 +31,8 @@ pub(super) enum Wanted {
     File,
     /// What the configuration says, but for these assignments.
     Set(Vec<String>),
+    /// What the configuration says, but for rules of the program with this name.
+    Agent(String, agents::Change),
     /// What runs, with the certificates and tokens whose files have changed.
     Certificates,
 }
@@ -40,6 +43,7 @@ impl Wanted {
         match self {
             Wanted::File => "reload",
             Wanted::Set(_) => "policy set",
+            Wanted::Agent(..) => "policy of a program",
             Wanted::Certificates => "changed files",
         }
     }
@@ -90,6 +94,9 @@ impl Server {
                     let next = match wanted {
                         Wanted::File => reload::prepare(&file, &current),
                         Wanted::Set(assignments) => reload::change(&assignments, &file, &current),
+                        Wanted::Agent(owner, change) => {
+                            reload::change_of(&owner, &change, &file, &current)
+                        }
                         Wanted::Certificates => reload::renew(&current),
                     };
                     let _ = to_main.send(Event::Prepared(next.map(Box::new)));
@@ -139,10 +146,12 @@ impl Server {
         };
         let generation = self.common.live.generation();
         let answer = match result {
-            Ok(_) if is_reload => {
-                Answer { code: 0, text: format!("reloaded: generation {generation}\n") }
+            Ok(said) if is_reload => {
+                Answer { code: 0, text: format!("{said}reloaded: generation {generation}\n") }
             }
-            Ok(said) if matches!(wanted, Wanted::Certificates) => Answer { code: 0, text: said },
+            Ok(said) if matches!(wanted, Wanted::Certificates | Wanted::Agent(..)) => {
+                Answer { code: 0, text: said }
+            }
             Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();

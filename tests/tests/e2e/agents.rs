@@ -1,0 +1,178 @@
+//! Programs that change the policy over the control socket, with the real program.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::faults::soon;
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+const FILE: &str = "[[rule]]\nname = \"of the file\"\npath = \"/closed\"\naction = \"reject\"\n";
+
+fn start(engine: &str) -> (Server, PathBuf) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Relaxed);
+    let socket = format!("forebay-agents-{}-{number}.sock", std::process::id());
+    let socket = std::env::temp_dir().join(socket);
+    let config = format!("control.socket = {socket:?}\n{FILE}");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+    (Server::start(&Options::new(root).engine(engine).config(&config)), socket)
+}
+
+fn status(server: &Server, path: &str) -> u16 {
+    let head = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let answer = server.exchange(head.as_bytes());
+    String::from_utf8_lossy(answer.get(9..12).unwrap_or(b"0")).parse().unwrap()
+}
+
+struct Agent(BufReader<UnixStream>);
+
+impl Agent {
+    fn connect(socket: &PathBuf, hello: Value) -> Agent {
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut agent = Agent(BufReader::new(stream));
+        assert_eq!(agent.ask(hello)["ok"], json!(true));
+        agent
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the connection has ended");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn ask(&mut self, wish: Value) -> Value {
+        writeln!(self.0.get_mut(), "{wish}").unwrap();
+        loop {
+            let answer = self.next();
+            if answer["event"].is_null() {
+                assert_eq!(answer["id"], wish["id"]);
+                return answer;
+            }
+        }
+    }
+
+    #[track_caller]
+    fn granted(&mut self, wish: Value) {
+        let answer = self.ask(wish);
+        assert_eq!(answer["ok"], json!(true), "{answer}");
+    }
+
+    #[track_caller]
+    fn denied(&mut self, wish: Value, why: &str) {
+        let answer = self.ask(wish);
+        let said = answer["error"].as_str().unwrap_or_default();
+        assert!(answer["ok"] == json!(false) && said.contains(why), "{answer}");
+    }
+}
+
+fn closed(path: &str, status: u16) -> Value {
+    json!({ "name": path, "path": path, "action": "reject", "status": status })
+}
+
+forebay_tests::on_each_engine! { rules_come_and_go_with_their_program }
+
+/// What a program adds holds for the next request, before what the file says, and goes with it.
+fn rules_come_and_go_with_their_program(engine: &str) {
+    let (server, socket) = start(engine);
+    let hello = |owner: &str| json!({ "id": 0, "do": "hello", "owner": owner });
+    let mut one = Agent::connect(&socket, hello("one"));
+    assert_eq!((status(&server, "/"), status(&server, "/closed")), (200, 403));
+    one.granted(
+        json!({ "id": 1, "do": "put", "rules": [closed("/", 410), closed("/closed", 404)] }),
+    );
+    assert_eq!((status(&server, "/"), status(&server, "/closed")), (410, 404));
+    one.granted(json!({ "id": "b", "do": "put", "rules": [closed("/", 451)] }));
+    assert_eq!(status(&server, "/"), 451);
+
+    let mut two = Agent::connect(&socket, hello("two"));
+    two.denied(json!({ "id": 1, "do": "put", "rules": [closed("/", 429)] }), "none of yours");
+    two.denied(json!({ "id": 2, "do": "remove", "rules": ["of the file"] }), "none of yours");
+    two.denied(json!({ "id": 3, "do": "put", "rules": [{ "name": "x", "pth": "/" }] }), "pth");
+    two.denied(json!({ "id": 4, "do": "hello", "owner": "two" }), "hello was said");
+    two.granted(json!({ "id": 5, "do": "put", "rules": [closed("/guide.html", 429)] }));
+
+    // a reload keeps what programs have added
+    assert_eq!(server.reload().0, Some(0));
+    assert_eq!((status(&server, "/"), status(&server, "/guide.html")), (451, 429));
+    one.granted(json!({ "id": 9, "do": "remove", "rules": ["/closed"] }));
+    assert_eq!((status(&server, "/"), status(&server, "/closed")), (451, 403));
+    drop(one);
+    assert!(soon(PATIENCE, || status(&server, "/") == 200));
+    assert_eq!(status(&server, "/guide.html"), 429);
+    for line in ["one: put rule \"/\", rule \"/closed\"", "one: it has left: 1 rules and classes"] {
+        assert!(soon(PATIENCE, || server.stderr().contains(line)), "no {line:?}");
+    }
+}
+
+/// A program that is silent for longer than its lease has no rules any more, though it is there.
+#[test]
+fn a_lease_ends() {
+    let (server, socket) = start("event");
+    let hello = json!({ "id": 0, "do": "hello", "owner": "silent", "lease_ms": 300 });
+    let mut silent = Agent::connect(&socket, hello);
+    silent.granted(json!({ "id": 1, "do": "put", "rules": [closed("/", 410)] }));
+    assert_eq!(silent.next(), json!({ "event": "lease_ended" }));
+    assert!(soon(PATIENCE, || status(&server, "/") == 200));
+    assert!(soon(PATIENCE, || server.stderr().contains("silent: its lease has ended")));
+    // who says no hello, or nonsense, changes nothing
+    let stream = UnixStream::connect(&socket).unwrap();
+    let mut nobody = Agent(BufReader::new(stream));
+    nobody.denied(json!({ "id": 1, "do": "put", "rules": [] }), "say hello first");
+    writeln!(nobody.0.get_mut(), "{{nonsense").unwrap();
+    assert_eq!(nobody.next()["ok"], json!(false));
+}
+
+/// Statistics come as long as they are wanted, and a class of its own goes with its program.
+#[test]
+fn statistics_are_sent_and_classes_go() {
+    let (server, socket) = start("event");
+    let mut agent = Agent::connect(&socket, json!({ "id": 0, "do": "hello", "owner": "a" }));
+    let class = json!({ "name": "slow", "priority": 9 });
+    let rule = json!({ "name": "r", "path": "/", "class": "slow" });
+    let gold = json!({ "name": "gold", "priority": 0, "default": true });
+    agent.granted(json!({ "id": 1, "do": "put", "classes": [gold, class], "rules": [rule] }));
+    assert_eq!(status(&server, "/"), 200);
+    agent.granted(json!({ "id": 2, "do": "stats", "every_ms": 100 }));
+    assert!(soon(PATIENCE, || {
+        let event = agent.next();
+        let stats = &event["stats"];
+        stats["rules"]["r"]["matched"] == json!(1)
+            && stats["classes"]["slow"]["offered"] == json!(1)
+    }));
+    drop(agent);
+    assert!(soon(PATIENCE, || server.stderr().contains("a: it has left: 3 rules and classes")));
+    assert!(soon(PATIENCE, || status(&server, "/") == 200));
+}
+
+/// The example does what it says.
+#[test]
+fn the_example_slows_a_class_down() {
+    let (server, socket) = start("event");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/agent.py");
+    let text = std::fs::read_to_string(script).unwrap();
+    assert!(text.lines().count() <= 60, "it is to be read at a glance");
+    let mut example = Command::new("python3")
+        .arg(script)
+        .arg(&socket)
+        .args(["default", "20"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_slowed = soon(PATIENCE, || {
+        (0..20).any(|_| status(&server, "/") == 503) || example.try_wait().unwrap().is_some()
+    });
+    let _ = example.kill();
+    let output = example.wait_with_output().unwrap();
+    assert!(is_slowed, "{output:?}\n{}", server.stderr());
+    let put = "example: put rule \"too much of default\"";
+    assert!(soon(PATIENCE, || server.stderr().contains(put)), "{output:?}");
+    assert!(soon(PATIENCE, || server.stderr().contains("example: it has left: 1 rules")));
+    assert_eq!([0; 40].map(|_| status(&server, "/")), [200; 40]);
+}
