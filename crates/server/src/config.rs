@@ -27,6 +27,7 @@
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
 //! | `pages` | files of a site that settings name and that are not there |
+//! | `indexes` | rules for one of the two paths of an index file |
 //! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
