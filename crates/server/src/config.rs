@@ -163,6 +163,9 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
             if !reader.has(&top.child("cache").child("file_bytes")) {
                 draft.process.cache.file_bytes = calibration.file_bytes;
             }
+            if !reader.has(&top.child("cache").child("segment_bytes")) {
+                draft.process.cache.segment_bytes = calibration.segment_bytes;
+            }
             Vec::new()
         }
         Err(CalibrationError::Unreadable(error)) => {
@@ -364,6 +367,8 @@ pub struct Cache {
     pub in_flight: Optional<Size>,
     /// `cache.file_bytes`
     pub file_bytes: Size,
+    /// `cache.segment_bytes`
+    pub segment_bytes: Size,
     /// `cache.open_files`
     pub open_files: u64,
     /// `cache.check_interval`

@@ -382,6 +382,7 @@ fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> fore
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;
+    settings.cache.segment_bytes = config.cache.segment_bytes.0;
     settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
     settings.cache.pipes = pipes.try_into().unwrap_or(u32::MAX);
     settings.cache.check_interval = config.cache.check_interval;

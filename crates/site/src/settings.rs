@@ -147,6 +147,10 @@ pub struct Cache {
     /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 512 KiB, where sending from
     /// memory stops being cheaper (`BENCHMARKING.md`).
     pub file_bytes: u64,
+    /// Bodies in memory that are longer than this, and at most twice as long, are given to the kernel in two
+    /// pieces of about this size. 0: each as a whole. What is cheaper depends on the processor
+    /// (`BENCHMARKING.md`). Default: 0.
+    pub segment_bytes: u64,
     /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
     /// Default: 1024.
     pub open_files: u32,
@@ -168,6 +172,7 @@ impl Default for Cache {
             bytes: 256 << 20,
             in_flight_bytes: 256 << 20,
             file_bytes: 512 << 10,
+            segment_bytes: 0,
             open_files: 1024,
             pipes: 64,
             check_interval: Duration::from_secs(1),

@@ -55,10 +55,11 @@ impl Site {
     /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
     /// [`turn`](Site::turn) tells.
     pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
+        let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
             content,
             metrics,
-            front: Front::new(paths),
+            front,
             memo: Memo::default(),
             now_ms: now.monotonic_ms,
             swept_ms: now.monotonic_ms,

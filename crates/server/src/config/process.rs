@@ -266,6 +266,14 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.cache.file_bytes,
     },
     Setting {
+        key: "cache.segment_bytes",
+        preset: Preset::Value("0B"),
+        range: Some(("0B", "1MiB")),
+        meaning: "Bodies in memory that are longer than this, and at most twice as long, are given to the kernel in two pieces of about this size; 0B: each as a whole. Which is cheaper depends on the processor: forebay calibrate finds out.",
+        example: "\"64KiB\"",
+        at: |c| &mut c.cache.segment_bytes,
+    },
+    Setting {
         key: "cache.open_files",
         preset: Preset::Value("1024"),
         range: Some(("0", "1000000")),
@@ -471,8 +479,8 @@ const SETTINGS: &[Setting<Config>] = &[
         preset: Preset::Unset("what was measured on another machine"),
         range: None,
         meaning: "The file of constants that forebay calibrate wrote on this machine: what a request \
-                  and a byte cost, how fast the phases of the pipeline get threads, and the default \
-                  of cache.file_bytes.",
+                  and a byte cost, how fast the phases of the pipeline get threads, and the defaults \
+                  of cache.file_bytes and cache.segment_bytes.",
         example: "\"calibration.toml\"",
         at: |c| &mut c.pipeline.calibration,
     },
