@@ -101,6 +101,11 @@ impl Hsts {
     }
 }
 
+/// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
+pub(crate) fn has_body(status: u16) -> bool {
+    !matches!(status, 100..=199 | 204 | 304)
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -154,6 +159,32 @@ impl<'o, B> Reply<'o, B> {
     /// Bytes of the body, copied and left behind.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
+    }
+
+    /// Writes the head of an answer that another server gives, with what announces where its body ends: its
+    /// `length` if that is known. Where the client could not see the end of it the connection ends with it.
+    pub fn relayed(&mut self, status: u16, head: &[u8], length: Option<u64>) {
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(head);
+        match length {
+            // writing into a vector does not fail
+            Some(length) if status != 204 => _ = write!(bytes, "Content-Length: {length}\r\n"),
+            None if !has_body(status) || self.head_only => {}
+            None if self.http10 => self.keep_alive = false,
+            None => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Some(_) => {}
+        }
+        self.head(status, b"");
+    }
+
+    /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
+    /// §7.8). `head` names that in a field `Upgrade`.
+    pub fn switch(&mut self, head: &[u8]) {
+        self.status = 101;
+        let bytes = &mut self.out.bytes;
+        for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
+            bytes.extend_from_slice(part);
+        }
     }
 
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,

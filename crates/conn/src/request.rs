@@ -71,6 +71,8 @@ pub struct Exchange<T, S> {
     pub grant: Grant<T>,
     /// When it came.
     pub stages: Stages,
+    /// Its body, of at most so many bytes, was not taken from the input.
+    pub body: Option<u64>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
     pub withdrawn: u8,
     /// What it waits for, in the words of its protocol.
@@ -88,7 +90,8 @@ impl<T, S> Exchange<T, S> {
         stage: S,
     ) -> Exchange<T, S> {
         let head = OwnedHead::new(request.head, received);
-        Exchange { id, head, normal: request.path.made(), grant, stages, withdrawn: 0, stage }
+        let normal = request.path.made();
+        Exchange { id, head, normal, grant, stages, body: None, withdrawn: 0, stage }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.

@@ -11,8 +11,8 @@ use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
     Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http, Job as _, Journal, Kind,
-    Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request,
-    Settled, Stages, Verdict,
+    Limits, Listening, NoRelay, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply,
+    Request, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
 use forebay_metrics::Local;
@@ -84,6 +84,7 @@ impl FastLane {
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
+    type Relay = NoRelay;
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
@@ -180,6 +181,7 @@ impl Process for FastLane {
                 Outcome::Replied
             }
             Outcome::HandOver => Outcome::HandOver,
+            Outcome::Relay(none) => match *none {},
             Outcome::Job(work) => self.needs_worker(work, ticket, reply),
         }
     }
