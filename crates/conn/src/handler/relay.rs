@@ -34,7 +34,8 @@ pub trait Relay: Send {
     /// The next bytes of the request's body: at most as many as there is [room](Relay::room) for.
     fn give(&mut self, bytes: &[u8]);
 
-    /// The request's body is whole, and these were its trailers.
+    /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
+    /// told of a request without a body.
     fn finish(&mut self, trailers: &mut dyn Iterator<Item = (&str, &[u8])>);
 
     /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
@@ -48,6 +49,9 @@ pub trait Relay: Send {
 
     /// How many bytes the body of the answer has, if that is known.
     fn length(&self) -> Option<u64>;
+
+    /// Until now its client had something else to take: only from now on its silence counts.
+    fn resume(&mut self, now_ms: u64);
 
     /// Appends at most `most` of the next bytes of the answer's body, at least one.
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given;
@@ -129,6 +133,8 @@ impl Relay for NoRelay {
     fn length(&self) -> Option<u64> {
         match *self {}
     }
+
+    fn resume(&mut self, _: u64) {}
 
     fn read(&mut self, _: &mut Vec<u8>, _: usize, _: u64) -> Given {
         match *self {}

@@ -25,6 +25,8 @@ pub(super) struct Relaying<H: Parts> {
     /// Some of that body has come: its client does not wait to be asked for it.
     has_begun: bool,
     told: Told,
+    /// The client was given something to take when this was looked at last.
+    is_held: bool,
     line: Option<H::Line>,
     /// Bytes of the answer's body that were written.
     body_bytes: u64,
@@ -70,7 +72,15 @@ impl<H: Parts> Relaying<H> {
     pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Decoder>) -> Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
-        Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
+        Relaying {
+            relay,
+            upload,
+            has_begun: false,
+            told,
+            is_held: false,
+            line: None,
+            body_bytes: 0,
+        }
     }
 
     pub(super) fn relay(&self) -> &H::Relay {
@@ -160,6 +170,9 @@ impl<H: Parts> Relaying<H> {
     /// Passes on what has come of the answer's body.
     fn download<S>(&mut self, cx: &mut Context<'_, impl Handler, S>) -> Far {
         let Told::Head { encoder, .. } = &mut self.told else { return Far::Waits };
+        if std::mem::take(&mut self.is_held) {
+            self.relay.resume(cx.now_ms);
+        }
         loop {
             let most = OUT_BYTES.saturating_sub(cx.out.bytes.len());
             if most == 0 {
@@ -200,6 +213,9 @@ impl<H: Parts> Relaying<H> {
             if count == 0 || input.is_empty() {
                 break;
             }
+        }
+        if !is_blocked && std::mem::take(&mut self.is_held) {
+            self.relay.resume(cx.now_ms);
         }
         while !is_blocked && cx.out.bytes.len() < OUT_BYTES {
             let most = OUT_BYTES - cx.out.bytes.len();
@@ -256,6 +272,7 @@ impl<H: Handler> Http1<H> {
                 far => far,
             },
         };
+        relaying.is_held |= !cx.out.is_empty();
         match far {
             Far::Waits if !relaying.wants_input() => return Some(Step::Wait),
             Far::Waits if !input_ended => return Some(Step::Receive),

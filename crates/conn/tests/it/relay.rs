@@ -119,6 +119,8 @@ impl Relay for Exchange {
         self.0.wire().answer.and_then(|(_, length)| length)
     }
 
+    fn resume(&mut self, _: u64) {}
+
     fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> Given {
         let mut wire = self.0.wire();
         assert!(most > 0, "nothing can be read");
