@@ -18,8 +18,9 @@ mod try_files;
 mod types;
 
 pub use alias::{Alias, MountPath, MountPathError};
+pub use forebay_http::field::{FieldName, FieldValue};
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
-pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
+pub use header::{HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};
 pub use network::{Network, NetworkError};
