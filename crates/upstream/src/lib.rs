@@ -10,6 +10,7 @@
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
+//! | [`settings`] | what a person decides about applications |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
 //! number of a route. Nor does it read a configuration: settings arrive parsed.
@@ -37,6 +38,7 @@
 mod names;
 pub mod request;
 pub mod response;
+pub mod settings;
 pub mod target;
 
 pub use names::is_own;
