@@ -28,6 +28,7 @@ pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
 pub use template::{Part, Template, TemplateError};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};
