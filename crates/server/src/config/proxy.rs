@@ -73,19 +73,24 @@ impl Proxy {
         let ProxySection { to, host, strip, prefix, ambiguous, set, remove, upstreams, .. } =
             &self.0;
         let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let mut group = upstreams.group(to, self.0.check.settings());
+        // a connection that begins with one client's address is for that client alone
+        if self.0.proxy_protocol.0.is_some() {
+            group.keep_alive.connections = 0;
+        }
         settings::Proxy {
-            group: upstreams.group(to, self.0.check.settings()),
             request: request::Settings {
                 host: host.0.clone(),
                 strip: strip.clone().unwrap_or_default(),
                 prefix: prefix.clone().unwrap_or_default(),
                 ambiguous: *ambiguous,
                 upgrade: self.0.upgrade,
-                close: upstreams.connections == 0,
+                close: group.keep_alive.connections == 0,
                 set: set.0.clone(),
                 remove: remove.clone(),
             },
             rewrites: self.0.redirects == Redirects::Rewrite,
+            group,
             limits: Default::default(),
             errors: upstreams.errors,
             cancel: upstreams.cancel,
