@@ -10,6 +10,10 @@
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
+//! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
+//! | [`balance`] | which of them is asked next |
+//! | [`health`] | which of them are asked at all |
+//! | [`retry`] | which requests may be sent again, and how many of all |
 //! | [`settings`] | what a person decides about applications |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
@@ -35,9 +39,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod balance;
+pub mod group;
+pub mod health;
 mod names;
 pub mod request;
 pub mod response;
+pub mod retry;
 pub mod settings;
 pub mod target;
 
