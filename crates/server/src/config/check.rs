@@ -5,8 +5,9 @@ use super::draft::Draft;
 use super::problem::{Wrong, nearest};
 use super::read::{Path as At, Reader};
 use super::redirects;
+use super::upstreams;
 use super::value::quote;
-use super::{Access, ControlSocket, Listen, LogFormat};
+use super::{Access, ControlSocket, Listen, LogFormat, Proxy};
 use crate::certificates::{self, CertificateError};
 use forebay_site::rules::SiteName;
 use forebay_sys::{file, process};
@@ -33,6 +34,7 @@ impl Draft {
         self.check_tls(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
+        self.check_routes(find, &mut wrong);
         self.check_logs(find, &mut wrong);
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
@@ -185,6 +187,28 @@ impl Draft {
         }
     }
 
+    /// No site has two routes to applications, or one and an alias, for the same path.
+    fn check_routes(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let mut known: HashMap<String, At> = HashMap::new();
+            for (index, alias) in site.aliases.iter().enumerate() {
+                let at = path.child("alias").item(index).child("path");
+                known.entry(alias.path().to_string()).or_insert(at);
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                let at = path.child("proxy").item(index).child("path");
+                let scope = proxy.path();
+                let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
+                if let Some(first) = known.get(plain) {
+                    let (found, by) = (quote(scope.as_str()), first.shown.clone());
+                    wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
+                } else {
+                    known.insert(plain.to_owned(), at);
+                }
+            }
+        }
+    }
+
     /// No log is where clients could read it, and none is written in two ways.
     fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
@@ -303,6 +327,8 @@ impl Draft {
             site.root.iter_mut().for_each(join);
             site.tls.certificates.iter_mut().chain(&mut site.tls.keys).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
+            let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
+            proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);
