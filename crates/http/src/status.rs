@@ -5,6 +5,8 @@ pub fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
         204 => "No Content",
         206 => "Partial Content",
         301 => "Moved Permanently",

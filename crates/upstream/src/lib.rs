@@ -10,6 +10,7 @@
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
+//! | [`fastcgi`] | the same for applications that speak FastCGI |
 //! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
 //! | [`balance`] | which of them is asked next |
 //! | [`health`] | which of them are asked at all |
@@ -40,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod fastcgi;
 pub mod group;
 pub mod health;
 mod names;

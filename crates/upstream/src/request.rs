@@ -17,6 +17,9 @@ use std::ops::Range;
 /// The name under which requests and answers say that they came this way (`Via`).
 const PSEUDONYM: &str = "forebay";
 
+/// Under what name requests are known in several logs.
+const REQUEST_ID: &str = "X-Request-Id";
+
 /// The longest request id that is taken over, bytes.
 const MOST_ID_BYTES: usize = 128;
 
@@ -375,20 +378,14 @@ impl Writer<'_> {
 
     /// The one that a trusted proxy has given, or a new one.
     fn request_id(&mut self) -> Range<usize> {
-        const NAME: &str = "X-Request-Id";
-        if self.settings.changes(NAME) {
+        if self.settings.changes(REQUEST_ID) {
             return 0..0;
         }
         let Request { head, from, id, .. } = self.request;
-        let mut theirs = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(NAME));
-        let is_good = |value: &&[u8]| {
-            (1..=MOST_ID_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
-        };
-        let theirs = theirs.next().map(|(_, value)| value).filter(is_good);
-        self.out.extend_from_slice(NAME.as_bytes());
+        self.out.extend_from_slice(REQUEST_ID.as_bytes());
         self.out.extend_from_slice(b": ");
         let start = self.out.len();
-        match theirs.filter(|_| from.is_trusted) {
+        match valid_id(head).filter(|_| from.is_trusted) {
             Some(theirs) => self.out.extend_from_slice(theirs),
             None => push(self.out, format_args!("{id:032x}")),
         }
@@ -436,6 +433,15 @@ impl Writer<'_> {
             line(self.out, "Connection", options.join(", ").as_bytes());
         }
     }
+}
+
+/// The request id that a head has, if it is fit to be one.
+pub(crate) fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));
+    let is_good = |value: &&[u8]| {
+        (1..=MOST_ID_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+    };
+    ids.next().map(|(_, value)| value).filter(is_good)
 }
 
 /// What `Connection` says.
