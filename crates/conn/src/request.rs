@@ -2,6 +2,7 @@
 
 use crate::handler::{Rank, Stages};
 use crate::peer::Peer;
+use forebay_http::body::Decoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
@@ -71,8 +72,8 @@ pub struct Exchange<T, S> {
     pub grant: Grant<T>,
     /// When it came.
     pub stages: Stages,
-    /// Its body, of at most so many bytes, was not taken from the input.
-    pub body: Option<u64>,
+    /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
+    pub body: Option<Box<Decoder>>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
     pub withdrawn: u8,
     /// What it waits for, in the words of its protocol.

@@ -53,6 +53,11 @@ schema! {
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
         BrokenUpstream = "forebay_responses_aborted_total" "reason=\"upstream\"", "Responses cut short, by whose doing.";
+        UpstreamAnswered = "forebay_upstream_requests_total" "result=\"answered\"", "Requests to applications, by what has come of them.";
+        UpstreamFailed = "forebay_upstream_requests_total" "result=\"failed\"", "Requests to applications, by what has come of them.";
+        UpstreamLate = "forebay_upstream_requests_total" "result=\"late\"", "Requests to applications, by what has come of them.";
+        UpstreamUnavailable = "forebay_upstream_requests_total" "result=\"unavailable\"", "Requests to applications, by what has come of them.";
+        UpstreamRetries = "forebay_upstream_retries_total" "", "Requests to applications that were sent again.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
         HandshakesBegun = "forebay_tls_handshakes_begun_total" "", "TLS handshakes begun.";
         HandshakesFull = "forebay_tls_handshakes_total" "result=\"full\"", "TLS handshakes by what has come of them.";

@@ -37,7 +37,7 @@ pub trait Process: Parts {
         _ticket: &mut Self::Ticket,
         _relay: &mut Self::Relay,
         reply: &mut Reply<'_, Self::Body>,
-    ) -> Relayed {
+    ) -> Relayed<Self::Job> {
         self.refuse(502, "the other server did not answer", reply);
         Relayed::Own
     }

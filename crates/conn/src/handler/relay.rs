@@ -36,7 +36,7 @@ pub trait Relay: Send {
 
     /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
     /// told of a request without a body.
-    fn finish(&mut self, trailers: &mut dyn Iterator<Item = (&str, &[u8])>);
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);
 
     /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
     /// `now_ms` on a clock that never goes back.
@@ -97,14 +97,17 @@ pub enum Given {
 }
 
 /// What [`Process::relayed`](super::Process::relayed) has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relayed {
+#[derive(Debug)]
+pub enum Relayed<J> {
     /// A head, by [`Reply::relayed`](crate::Reply::relayed): the body of the exchange follows.
     Body,
     /// A head, by [`Reply::switch`](crate::Reply::switch): from here on bytes are passed on as they are.
     Switched,
     /// An answer of its own: that of the exchange is not wanted.
     Own,
+    /// Nothing: the exchange is not wanted, and this must be done first; then the request is processed again
+    /// with the result.
+    Job(J),
 }
 
 /// The exchange of a handler that has none; no value of it exists.
@@ -124,7 +127,7 @@ impl Relay for NoRelay {
 
     fn give(&mut self, _: &[u8]) {}
 
-    fn finish(&mut self, _: &mut dyn Iterator<Item = (&str, &[u8])>) {}
+    fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {}
 
     fn advance(&mut self, _: u64) -> Next {
         match *self {}

@@ -73,8 +73,8 @@ impl<H: Handler> Http1<H> {
             Decision::Job(job) => Stage::Deciding(Some(job)),
             Decision::HandOver => Stage::HandOver,
             Decision::Stream(most) => match passing(framing, most, &cx.limits.head) {
-                Ok(_) => {
-                    kept.body = Some(most);
+                Ok(body) => {
+                    kept.body = Some(body);
                     match kept.grant.wait_ms {
                         0 => Stage::Whole,
                         wait_ms => Stage::Early(wait_ms),
@@ -114,9 +114,7 @@ impl<H: Handler> Http1<H> {
     ) {
         let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let (stages, framing) = (kept.stages, kept.head.framing());
-        // that it can be read was seen when it was decided
-        let body = kept.body.and_then(|most| passing(framing, most, &cx.limits.head).ok());
-        let rest = body.as_ref().map_or(Some(0), |body| whole_body(body, input));
+        let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
             self.answer(cx, request, &mut grant.ticket, done, stages, rest.is_some())
         });
@@ -136,7 +134,7 @@ impl<H: Handler> Http1<H> {
             }
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::HandOver => Stage::HandOver,
-            Answer::Relay(relay) => Stage::Relay(Box::new(Relaying::new(relay, body))),
+            Answer::Relay(relay) => Stage::Relay(Box::new(Relaying::new(relay, kept.body.take()))),
         };
         let is_late = matches!(kept.stage, Stage::HandOver)
             && framing != Framing::None

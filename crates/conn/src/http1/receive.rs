@@ -90,11 +90,11 @@ impl<H: Handler> Http1<H> {
                 Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
                 Decision::HandOver => keep(self, ticket, Stage::HandOver),
                 Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
-                    Ok(_) => {
+                    Ok(body) => {
                         let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
                         keep(self, ticket, stage);
                         if let State::Kept(kept) = &mut self.state {
-                            kept.body = Some(most);
+                            kept.body = Some(body);
                         }
                     }
                     Err(error) => {

@@ -21,7 +21,7 @@ const OUT_BYTES: usize = 64 * 1024;
 pub(super) struct Relaying<H: Parts> {
     relay: Box<H::Relay>,
     /// Finds the end of the request's body; `None` once that was found.
-    upload: Option<Decoder>,
+    upload: Option<Box<Decoder>>,
     /// Some of that body has come: its client does not wait to be asked for it.
     has_begun: bool,
     told: Told,
@@ -63,13 +63,13 @@ pub(super) fn passing(
     framing: Framing,
     most: u64,
     limits: &head::Limits,
-) -> Result<Decoder, BodyError> {
-    Decoder::new(framing, most, Trailers::Keep, limits)
+) -> Result<Box<Decoder>, BodyError> {
+    Decoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
 }
 
 impl<H: Parts> Relaying<H> {
     /// Of a request with this body, of which nothing was taken.
-    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Decoder>) -> Relaying<H> {
+    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<Decoder>>) -> Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
         Relaying {
@@ -310,13 +310,16 @@ impl<H: Handler> Http1<H> {
                 let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
                 let (status, bytes) = (reply.status, reply.body_bytes);
                 let keep_alive = reply.keep_alive;
+                if let Relayed::Job(_) = relayed {
+                    return (relayed, status, bytes, keep_alive);
+                }
                 let (peer, ticket) = (cx.peer, Some(&*ticket));
                 let answered = Answered { peer, request: Some(request), ticket, status, stages };
                 relaying.line = cx.handler.relayed_line(&answered, relay);
                 let head = request.head;
-                relaying.told = match relayed {
+                relaying.told = match &relayed {
                     Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
-                    Relayed::Own => Told::Nothing,
+                    Relayed::Own | Relayed::Job(_) => Told::Nothing,
                     Relayed::Body => {
                         let encoder = match relay.length() {
                             _ if head.method == Method::Head || !has_body(status) => {
@@ -332,6 +335,12 @@ impl<H: Handler> Http1<H> {
                 (relayed, status, bytes, keep_alive)
             });
         cx.watch.lap(Activity::Process);
+        if let Relayed::Job(job) = relayed {
+            kept.body = relaying.upload;
+            kept.stage = Stage::Job(Some(job));
+            self.state = State::Kept(kept);
+            return;
+        }
         cx.budget = cx.budget.saturating_sub(1);
         cx.metrics.add(Counter::of_status(status), 1);
         self.announced_s = if keep_alive { cx.announce_s } else { 0 };

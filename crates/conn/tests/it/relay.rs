@@ -93,7 +93,7 @@ impl Relay for Exchange {
         wire.got.push_str(std::str::from_utf8(bytes).unwrap());
     }
 
-    fn finish(&mut self, trailers: &mut dyn Iterator<Item = (&str, &[u8])>) {
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         let mut wire = self.0.wire();
         assert!(!std::mem::replace(&mut wire.is_finished, true), "finished twice");
         for (name, value) in trailers {
@@ -210,7 +210,7 @@ impl Process for Front {
         ticket: &mut Ticket,
         relay: &mut Exchange,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Relayed {
+    ) -> Relayed<NoJob> {
         assert!(ticket.0 > 0, "without its ticket");
         let mut wire = relay.0.wire();
         wire.is_told = true;
@@ -226,7 +226,12 @@ impl Process for Front {
                 Relayed::Switched
             }
             (Some(status), length) => {
-                reply.relayed(status, format!("HTTP/1.1 {status} Up\r\n").as_bytes(), length);
+                reply.relayed(
+                    status,
+                    format!("HTTP/1.1 {status} Up\r\n").as_bytes(),
+                    length,
+                    false,
+                );
                 Relayed::Body
             }
         }

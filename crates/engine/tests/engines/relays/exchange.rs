@@ -142,7 +142,7 @@ impl Relay for Exchange {
         self.to.extend_from_slice(bytes);
     }
 
-    fn finish(&mut self, _: &mut dyn Iterator<Item = (&str, &[u8])>) {
+    fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         if !self.is_tunnel() {
             self.to.extend([0; 4]);
         }
@@ -258,7 +258,7 @@ impl Process for Front {
         (): &mut (),
         relay: &mut Exchange,
         reply: &mut Reply<'_, NoBody>,
-    ) -> Relayed {
+    ) -> Relayed<NoJob> {
         relay.is_told = true;
         match (relay.failed, relay.head) {
             (None, Some((101, _))) => {
@@ -267,7 +267,7 @@ impl Process for Front {
             }
             (None, Some((status, length))) => {
                 let head = format!("HTTP/1.1 {status} Up\r\n");
-                reply.relayed(status, head.as_bytes(), length);
+                reply.relayed(status, head.as_bytes(), length, false);
                 Relayed::Body
             }
             (failed, _) => {

@@ -39,9 +39,8 @@ const PATIENT: Limits = Limits { head_ms: 60_000, silence_ms: 60_000 };
 
 fn start(engine: &str, limits: Limits) -> Running {
     let (server, books) = (Server::start(), Arc::<Mutex<Books>>::default());
-    let mut setup = Setup::default();
-    // each connection that waits for the other server has a thread there
-    setup.pool = 8;
+    // in a pool each connection that waits for the other server has a thread
+    let setup = Setup { pool: 8, ..Setup::default() };
     let core = {
         let (books, address) = (Arc::clone(&books), server.address);
         start_core(engine, setup, move || Front::new(Arc::clone(&books), address, limits))
