@@ -15,6 +15,7 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
+//! | [`proxy`], [`upstreams`] | routes to applications, and what all of them have |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
@@ -50,6 +51,7 @@ pub mod policy;
 pub mod print;
 pub mod problem;
 pub mod process;
+pub mod proxy;
 pub mod read;
 mod redirects;
 mod remarks;
@@ -60,6 +62,7 @@ mod stray;
 pub mod table;
 pub mod units;
 mod unused;
+pub mod upstreams;
 pub mod value;
 pub mod written;
 
@@ -75,6 +78,7 @@ pub use draft::Draft;
 pub use listener::Listener;
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
+pub use proxy::Proxy;
 pub use rule::{Rule, RuleName};
 pub use site::Site;
 pub use units::{Percent, Rate, Size};

@@ -49,6 +49,8 @@ pub struct Content {
     pub(crate) pages: Pages,
     /// Whether some site says or does something about TLS.
     pub(crate) is_about_tls: bool,
+    /// Whether some site has an application.
+    pub(crate) has_routes: bool,
     /// Whether nothing is kept any more.
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
@@ -115,6 +117,7 @@ impl Content {
         let content = Arc::new(Content {
             number: NUMBER.fetch_add(1, Relaxed),
             is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
+            has_routes: vhosts.iter().any(|vhost| !vhost.settings.routes.is_empty()),
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,

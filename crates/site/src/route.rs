@@ -3,8 +3,9 @@
 use crate::entry::{Piece, Redirection};
 use crate::fields::Dress;
 use crate::pages::Pages;
-use crate::rules::{Captures, Part, Redirect, Template};
+use crate::rules::{Alias, Captures, Part, Reach, Redirect, Template};
 use crate::settings::{SiteSettings, ToHttps};
+use crate::vhost::inside;
 use forebay_http::path;
 
 /// No file system has longer names (`NAME_MAX`).
@@ -61,6 +62,47 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
         let captures = rule.pattern().captures(path)?;
         Some(file_path(rule.to(), path, &captures))
     })
+}
+
+/// The application whose path has `path`, decoded and free of detours, by its place in
+/// [`SiteSettings::routes`]. `None` if files have it.
+///
+/// One path alone (`=/x`) goes first, then the first pattern with a star before its end, then the longest
+/// beginning; an alias beneath a longer path has what is below it.
+///
+/// ```
+/// use forebay_site::rules::Scope;
+/// use forebay_site::{SiteSettings, route_of};
+///
+/// let routes = ["/", "/api", "*.php"].map(|path| Scope::parse(path).unwrap()).into();
+/// let site = SiteSettings { routes, ..SiteSettings::default() };
+/// assert_eq!(route_of(&site, b"/api/users"), Some(1));
+/// assert_eq!(route_of(&site, b"/api/users.php"), Some(2));
+/// assert_eq!(route_of(&site, b"/about"), Some(0));
+/// ```
+pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
+    let fitting = || (0..).zip(&site.routes).filter(|(_, scope)| scope.contains(path));
+    let (mut longest, mut pattern) = (None, None);
+    for (number, scope) in fitting() {
+        match scope.reach() {
+            Reach::Exact => return Some(number),
+            Reach::Pattern => pattern = pattern.or(Some(number)),
+            Reach::Beginning(len) => {
+                if longest.is_none_or(|(_, most)| len > most) {
+                    longest = Some((number, len));
+                }
+            }
+        }
+    }
+    if pattern.is_some() {
+        return pattern;
+    }
+    let (number, len) = longest?;
+    let is_longer = |alias: &Alias| {
+        let beneath = alias.path().as_str().as_bytes();
+        beneath.len() > len && inside(beneath, path).is_some()
+    };
+    (!site.aliases.iter().any(is_longer)).then_some(number)
 }
 
 /// A template of a path of the site, filled in. Slashes are merged.
@@ -213,7 +255,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Pattern, Rewrite};
+    use crate::rules::{MountPath, Pattern, Rewrite, Scope};
 
     /// The address for a client that asked `host` with `?q`.
     fn address_of(pattern: &str, to: &str, path: &str) -> String {
@@ -251,6 +293,49 @@ mod tests {
             ("/a", "/100$$", "/a", "/100$?q"),
         ] {
             assert_eq!(address_of(pattern, to, path), expected, "{pattern} {to} {path}");
+        }
+    }
+
+    #[test]
+    fn the_longest_path_has_a_request() {
+        let site = |routes: &[&str], aliases: &[&str]| SiteSettings {
+            routes: routes.iter().map(|path| Scope::parse(path).unwrap()).collect(),
+            aliases: aliases
+                .iter()
+                .map(|path| Alias::new(MountPath::parse(path).unwrap(), "/srv"))
+                .collect(),
+            ..SiteSettings::default()
+        };
+        for (routes, aliases, path, expected) in [
+            (&["/api"][..], &[][..], "/api", Some(0)),
+            (&["/api"], &[], "/api/a", Some(0)),
+            (&["/api"], &[], "/apis", None),
+            (&["/api"], &[], "/", None),
+            // whatever their order
+            (&["/", "/api", "/api/v2"], &[], "/api/v2/a", Some(2)),
+            (&["/api/v2", "/api", "/"], &[], "/api/v2/a", Some(0)),
+            (&["/api/v2", "/api", "/"], &[], "/api/v1", Some(1)),
+            (&["/api/v2", "/api", "/"], &[], "/x", Some(2)),
+            // one path alone goes first, then patterns, in their order
+            (&["*", "*.php", "=/a.php"], &[], "/a.php", Some(2)),
+            (&["/a", "*.php", "*/b.php"], &[], "/a/b.php", Some(1)),
+            (&["/a", "*.php"], &[], "/a/b", Some(0)),
+            // a star at the end is no more than a beginning
+            (&["/api/*", "/api/v2"], &[], "/api/v2/a", Some(1)),
+            (&["/api/*", "/api/v2"], &[], "/api/v1", Some(0)),
+            (&["/api/*"], &[], "/api", None),
+            (&["*"], &[], "/", Some(0)),
+            // files beneath a longer path
+            (&["/"], &["/static"], "/static/a.css", None),
+            (&["/"], &["/static"], "/static", None),
+            (&["/"], &["/static"], "/statics", Some(0)),
+            (&["/a/b"], &["/a"], "/a/b/c", Some(0)),
+            (&["/a"], &["/a"], "/a/b", Some(0)),
+            (&["*.php"], &["/a/b"], "/a/b/c.php", Some(0)),
+            (&["=/a/b"], &["/a/b"], "/a/b", Some(0)),
+        ] {
+            let found = route_of(&site(routes, aliases), path.as_bytes());
+            assert_eq!(found, expected, "{routes:?} {aliases:?} {path}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
-    TryFiles, Work,
+    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Scope,
+    SiteName, TryFiles, Work,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -85,6 +85,8 @@ pub struct SiteSettings {
     pub access: Vec<Access>,
     /// The first that fits decides.
     pub work: Vec<Work>,
+    /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
+    pub routes: Vec<Scope>,
 }
 
 impl SiteSettings {
@@ -120,6 +122,7 @@ impl Default for SiteSettings {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            routes: Vec::new(),
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Site {
     pub(crate) room: Vec<u8>,
     pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
-    credentials: Own,
+    pub(crate) credentials: Own,
 }
 
 impl Site {
@@ -106,7 +106,7 @@ impl Site {
     /// What a site says about TLS to those who come through it, and whether that is where others are sent,
     /// which is their answer.
     #[cold]
-    fn goes_to_https(
+    pub(crate) fn goes_to_https(
         &mut self,
         site: u32,
         request: &Request<'_>,
@@ -259,7 +259,7 @@ impl Site {
 
     /// The rules about clients are against an answer, or not for it yet.
     #[cold]
-    fn stop(
+    pub(crate) fn stop(
         &mut self,
         stop: Stop,
         dress: Box<[u16]>,

@@ -20,7 +20,7 @@ pub(crate) struct VirtualHost {
     /// The number of its first realm among those of all sites.
     first_realm: u32,
     /// Whether the first header rule is the one for what is protected by passwords.
-    has_private_rule: bool,
+    pub(crate) has_private_rule: bool,
     pub(crate) pages: Pages,
     /// Where those go who do not come through TLS, as paths without header rules have it.
     pub(crate) to_https: Option<Redirection>,

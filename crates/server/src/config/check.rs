@@ -6,8 +6,9 @@ use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::redirects;
 use super::remarks::item;
+use super::upstreams;
 use super::value::quote;
-use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat};
+use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat, Proxy};
 use crate::certificates::{self, CertificateError, Tokens};
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
@@ -36,6 +37,7 @@ impl Draft {
         self.check_admin(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
+        self.check_routes(find, &mut wrong);
         self.check_logs(find, &mut wrong);
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
@@ -226,6 +228,28 @@ impl Draft {
         }
     }
 
+    /// No site has two routes to applications, or one and an alias, for the same path.
+    fn check_routes(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let mut known: HashMap<String, At> = HashMap::new();
+            for (index, alias) in site.aliases.iter().enumerate() {
+                let at = path.child("alias").item(index).child("path");
+                known.entry(alias.path().to_string()).or_insert(at);
+            }
+            for (index, proxy) in site.proxies.iter().enumerate() {
+                let at = path.child("proxy").item(index).child("path");
+                let scope = proxy.path();
+                let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
+                if let Some(first) = known.get(plain) {
+                    let (found, by) = (quote(scope.as_str()), first.shown.clone());
+                    wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
+                } else {
+                    known.insert(plain.to_owned(), at);
+                }
+            }
+        }
+    }
+
     /// No log is where clients could read it, and none is written in two ways.
     fn check_logs(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
         let sites = self.all_sites();
@@ -347,6 +371,8 @@ impl Draft {
             let KeyPairs { certificates, keys } = &mut site.tls.pairs;
             certificates.iter_mut().chain(keys).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
+            let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
+            proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);

@@ -44,11 +44,14 @@ fn key_of(line: &'static str) -> &'static str {
     line.split(' ').next().unwrap_or(line)
 }
 
-const FILES_ONLY: &str = "Forebay serves files and hands no request on to another server";
+const PROXY: &str = "write a [[proxy]] with path and to";
+const FASTCGI: &str = "write a [[fastcgi]] with path and to";
+const NOT_SPOKEN: &str = "uwsgi and SCGI are not spoken: let the application speak HTTP, and write a \
+                          [[proxy]] with path and to";
 const TLS: &str = "write \"https://\" before an address of listen, and tls.certificate and tls.key";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
-                     [[auth]], [[access]] and [[alias]] each have a path";
+                     [[auth]], [[access]], [[alias]] and [[proxy]] each have a path";
 const RATE: &str = "write a [[rule]] with limits";
 const TEXT: &str = "compress says how; what is compressed follows from its media type";
 const CHARSET: &str = "text is sent as UTF-8; types says what else files are, by their ending";
@@ -82,6 +85,37 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (&["access"], &["from", "ip", "ips", "client", "clients", "address", "network"], "allow"),
     (&["access", "auth"], &["url", "uri", "location", "prefix"], "path"),
     (&["alias"], &["target", "destination", "dest", "dir", "directory", "root"], "to"),
+    (&["proxy"], &["from", "location", "match", "uri", "url"], "path"),
+    (
+        &["proxy"],
+        &[
+            "backend",
+            "backends",
+            "proxy_pass",
+            "reverse_proxy",
+            "server",
+            "servers",
+            "target",
+            "upstream",
+            "upstreams",
+        ],
+        "to",
+    ),
+    (
+        &["proxy"],
+        &["header", "headers", "proxy_set_header", "set_header"],
+        "set = { \"X-A\" = \"b\" }",
+    ),
+    (&["proxy"], &["delete", "hide", "unset"], "remove"),
+    (&["proxy"], &["host_header", "preserve_host"], "host"),
+    (&["proxy"], &["strip_path", "strip_prefix"], "strip"),
+    (&["proxy"], &["algorithm", "lb_method", "lb_policy", "policy", "strategy"], "balance"),
+    (&["proxy"], &["max_connections", "max_conns", "maxconn"], "in_flight"),
+    (&["proxy"], &["proxy_next_upstream_tries", "retry", "tries"], "retries"),
+    (&["proxy"], &["websocket", "websockets", "ws"], "upgrade"),
+    (&["proxy"], &["health", "health_check", "healthcheck"], "check.path"),
+    (&["proxy"], &["connect_timeout", "proxy_connect_timeout"], "timeouts.connect"),
+    (&["proxy"], &["proxy_read_timeout", "read_timeout", "timeout"], "timeouts.head"),
     (&["rule"], &["from", "ip", "ips", "source", "address", "addr", "network"], "client"),
     (&["rule"], &["host", "hosts", "vhost", "server_name", "domain"], "site"),
     (&["rule"], &["url", "uri", "location", "prefix"], "path"),
@@ -120,15 +154,15 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("directoryindex", Key("index")),
     ("autoindex", Key("listing = true")),
     ("browse", Key("listing = true")),
-    ("proxy_pass", Say(FILES_ONLY)),
-    ("proxypass", Say(FILES_ONLY)),
-    ("reverse_proxy", Say(FILES_ONLY)),
-    ("upstream", Say(FILES_ONLY)),
-    ("fastcgi_pass", Say(FILES_ONLY)),
-    ("php_fastcgi", Say(FILES_ONLY)),
-    ("uwsgi_pass", Say(FILES_ONLY)),
-    ("scgi_pass", Say(FILES_ONLY)),
-    ("proxy_set_header", Say(FILES_ONLY)),
+    ("proxy_pass", Say(PROXY)),
+    ("proxypass", Say(PROXY)),
+    ("reverse_proxy", Say(PROXY)),
+    ("upstream", Say("write a [[proxy]]; its to may name several")),
+    ("fastcgi_pass", Say(FASTCGI)),
+    ("php_fastcgi", Say(FASTCGI)),
+    ("uwsgi_pass", Say(NOT_SPOKEN)),
+    ("scgi_pass", Say(NOT_SPOKEN)),
+    ("proxy_set_header", Say("write set in a [[proxy]]")),
     ("ssl", Say(TLS)),
     ("tls", Say(TLS)),
     ("sslengine", Say(TLS)),

@@ -47,6 +47,9 @@ impl Path {
 /// Where everything stood in a text, by [`Path::exact`].
 pub type Places = HashMap<String, Range<usize>>;
 
+/// Lists of a site that answer some requests without a root.
+const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
+
 /// Reads a text; notes what is wrong.
 pub struct Reader<'t> {
     text: &'t str,
@@ -138,10 +141,8 @@ impl<'t> Reader<'t> {
     pub fn has(&self, path: &Path) -> bool {
         let says = |exact: &str| self.own_or_inherited(exact).is_some();
         let instead = match path.exact.strip_suffix("root") {
-            Some("") => ["site", "redirect", "work", "alias"].into_iter().any(says),
-            Some(site) => {
-                ["redirect", "work", "alias"].iter().any(|list| says(&format!("{site}{list}")))
-            }
+            Some("") => ANSWERS.iter().chain(&["site"]).any(|list| says(list)),
+            Some(site) => ANSWERS.iter().any(|list| says(&format!("{site}{list}"))),
             None => false,
         };
         instead || says(&path.exact) || self.meant.contains(&path.exact)

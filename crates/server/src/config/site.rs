@@ -1,6 +1,7 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
 use super::optional::Optional;
+use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
 use super::written::{ErrorPages, HttpsStatus, MediaTypes};
 use super::{FieldValue, KeyPairs, Log, Size};
@@ -90,6 +91,8 @@ pub struct Site {
     pub access: Vec<Access>,
     /// `[[work]]`
     pub work: Vec<Work>,
+    /// `[[proxy]]`
+    pub proxies: Vec<Proxy>,
 }
 
 impl Site {
@@ -112,13 +115,14 @@ impl Site {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            proxies: Vec::new(),
             ..self.clone()
         }
     }
 
     /// With the rules of the top level: behind its own, but header rules before them, because there
-    /// the last one has the last word. An alias of its own stands for one of the top level beneath the
-    /// same path.
+    /// the last one has the last word. An alias or a route of its own stands for one of the top level for
+    /// the same path.
     pub(super) fn inherit(mut self, top: &Site) -> Site {
         let own = self.aliases.len();
         for alias in &top.aliases {
@@ -132,12 +136,21 @@ impl Site {
         self.auth.extend_from_slice(&top.auth);
         self.access.extend_from_slice(&top.access);
         self.work.extend_from_slice(&top.work);
+        let own = self.proxies.len();
+        for proxy in &top.proxies {
+            if self.proxies[..own].iter().all(|own| own.path() != proxy.path()) {
+                self.proxies.push(proxy.clone());
+            }
+        }
         self
     }
 
     /// Whether it answers some requests without any file.
     pub(super) fn has_answers(&self) -> bool {
-        !self.redirects.is_empty() || !self.work.is_empty() || !self.aliases.is_empty()
+        !self.redirects.is_empty()
+            || !self.work.is_empty()
+            || !self.aliases.is_empty()
+            || !self.proxies.is_empty()
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
@@ -184,6 +197,7 @@ impl Site {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
+            routes: self.proxies.iter().map(Proxy::path).collect(),
         }
     }
 }
@@ -224,6 +238,7 @@ impl Section for Site {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            proxies: Vec::new(),
         }
     }
 }
@@ -251,6 +266,12 @@ const LISTS: &[List<Site>] = &[
         name: "redirect",
         meaning: "Sends clients to another address. The first rule whose path fits decides.",
         at: |s| &mut s.redirects,
+    },
+    List {
+        name: "proxy",
+        meaning: "Passes requests on to an application that speaks HTTP, and its answers back. All rules \
+                  come first: access, auth, redirect, rewrite; header rules change its answers.",
+        at: |s| &mut s.proxies,
     },
     List {
         name: "work",
@@ -295,7 +316,9 @@ const SETTINGS: &[Setting<Site>] = &[
     },
     Setting {
         key: "root",
-        preset: Preset::Unset("none; a site needs one unless it has a redirect or a work rule"),
+        preset: Preset::Unset(
+            "none; a site needs one unless it has a redirect, a proxy or a work rule",
+        ),
         range: None,
         meaning: "The directory that is served; relative to the configuration file.",
         example: "\"/srv/www\"",

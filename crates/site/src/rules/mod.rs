@@ -18,8 +18,9 @@ mod try_files;
 mod types;
 
 pub use alias::{Alias, MountPath, MountPathError};
+pub use forebay_http::field::{FieldName, FieldValue};
 pub use guard::{Access, Auth, AuthError, Realm, User, Work};
-pub use header::{FieldName, FieldValue, HeaderError, HeaderRule, MediaPattern};
+pub use header::{HeaderError, HeaderRule, MediaPattern};
 pub(crate) use host::MOST_HOST_BYTES;
 pub use host::{Host, HostError, SiteName};
 pub use network::{Network, NetworkError};
@@ -27,6 +28,7 @@ pub use page::{ErrorPage, ErrorPageError};
 pub use password::{HashError, HashingError, PasswordHash, Scheme};
 pub use pattern::{Captures, MOST_CAPTURES, Pattern, PatternError};
 pub use redirect::{Redirect, RedirectError, Rewrite, RewriteError};
+pub(crate) use scope::Reach;
 pub use scope::{Scope, ScopeError};
 pub use template::{Part, Template, TemplateError};
 pub use try_files::{Candidate, CandidateError, TryFiles, TryFilesError};

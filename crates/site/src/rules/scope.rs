@@ -13,6 +13,17 @@ pub struct Scope {
     kind: Kind,
 }
 
+/// How a scope is weighed against others that are for the same path: the first of these goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// One path alone.
+    Exact,
+    /// A pattern with a star before its end.
+    Pattern,
+    /// All paths that begin with so many bytes. More go before fewer.
+    Beginning(usize),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
     /// This path.
@@ -71,6 +82,32 @@ impl Scope {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
             }
             Kind::Pattern(pattern) => pattern.matches(path),
+        }
+    }
+
+    /// How it is weighed against others for the same path.
+    pub(crate) fn reach(&self) -> Reach {
+        match &self.kind {
+            Kind::Exact(_) => Reach::Exact,
+            Kind::Below(top) => Reach::Beginning(top.len()),
+            Kind::Pattern(pattern) => match pattern.as_str().split_once('*') {
+                Some((beginning, "")) => Reach::Beginning(beginning.len()),
+                _ => Reach::Pattern,
+            },
+        }
+    }
+
+    /// Whether each of its paths is `base` or below it, as far as the two texts tell.
+    pub fn is_below(&self, base: &str) -> bool {
+        match &self.kind {
+            Kind::Exact(path) | Kind::Below(path) => {
+                let rest = path.strip_prefix(base.as_bytes());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            }
+            Kind::Pattern(pattern) => {
+                let beginning = pattern.as_str().split('*').next().unwrap_or("");
+                beginning.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'))
+            }
         }
     }
 
@@ -188,6 +225,26 @@ mod tests {
         ] {
             let covers = Scope::parse(one).unwrap().covers(&Scope::parse(other).unwrap());
             assert_eq!(covers, expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn some_are_below_a_path() {
+        for (text, base, expected) in [
+            ("/api", "/api", true),
+            ("/api/", "/api", true),
+            ("/api/v1", "/api", true),
+            ("=/api", "/api", true),
+            ("=/api/a", "/api", true),
+            ("/api/*", "/api", true),
+            ("/api/*.php", "/api", true),
+            ("/apis", "/api", false),
+            ("/api*", "/api", false),
+            ("*.php", "/api", false),
+            ("/", "/api", false),
+            ("=/apis", "/api", false),
+        ] {
+            assert_eq!(Scope::parse(text).unwrap().is_below(base), expected, "{text} {base}");
         }
     }
 
