@@ -9,8 +9,8 @@ use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName,
-    TryFiles, Work,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
 use std::path::PathBuf;
@@ -204,7 +204,7 @@ impl Site {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
-            routes: self.proxies.iter().map(Proxy::path).collect(),
+            routes: self.proxies.iter().map(|proxy| Route::all(proxy.path())).collect(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::rules::{
     Access, Alias, Auth, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network, Pattern,
-    Realm, Redirect, Rewrite, Scope, Template, User, Work,
+    Realm, Redirect, Rewrite, Route, Scope, Template, User, Work,
 };
 use crate::testing::{Answered, Client, Folder};
 use crate::{Settings, SiteSettings, ToHttps};
@@ -14,7 +14,8 @@ const ALICE: &str = "Authorization: Basic YWxpY2U6cGFzc3dvcmQ=\r\n";
 
 fn client(folder: &Folder, routes: &[&str], change: impl FnOnce(&mut SiteSettings)) -> Client {
     let mut settings = Settings::new(folder.path());
-    settings.sites[0].routes = routes.iter().map(|path| Scope::parse(path).unwrap()).collect();
+    let route = |path: &&str| Route::all(Scope::parse(path).unwrap());
+    settings.sites[0].routes = routes.iter().map(route).collect();
     change(&mut settings.sites[0]);
     Client::with(settings)
 }
