@@ -15,7 +15,7 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
-//! | [`proxy`], [`upstreams`] | routes to applications, and what all of them have |
+//! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
@@ -39,6 +39,7 @@ pub mod choice;
 pub mod class;
 pub mod draft;
 mod exposed;
+pub mod fastcgi;
 mod foreign;
 pub mod limit;
 pub mod listener;
@@ -73,6 +74,7 @@ pub use choice::{
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
+pub use fastcgi::FastCgi;
 pub use listener::Listener;
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
