@@ -27,12 +27,14 @@
 //! | `remarks` | what is right and yet hardly meant |
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
+//! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
 pub mod account;
 pub mod address;
+mod applications;
 pub mod calibration;
 pub mod check;
 pub mod choice;

@@ -5,7 +5,7 @@
 //! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
 //! reload that needs more fails as a whole.
 
-use crate::config::{self, Config, Landlock, Listen};
+use crate::config::{self, Config, Landlock, Listen, Site};
 use crate::privileges;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -73,6 +73,13 @@ impl Needs {
                 if let Ok(target) = std::fs::canonicalize(file) {
                     needs.add_directory_of("tls.certificate", &target, What::Read);
                 }
+            }
+        }
+        // names are looked up as the machine says, which others replace by a rename
+        if config.sites.iter().any(Site::names_upstreams) {
+            needs.add_directory_of("to", Path::new("/etc/hosts"), What::Read);
+            if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
+                needs.add_directory_of("to", &target, What::Read);
             }
         }
         for path in &config.sandbox.read {

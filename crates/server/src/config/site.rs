@@ -14,7 +14,7 @@ use forebay_site::rules::{
     SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
-use forebay_upstream::settings::Application;
+use forebay_upstream::settings::{Address, Application};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -183,6 +183,13 @@ impl Site {
         let root = self.root.as_deref();
         let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
         proxies.chain(fastcgi).collect()
+    }
+
+    /// Whether it has applications that are found by name.
+    pub(crate) fn names_upstreams(&self) -> bool {
+        let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
+        let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
+        proxies.chain(fastcgi).any(|to| matches!(to, Address::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
