@@ -97,6 +97,9 @@ impl Site {
             return None;
         }
         let site = self.site_of(request)?;
+        if self.is_file(site, request.head.path) {
+            return None;
+        }
         self.vhost(site).destination(site, request)
     }
 
@@ -123,9 +126,12 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
-        let (Some(site), Ok(path)) = (self.site_of(request), request.path()) else {
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
             return Routed::Here(done);
         };
+        let Ok(path) = request.path() else { return Routed::Here(done) };
         let vhost = self.vhost(site);
         let destination = vhost.destination(site, request);
         let runs_scripts = match &destination {
@@ -181,6 +187,14 @@ impl Site {
             }
         }
         Routed::To(destination)
+    }
+
+    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
+    /// What an application has is never in its table, but for scripts.
+    #[inline]
+    fn is_file(&self, site: u32, raw: &[u8]) -> bool {
+        let known = self.front.peek(self.front.spot(site, raw), site, raw, self.now_ms);
+        known.is_some_and(|entry| !matches!(entry.what, What::Script(_)))
     }
 
     /// The script that answers, by what is known of the files, which is found out first.
