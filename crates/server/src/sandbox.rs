@@ -280,6 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn names_of_applications_can_be_looked_up() {
+        let needs = |to: &str| {
+            let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
+            let config = config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
+            Needs::of(&config, None, None)
+        };
+        let has_etc = |needs: Needs| {
+            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == What::Read)
+        };
+        assert!(has_etc(needs("http://app.internal")));
+        assert!(!has_etc(needs("http://10.0.0.1")));
+    }
+
+    #[test]
     fn without_it_everything_is_allowed() {
         let sandbox = confine(Needs::default(), Landlock::Off).unwrap();
         assert!(!sandbox.is_on());

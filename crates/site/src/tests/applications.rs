@@ -302,7 +302,8 @@ fn scripts_are_protected_like_files() {
     let mut client = client(&folder, &[], |site| {
         site.routes = vec![php("/", Some("/index.php"))];
         let users = vec![User::parse("alice", HASH).unwrap()];
-        let (path, realm) = (scope("/admin/index.php"), Realm::default());
+        // the folder is the script, and the script the folder
+        let (path, realm) = (scope("=/admin/"), Realm::default());
         site.auth = vec![Auth { path, realm, users, file: None }];
         let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
         site.access = vec![Access { path: scope("/index.php"), allow: Vec::new(), deny }];
