@@ -101,6 +101,11 @@ impl Hsts {
     }
 }
 
+/// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
+pub(crate) fn has_body(status: u16) -> bool {
+    !matches!(status, 100..=199 | 204 | 304)
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -156,6 +161,41 @@ impl<'o, B> Reply<'o, B> {
         self.body_bytes
     }
 
+    /// Writes the head of an answer that another server gives, with what announces where its body ends: its
+    /// `length` if that is known. Where the client could not see the end of it the connection ends with it.
+    /// A `Date` in it stands.
+    pub fn relayed(&mut self, status: u16, head: &[u8], length: Option<u64>, has_date: bool) {
+        self.status = status;
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(head);
+        match length {
+            // writing into a vector does not fail
+            Some(length) if status != 204 => _ = write!(bytes, "Content-Length: {length}\r\n"),
+            None if !has_body(status) || self.head_only => {}
+            None if self.http10 => self.keep_alive = false,
+            None => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Some(_) => {}
+        }
+        if !has_date {
+            return self.head(status, b"");
+        }
+        self.add_own();
+        // what ends a head ends its last line as well
+        let len = self.out.bytes.len();
+        self.out.bytes.truncate(len.saturating_sub(2));
+        self.end();
+    }
+
+    /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
+    /// §7.8). `head` names that in a field `Upgrade`.
+    pub fn switch(&mut self, head: &[u8]) {
+        self.status = 101;
+        let bytes = &mut self.out.bytes;
+        for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,
     /// Connection and the empty line are added here.
     #[inline]
@@ -164,6 +204,17 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
+        self.add_own();
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(b"Date: ");
+        bytes.extend_from_slice(self.date);
+        self.end();
+    }
+
+    /// Adds the fields that are about this answer and known to the pen.
+    #[inline]
+    fn add_own(&mut self) {
+        let bytes = &mut self.out.bytes;
         if self.retry_after_s > 0 {
             // writing into a vector does not fail
             let _ = write!(bytes, "Retry-After: {}\r\n", self.retry_after_s);
@@ -171,12 +222,15 @@ impl<'o, B> Reply<'o, B> {
         if let Some(hsts) = self.hsts {
             hsts.push(bytes);
         }
-        bytes.extend_from_slice(b"Date: ");
-        bytes.extend_from_slice(self.date);
+    }
+
+    /// Ends a head behind the value of its last field.
+    #[inline]
+    fn end(&mut self) {
         if self.keep_alive && self.timeout_s > 0 {
             return self.announce();
         }
-        bytes.extend_from_slice(match (self.keep_alive, self.http10) {
+        self.out.bytes.extend_from_slice(match (self.keep_alive, self.http10) {
             (true, false) => b"\r\n\r\n",
             (true, true) => b"\r\nConnection: keep-alive\r\n\r\n",
             (false, _) => b"\r\nConnection: close\r\n\r\n",

@@ -504,6 +504,9 @@ impl<H: Handler> Worker<H> {
             Await::Idle => Counter::TimeoutIdle,
             Await::Send => Counter::TimeoutSend,
             Await::Job | Await::Admission => Counter::TimeoutJob,
+            Await::Connect => Counter::TimeoutConnect,
+            Await::Answer => Counter::TimeoutAnswer,
+            Await::Flow => Counter::TimeoutFlow,
         });
         if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
             claim.take();

@@ -18,8 +18,8 @@ use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts,
-    Peer, Plain, Process, Rank, Refusal, Reply, Request, Verdict,
+    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, NoRelay, Outcome,
+    Parts, Peer, Plain, Process, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
@@ -165,6 +165,7 @@ fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &
 impl Parts for Admin {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
 }

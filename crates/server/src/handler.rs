@@ -1,24 +1,30 @@
 //! The handler of the fast lane, in its five roles: who is served, what the answer is, where its bytes
 //! are, what is logged, and what else happens on a loop.
 
+use crate::applications::{Applications, Asked, Pools, ask, failed, full};
 use crate::certificates::Certificates;
 use crate::client::{TrustedProxies, client_of};
 use crate::job::{Done, Job};
 use crate::listen::TLS;
 use crate::live::{Arrangement, Live};
+use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http, Job as _, Journal, Kind,
-    Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request,
-    Settled, Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
+    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal,
+    Relay, Relayed, Reply, Request, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
-use forebay_metrics::Local;
-use forebay_site::{Body, Site, host_of};
+use forebay_http::status::reason;
+use forebay_metrics::{Counter, Local};
+use forebay_site::{Body, Destination, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
+use forebay_upstream::exchange::Exchange;
+use forebay_upstream::response::{self, Moved};
+use forebay_upstream::settings::Errors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +36,12 @@ pub struct FastLane {
     logger: Logger,
     trusted: Arc<TrustedProxies>,
     certificates: Arc<Certificates>,
+    applications: Arc<Applications>,
+    /// Connections to applications that wait for their next request.
+    pools: Pools,
+    ids: RequestIds,
+    /// Room for the head of an answer.
+    head: Vec<u8>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
@@ -47,6 +59,7 @@ impl FastLane {
         metrics: Arc<Local>,
         paths: usize,
         entrance: Entrance,
+        pools: Pools,
         now: Now,
     ) -> FastLane {
         let (live, arrangement) = live.reader();
@@ -54,8 +67,24 @@ impl FastLane {
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
         let certificates = Arc::clone(&arrangement.certificates);
+        let applications = Arc::clone(&arrangement.applications);
         let judge = Judge::new(&arrangement.policy, &metrics, entrance);
-        FastLane { live, site, logger, trusted, certificates, judge, entrance, metrics, paths, now }
+        FastLane {
+            live,
+            site,
+            logger,
+            trusted,
+            certificates,
+            applications,
+            pools,
+            ids: RequestIds::default(),
+            head: Vec::new(),
+            judge,
+            entrance,
+            metrics,
+            paths,
+            now,
+        }
     }
 
     /// Takes over another arrangement. Nothing that is still being sent depends on the one before:
@@ -70,6 +99,7 @@ impl FastLane {
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
         self.certificates = Arc::clone(&arrangement.certificates);
+        self.applications = Arc::clone(&arrangement.applications);
         self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
     }
 
@@ -84,6 +114,7 @@ impl FastLane {
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
+    type Relay = Exchange<Asked>;
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
@@ -150,6 +181,19 @@ impl Admission for FastLane {
 }
 
 impl Process for FastLane {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Option<Ticket>,
+        _: Option<Done>,
+    ) -> Decision<Job> {
+        match self.site.destination(request) {
+            // applications have limits of their own, and nothing is kept here
+            Some(_) => Decision::Stream(u64::MAX),
+            None => Decision::Here,
+        }
+    }
+
     #[inline]
     fn process(
         &mut self,
@@ -157,7 +201,7 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> Outcome<Job, Exchange<Asked>> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
@@ -172,7 +216,18 @@ impl Process for FastLane {
         }
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
-        match site.process(request, client, done.and_then(Done::of_site), reply) {
+        let done = match site.route(request, client, done.and_then(Done::of_site), reply) {
+            Routed::Here(done) => done,
+            Routed::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                return Outcome::Replied;
+            }
+            Routed::Job(work) => return self.needs_worker(work, ticket, reply),
+            Routed::To(destination) => return self.relay(destination, request, ticket, reply),
+        };
+        match site.process(request, client, done, reply) {
             Outcome::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
@@ -180,8 +235,70 @@ impl Process for FastLane {
                 Outcome::Replied
             }
             Outcome::HandOver => Outcome::HandOver,
+            Outcome::Relay(none) => match *none {},
             Outcome::Job(work) => self.needs_worker(work, ticket, reply),
         }
+    }
+
+    fn relayed(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Option<Ticket>,
+        relay: &mut Exchange<Asked>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        relay.tell();
+        let count = |counter| self.metrics.add(counter, 1);
+        if relay.attempts() > 1 {
+            self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
+        }
+        let destination = &relay.tag.destination;
+        if let Some((failure, is_late)) = relay.failure() {
+            let (status, text) = failed(failure, is_late);
+            count(if status == 504 { Counter::UpstreamLate } else { Counter::UpstreamFailed });
+            return self.refuse_for(destination, request, status, text, reply);
+        }
+        count(Counter::UpstreamAnswered);
+        let status = relay.status().unwrap_or_default();
+        let settings = relay.application().settings();
+        if settings.errors == Errors::Ours && status >= 400 {
+            return self.refuse_for(destination, request, status, reason(status), reply);
+        }
+        let authorities = [relay.application().authority(relay.upstream())];
+        let moved = settings.rewrites.then_some(Moved {
+            authorities: &authorities,
+            client: request.head.authority,
+            strip: &settings.request.strip,
+            prefix: &settings.request.prefix,
+        });
+        let FastLane { site, head, .. } = self;
+        head.clear();
+        head.extend_from_slice(b"HTTP/1.1 ");
+        head.extend_from_slice(status.to_string().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(reason(status).as_bytes());
+        head.extend_from_slice(b"\r\n");
+        let has_date = relay.with_answer(|answer| {
+            let mut said = Vec::with_capacity(16);
+            let notes = response::fields(answer, moved.as_ref(), |name, value| {
+                said.push((name, value));
+            });
+            site.write_fields(destination, request, status, said.into_iter(), head);
+            notes.has_date
+        });
+        if request.peer.secured.is_some() {
+            reply.hsts = site.hsts_of(destination);
+        }
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
+        reply.relayed(status, head, relay.length(), has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
+    fn release(&mut self, relay: Exchange<Asked>) {
+        self.pools.with(|pool| relay.keep(pool));
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
@@ -194,13 +311,69 @@ impl Process for FastLane {
 }
 
 impl FastLane {
+    /// A request is for an application, and rules have let it through.
+    #[cold]
+    fn relay(
+        &mut self,
+        destination: Destination,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Exchange<Asked>> {
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        let mut asked = Asked { destination, id: self.ids.number() };
+        let Some(application) = self.applications.get(&asked.destination) else {
+            // content and applications are replaced together
+            self.refuse(502, "There is no such application", reply);
+            return Outcome::Replied;
+        };
+        let application = Arc::clone(application);
+        let now_ms = self.now.monotonic_ms;
+        let (status, text) = match ask(&application, request, &asked, &self.trusted) {
+            Err(refused) => (refused.status(), refused.reason()),
+            Ok(ask) => {
+                let destination = asked.destination.clone();
+                let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
+                match self.pools.with(begin) {
+                    Ok(exchange) => return Outcome::Relay(Box::new(exchange)),
+                    Err(unavailable) => {
+                        self.metrics.add(Counter::UpstreamUnavailable, 1);
+                        asked = Asked { destination, id: 0 };
+                        (503, full(unavailable))
+                    }
+                }
+            }
+        };
+        match self.refuse_for(&asked.destination, request, status, text, reply) {
+            Relayed::Job(job) => Outcome::Job(job),
+            _ => Outcome::Replied,
+        }
+    }
+
+    /// Answers in the place of an application.
+    fn refuse_for(
+        &mut self,
+        destination: &Destination,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        match self.site.refuse_for(destination, request, status, text, reply) {
+            Outcome::Job(work) => Relayed::Job(Job::uncounted(work)),
+            _ => Relayed::Own,
+        }
+    }
+
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
     fn needs_worker(
         &mut self,
         work: forebay_site::Job,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> Outcome<Job, Exchange<Asked>> {
         let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
             return Outcome::Job(Job::uncounted(work));
@@ -303,6 +476,7 @@ impl Hooks for FastLane {
         self.keep_up();
         self.site.turn(now);
         self.logger.turn(now.unix_ms);
+        self.pools.look(now.monotonic_ms);
     }
 
     fn pause(&mut self) -> Option<Duration> {

@@ -39,6 +39,7 @@
 
 pub mod admin;
 pub mod agent;
+pub mod applications;
 pub mod certificates;
 pub mod client;
 pub mod config;

@@ -16,7 +16,7 @@ use crate::pages::{self, Refusal};
 use crate::route;
 use crate::site::Site;
 use crate::vhost::VirtualHost;
-use forebay_conn::{Outcome, Reply, Request};
+use forebay_conn::{Hsts, Outcome, Reply, Request};
 use forebay_http::head::Method;
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -293,6 +293,11 @@ impl Site {
             fields.shorten_for_error();
         }
         fields.write(head);
+    }
+
+    /// What clients that come through TLS are told about that.
+    pub fn hsts_of(&self, destination: &Destination) -> Option<Hsts> {
+        self.content.vhosts.get(destination.site as usize)?.settings.hsts
     }
 
     /// Answers with an error in the place of an application: with the site's page, if it has one for

@@ -246,6 +246,7 @@ impl Client {
                     self.jobs += 1;
                     done = Some(run(job));
                 }
+                Outcome::Relay(none) => match *none {},
                 Outcome::HandOver => panic!("nothing is handed over"),
             }
         }

@@ -2,11 +2,14 @@
 //!
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
-//! bounds, and what is for the client is told it. What can be said of this without sockets, threads and
-//! clocks is said here: bytes and time are arguments.
+//! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
+//! clocks: bytes and time are arguments. The first three modules have the sockets.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`exchange`] | one request and its answer, as the client's connection drives it |
+//! | [`application`] | the upstreams of one application, and how they are reached |
+//! | [`pool`] | connections that wait for their next request |
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
@@ -40,11 +43,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod application;
 pub mod balance;
+pub mod exchange;
 pub mod fastcgi;
 pub mod group;
 pub mod health;
 mod names;
+pub mod pool;
 pub mod request;
 pub mod response;
 pub mod retry;

@@ -1,5 +1,6 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
+use super::relay::{Relaying, passing};
 use super::{Answer, Http1, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
@@ -88,6 +89,20 @@ impl<H: Handler> Http1<H> {
             return match cx.handler.decide(&request, &mut ticket, None) {
                 Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
                 Decision::HandOver => keep(self, ticket, Stage::HandOver),
+                Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
+                    Ok(body) => {
+                        let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+                        keep(self, ticket, stage);
+                        if let State::Kept(kept) = &mut self.state {
+                            kept.body = Some(body);
+                        }
+                    }
+                    Err(error) => {
+                        let (status, reason) = (error.status(), error.reason());
+                        let unserved = Unserved::Request(&request, Owned::Ticket(ticket));
+                        self.refuse(cx, unserved, stages, status, reason);
+                    }
+                },
                 Decision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
@@ -108,7 +123,7 @@ impl<H: Handler> Http1<H> {
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
         }
-        let answer = self.answer(cx, &request, &mut ticket, None, stages);
+        let answer = self.answer(cx, &request, &mut ticket, None, stages, true);
         if let Answer::Next | Answer::Last = answer
             && may_be_outdated(cx)
         {
@@ -122,6 +137,9 @@ impl<H: Handler> Http1<H> {
             Answer::Last => self.state = last(input.len() > head.len),
             Answer::Job(job) => keep(self, ticket, Stage::Job(Some(job))),
             Answer::HandOver => keep(self, ticket, Stage::HandOver),
+            Answer::Relay(relay) => {
+                keep(self, ticket, Stage::Relay(Box::new(Relaying::new(relay, None))));
+            }
         }
     }
 

@@ -305,7 +305,8 @@ fn process<H: Handler, S: Stopwatch>(
         match cx.handler.process(request, ticket, done.take(), &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
-            Outcome::HandOver => return Answer::HandOver,
+            // not yet over a shared connection: the client is to ask anew with one of its own
+            Outcome::HandOver | Outcome::Relay(_) => return Answer::HandOver,
         }
         cx.watch.lap(Activity::Process);
         let page = Page { start, status: reply.status(), body_bytes: reply.body_bytes() };

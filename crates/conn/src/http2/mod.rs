@@ -390,7 +390,7 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             Await::Body => {
                 self.refuse_kept(cx, stream, 408, "the request body took too long to arrive");
             }
-            Await::Job | Await::Admission => {
+            Await::Job | Await::Admission | Await::Connect | Await::Answer | Await::Flow => {
                 self.expire_kept(cx, stream);
             }
             Await::Send => return Some(Closing::Reset),

@@ -148,7 +148,7 @@ impl<H: Handler> Http2<H> {
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
                 Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
-                Decision::HandOver => self.hand_back(cx, stream, ticket),
+                Decision::HandOver | Decision::Stream(_) => self.hand_back(cx, stream, ticket),
                 Decision::Here => {
                     keep(self, ticket, Stage::Body(0));
                     self.ask_for_body(cx, stream, request.head.expects_continue);
@@ -200,7 +200,7 @@ impl<H: Handler> Http2<H> {
                 kept.stage = Stage::Deciding(Some(job));
                 self.asking.push_back(stream);
             }
-            Decision::HandOver => {
+            Decision::HandOver | Decision::Stream(_) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
             Decision::Here if is_open => {

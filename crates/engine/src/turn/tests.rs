@@ -3,8 +3,8 @@
 use super::*;
 use crate::settings::{Live, Settings};
 use forebay_conn::{
-    Admission, Bodies, Hooks, Http, Http1, Journal, NoBody, NoJob, Outcome, Parts, Peer, Plain,
-    Process, Reply, Request,
+    Admission, Bodies, Hooks, Http, Http1, Journal, NoBody, NoJob, NoRelay, Outcome, Parts, Peer,
+    Plain, Process, Reply, Request,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,6 +16,7 @@ struct Empty;
 impl Parts for Empty {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
 }
@@ -91,6 +92,7 @@ const LARGE_BYTES: usize = 4_000_000;
 impl Parts for Large {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
 }

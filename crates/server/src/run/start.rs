@@ -5,6 +5,7 @@ use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server, say};
 use crate::admin::AdminListener;
+use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
@@ -24,6 +25,7 @@ use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::Admission;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
+use forebay_engine::worker;
 use forebay_site::Content;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -63,6 +65,9 @@ impl Server {
         // keys are often readable for root alone
         let certificates = Certificates::open(&config, &Certificates::default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
+        // names may not be looked up afterwards
+        let applications =
+            Applications::new(&plan.applications, None, worker::read_clocks().monotonic_ms);
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -76,6 +81,7 @@ impl Server {
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
                 certificates,
+                applications: Arc::new(applications),
                 policy: Arc::new(InForce::new(&plan, None)),
             }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
@@ -89,6 +95,7 @@ impl Server {
             ranks,
             register,
             boards: Arc::default(),
+            idle: Arc::default(),
             steering: Arc::default(),
         };
         let status = Status::new(&common, &plan);

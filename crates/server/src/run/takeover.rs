@@ -174,8 +174,19 @@ impl Server {
     }
 
     fn put_in_force(&mut self, next: Next, is_reload: bool) -> Result<(), ReloadError> {
-        let Next { config, plan, content, certificates, logs, common, kept, begun, admin, said: _ } =
-            next;
+        let Next {
+            config,
+            plan,
+            content,
+            certificates,
+            applications,
+            logs,
+            common,
+            kept,
+            begun,
+            admin,
+            said: _,
+        } = next;
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,
@@ -197,7 +208,7 @@ impl Server {
         let current = self.common.live.get();
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
-        let next = Arrangement { content, logs, trusted, certificates, policy };
+        let next = Arrangement { content, logs, trusted, certificates, applications, policy };
         let before = self.common.live.replace(Arc::new(next));
         if let Err(error) = self.common.keep_steering() {
             say(format_args!("no thread for the agent, which rests: {error}"));
