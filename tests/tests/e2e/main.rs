@@ -26,6 +26,7 @@ mod log_choice;
 mod logs;
 mod metrics;
 mod policy;
+mod proxy;
 mod reload;
 mod runner;
 mod serve_command;

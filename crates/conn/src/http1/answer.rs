@@ -25,7 +25,7 @@ impl<H: Handler> Http1<H> {
         let id = kept.id;
         match &mut kept.stage {
             Stage::Body(_) => return self.discard(cx, input),
-            Stage::Relay(_) => return self.relay(cx, input, false),
+            Stage::Relay(_) => return self.relay(cx, input),
             Stage::Deciding(None) => match cx.event.take() {
                 Some(Event::Done(of, done)) if of == id => self.decide(cx, input, done),
                 Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),

@@ -159,15 +159,8 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Step<H::Job> {
-        // the client takes nothing: what else there is to be done for an exchange is done
-        if self.relaying().is_some()
-            && !cx.out.is_empty()
-            && let Some(step) = self.relay(cx, input, true)
-        {
-            return step;
-        }
         loop {
-            if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
+            if (cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES) && !self.is_held() {
                 return Step::Send;
             }
             let blocked = match &self.state {
@@ -179,7 +172,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             match blocked {
                 None => continue,
                 Some(Step::Receive | Step::Yield | Step::Wait | Step::NotBefore(..))
-                    if !cx.out.is_empty() =>
+                    if !cx.out.is_empty() && !self.is_held() =>
                 {
                     return Step::Send;
                 }

@@ -170,9 +170,6 @@ impl<H: Parts> Relaying<H> {
     /// Passes on what has come of the answer's body.
     fn download<S>(&mut self, cx: &mut Context<'_, impl Handler, S>) -> Far {
         let Told::Head { encoder, .. } = &mut self.told else { return Far::Waits };
-        if std::mem::take(&mut self.is_held) {
-            self.relay.resume(cx.now_ms);
-        }
         loop {
             let most = OUT_BYTES.saturating_sub(cx.out.bytes.len());
             if most == 0 {
@@ -214,9 +211,6 @@ impl<H: Parts> Relaying<H> {
                 break;
             }
         }
-        if !is_blocked && std::mem::take(&mut self.is_held) {
-            self.relay.resume(cx.now_ms);
-        }
         while !is_blocked && cx.out.bytes.len() < OUT_BYTES {
             let most = OUT_BYTES - cx.out.bytes.len();
             match self.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
@@ -248,18 +242,29 @@ impl<H: Handler> Http1<H> {
         }
     }
 
-    /// Goes as far as both sides allow; `is_blocked` if the client takes nothing.
+    /// Whether the client takes nothing. Then what else there is to be done for an exchange is done.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        self.relaying().is_some_and(|relaying| relaying.is_held)
+    }
+
+    /// Goes as far as both sides allow.
     #[cold]
     pub(super) fn relay<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
-        is_blocked: bool,
     ) -> Option<Step<H::Job>> {
         let input_ended = self.input_ended;
         let State::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
         let Stage::Relay(relaying) = &mut kept.stage else { return None };
+        // what was left for the client the last time would have been sent before, if it took anything
+        let is_blocked = relaying.is_held && !cx.out.is_empty();
+        if relaying.is_held && !is_blocked {
+            relaying.is_held = false;
+            relaying.relay.resume(cx.now_ms);
+        }
         if let Some(Event::Socket(of)) = cx.event.take()
             && of == id
         {
@@ -272,7 +277,13 @@ impl<H: Handler> Http1<H> {
                 far => far,
             },
         };
-        relaying.is_held |= !cx.out.is_empty();
+        if let Far::Waits = far
+            && !is_blocked
+            && !cx.out.is_empty()
+        {
+            relaying.is_held = true;
+            return Some(Step::Send);
+        }
         match far {
             Far::Waits if !relaying.wants_input() => return Some(Step::Wait),
             Far::Waits if !input_ended => return Some(Step::Receive),
