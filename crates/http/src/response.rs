@@ -78,6 +78,8 @@ pub enum Parsed<'h> {
 pub struct Response<'h> {
     /// The status, 100 to 599.
     pub status: u16,
+    /// What the status means in the words of who has answered; mostly for people, and often empty.
+    pub reason: &'h str,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
     /// What follows.
@@ -138,6 +140,7 @@ impl<'h> Response<'h> {
         }
         let mut head = Response {
             status: code,
+            reason: response.reason.unwrap_or_default(),
             version: if minor == 0 { Version::Http10 } else { Version::Http11 },
             body: Body::None,
             content_length: None,

@@ -15,7 +15,7 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
-//! | [`proxy`], [`upstreams`] | routes to applications, and what all of them have |
+//! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
@@ -27,6 +27,7 @@
 //! | `remarks` | what is right and yet hardly meant |
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
+//! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
 //! | `nowhere` | rules of a site whose paths lead nowhere |
 //! | [`print`](mod@print) | a [`Config`] as TOML |
@@ -34,12 +35,14 @@
 
 pub mod account;
 pub mod address;
+mod applications;
 pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
 mod exposed;
+pub mod fastcgi;
 mod foreign;
 pub mod limit;
 pub mod listener;
@@ -75,6 +78,7 @@ pub use choice::{
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
+pub use fastcgi::FastCgi;
 pub use listener::Listener;
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};

@@ -8,6 +8,7 @@
 use crate::answer;
 use crate::body::Body;
 use crate::content::Content;
+use crate::entry::{Asked, Entry, Key, Script, What};
 use crate::fields::Fields;
 use crate::guard::{self, Stop};
 use crate::job::{Done, Job, Outcome as Brought};
@@ -30,6 +31,9 @@ pub struct Destination {
     pub route: u32,
     /// The path that a rule has put in the place of the one asked for, decoded.
     pub rewritten: Option<Box<[u8]>>,
+    /// The file it runs. An application that runs none has none, and as long as only the path is known
+    /// ([`Site::destination`]) no application has one.
+    pub script: Option<Script>,
 }
 
 /// What becomes of a request before an application could have it.
@@ -51,13 +55,25 @@ impl Content {
     }
 }
 
+/// Whether an application may have it, wherever it leads.
+fn is_for_applications(request: &Request<'_>) -> bool {
+    let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
+    is_for_one && request.head.path.starts_with(b"/")
+}
+
 impl VirtualHost {
+    /// Whether an application runs files.
+    fn runs_scripts(&self, route: u32) -> bool {
+        self.settings.routes.get(route as usize).is_some_and(|route| route.scripts.is_some())
+    }
+
+    fn has_scripts(&self) -> bool {
+        self.settings.routes.iter().any(|route| route.scripts.is_some())
+    }
+
     /// The application for a request, as far as its path tells.
     fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
-        let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace)
-            && !self.settings.routes.is_empty()
-            && request.head.path.starts_with(b"/");
-        if !is_for_one {
+        if self.settings.routes.is_empty() || !is_for_applications(request) {
             return None;
         }
         let path = request.path().ok()?;
@@ -70,7 +86,7 @@ impl VirtualHost {
             return None;
         }
         let route = route::route_of(&self.settings, decisive)?;
-        Some(Destination { site, route, rewritten: rewritten.map(Vec::into) })
+        Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
     }
 }
 
@@ -81,6 +97,9 @@ impl Site {
             return None;
         }
         let site = self.site_of(request)?;
+        if self.is_file(site, request.head.path) {
+            return None;
+        }
         self.vhost(site).destination(site, request)
     }
 
@@ -107,18 +126,33 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
-        let destination = self.destination(request);
-        let (Some(destination), Ok(path)) = (destination, request.path()) else {
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
             return Routed::Here(done);
         };
-        let site = destination.site;
+        let Ok(path) = request.path() else { return Routed::Here(done) };
+        let vhost = self.vhost(site);
+        let destination = vhost.destination(site, request);
+        let runs_scripts = match &destination {
+            Some(to) => vhost.runs_scripts(to.route),
+            // files of other paths may be scripts, too
+            None => vhost.has_scripts() && is_for_applications(request),
+        };
+        if destination.is_none() && !runs_scripts {
+            return Routed::Here(done);
+        }
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
             return Routed::Replied;
         }
         let number = self.content.number;
+        let mut loaded = None;
         match done.filter(|done| done.0.content == number) {
             None => {}
             Some(done) => match done.0.outcome {
+                Brought::Loaded { ref entry, refusal: None, .. } if runs_scripts => {
+                    loaded = Some((Arc::clone(entry), done));
+                }
                 Brought::Verified(verified) => {
                     let realms = Arc::clone(&self.content.realms);
                     let decision = realms.take(&verified, &mut self.credentials);
@@ -131,13 +165,17 @@ impl Site {
             },
         }
         let mut paths = vec![&*path];
-        paths.extend(destination.rewritten.as_deref());
+        paths.extend(destination.as_ref().and_then(|to| to.rewritten.as_deref()));
         if let Some(guard) = self.vhost(site).guard_of(&paths) {
             let Site { content, credentials, now_ms, .. } = self;
             if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
                 return self.stopped(stop, site, request, reply);
             }
         }
+        if runs_scripts {
+            return self.script_at(site, &path, loaded, request, client, reply);
+        }
+        let Some(destination) = destination else { return Routed::Here(None) };
         if !self.vhost(site).settings.redirects.is_empty() {
             let dress = self.dress_of(site, request);
             let Site { content, room, .. } = self;
@@ -149,6 +187,61 @@ impl Site {
             }
         }
         Routed::To(destination)
+    }
+
+    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
+    /// What an application has is never in its table, but for scripts.
+    #[inline]
+    fn is_file(&self, site: u32, raw: &[u8]) -> bool {
+        let known = self.front.peek(self.front.spot(site, raw), site, raw, self.now_ms);
+        known.is_some_and(|entry| !matches!(entry.what, What::Script(_)))
+    }
+
+    /// The script that answers, by what is known of the files, which is found out first.
+    fn script_at(
+        &mut self,
+        site: u32,
+        path: &[u8],
+        loaded: Option<(Arc<Entry>, Done)>,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        let (entry, done) = match loaded {
+            Some((entry, done)) => (entry, Some(done)),
+            None => match self.known(site, path, request.head.path) {
+                Some(entry) => (entry, None),
+                None => {
+                    let key = Key { site, path: path.into() };
+                    return match self.load(key, request) {
+                        Outcome::Job(job) => Routed::Job(job),
+                        _ => Routed::Here(None),
+                    };
+                }
+            },
+        };
+        let What::Script(script) = &entry.what else { return Routed::Here(done) };
+        if let Err(stop) = self.check(&entry, site, request, &client) {
+            return self.stopped(stop, site, request, reply);
+        }
+        let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);
+        Routed::To(Destination {
+            site,
+            route: script.route,
+            rewritten,
+            script: Some(script.clone()),
+        })
+    }
+
+    /// What is known of a path, from the loop's own table or the shared cache.
+    fn known(&mut self, site: u32, path: &[u8], raw: &[u8]) -> Option<Arc<Entry>> {
+        let spot = self.front.spot(site, raw);
+        if let Some(hit) = self.front.find(spot, site, raw, self.now_ms) {
+            return Some(Arc::clone(hit.entry));
+        }
+        let entry = self.cached(Asked { site, path })?;
+        self.remember(site, raw, &entry);
+        Some(entry)
     }
 
     fn stopped(

@@ -120,6 +120,17 @@ impl Front {
         Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
     }
 
+    /// The fresh entry for the path, which is not answered with yet.
+    #[inline]
+    pub(crate) fn peek(&self, spot: Spot, site: u32, raw: &[u8], now_ms: u64) -> Option<&Entry> {
+        let set = &self.slots[spot.first..spot.first + WAYS];
+        let is_it = |slot: &&Slot| {
+            slot.hash == spot.hash && slot.site == site && slot.entry.is_some() && *slot.raw == *raw
+        };
+        let entry = set.iter().find(is_it)?.entry.as_deref()?;
+        entry.is_fresh(now_ms).then_some(entry)
+    }
+
     /// The entry in the slot, unless the slot changed since the ticket was given.
     #[inline]
     pub(crate) fn entry(&self, ticket: Ticket) -> Option<&Arc<Entry>> {

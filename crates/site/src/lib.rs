@@ -93,6 +93,7 @@ pub use application::{Destination, Routed};
 pub use auth::{UsersError, users_errors};
 pub use body::Body;
 pub use content::{Content, Figures};
+pub use entry::Script;
 pub use hosts::host_of;
 pub use job::{Done, Job};
 pub use root::root_directories;

@@ -71,20 +71,21 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
 /// beginning; an alias beneath a longer path has what is below it.
 ///
 /// ```
-/// use forebay_site::rules::Scope;
+/// use forebay_site::rules::{Route, Scope};
 /// use forebay_site::{SiteSettings, route_of};
 ///
-/// let routes = ["/", "/api", "*.php"].map(|path| Scope::parse(path).unwrap()).into();
+/// let route = |path| Route::all(Scope::parse(path).unwrap());
+/// let routes = ["/", "/api", "*.php"].map(route).into();
 /// let site = SiteSettings { routes, ..SiteSettings::default() };
 /// assert_eq!(route_of(&site, b"/api/users"), Some(1));
 /// assert_eq!(route_of(&site, b"/api/users.php"), Some(2));
 /// assert_eq!(route_of(&site, b"/about"), Some(0));
 /// ```
 pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
-    let fitting = || (0..).zip(&site.routes).filter(|(_, scope)| scope.contains(path));
+    let fitting = (0..).zip(&site.routes).filter(|(_, route)| route.path.contains(path));
     let (mut longest, mut pattern) = (None, None);
-    for (number, scope) in fitting() {
-        match scope.reach() {
+    for (number, route) in fitting {
+        match route.path.reach() {
             Reach::Exact => return Some(number),
             Reach::Pattern => pattern = pattern.or(Some(number)),
             Reach::Beginning(len) => {
@@ -255,7 +256,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{MountPath, Pattern, Rewrite, Scope};
+    use crate::rules::{MountPath, Pattern, Rewrite, Route, Scope};
 
     /// The address for a client that asked `host` with `?q`.
     fn address_of(pattern: &str, to: &str, path: &str) -> String {
@@ -299,7 +300,7 @@ mod tests {
     #[test]
     fn the_longest_path_has_a_request() {
         let site = |routes: &[&str], aliases: &[&str]| SiteSettings {
-            routes: routes.iter().map(|path| Scope::parse(path).unwrap()).collect(),
+            routes: routes.iter().map(|path| Route::all(Scope::parse(path).unwrap())).collect(),
             aliases: aliases
                 .iter()
                 .map(|path| Alias::new(MountPath::parse(path).unwrap(), "/srv"))

@@ -2,7 +2,7 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Scope,
+    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
     SiteName, TryFiles, Work,
 };
 use forebay_conn::Hsts;
@@ -86,7 +86,7 @@ pub struct SiteSettings {
     /// The first that fits decides.
     pub work: Vec<Work>,
     /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
-    pub routes: Vec<Scope>,
+    pub routes: Vec<Route>,
 }
 
 impl SiteSettings {

@@ -36,7 +36,7 @@ const SWEEP_SHARE: u64 = 4;
 pub struct Site {
     pub(crate) content: Arc<Content>,
     pub(crate) metrics: Arc<Local>,
-    front: Front,
+    pub(crate) front: Front,
     memo: Memo,
     pub(crate) now_ms: u64,
     swept_ms: u64,
@@ -357,7 +357,7 @@ impl Site {
         self.content.cached(asked).filter(is_good)
     }
 
-    fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
+    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let shape = shape(request.head);
@@ -518,7 +518,7 @@ impl Site {
     }
 
     /// Whether the rules about clients let an answer through.
-    fn check(
+    pub(crate) fn check(
         &mut self,
         entry: &Entry,
         site: u32,
@@ -530,7 +530,7 @@ impl Site {
         guard.check(content, site, request, client, credentials, *now_ms)
     }
 
-    fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
+    pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
         if entry.is_fresh(self.now_ms) {
             let spot = self.front.spot(site, path);
             self.front.insert(spot, site, path, Arc::clone(entry));

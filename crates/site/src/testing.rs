@@ -3,7 +3,7 @@
 use crate::entry::Key;
 use crate::job::Work;
 use crate::load::Want;
-use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Settings, Site};
+use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
@@ -261,10 +261,15 @@ impl Client {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let Destination { route, rewritten, .. } = destination;
+        let Destination { route, rewritten, script, .. } = destination;
         let path = rewritten.as_deref().unwrap_or_default();
         let mut status = 200;
         let mut said = vec![("X-Route", route.to_string()), ("X-Path", show(path))];
+        if let Some(Script { name, path_info, file, .. }) = script {
+            said.push(("X-Script", show(name)));
+            said.push(("X-Info", show(path_info)));
+            said.extend(file.as_deref().map(|file| ("X-File", show(file))));
+        }
         for (name, value) in std::str::from_utf8(request.head.query.unwrap_or_default())
             .unwrap()
             .split('&')

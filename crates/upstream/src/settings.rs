@@ -1,6 +1,6 @@
 //! What a person decides about applications behind.
 
-use crate::request;
+use crate::{fastcgi, request};
 use forebay_http::response::Limits;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -282,6 +282,30 @@ pub struct Proxy {
     pub cancel: bool,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// A route to upstreams that speak FastCGI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgi {
+    /// Who answers.
+    pub group: Group,
+    /// What they are told.
+    pub request: fastcgi::Settings,
+    /// How large the heads of answers may be.
+    pub limits: Limits,
+    /// Whose errors clients see.
+    pub errors: Errors,
+    /// Whether a request ends when its client is gone.
+    pub cancel: bool,
+}
+
+/// A route to an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// One that speaks HTTP.
+    Proxy(Proxy),
+    /// One that speaks FastCGI.
+    FastCgi(FastCgi),
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::redirects;
 use super::remarks::item;
 use super::upstreams;
 use super::value::quote;
-use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat, Proxy};
+use super::{Access, Admin, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen, LogFormat, Proxy};
 use crate::certificates::{self, CertificateError, Tokens};
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
@@ -236,9 +236,12 @@ impl Draft {
                 let at = path.child("alias").item(index).child("path");
                 known.entry(alias.path().to_string()).or_insert(at);
             }
-            for (index, proxy) in site.proxies.iter().enumerate() {
-                let at = path.child("proxy").item(index).child("path");
-                let scope = proxy.path();
+            let place = |list, index| path.child(list).item(index).child("path");
+            let proxies = site.proxies.iter().map(Proxy::path).enumerate();
+            let proxies = proxies.map(|(index, scope)| (place("proxy", index), scope));
+            let fastcgi = site.fastcgi.iter().map(FastCgi::path).enumerate();
+            let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
+            for (at, scope) in proxies.chain(fastcgi) {
                 let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
                 if let Some(first) = known.get(plain) {
                     let (found, by) = (quote(scope.as_str()), first.shown.clone());
@@ -373,6 +376,7 @@ impl Draft {
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
             let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
             proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
+            site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);

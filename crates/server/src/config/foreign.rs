@@ -51,7 +51,8 @@ const NOT_SPOKEN: &str = "uwsgi and SCGI are not spoken: let the application spe
 const TLS: &str = "write \"https://\" before an address of listen, and tls.certificate and tls.key";
 const SITE: &str = "write a [[site]] with hosts";
 const PATHS: &str = "there are no sections for paths: rules such as [[redirect]], [[header]], \
-                     [[auth]], [[access]], [[alias]] and [[proxy]] each have a path";
+                     [[auth]], [[access]], [[alias]], [[proxy]] and [[fastcgi]] each \
+                     have a path";
 const RATE: &str = "write a [[rule]] with limits";
 const TEXT: &str = "compress says how; what is compressed follows from its media type";
 const CHARSET: &str = "text is sent as UTF-8; types says what else files are, by their ending";
@@ -85,6 +86,18 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (&["access"], &["from", "ip", "ips", "client", "clients", "address", "network"], "allow"),
     (&["access", "auth"], &["url", "uri", "location", "prefix"], "path"),
     (&["alias"], &["target", "destination", "dest", "dir", "directory", "root"], "to"),
+    (&["fastcgi"], &["fastcgi_pass", "server", "servers", "socket", "upstream", "upstreams"], "to"),
+    (
+        &["fastcgi"],
+        &["env", "fastcgi_param", "param", "params"],
+        "set = { APP_ENV = \"production\" }",
+    ),
+    (&["fastcgi"], &["fallback", "front_controller", "try_files"], "try"),
+    (&["fastcgi"], &["fastcgi_index"], "index"),
+    (&["fastcgi"], &["fastcgi_split_path_info", "split", "split_path"], "extension"),
+    (&["fastcgi"], &["document_root", "script_filename"], "root"),
+    (&["fastcgi"], &["max_children", "max_connections", "max_conns", "workers"], "in_flight"),
+    (&["fastcgi"], &["fastcgi_read_timeout", "read_timeout", "timeout"], "timeouts.head"),
     (&["proxy"], &["from", "location", "match", "uri", "url"], "path"),
     (
         &["proxy"],

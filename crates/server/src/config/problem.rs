@@ -309,6 +309,30 @@ pub enum Wrong {
         /// The user.
         user: String,
     },
+    /// There is no socket of an application, or nobody may use it.
+    NoApplication {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The user that the server becomes may not use the socket of an application.
+    NotForUser {
+        /// Its path.
+        path: PathBuf,
+        /// The user.
+        user: String,
+    },
+    /// An application that is this server itself.
+    Itself {
+        /// Where.
+        found: String,
+    },
+    /// Each connection to an application that becomes a tunnel keeps a thread.
+    KeepsThread {
+        /// Of this engine.
+        engine: &'static str,
+    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -603,6 +627,23 @@ impl fmt::Display for Wrong {
                 f,
                 "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
                  root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
+            ),
+            Wrong::NoApplication { path, error } => write!(
+                f,
+                "the socket {path:?} cannot be used: {error}; until it can, requests get 502"
+            ),
+            Wrong::NotForUser { path, user } => write!(
+                f,
+                "the user {user:?} may not write to the socket {path:?}, so requests get 502: let the \
+                 application make it for a group of that user"
+            ),
+            Wrong::Itself { found } => {
+                write!(f, "this server listens at {found}, and would ask itself for ever")
+            }
+            Wrong::KeepsThread { engine } => write!(
+                f,
+                "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
+                 none, and upgrade = false refuses them"
             ),
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {

@@ -293,6 +293,9 @@ impl Section for ProxySection {
                 example: "[\"2xx\", \"301\"]",
                 at: |p| &mut p.check.status,
             },
-        ]
+        ],
+        "32",
+        "Idle connections that are kept to each of them; 0 opens one for each request.",
+        "100"
     );
 }

@@ -45,6 +45,7 @@ impl Draft {
         self.remark_held(&mut remarks);
         self.remark_pages(&mut remarks);
         self.remark_nowhere(&mut remarks);
+        self.remark_applications(text, &mut remarks);
         self.remark_users(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
@@ -317,6 +318,10 @@ impl Draft {
             auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
             let aliases = site.aliases.iter().enumerate();
             aliases.for_each(|(index, alias)| note("alias", index, alias.path().as_str()));
+            let proxies = site.proxies.iter().enumerate();
+            proxies.for_each(|(index, proxy)| note("proxy", index, proxy.path().as_str()));
+            let fastcgi = site.fastcgi.iter().enumerate();
+            fastcgi.for_each(|(index, one)| note("fastcgi", index, one.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
                 if !pattern.is_regex() {
                     note(list, index, pattern.as_str());

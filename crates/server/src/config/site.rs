@@ -1,5 +1,6 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
+use super::fastcgi::FastCgi;
 use super::optional::Optional;
 use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
@@ -9,10 +10,11 @@ use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName,
-    TryFiles, Work,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
+use forebay_upstream::settings::{Address, Application};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,6 +95,8 @@ pub struct Site {
     pub work: Vec<Work>,
     /// `[[proxy]]`
     pub proxies: Vec<Proxy>,
+    /// `[[fastcgi]]`
+    pub fastcgi: Vec<FastCgi>,
 }
 
 impl Site {
@@ -116,6 +120,7 @@ impl Site {
             access: Vec::new(),
             work: Vec::new(),
             proxies: Vec::new(),
+            fastcgi: Vec::new(),
             ..self.clone()
         }
     }
@@ -142,6 +147,12 @@ impl Site {
                 self.proxies.push(proxy.clone());
             }
         }
+        let own = self.fastcgi.len();
+        for fastcgi in &top.fastcgi {
+            if self.fastcgi[..own].iter().all(|own| own.path() != fastcgi.path()) {
+                self.fastcgi.push(fastcgi.clone());
+            }
+        }
         self
     }
 
@@ -151,6 +162,27 @@ impl Site {
             || !self.work.is_empty()
             || !self.aliases.is_empty()
             || !self.proxies.is_empty()
+    }
+
+    /// Which paths applications answer.
+    fn routes(&self) -> Vec<Route> {
+        let proxies = self.proxies.iter().map(|proxy| Route::all(proxy.path()));
+        proxies.chain(self.fastcgi.iter().map(FastCgi::route)).collect()
+    }
+
+    /// What stands behind each of the [routes](SiteSettings::routes), in the same order.
+    pub fn applications(&self) -> Vec<Application> {
+        let proxies = self.proxies.iter().map(|proxy| Application::Proxy(proxy.settings()));
+        let root = self.root.as_deref();
+        let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
+        proxies.chain(fastcgi).collect()
+    }
+
+    /// Whether it has applications that are found by name.
+    pub(crate) fn names_upstreams(&self) -> bool {
+        let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
+        let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
+        proxies.chain(fastcgi).any(|to| matches!(to, Address::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
@@ -197,7 +229,7 @@ impl Site {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
-            routes: self.proxies.iter().map(Proxy::path).collect(),
+            routes: self.routes(),
         }
     }
 }
@@ -239,6 +271,7 @@ impl Section for Site {
             access: Vec::new(),
             work: Vec::new(),
             proxies: Vec::new(),
+            fastcgi: Vec::new(),
         }
     }
 }
@@ -272,6 +305,13 @@ const LISTS: &[List<Site>] = &[
         meaning: "Passes requests on to an application that speaks HTTP, and its answers back. All rules \
                   come first: access, auth, redirect, rewrite; header rules change its answers.",
         at: |s| &mut s.proxies,
+    },
+    List {
+        name: "fastcgi",
+        meaning: "Has files run by an application that speaks FastCGI, such as php-fpm. The site needs the \
+                  root in which they are. All rules come first, and hold for the script whichever way it is \
+                  reached.",
+        at: |s| &mut s.fastcgi,
     },
     List {
         name: "work",

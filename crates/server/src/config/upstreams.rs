@@ -6,7 +6,9 @@ use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
 use super::units::Percent;
 use super::value::{Form, Value, Written, quote, wrong};
+use super::written::{show_table, written};
 use forebay_http::field::FieldName;
+use forebay_site::rules::Ending;
 use forebay_upstream::settings::{
     Address, AddressError, Balance, Check, Errors, Group, KeepAlive, Key, ProxyProtocol, Timeouts,
 };
@@ -145,19 +147,73 @@ impl Written for HttpAddress {
     }
 }
 
-impl Written for Base {
-    const EXPECTED: &'static str = "the beginning of paths such as \"/api\"";
-    fn read(text: &str) -> Result<Base, Wrong> {
-        let unfit = |error: forebay_upstream::target::BaseError| Wrong::Unfit {
-            found: quote(text),
-            reason: error.to_string(),
-        };
-        Base::parse(text).map_err(unfit)
+/// An upstream that speaks FastCGI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgiAddress(pub Address);
+
+impl Written for FastCgiAddress {
+    const EXPECTED: &'static str =
+        "an application such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<FastCgiAddress, Wrong> {
+        Address::fastcgi(text).map(FastCgiAddress).map_err(|error| match Self::guess(text) {
+            Some(_) => Self::misread(text),
+            None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+        })
     }
     fn text(&self) -> String {
-        self.to_string()
+        self.0.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        if text.starts_with('/') {
+            return Some(format!("unix:{text}"));
+        }
+        let schemes = ["fastcgi://", "http://", "tcp://"];
+        let bare = schemes.iter().find_map(|scheme| text.strip_prefix(scheme))?;
+        Address::fastcgi(bare).is_ok().then(|| bare.to_owned())
     }
 }
+
+written!(Ending, "an ending such as \".php\"");
+
+/// Variables for scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(pub Vec<(Box<str>, Box<str>)>);
+
+impl Value for Variables {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "variables with values such as { APP_ENV = \"production\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let is_name = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        let unfit = |found: &str, reason: &str| {
+            Err(Wrong::Unfit { found: quote(found), reason: reason.to_owned() })
+        };
+        if !is_name {
+            return unfit(name, "a variable is made of capital letters, digits and _");
+        }
+        if text.chars().any(char::is_control) {
+            return unfit(text, "a control character cannot be in a variable");
+        }
+        self.0.push((name.into(), text.into()));
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|(name, value)| (name.to_string(), &**value)))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+written!(Base, "the beginning of paths such as \"/api\"");
 
 /// Which host an upstream is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -362,9 +418,10 @@ pub(super) fn rebase(address: &mut Address, join: &impl Fn(&mut PathBuf)) {
 }
 
 /// The rows of a kind of section that has [`Upstreams`] as `upstreams`: some of its own, those that all
-/// have, those of all in subsections, and then its own in subsections.
+/// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
+/// what that means, and another number.
 macro_rules! rows_with_upstreams {
-    ([$($plain:expr),* $(,)?], [$($below:expr),* $(,)?]) => { &[
+    ([$($plain:expr),* $(,)?], [$($below:expr),* $(,)?], $kept:literal, $keeps:literal, $more:literal) => { &[
         $($plain,)*
         Setting {
             key: "balance",
@@ -462,10 +519,10 @@ macro_rules! rows_with_upstreams {
         },
         Setting {
             key: "keep_alive.connections",
-            preset: Preset::Value("32"),
+            preset: Preset::Value($kept),
             range: Some(("0", "100000")),
-            meaning: "Idle connections that are kept to each of them; 0 opens one for each request.",
-            example: "100",
+            meaning: $keeps,
+            example: $more,
             at: |s| &mut s.upstreams.connections,
         },
         Setting {

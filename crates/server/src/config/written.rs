@@ -16,7 +16,7 @@ use forebay_site::rules::{
 use std::fmt::Display;
 
 /// What a reader said about a text.
-fn unfit(text: &str, reason: impl Display) -> Wrong {
+pub(super) fn unfit(text: &str, reason: impl Display) -> Wrong {
     Wrong::Unfit { found: quote(text), reason: reason.to_string() }
 }
 
@@ -26,7 +26,7 @@ macro_rules! written {
         impl Written for $type {
             const EXPECTED: &'static str = $expected;
             fn read(text: &str) -> Result<$type, Wrong> {
-                <$type>::parse(text).map_err(|error| unfit(text, error))
+                <$type>::parse(text).map_err(|error| $crate::config::written::unfit(text, error))
             }
             fn text(&self) -> String {
                 self.to_string()
@@ -34,6 +34,8 @@ macro_rules! written {
         }
     };
 }
+
+pub(super) use written;
 
 written!(Host, "a host such as \"shop.example\" or \"*.shop.example\"");
 written!(
@@ -156,7 +158,7 @@ impl Value for TryFiles {
 }
 
 /// A table as TOML, in one line.
-fn show_table<'t>(lines: impl Iterator<Item = (String, &'t str)>) -> String {
+pub(super) fn show_table<'t>(lines: impl Iterator<Item = (String, &'t str)>) -> String {
     let pair =
         |(name, text): (String, &str)| format!("{} = {}", bare_or_quoted(&name), quote(text));
     let pairs: Vec<String> = lines.map(pair).collect();

@@ -688,6 +688,9 @@ fn rules_that_lead_nowhere_are_remarked() {
         ("rewrite", "regex = \"^/[a-z]+$\"\nto = \"/a.txt\""),
         ("work", "path = \"/api\""),
         ("alias", "path = \"/api/v2\"\nto = \"docs\""),
+        ("proxy", "path = \"/api/v2\"\nto = \"http://192.0.2.1\""),
+        ("proxy", "path = \"/\"\nto = \"http://192.0.2.1\""),
+        ("proxy", "path = \"*.json\"\nto = \"http://192.0.2.1\""),
     ] {
         assert_eq!(remarks(&route(list, line)), nothing, "{list} {line}");
     }
@@ -731,4 +734,77 @@ fn header_rules_for_a_directory_alone_are_remarked() {
         assert_eq!(remarks("path", path), nothing, "{path}");
     }
     assert_eq!(remarks("regex", "^/assets/$"), nothing);
+}
+
+#[test]
+fn applications_that_cannot_be_asked_are_remarked() {
+    let folder = Folder::new();
+    let socket = folder.0.join("app.sock");
+    let held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    fs::write(folder.0.join("file"), "").unwrap();
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n"));
+    assert_eq!(
+        remarks("[[proxy]]\npath = \"/\"\nto = [\"unix:app.sock\", \"http://10.0.0.1\"]"),
+        [""; 0]
+    );
+    let text = "[[proxy]]\npath = \"/a\"\nto = [\"unix:app.sock\", \"unix:none.sock\"]\n\
+                [[proxy]]\npath = \"/b\"\nto = \"unix:none.sock\"\n\
+                [[fastcgi]]\nto = \"unix:file\"\ntry = \"/index.php\"";
+    assert_eq!(
+        remarks(text),
+        [
+            "DIR/forebay.toml:4:24: proxy.to: the socket \"DIR/none.sock\" cannot be used: No such file or \
+             directory (os error 2); until it can, requests get 502",
+            "DIR/forebay.toml:9:6: fastcgi.to: the socket \"DIR/file\" cannot be used: it is no socket; until \
+             it can, requests get 502",
+            "DIR/forebay.toml:10:7: fastcgi.try: cannot read the file \"DIR/site/index.php\": No such file or \
+             directory (os error 2)",
+        ]
+    );
+    drop(held);
+    for (listen, to, is_itself) in [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080", true),
+        (":8080", "http://127.0.0.1:8080", true),
+        (":8080", "http://[::1]:8080", true),
+        (":8080", "http://localhost:8080", true),
+        ("0.0.0.0:8080", "http://127.0.0.2:8080", true),
+        ("127.0.0.1:8080", "http://127.0.0.1:8081", false),
+        (":8080", "http://192.0.2.1:8080", false),
+        ("192.0.2.1:8080", "http://127.0.0.1:8080", false),
+    ] {
+        let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"");
+        let remarks =
+            folder.remarks(&format!("listen = [\"{listen}\"]\nroot = \"site\"\n{text}\n"));
+        let found = to.strip_prefix("http://").unwrap();
+        let expected = format!(
+            "DIR/forebay.toml:5:6: proxy.to: this server listens at {found}, and would ask itself for ever"
+        );
+        let expected = if is_itself { vec![expected] } else { Vec::new() };
+        assert_eq!(remarks, expected, "{listen} {to}");
+    }
+}
+
+#[test]
+fn tunnels_that_keep_threads_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |engine: &str, upgrade: bool| {
+        folder.remarks(&format!(
+            "engine = \"{engine}\"\nroot = \"site\"\n[[proxy]]\npath = \"/a%20b\"\nto = \"http://10.0.0.1\"\n\
+             upgrade = {upgrade}\n"
+        ))
+    };
+    let encoded = "DIR/forebay.toml:4:8: proxy.path: ";
+    for engine in ["threads", "pool"] {
+        let found = remarks(engine, true);
+        assert!(found[0].starts_with(encoded), "{found:?}");
+        let expected = format!(
+            "DIR/forebay.toml:6:11: proxy.upgrade: with engine = \"{engine}\" each WebSocket keeps a thread for \
+             itself; the engine event keeps none, and upgrade = false refuses them"
+        );
+        assert_eq!(found[1..], [expected]);
+        assert_eq!(remarks(engine, false).len(), 1);
+    }
+    for engine in ["event", "fibers", "pipeline"] {
+        assert_eq!(remarks(engine, true).len(), 1);
+    }
 }

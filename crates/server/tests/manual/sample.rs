@@ -89,15 +89,15 @@ fn several() -> &'static str {
 
 /// A setting below the header of its subsection.
 fn setting(row: &Row) -> String {
+    // the sample can be run as it is
+    if row.key == "root" {
+        return format!("\n{}root = \"site\"\n", row.comment());
+    }
     named(row.name(), row)
 }
 
 /// A setting that is called `name` where it stands.
 fn named(name: &str, row: &Row) -> String {
-    // the sample can be run as it is
-    if row.key == "root" {
-        return format!("\n{}root = \"site\"\n", row.comment());
-    }
     let line = match (&row.preset_toml, row.preset) {
         (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{name} = {toml}"),
         _ => format!("{name} = {}", row.example),

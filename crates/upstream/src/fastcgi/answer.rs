@@ -2,7 +2,8 @@
 //! how it ended.
 
 use super::record::{HEADER_BYTES, Header, Kind};
-use forebay_http::response::Limits;
+use forebay_http::head::Lines;
+use forebay_http::response::{self, Asked, Limits, Parsed, Response};
 use forebay_http::status;
 
 /// Most bytes for the log that are kept of one request.
@@ -52,7 +53,8 @@ pub enum Piece<'b> {
     More,
     /// The head is whole: see [`Reader::head`].
     Head,
-    /// Some of the body.
+    /// Some of the body: no more than the head has announced, and none where there is to be none,
+    /// whatever the script sends.
     Body(&'b [u8]),
     /// The answer is over. The connection can have another request, if it is to be kept.
     End {
@@ -64,6 +66,7 @@ pub enum Piece<'b> {
 /// Reads one answer.
 #[derive(Clone, Debug)]
 pub struct Reader {
+    asked: Asked,
     limits: Limits,
     state: State,
     /// The header, or the content of the last record, as far as it has come.
@@ -71,7 +74,17 @@ pub struct Reader {
     /// The head: first as it came, then as HTTP/1.1 has it.
     head: Vec<u8>,
     has_head: bool,
+    body: Body,
     stderr: Vec<u8>,
+}
+
+/// What is to come of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    /// Nothing that is for the client.
+    Dropped,
+    Sized(u64),
+    UntilEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +98,16 @@ enum State {
 
 impl Reader {
     /// For the answer to a request that was just sent.
-    pub fn new(limits: Limits) -> Reader {
+    pub fn new(asked: Asked, limits: Limits) -> Reader {
         Reader {
+            // scripts speak no other protocol
+            asked: Asked { upgrade: false, ..asked },
             limits,
             state: State::Header,
             partial: Vec::new(),
             head: Vec::new(),
             has_head: false,
+            body: Body::UntilEnd,
             stderr: Vec::new(),
         }
     }
@@ -164,7 +180,7 @@ impl Reader {
             State::Content { kind, left, padding } => {
                 let part = &bytes[..bytes.len().min(usize::from(left))];
                 let (count, piece) = match kind {
-                    Kind::Stdout if self.has_head => (part.len(), Piece::Body(part)),
+                    Kind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
                     Kind::Stdout => self.more_head(part)?,
                     Kind::Stderr => {
                         let room = MOST_STDERR_BYTES - self.stderr.len();
@@ -201,11 +217,45 @@ impl Reader {
         self.partial.clear();
         match protocol {
             0 if !self.has_head => return Err(Error::NoHead),
+            0 if matches!(self.body, Body::Sized(1..)) => {
+                return Err(Error::Malformed("the body is shorter than announced"));
+            }
             0 => self.state = State::Over(u32::from_be_bytes([a, b, c, d])),
             1 | 2 => return Err(Error::Overloaded),
             _ => return Err(Error::Malformed("the application does not take such requests")),
         }
         Ok(())
+    }
+
+    /// More of the body: what of it is for the client.
+    fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<Piece<'b>, Error> {
+        match &mut self.body {
+            Body::Dropped => return Ok(Piece::More),
+            Body::UntilEnd => {}
+            Body::Sized(left) => {
+                let rest = left.checked_sub(part.len() as u64);
+                *left = rest.ok_or(Error::Malformed("the body is longer than announced"))?;
+            }
+        }
+        Ok(Piece::Body(part))
+    }
+
+    /// What follows the head, which is checked like that of any server.
+    fn body_of_head(&self) -> Result<Body, Error> {
+        let mut lines = Lines::new();
+        // the status line was added
+        let limits = Limits { head_bytes: self.head.len(), ..self.limits };
+        match Response::parse(&self.head, &mut lines, self.asked, &limits) {
+            Ok(Parsed::Complete(head)) if head.len == self.head.len() => Ok(match head.body {
+                response::Body::Sized(length) => Body::Sized(length),
+                // an answer of no bytes has none, unless it says nothing of its length
+                response::Body::None => Body::Dropped,
+                _ => Body::UntilEnd,
+            }),
+            Err(response::Error::TooLarge) => Err(Error::TooLarge),
+            Err(response::Error::Malformed(what)) => Err(Error::Malformed(what)),
+            Ok(_) => Err(Error::Malformed("the head is malformed")),
+        }
     }
 
     /// Takes more of the head; says how much of `part` that was.
@@ -217,6 +267,7 @@ impl Reader {
             Some(end) if end <= self.limits.head_bytes => {
                 self.head.truncate(end);
                 self.head = as_http(&self.head, &self.limits)?;
+                self.body = self.body_of_head()?;
                 self.has_head = true;
                 Ok((end - before, Piece::Head))
             }
@@ -304,8 +355,6 @@ fn status_of(value: &[u8]) -> Result<u16, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_http::head::Lines;
-    use forebay_http::response::{Asked, Response};
     use proptest::prelude::*;
 
     fn record(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
@@ -322,7 +371,13 @@ mod tests {
 
     /// Head, body, words for the log and the status of the program, given in pieces of such lengths.
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(String, Vec<u8>, String, Option<u32>), Error> {
-        let mut reader = Reader::new(Limits { head_bytes: 1000, head_lines: 20 });
+        read_asked(bytes, cuts, Asked::default())
+    }
+
+    type Found = (String, Vec<u8>, String, Option<u32>);
+
+    fn read_asked(bytes: &[u8], cuts: &[usize], asked: Asked) -> Result<Found, Error> {
+        let mut reader = Reader::new(asked, Limits { head_bytes: 1000, head_lines: 20 });
         let (mut body, mut ended, mut at) = (Vec::new(), None, 0);
         let mut cuts = cuts.iter().copied().cycle();
         while at < bytes.len() {
@@ -400,17 +455,28 @@ mod tests {
         assert!(matches!(read(&end(0, 3), &[]), Err(Error::Malformed(_))));
         assert!(matches!(read(&record(3, b"short", 0), &[]), Err(Error::Malformed(_))));
         assert!(matches!(read(b"HTTP/1.1 200 OK\r\n\r\n", &[]), Err(Error::Malformed(_))));
-        // what is in a line is looked at when the head is parsed
-        for head in ["A b: c\n\n", "A: b\rc\n\n", "A: b\0\n\n", "A: b\n c: d\n\n"] {
-            let found = read(&stdout(head), &[]).unwrap();
-            let mut lines = Lines::new();
-            let parsed = Response::parse(
-                found.0.as_bytes(),
-                &mut lines,
-                Asked::default(),
-                &Limits::default(),
-            );
-            assert!(parsed.is_err(), "{head:?}");
+        for head in ["A b: c\n\n", "A: b\rc\n\n", "A: b\0\n\n", "A: b\n c: d\n\n", ": b\n\n"] {
+            assert!(matches!(read(&stdout(head), &[]), Err(Error::Malformed(_))), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_announced() {
+        let length = "Content-Length: 4\n\n";
+        let bytes = |text: &str| read(&stdout(&format!("{length}{text}")), &[5]);
+        assert_eq!(bytes("body").map(|found| found.1), Ok(b"body".to_vec()));
+        let wrong = |what| Err(Error::Malformed(what));
+        assert_eq!(bytes("bodys"), wrong("the body is longer than announced"));
+        assert_eq!(bytes("bod"), wrong("the body is shorter than announced"));
+        // what has no body has none, whatever the script sends
+        let asked = Asked { is_head: true, upgrade: false };
+        for (head, asked) in [
+            (length, asked),
+            ("Status: 204\n\n", Asked::default()),
+            ("Status: 304\nContent-Length: 9\n\n", Asked::default()),
+        ] {
+            let found = read_asked(&stdout(&format!("{head}body")), &[3], asked).unwrap();
+            assert_eq!((found.1, found.3), (Vec::new(), Some(0)), "{head}");
         }
     }
 
@@ -465,7 +531,7 @@ mod tests {
         fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), good in 0usize..3) {
             let mut all: Vec<u8> = (0..good).flat_map(|_| record(6, b"A: b\n", 1)).collect();
             all.extend(bytes);
-            let mut reader = Reader::new(Limits::default());
+            let mut reader = Reader::new(Asked::default(), Limits::default());
             let mut rest = all.as_slice();
             while let Ok(Read { used, piece }) = reader.read(rest) {
                 rest = &rest[used..];

@@ -1,7 +1,6 @@
 //! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
 
 use super::record::{begin, pair, params};
-use super::script::Script;
 use crate::names::{Forwarding, Kind, kind};
 use crate::request::{Request, valid_id};
 use crate::target::{self, Ambiguous, Refused};
@@ -20,6 +19,17 @@ pub struct Settings {
     pub keep: bool,
     /// Parameters to set, each instead of what the request says.
     pub set: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A script, and what follows it in a path. All of it decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script<'s> {
+    /// The path of the script in the site.
+    pub name: &'s [u8],
+    /// What follows; empty, or begins with a slash.
+    pub path_info: &'s [u8],
+    /// Where it is, if that is not beneath the root.
+    pub file: Option<&'s [u8]>,
 }
 
 /// A request for a script.
@@ -110,10 +120,13 @@ impl Pairs<'_> {
     }
 
     fn script(&mut self, params: &Params<'_>) {
-        let Script { name, path_info } = params.script;
+        let Script { name, path_info, file } = params.script;
         let root = &*self.settings.root;
         self.add("DOCUMENT_ROOT", &[root]);
-        self.add("SCRIPT_FILENAME", &[root, name]);
+        match file {
+            Some(file) => self.add("SCRIPT_FILENAME", &[file]),
+            None => self.add("SCRIPT_FILENAME", &[root, name]),
+        }
         self.add("SCRIPT_NAME", &[name]);
         self.add("DOCUMENT_URI", &[name, path_info]);
         if !path_info.is_empty() {
@@ -206,8 +219,8 @@ fn host(authority: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::end_of_stdin;
     use super::super::record::tests::received;
-    use super::super::{end_of_stdin, script_of};
     use super::*;
     use crate::request::From;
     use forebay_http::head::{Head, Limits, Lines, Parsed};
@@ -228,8 +241,10 @@ mod tests {
         let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
         let mut judged = Vec::new();
         path::normalise(head.path, &mut judged).unwrap();
-        let script = script_of(&judged, ".php");
-        let script = script.unwrap_or(Script { name: b"/index.php", path_info: b"" });
+        let at =
+            judged.windows(5).position(|five| five == b".php/").map_or(judged.len(), |at| at + 4);
+        let (name, path_info) = judged.split_at(at);
+        let script = Script { name, path_info, file: None };
         let request = Request { head: &head, judged: &judged, rewritten: None, from, id: 0xabc };
         let params = Params {
             request,
