@@ -124,8 +124,13 @@ fn may_meet(pattern: &Pattern, path: &str) -> bool {
 
 /// Whether an application answers for the path or for one below it.
 fn may_answer(scope: &Scope, path: &str) -> bool {
-    let start = scope.as_str().trim_start_matches('=').split('*').next().unwrap_or("");
-    scope.contains(path.as_bytes()) || is_within(start, path)
+    let (start, has_star) = match scope.as_str().trim_start_matches('=').split_once('*') {
+        Some((start, _)) => (start, true),
+        None => (scope.as_str().trim_start_matches('='), false),
+    };
+    scope.contains(path.as_bytes())
+        || is_within(start, path)
+        || (has_star && path.starts_with(start))
 }
 
 /// Whether `path` is `top` or below it.
