@@ -6,6 +6,7 @@ use crate::mix::{Mix, MixError};
 use crate::plan::{BodyCheck, Group, Load, PerConnection, Version};
 use crate::target::{Target, TargetError};
 use crate::units;
+use forebay_tls::{Roots, Versions};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ pub const SETTINGS: &[Row] = &[
     ("steps", "RATE:TIME+RATE:TIME+…", "open loop: rates that follow each other; 0 pauses"),
     ("bursts", "LEAST-MOST@N/s", "open loop: so many requests at once, N times per second"),
     ("trace", "FILE", "open loop: one `SECONDS [PATH]` per line"),
-    ("url", "PATH or http://…", "what is asked for, and whom"),
+    ("url", "PATH or http[s]://…", "what is asked for, and whom"),
     ("urls", "FILE", "one `PATH [WEIGHT [BYTES]]` per line, drawn by weight"),
     ("set", "specweb99:CONNECTIONS | webstone", "a file set and its mix, at the url's path"),
     (
@@ -37,13 +38,18 @@ pub const SETTINGS: &[Row] = &[
     ("method", "NAME", "GET, HEAD, … (GET; POST with `request_body`)"),
     ("header", "NAME: VALUE", "a line for every request; may be given again"),
     ("request_body", "TEXT or @FILE", "what every request carries, with its length"),
-    ("http", "1.0 | 1.1", "the version of the requests (1.1)"),
+    ("http", "1.0 | 1.1 | 2", "the version of the requests (1.1)"),
     ("per_connection", "N | unlimited | specweb99", "requests per connection (unlimited)"),
-    ("pipeline", "N", "requests under way at once on one connection (1)"),
+    ("pipeline", "N", "requests under way at once on one connection of HTTP/1 (1)"),
+    ("streams", "N", "requests under way at once on one connection of HTTP/2 (1)"),
+    ("ca", "FILE", "certificates of trusted authorities in PEM (those of this machine)"),
+    ("insecure", "true | false", "take any certificate; the report says so (false)"),
+    ("tls", "auto | 1.2 | 1.3", "versions of TLS that are spoken (auto: both)"),
+    ("resume", "true | false", "resume a client's last session; false: full handshakes (true)"),
     ("from", "TIME", "when the group begins (0)"),
     ("until", "TIME", "when it ends (with the run)"),
     ("timeout", "TIME", "how long an answer may take (10s)"),
-    ("connect_timeout", "TIME", "how long a connection may take (10s)"),
+    ("connect_timeout", "TIME", "how long a connection may take, with its handshake (10s)"),
     ("within", "TIME", "a later answer is not goodput"),
     ("receive", "RATE", "the most a connection receives: 400kbit/s, 50KB/s"),
     ("receive_buffer", "SIZE", "the socket's receive buffer (16KiB with `receive`)"),
@@ -310,9 +316,22 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
             group.version = match value {
                 "1.0" => Version::Http10,
                 "1.1" => Version::Http11,
-                _ => return Err("1.0 or 1.1"),
+                "2" => Version::Http2,
+                _ => return Err("1.0, 1.1 or 2"),
             }
         }
+        "streams" => group.streams = count(value)?,
+        "ca" => group.tls.roots = Some(roots(value)?),
+        "insecure" => group.tls.insecure = flag(value)?,
+        "tls" => {
+            group.tls.versions = match value {
+                "auto" => Versions::Both,
+                "1.2" => Versions::Only12,
+                "1.3" => Versions::Only13,
+                _ => return Err("auto, 1.2 or 1.3"),
+            }
+        }
+        "resume" => group.tls.resume = flag(value)?,
         "pipeline" => group.pipeline = count(value)?,
         "from" => group.from = units::duration(value)?,
         "until" => group.until = Some(units::duration(value)?),
@@ -342,6 +361,17 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
 
 fn count(value: &str) -> Result<u32, &'static str> {
     value.parse().ok().filter(|count| *count > 0).ok_or("a number, 1 or more")
+}
+
+fn flag(value: &str) -> Result<bool, &'static str> {
+    value.parse().map_err(|_| "true or false")
+}
+
+/// The text of a file with certificates that can be read.
+fn roots(file: &str) -> Result<Vec<u8>, &'static str> {
+    let text = std::fs::read(file).ok();
+    text.filter(|text| Roots::of_pem(text).is_some())
+        .ok_or("a file that can be read, with certificates in PEM")
 }
 
 fn token(value: &str) -> Result<String, &'static str> {
