@@ -286,7 +286,8 @@ impl Worker<'_> {
             if group.waiting.is_empty() {
                 return;
             }
-            let enough = (MOST_CONNECTING as usize).min(group.waiting.len());
+            let wanted = group.waiting.len().div_ceil(group.plan.at_once());
+            let enough = (MOST_CONNECTING as usize).min(wanted);
             let connects = group.kind != Kind::Pool || (group.connecting as usize) < enough;
             let wants_new = connects && group.lacks_sources(self.shared.plan.threads);
             let idle = if wants_new { None } else { group.pop_idle() };
