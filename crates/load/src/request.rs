@@ -151,6 +151,29 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_http_2_are_those_of_the_lines() {
+        let mut group = Group::new("a", Target::parse("https://127.0.0.1:81/x").unwrap());
+        group.version = Version::Http2;
+        group.headers = ["Cookie: tier=gold", "hOST: a.example"].map(str::to_owned).to_vec();
+        group.body = Some(b"x=1".to_vec());
+        let (mut bytes, mut same, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        let blocks = Blocks::new(&group);
+        blocks.append(&mut bytes, 0);
+        blocks.append_path(&mut same, "/x");
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "a.example"),
+            (":path", "/x"),
+            ("cookie", "tier=gold"),
+            ("content-length", "3"),
+        ] {
+            encode::field(&mut expected, name.as_bytes(), value.as_bytes());
+        }
+        assert_eq!((&bytes, &same), (&expected, &expected));
+    }
+
+    #[test]
     fn a_body_comes_with_its_length_and_a_method() {
         let mut group = Group::new("a", Target::parse("http://127.0.0.1:81/").unwrap());
         group.body = Some(b"x=1".to_vec());

@@ -70,7 +70,7 @@ const OTHER_DESCRIPTORS: u64 = 64;
 
 /// Time enough for all threads to be there, ns; where TLS is spoken, they collect entropy first.
 const LEAD_NS: u64 = 10_000_000;
-const TLS_LEAD_NS: u64 = 150_000_000;
+const TLS_LEAD_NS: u64 = 100_000_000;
 
 /// Runs a plan to its end and reports. Blocks; `observe` is called on this thread after every
 /// interval. When `stop` becomes true the run ends within a tenth of a second and reports what it

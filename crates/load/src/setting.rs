@@ -448,6 +448,7 @@ fn ports(value: &str) -> Result<RangeInclusive<u16>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
 
     fn group(text: &str) -> Result<Group, SettingError> {
         let base = Target::parse("http://127.0.0.1:81/base").unwrap();
@@ -474,6 +475,53 @@ mod tests {
         let closed = group("b:connections=7,think=1s-2s,arrivals=poisson").unwrap();
         assert!(matches!(closed.load, Load::Closed { connections: 7, .. }));
         assert!(matches!(group("c:rate=5,ramp=1s"), Err(SettingError::BothLoops("ramp"))));
+    }
+
+    #[test]
+    fn versions_and_tls_are_of_the_group() {
+        let of = |url: &str, text: &str| {
+            Draft::parse(&format!("a:{text}"), Some(&Target::parse(url).unwrap()))
+                .and_then(Draft::finish)
+                .unwrap()
+        };
+        let group = of(
+            "https://127.0.0.1/",
+            "http=2,streams=8,insecure=true,tls=1.2,resume=false,header=Host: a.example:8",
+        );
+        let tls = &group.tls;
+        assert_eq!((group.version, group.streams, group.at_once()), (Version::Http2, 8, 8));
+        assert!(tls.insecure && !tls.resume && tls.versions == Versions::Only12);
+        assert_eq!((group.authority(), group.server_name()), ("a.example:8", "a.example"));
+        let said = |url: &str, text: &str| {
+            let plan = Plan { groups: vec![of(url, text)], ..Plan::default() };
+            plan.check().map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        let (plain, tls) = ("http://127.0.0.1/", "https://127.0.0.1/");
+        assert_eq!(said(plain, "http=2,streams=16384"), "");
+        assert_eq!(said(tls, "tls=1.3"), "");
+        for (url, text, part) in [
+            (plain, "insecure=true", "need an https:// URL"),
+            (plain, "resume=false", "need an https:// URL"),
+            (plain, "streams=2", "`streams` needs HTTP/2"),
+            (tls, "http=2,pipeline=2", "HTTP/2 has `streams`"),
+            (plain, "http=2,streams=16385", "at most 16384"),
+            (plain, "http=2,set=specweb99:10", "SPECweb99"),
+            (plain, "http=2,header=Connection: close", "no fields about the connection"),
+        ] {
+            assert!(said(url, text).contains(part), "{text}: {}", said(url, text));
+        }
+    }
+
+    #[test]
+    fn authorities_are_read_from_a_file() {
+        let file = std::env::temp_dir().join(format!("forebay-ca-{}", std::process::id()));
+        std::fs::write(&file, "nothing").unwrap();
+        let error = group(&format!("a:ca={}", file.display())).unwrap_err().to_string();
+        assert!(
+            error.ends_with("expected a file that can be read, with certificates in PEM"),
+            "{error}"
+        );
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -259,6 +259,10 @@ mod tests {
         }
         assert!((read("errors<0.1%").limit - 0.001).abs() < 1e-12);
         assert_eq!(read("rate>1000").bound, Bound::Above);
+        let handshake = read("a.handshake_p99<5ms");
+        assert_eq!((handshake.metric, handshake.limit), (Metric::Handshake(0.99), 5_000.0));
+        assert!((read("resumed>=90%").limit - 0.9).abs() < 1e-12);
+        assert_eq!(read("handshakes>100").metric, Metric::Handshakes);
         assert_eq!(read("rate>=1000").bound, Bound::AtLeast);
         assert_eq!(read("errors<=0%").bound, Bound::AtMost);
     }
@@ -275,7 +279,16 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         assert_eq!("gold.p99".parse::<Expectation>(), Err(ExpectError::Form));
-        for figure in ["p101<1s", "p<1s", "p9x<1s", "p-1<1s", "median<1s", "gold.<1s"] {
+        for figure in [
+            "handshake_max<1s",
+            "handshake_<1s",
+            "p101<1s",
+            "p<1s",
+            "p9x<1s",
+            "p-1<1s",
+            "median<1s",
+            "gold.<1s",
+        ] {
             let read = figure.parse::<Expectation>();
             assert!(matches!(read, Err(ExpectError::Metric(_))), "{figure}: {read:?}");
         }

@@ -31,6 +31,7 @@ use group::{GroupShare, Kind};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 /// Answers longer than this are read in pieces.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -48,6 +49,8 @@ const LONGEST_SPIN_NS: u64 = 5_000;
 const PREEMPTED_NS: u64 = 200_000;
 /// How long a core is taken for shared after that, ns.
 const SHARED_CORE_NS: u64 = 500_000_000;
+/// Sleeps before the start may last this much longer than they should, ns.
+const OVERSLEPT_NS: u64 = 2_000_000;
 /// The longest wait, so that a request to stop is seen, ns.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
@@ -214,6 +217,8 @@ impl<'p> Worker<'p> {
         }
         process::wake_sharply()?;
         let mut events = Events::with_capacity(EVENTS);
+        let lead_ns = self.shared.start_ns.saturating_sub(clock::monotonic_ns());
+        std::thread::sleep(Duration::from_nanos(lead_ns.saturating_sub(OVERSLEPT_NS)));
         while clock::monotonic_ns() < self.shared.start_ns {
             std::thread::yield_now();
         }

@@ -84,21 +84,22 @@ fn requests_are_what_was_asked_for() {
 
 #[test]
 fn small_windows_are_waited_for() {
-    let limits = Limits { streams: 4, ..Limits::default() };
-    let server = http2(limits, |peer, request| {
+    let server = http2(Limits::default(), |peer, request| {
         assert_eq!(request.body.len(), 100);
-        // of the next stream only a few bytes are wanted at a time
-        peer.frame(kind::SETTINGS, 0, 0, &setting(4, 30));
-        peer.answer(request.stream, 200, "");
-        for _ in 0..10 {
-            peer.frame(kind::WINDOW_UPDATE, 0, request.stream + 2, &10u32.to_be_bytes());
+        if !peer.is_stingy {
+            // from now on streams begin with a few bytes
+            peer.frame(kind::SETTINGS, 0, 0, &setting(4, 30));
+            peer.is_stingy = true;
         }
+        peer.answer(request.stream, 200, "");
     });
-    let body = "x".repeat(100);
-    let all = found(server.address, &format!("requests=20,request_body={body}"), |_| true);
-    // an update for a stream that is not open yet is against the rules: told, and survived
-    assert!(all.failures.keys().all(|kind| kind == "protocol"), "{:?}", all.failures);
-    assert_eq!(all.good + all.failed, 20);
+    let settings = format!("requests=40,streams=2,request_body={}", "x".repeat(100));
+    let all = found(server.address, &settings, |_| true);
+    assert_eq!((all.good, all.failed), (40, 0), "{:?} {:?}", all.failures, all.reasons);
+    // and with none
+    let server = mute(setting(4, 0));
+    let all = found(server.address, "request_body=x,timeout=100ms", |all| all.failed > 1);
+    assert_eq!((failures(&all).0, all.good), (vec!["timeout"], 0));
 }
 
 /// Only the stream is given up; the connection goes on.

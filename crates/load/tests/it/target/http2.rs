@@ -11,6 +11,8 @@ use std::net::TcpStream;
 pub(crate) struct Peer {
     stream: TcpStream,
     pub(crate) machine: Connection,
+    /// What comes of a body is allowed again at once, however little it is.
+    pub(crate) is_stingy: bool,
     out: Vec<u8>,
 }
 
@@ -75,7 +77,7 @@ pub(crate) fn http2(
     serve(move |stream| {
         stream.set_nodelay(true).unwrap();
         let machine = Connection::server(limits);
-        let mut peer = Peer { stream, machine, out: Vec::new() };
+        let mut peer = Peer { stream, machine, is_stingy: false, out: Vec::new() };
         let (mut fields, mut received, mut room) = (Fields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
         while peer.send() {
@@ -94,6 +96,10 @@ pub(crate) fn http2(
                     }
                     Some(Event::Data { stream, bytes, ends }) => {
                         peer.machine.consumed(stream, bytes.len());
+                        if peer.is_stingy && !ends {
+                            let more = (bytes.len() as u32).to_be_bytes();
+                            peer.frame(kind::WINDOW_UPDATE, 0, stream, &more);
+                        }
                         let request = requests.iter_mut().find(|one| one.stream == stream);
                         request.unwrap().body.extend_from_slice(bytes);
                         (stream, ends)
