@@ -15,7 +15,8 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn go_on(&mut self, slot: usize) {
         let client = &self.clients[slot];
-        if matches!(client.phase, Phase::Holding | Phase::Connecting) {
+        // what comes meanwhile (tickets, pings) changes nothing
+        if matches!(client.phase, Phase::Holding | Phase::Connecting | Phase::Thinking) {
             return;
         }
         let group = &mut self.groups[client.group];

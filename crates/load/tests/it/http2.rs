@@ -336,6 +336,17 @@ fn a_narrow_line_is_no_wider_than_it_says() {
     assert_eq!(report.groups[0].failed, 0, "{:?}", report.groups[0].failures);
 }
 
+/// What is said about the connection does not begin the pause anew.
+#[test]
+fn a_client_thinks_while_it_is_talked_to() {
+    let server = http2(Limits::default(), |peer, request| {
+        peer.be_restless();
+        peer.answer(request.stream, 200, "hello");
+    });
+    let all = found(server.address, "think=100ms,requests=3", |all| all.good == 3);
+    assert_eq!((all.good, all.failed), (3, 0));
+}
+
 #[test]
 fn a_pause_to_think_comes_when_all_streams_are_answered() {
     let server = well();

@@ -4,8 +4,9 @@ use super::{Server, serve};
 use forebay_http2::frame::{self, kind};
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 /// A connection, from the server's end.
 pub(crate) struct Peer {
@@ -62,6 +63,11 @@ impl Peer {
         sent
     }
 
+    /// From now on there is a PING whenever the client is silent for 5 ms.
+    pub(crate) fn be_restless(&self) {
+        self.stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    }
+
     /// Closes the connection in both directions, once all was sent.
     pub(crate) fn close(&mut self) {
         self.send();
@@ -81,7 +87,14 @@ pub(crate) fn http2(
         let (mut fields, mut received, mut room) = (Fields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
         while peer.send() {
-            let Ok(count @ 1..) = peer.stream.read(&mut room) else { return };
+            let count = match peer.stream.read(&mut room) {
+                Ok(count @ 1..) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    peer.machine.ping(0);
+                    continue;
+                }
+                Ok(0) | Err(_) => return,
+            };
             received.extend_from_slice(&room[..count]);
             let mut used = 0;
             loop {
