@@ -147,9 +147,7 @@ impl Worker<'_> {
             // what was sent found the connection broken, and that was noted
             return;
         }
-        let group = &mut self.groups[self.clients[slot].group];
-        group.tally.explain(Failure::Handshake, why, 1);
-        self.connect_failed(slot, Failure::Handshake);
+        self.connect_failed_for(slot, Failure::Handshake, Some(why));
     }
 
     /// Asks the kernel about repeated SYNs, where the handshake took so long that there may be some.
@@ -167,26 +165,25 @@ impl Worker<'_> {
 
     /// A connection did not come about: the request it was for has failed.
     pub(super) fn connect_failed(&mut self, slot: usize, failure: Failure) {
+        let is_late = failure == Failure::ConnectTimeout;
+        let is_shaking = is_late && self.clients[slot].established_ns.is_some();
+        self.connect_failed_for(slot, failure, is_shaking.then_some("within the handshake of TLS"));
+    }
+
+    fn connect_failed_for(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
         let opened_ns = self.clients[slot].opened_ns.unwrap_or(self.now_ns);
         self.note_retries(slot, self.now_ns - opened_ns);
-        let client = &self.clients[slot];
-        let group = &mut self.groups[client.group];
-        group.connecting -= 1;
-        if client.established_ns.is_some() && failure == Failure::ConnectTimeout {
-            group.tally.explain(failure, "within the handshake of TLS", 1);
-        }
-        self.lose_first(slot, failure);
+        self.groups[self.clients[slot].group].connecting -= 1;
+        self.lose_first(slot, failure, why);
     }
 
     /// A server that takes no stream has not taken the one that a connection was made for.
     pub(super) fn never_asked(&mut self, slot: usize) {
-        let tally = &mut self.groups[self.clients[slot].group].tally;
-        tally.explain(Failure::Timeout, "the server takes no stream", 1);
-        self.lose_first(slot, Failure::Timeout);
+        self.lose_first(slot, Failure::Timeout, Some("the server takes no stream"));
     }
 
     /// The request that a connection was made for has failed before it was sent.
-    fn lose_first(&mut self, slot: usize, failure: Failure) {
+    fn lose_first(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
         let client = &mut self.clients[slot];
         let opened_ns = client.opened_ns.unwrap_or(self.now_ns);
         let group = &mut self.groups[client.group];
@@ -206,6 +203,9 @@ impl Worker<'_> {
                 group.note_request(self.now_ns, self.now_ns);
             }
             group.tally.fail(failure);
+            if let Some(why) = why {
+                group.tally.explain(failure, why, 1);
+            }
             client.totals.failures += 1;
             if matches!(failure, Failure::ConnectTimeout | Failure::Timeout | Failure::Unfinished) {
                 // It would have taken longer than this.

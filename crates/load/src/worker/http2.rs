@@ -195,11 +195,20 @@ impl Worker<'_> {
         true
     }
 
+    /// Whether a connection that has ended was broken off with a reason: its requests fail for that.
+    pub(super) fn was_broken_off(&mut self, slot: usize) -> bool {
+        let goodbye = self.clients[slot].http2.as_ref().and_then(|http2| http2.goodbye);
+        let reason = goodbye.filter(|(_, code)| *code != ErrorCode::NO_ERROR);
+        if let Some((_, code)) = reason {
+            self.fail_for(slot, Failure::GoAway, code.name());
+        }
+        reason.is_some()
+    }
+
     /// The server has ended the connection.
     pub(super) fn cut_streams(&mut self, slot: usize) {
-        let goodbye = self.clients[slot].http2.as_ref().and_then(|http2| http2.goodbye);
-        if let Some((_, code)) = goodbye.filter(|(_, code)| *code != ErrorCode::NO_ERROR) {
-            return self.fail_for(slot, Failure::GoAway, code.name());
+        if self.was_broken_off(slot) {
+            return;
         }
         let failed = !self.clients[slot].pending.is_empty();
         while let Some(request) = self.clients[slot].pending.pop_front() {

@@ -267,6 +267,9 @@ impl Worker<'_> {
         if self.clients[slot].phase == Phase::Connecting {
             return self.handshake_failed(slot, "the server has reset the connection");
         }
+        if self.was_broken_off(slot) {
+            return;
+        }
         self.fail_all(slot, Failure::Reset, Failure::Reset);
     }
 

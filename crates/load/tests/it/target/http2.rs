@@ -14,6 +14,8 @@ pub(crate) struct Peer {
     pub(crate) machine: Connection,
     /// What comes of a body is allowed again at once, however little it is.
     pub(crate) is_stingy: bool,
+    /// Streams that the client has given up, by code.
+    pub(crate) resets: Vec<ErrorCode>,
     out: Vec<u8>,
 }
 
@@ -83,7 +85,8 @@ pub(crate) fn http2(
     serve(move |stream| {
         stream.set_nodelay(true).unwrap();
         let machine = Connection::server(limits);
-        let mut peer = Peer { stream, machine, is_stingy: false, out: Vec::new() };
+        let mut peer =
+            Peer { stream, machine, is_stingy: false, resets: Vec::new(), out: Vec::new() };
         let (mut fields, mut received, mut room) = (Fields::default(), Vec::new(), vec![0; 65_536]);
         let mut requests: Vec<Request> = Vec::new();
         while peer.send() {
@@ -116,6 +119,10 @@ pub(crate) fn http2(
                         let request = requests.iter_mut().find(|one| one.stream == stream);
                         request.unwrap().body.extend_from_slice(bytes);
                         (stream, ends)
+                    }
+                    Some(Event::Reset { code, .. }) => {
+                        peer.resets.push(code);
+                        continue;
                     }
                     Some(_) => continue,
                 };
