@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What a server says it speaks (RFC 7301).
-const HTTP_1_1: &[u8] = b"http/1.1";
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
@@ -163,7 +163,7 @@ pub fn tickets() -> Result<Tickets, rustls::Error> {
 }
 
 /// The primitives of AWS-LC, X25519MLKEM768 first.
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 

@@ -22,6 +22,7 @@ mod http2_oracle;
 mod httplint;
 mod install;
 mod load_command;
+mod load_tls;
 mod log_choice;
 mod logs;
 mod metrics;
