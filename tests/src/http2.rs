@@ -175,6 +175,24 @@ impl Client {
         at
     }
 
+    /// Sends all of a body, and waits for windows where they are closed.
+    ///
+    /// # Panics
+    /// If the stream is over, or nothing is taken for longer than [`wire::PATIENCE`].
+    pub fn send_all(&mut self, stream: u32, body: &[u8]) {
+        let (mut at, mut deadline) = (0, Instant::now() + wire::PATIENCE);
+        while at < body.len() {
+            let count = self.send(stream, &body[at..], true);
+            at += count;
+            if count == 0 {
+                assert!(Instant::now() < deadline, "no window opens, {}", self.unfinished());
+                self.receive();
+            } else {
+                deadline = Instant::now() + wire::PATIENCE;
+            }
+        }
+    }
+
     /// Sends trailers, which end a request.
     pub fn trail(&mut self, stream: u32, trailers: &[(&str, &str)]) {
         self.machine.head(&mut self.out, stream, Part::Last, |block| {
