@@ -8,6 +8,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`channel`] | the transport: plain, or a session of TLS |
+//! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identity`] | certificates by server name, found in O(1) |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
 //!
@@ -15,9 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod clients;
 pub mod identity;
 pub mod pair;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
+pub use clients::{Asked, Authorities, Clients, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};
