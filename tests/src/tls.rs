@@ -1,5 +1,6 @@
 //! Certificates for tests, and a client that speaks TLS.
 
+use crate::faults::crowd::connect_from;
 use crate::server::free_addr;
 use crate::wire;
 use rcgen::{
@@ -27,6 +28,7 @@ use std::{fs, io, thread};
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority that signs certificates, and clients that trust it.
+#[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate in PEM.
@@ -179,8 +181,18 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To the server at `to`, which is asked for by this name; until the process ends.
+    /// To the server at `to`, which is asked for by this name; until the process ends. What comes is held as
+    /// the kernel would, for a client that takes its time.
     pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
+        Relay::holding(authority, to, host, usize::MAX)
+    }
+
+    /// The same, with clients that keep their addresses, and little room for what a client does not take.
+    pub fn narrow(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
+        Relay::holding(authority, to, host, 64 * 1024)
+    }
+
+    fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> Relay {
         let addr = free_addr();
         let listener = TcpListener::bind(addr).unwrap();
         let (config, host) = (Arc::clone(&authority.client), host.to_owned());
@@ -188,8 +200,9 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 let name = ServerName::try_from(host.clone()).unwrap();
                 let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
-                let Ok(server) = TcpStream::connect(to) else { continue };
-                thread::spawn(move || Passing { client, server, connection }.run());
+                let Ok(from) = client.peer_addr() else { continue };
+                let Ok(server) = connect_from(from.ip(), to) else { continue };
+                thread::spawn(move || Passing { client, server, connection, most }.run());
             }
         });
         Relay { addr }
@@ -201,6 +214,8 @@ struct Passing {
     client: TcpStream,
     server: TcpStream,
     connection: ClientConnection,
+    /// So many bytes may wait for the client.
+    most: usize,
 }
 
 impl Passing {
@@ -228,9 +243,10 @@ impl Passing {
                 let write = if write { PollFlags::OUT } else { PollFlags::empty() };
                 read | write
             };
+            let reads = down && to_client.len() < self.most;
             let mut fds = [
                 PollFd::new(&self.client, wants(may_say, !to_client.is_empty())),
-                PollFd::new(&self.server, wants(down, sealed)),
+                PollFd::new(&self.server, wants(reads, sealed)),
             ];
             poll(&mut fds, None)?;
             if sealed {
@@ -251,7 +267,7 @@ impl Passing {
                 }
             }
             // all that comes, as the kernel would hold it for a client that takes its time
-            if down {
+            if reads {
                 match would_block(self.connection.read_tls(&mut self.server))? {
                     None => {}
                     Some(count) => {

@@ -153,7 +153,7 @@ fn lines_say_what_was_agreed() {
         let agreed = |resumed: bool| {
             format!(
                 ",\"sni\":\"a.example\",\"tls_version\":\"1.3\",\"tls_cipher\":\
-                 \"TLS13_AES_256_GCM_SHA384\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
+                 \"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
             )
         };
         let line = |target: &str, rest: &str| format!("{{\"target\":\"{target}\"{rest}");

@@ -237,7 +237,7 @@ fn the_name_decides_who_answers() {
                 let secured = both.secured();
                 assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
                 assert_eq!((secured.version, secured.resumed), ("1.3", false));
-                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_256_GCM_SHA384", None));
+                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_128_GCM_SHA256", None));
             }
             None => {
                 let alert = rustls::AlertDescription::UnrecognisedName;
