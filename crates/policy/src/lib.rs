@@ -20,6 +20,7 @@
 //! | [`rule`] | rules: conditions, limits, actions |
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
+//! | [`certificate`] | certificates of clients as conditions: `subject=CN=worker-*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`Glob`] | texts with stars |
 //! | [`rate`] | rates as people write them: `10/m` |
@@ -68,6 +69,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
+pub mod certificate;
 mod check;
 pub mod class;
 mod clients;

@@ -73,8 +73,8 @@ pub use account::Account;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
-    Refuse, Switch, When,
+    Access, Action, AskClients, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat,
+    Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
@@ -429,6 +429,25 @@ impl KeyPairs {
     /// All these files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().chain(&self.keys)
+    }
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clients {
+    /// `tls.client`
+    pub asked: AskClients,
+    /// `tls.client_ca`
+    pub authorities: Vec<PathBuf>,
+    /// `tls.client_crl`
+    pub revoked: Vec<PathBuf>,
+}
+
+impl Clients {
+    /// The files that are read: none where nobody is asked.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let is_read = self.asked != AskClients::Off;
+        self.authorities.iter().chain(&self.revoked).filter(move |_| is_read)
     }
 }
 

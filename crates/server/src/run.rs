@@ -151,6 +151,8 @@ impl Server {
         let now_s = (clock::unix_coarse_ms() / 1000) as i64;
         let expiries = self.common.live.get().certificates.expiries();
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now_s));
+        let lists = self.common.live.get().certificates.expired_lists(now_s);
+        let warnings = warnings.chain(lists);
         warnings.take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }

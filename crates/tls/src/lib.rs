@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`channel`] | the transport: plain, or a session of TLS |
 //! | [`client`] | the client's end: whom it trusts, what it resumes |
+//! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identity`] | certificates by server name, found in O(1) |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
 //!
@@ -19,10 +20,12 @@
 
 pub mod channel;
 pub mod client;
+pub mod clients;
 pub mod identity;
 pub mod pair;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use client::{Client, ClientError, ClientSession, Refusal, Roots, Terms, Trust, Versions};
+pub use clients::{Asked, Authorities, Clients, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};

@@ -10,6 +10,7 @@ mod auth;
 mod behind;
 mod calibrate;
 mod classes;
+mod client_certificates;
 mod clients;
 mod cold;
 mod compress;

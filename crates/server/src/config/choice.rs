@@ -72,6 +72,25 @@ impl Word for KeepAliveLaw {
         &[KeepAliveLaw::Linear, KeepAliveLaw::Exponential, KeepAliveLaw::Constant];
 }
 
+/// Whether clients are asked for certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskClients {
+    /// They are not.
+    #[default]
+    Off,
+    /// They are, and may come without.
+    Optional,
+    /// They are, and may not.
+    Required,
+}
+
+impl Word for AskClients {
+    const EXPECTED: &'static str = "\"off\", \"optional\" or \"required\"";
+    const WORDS: &'static [&'static str] = &["off", "optional", "required"];
+    const MEANINGS: &'static [AskClients] =
+        &[AskClients::Off, AskClients::Optional, AskClients::Required];
+}
+
 /// How a line of the access log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

@@ -247,6 +247,19 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// Clients are to show certificates, and nobody is said to have signed them.
+    NoClientAuthority,
+    /// Clients are to show certificates to a site that has none itself.
+    ClientsWithoutCertificate,
+    /// It says more about `tls.client`, which is off.
+    WithoutClients,
+    /// Clients must show certificates, and can come where nobody can.
+    ClientsInClear,
+    /// A list of revoked certificates has expired.
+    ListExpired {
+        /// Whole days ago.
+        days: i64,
+    },
     /// The admin listener is to speak TLS, and has no certificate.
     NoAdminCertificate,
     /// Tokens would go over the network in clear.
@@ -569,6 +582,29 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
+            Wrong::NoClientAuthority => f.write_str(
+                "tls.client_ca is missing: the certificates of the authorities that have signed those of \
+                 the clients",
+            ),
+            Wrong::ClientsWithoutCertificate => f.write_str(
+                "clients are asked by a site that shows a certificate itself: tls.certificate and tls.key \
+                 are missing",
+            ),
+            Wrong::WithoutClients => {
+                f.write_str("it has no effect without tls.client = \"optional\" or \"required\"")
+            }
+            Wrong::ClientsInClear => f.write_str(
+                "requests that come without TLS are answered with 403; tls.redirect would send their \
+                 clients to https",
+            ),
+            Wrong::ListExpired { days } => write!(
+                f,
+                "the list of revoked certificates has expired {}: clients of its authority are refused",
+                match days {
+                    0 => "less than a day ago".to_owned(),
+                    days => format!("{} ago", count_of_days(*days)),
+                }
+            ),
             Wrong::NoAdminCertificate => f.write_str(
                 "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
             ),

@@ -4,7 +4,10 @@ use super::draft::{Draft, numbered};
 use super::problem::{Secret, Wrong};
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
-use super::{Account, Admin, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule, Site};
+use super::{
+    Account, Admin, AskClients, Clients, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule,
+    Site,
+};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::Engine;
@@ -141,6 +144,7 @@ impl Draft {
         for (path, site) in &sites {
             for (key, is_set) in [
                 ("tls.certificate", !site.tls.pairs.is_empty()),
+                ("tls.client", site.tls.clients.asked != AskClients::Off),
                 ("tls.redirect", site.tls.redirect.0.is_some()),
                 ("tls.hsts", site.tls.hsts.0.is_some()),
             ] {
@@ -148,6 +152,14 @@ impl Draft {
                     remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
                 }
             }
+            if speaks
+                && !only_tls
+                && site.tls.clients.asked == AskClients::Required
+                && site.tls.redirect.0.is_none()
+            {
+                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
+            }
+            remark_clients(path, &site.tls.clients, remarks);
             if speaks {
                 self.remark_https(path, site, remarks);
             }
@@ -435,6 +447,26 @@ fn decoded(pattern: &str) -> Option<String> {
     let text = if has_slash { text } else { text.strip_prefix('/')?.to_owned() };
     let is_same = text.matches('*').count() == pattern.matches('*').count();
     (is_same && !text.contains(['?', '#'])).then_some(text)
+}
+
+/// What is said about certificates of clients without effect, and lists that have expired.
+fn remark_clients(path: &At, clients: &Clients, remarks: &mut Remarks) {
+    let Clients { asked, authorities, revoked } = clients;
+    if *asked == AskClients::Off {
+        let unused = [("tls.client_ca", authorities), ("tls.client_crl", revoked)];
+        for (key, _) in unused.iter().filter(|(_, files)| !files.is_empty()) {
+            remarks.push((path.child(key), Wrong::WithoutClients));
+        }
+        return;
+    }
+    let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+    for (index, file) in revoked.iter().enumerate() {
+        let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
+        if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s) {
+            let days = certificates::days_left(now_s, until_s);
+            remarks.push((path.child("tls.client_crl").item(index), Wrong::ListExpired { days }));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::optional::Optional;
 use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
 use super::written::{ErrorPages, HttpsStatus, MediaTypes};
-use super::{FieldValue, KeyPairs, Log, Size};
+use super::{Clients, FieldValue, KeyPairs, Log, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -26,6 +26,8 @@ pub(super) const HSTS: &str = "Strict-Transport-Security";
 pub struct Tls {
     /// `tls.certificate`, `tls.key`
     pub pairs: KeyPairs,
+    /// `tls.client`, `tls.client_ca`, `tls.client_crl`
+    pub clients: Clients,
     /// `tls.redirect`
     pub redirect: Optional<HttpsStatus>,
     /// `tls.hsts`
@@ -485,6 +487,38 @@ const SETTINGS: &[Setting<Site>] = &[
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
         at: |s| &mut s.tls.pairs.keys,
+    },
+    Setting {
+        key: "tls.client",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether clients are asked for a certificate that one of tls.client_ca has signed: off, \
+                  optional (they may come without), or required. Requests without TLS are answered with \
+                  403 where it is required; those that come through a connection of a site that asks for \
+                  something else, with 421.",
+        example: "\"required\"",
+        at: |s| &mut s.tls.clients.asked,
+    },
+    Setting {
+        key: "tls.client_ca",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the certificates of authorities, in PEM: clients are taken whose certificates \
+                  they have signed, for the use by clients. They are taken over when they change, as \
+                  tls.certificate is.",
+        example: "[\"/etc/forebay/clients-ca.pem\"]",
+        at: |s| &mut s.tls.clients.authorities,
+    },
+    Setting {
+        key: "tls.client_crl",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with lists of the certificates that these authorities have revoked, in PEM. If \
+                  there is one, there must be one of each authority between a client and tls.client_ca; \
+                  clients of an authority whose list is missing or has expired are refused. They are \
+                  taken over when they change.",
+        example: "[\"/etc/forebay/clients-crl.pem\"]",
+        at: |s| &mut s.tls.clients.revoked,
     },
     Setting {
         key: "tls.redirect",

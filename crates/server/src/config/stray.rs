@@ -19,14 +19,17 @@ pub(super) fn wrong(section: &str, name: &str) -> Wrong {
     let all = vocabulary();
     let mut homes: Vec<&str> =
         here.iter().filter(|key| is_deep(key) && last(key) == name).map(String::as_str).collect();
-    if let [only] = homes[..] {
+    // a list of a site stands below [[site]], too
+    let is_other = |key: &&str| is_deep(key) && last(key) == name && !key.starts_with("site.");
+    let others: Vec<&str> = all.iter().map(String::as_str).filter(is_other).collect();
+    if let [only] = homes[..]
+        && (!section.is_empty() || others.len() == 1)
+    {
         return Wrong::Unknown { near: Some(only.to_owned()) };
     }
     let is_here = !homes.is_empty();
-    if !is_here {
-        // a list of a site stands below [[site]], too
-        let is_other = |key: &&str| is_deep(key) && last(key) == name && !key.starts_with("site.");
-        homes = all.iter().map(String::as_str).filter(is_other).collect();
+    if !is_here || section.is_empty() {
+        homes = others;
     }
     if let Some(near) = nearest(name, here.iter().map(|key| last(key))).filter(|_| !is_here) {
         let mut same = here.iter().filter(|key| last(key) == near);

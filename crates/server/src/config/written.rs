@@ -5,6 +5,7 @@ use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
 use crate::log::choice::{Condition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
+use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
@@ -62,6 +63,10 @@ written!(
 written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
 written!(Method, "a method such as \"GET\"");
 written!(PathPattern, "a path such as \"/exact\", \"/dir/*\" or \"*.php\"");
+written!(
+    CertificatePattern,
+    "\"any\", a subject such as \"subject=CN=worker-*\" or a fingerprint such as \"fingerprint=00:11:…\""
+);
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
     Field,

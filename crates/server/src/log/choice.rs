@@ -320,6 +320,8 @@ members! {
     TlsCipher = "tls_cipher",
     Alpn = "alpn",
     TlsResumed = "tls_resumed",
+    ClientSubject = "client_subject",
+    ClientFingerprint = "client_fingerprint",
     Class = "class",
     Rule = "rule",
     Refused = "refused",

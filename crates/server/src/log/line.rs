@@ -5,6 +5,7 @@
 use super::choice::{Member, Members};
 use super::text::{push_address, push_json, push_number, push_quoted};
 use crate::policy::Said;
+use forebay_conn::peer::ClientCertificate;
 use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};
 use std::net::IpAddr;
@@ -148,7 +149,7 @@ pub fn json(
 
 /// What was agreed with a client.
 fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
-    let Secured { name, version, cipher, alpn, resumed, hosts: _ } = secured;
+    let Secured { name, version, cipher, alpn, resumed, hosts: _, policy: _, client } = secured;
     if let Some(name) = name {
         text(out, members, Member::Sni, name.as_bytes());
     }
@@ -160,6 +161,10 @@ fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
     if members.have(Member::TlsResumed) {
         out.extend_from_slice(Member::TlsResumed.before_number());
         out.extend_from_slice(if *resumed { b"true" } else { b"false" });
+    }
+    if let Some(ClientCertificate { subject, fingerprint }) = client {
+        text(out, members, Member::ClientSubject, subject.as_bytes());
+        plain(out, members, Member::ClientFingerprint, fingerprint.as_bytes());
     }
 }
 
@@ -333,6 +338,11 @@ mod tests {
             alpn: Some("http/1.1".into()),
             resumed: true,
             hosts: [].into(),
+            policy: None,
+            client: Some(ClientCertificate {
+                subject: "CN=a\\, b".into(),
+                fingerprint: "0f".into(),
+            }),
         };
         let said = |members: &[Member], secured: &Secured| {
             let mut out = Vec::new();
@@ -342,11 +352,13 @@ mod tests {
         assert_eq!(
             said(&Member::ALL, &secured),
             ",\"sni\":\"shop.example\",\"tls_version\":\"1.3\",\
-            \"tls_cipher\":\"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":true"
+            \"tls_cipher\":\"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":true,\
+            \"client_subject\":\"CN=a\\u005c, b\",\"client_fingerprint\":\"0f\""
         );
         assert_eq!(said(&[Member::Alpn], &secured), ",\"alpn\":\"http/1.1\"");
         (secured.name, secured.alpn, secured.resumed) = (None, None, false);
-        let some = [Member::Sni, Member::Alpn, Member::TlsResumed];
+        secured.client = None;
+        let some = [Member::Sni, Member::Alpn, Member::TlsResumed, Member::ClientSubject];
         assert_eq!(said(&some, &secured), ",\"tls_resumed\":false");
     }
 

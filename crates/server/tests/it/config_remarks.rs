@@ -808,3 +808,74 @@ fn tunnels_that_keep_threads_are_remarked() {
         assert_eq!(remarks(engine, true).len(), 1);
     }
 }
+
+/// Writes the certificate of an authority to NAME.pem, and a list of nothing it has revoked, to be renewed in
+/// this year, to NAME.crl.
+fn authority(folder: &Folder, name: &str, year: i32) {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(folder.0.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2019, 1, 1),
+        next_update: rcgen::date_time_ymd(year, 1, 1),
+        crl_number: vec![1].into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&rcgen::Issuer::new(params, key)).unwrap();
+    fs::write(folder.0.join(format!("{name}.crl")), list.pem().unwrap()).unwrap();
+}
+
+#[test]
+fn files_about_clients_are_looked_at() {
+    let folder = Folder::new();
+    let tls = certify(&folder, "a", &["a.example"]);
+    fs::set_permissions(folder.0.join("a.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    authority(&folder, "ca", 2999);
+    authority(&folder, "old", 2020);
+    let text =
+        |listen: &str, lines: &str| format!("listen = [{listen}]\nroot = \"site\"\n{tls}{lines}\n");
+    let https = |lines: &str| text("\"https://:443\"", lines);
+    let good =
+        "tls.client = \"required\"\ntls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]";
+    assert_eq!(folder.remarks(&https(good)), [""; 0]);
+    // without TLS nobody has a certificate
+    let clear = text("\":80\", \"https://:443\"", good);
+    let said = folder.remarks(&clear);
+    assert!(said.len() == 1 && said[0].contains(":5:14: tls.client: requests that"), "{said:?}");
+    assert_eq!(folder.remarks(&(clear.clone() + "tls.redirect = 308\n")), [""; 0]);
+    assert_eq!(folder.remarks(&clear.replace("required", "optional")), [""; 0]);
+    let said = folder.remarks(&text("\":80\"", good));
+    assert!(
+        said.iter().any(|line| line.contains(":5:14: tls.client: it has no effect")),
+        "{said:?}"
+    );
+    // what nobody asks for
+    let said =
+        folder.remarks(&https("tls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]"));
+    assert!(
+        said.len() == 2 && said[0].contains(":5:17: tls.client_ca: it has no effect"),
+        "{said:?}"
+    );
+    let said = folder.remarks(&https(&good.replace("ca.crl", "old.crl")));
+    assert!(said.len() == 1 && said[0].contains(":7:19: tls.client_crl: the list of"), "{said:?}");
+    assert!(said[0].contains("has expired") && said[0].contains("are refused"), "{said:?}");
+    for (lines, at, reason) in [
+        ("tls.client = \"required\"", ":5:14: tls.client:", "tls.client_ca is missing"),
+        (&*good.replace("ca.pem", "none.pem"), ":6:18: tls.client_ca:", "No such file"),
+        (&*good.replace("ca.pem", "a.pem"), ":6:18: tls.client_ca:", "not that of an authority"),
+        (&*good.replace("ca.pem", "a.key"), ":6:18: tls.client_ca:", "holds no certificate"),
+        (&*good.replace("ca.crl", "ca.pem"), ":7:19: tls.client_crl:", "holds no list"),
+        (&*good.replace("ca.crl", "none"), ":7:19: tls.client_crl:", "No such file"),
+    ] {
+        let wrong = folder.load(&https(lines)).unwrap_err();
+        assert!(wrong.len() == 1 && wrong[0].contains(at), "{lines}: {wrong:?}");
+        assert!(wrong[0].contains(reason), "{lines}: {wrong:?}");
+    }
+    let without = format!("listen = [\":80\"]\nroot = \"site\"\n{good}\n");
+    let wrong = folder.load(&without).unwrap_err();
+    assert!(wrong.len() == 1 && wrong[0].contains("tls.key are missing"), "{wrong:?}");
+}
