@@ -43,6 +43,11 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Whether the kernel charges any rule.
+    pub fn charge(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
     /// The slot of the bucket that the kernel charges for this rule, if it does.
     pub fn slot(&self, rule: u32) -> Option<u32> {
         self.slots.get(rule as usize).copied().flatten()

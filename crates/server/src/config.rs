@@ -67,8 +67,8 @@ pub use account::Account;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
-    Refuse, Switch, When,
+    Access, Action, By, ControlSocket, FieldValue, GateCharge, GateMode, KeepAliveLaw, Landlock,
+    LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
@@ -269,6 +269,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `agent`
     pub agent: Switch,
+    /// `gate`
+    pub gate: GateMode,
+    /// `gate_charge`
+    pub gate_charge: GateCharge,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,
