@@ -35,6 +35,23 @@ static __always_inline void map_v4(u8 address[16], u32 v4)
 	__builtin_memcpy(address + 12, &v4, 4);
 }
 
+/* Counts TCP behind an extension header of IPv6; each begins with what comes behind it. */
+static __always_inline void count_behind(struct __sk_buff *skb, u8 header)
+{
+	u8 next = 0;
+
+	switch (header) {
+	case IPPROTO_FRAGMENT:
+	case IPPROTO_HOPOPTS:
+	case IPPROTO_ROUTING:
+	case IPPROTO_DSTOPTS:
+	case IPPROTO_AH:
+		bpf_skb_load_bytes_relative(skb, sizeof(struct ipv6hdr), &next, 1, BPF_HDR_START_NET);
+		if (next == IPPROTO_TCP)
+			count(header == IPPROTO_FRAGMENT ? GATE_LEFT_FRAGMENT : GATE_LEFT_OPTIONS);
+	}
+}
+
 /* The length of a segment with its head, from the IP head; 0 if it is not taken apart. */
 static __always_inline u32 read_ip(struct __sk_buff *skb, struct segment *s)
 {
@@ -64,19 +81,8 @@ static __always_inline u32 read_ip(struct __sk_buff *skb, struct segment *s)
 
 		if (bpf_skb_load_bytes_relative(skb, 0, ip, sizeof(*ip), BPF_HDR_START_NET))
 			return 0;
-		switch (ip->nexthdr) {
-		case IPPROTO_TCP:
-			break;
-		case IPPROTO_FRAGMENT:
-			count(GATE_LEFT_FRAGMENT);
-			return 0;
-		case IPPROTO_HOPOPTS:
-		case IPPROTO_ROUTING:
-		case IPPROTO_DSTOPTS:
-		case IPPROTO_AH:
-			count(GATE_LEFT_OPTIONS);
-			return 0;
-		default:
+		if (ip->nexthdr != IPPROTO_TCP) {
+			count_behind(skb, ip->nexthdr);
 			return 0;
 		}
 		__builtin_memcpy(s->tuple.client, &ip->saddr, 16);

@@ -71,6 +71,8 @@ impl Kernel {
     }
 
     fn try_load() -> libbpf_rs::Result<Kernel> {
+        // libbpf remembers it; later the file that says it may be out of reach
+        libbpf_rs::num_possible_cpus()?;
         let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
         for mut map in object.maps_mut().filter(|map| map.name() == "shapes") {
             map.set_autocreate(false)?;

@@ -136,12 +136,19 @@ fn what_is_no_syn_for_us_is_left_alone() {
             let packet = Packet { between, ..syn6.clone() };
             set.expect(&packet, UNTOUCHED, &[Count::LeftOptions]);
         }
+        // not TCP
+        let packet = Packet { between: vec![0, 58, 0, 5, 2, 0, 0, 1, 0], ..syn6.clone() };
+        set.expect(&packet, UNTOUCHED, &[]);
         let packet = Packet { between: vec![44, 6, 0, 0, 1, 0, 0, 0, 1], ..syn6.clone() };
         set.expect(&packet, UNTOUCHED, &[Count::LeftFragment]);
         for fragment in [0x2000, 1, 0x2001] {
             let packet = Packet { fragment, ..syn4.clone() };
             set.expect(&packet, UNTOUCHED, &[Count::LeftFragment]);
         }
+        // a tag: what it is for is judged where the tag is taken off
+        let mut tagged = syn4.bytes();
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        assert_eq!(set.gate.run_on(&tagged).unwrap(), (UNTOUCHED, tagged));
         // not a fragment: "don't"
         let packet = Packet { fragment: 0x4000, ..syn4.clone() };
         set.expect(&packet, DROPPED, &[Count::Syns, Count::Dropped]);
