@@ -40,6 +40,7 @@ pub mod class;
 pub mod draft;
 mod exposed;
 mod foreign;
+mod gated;
 pub mod limit;
 pub mod listener;
 pub mod lower;

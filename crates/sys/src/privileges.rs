@@ -141,6 +141,22 @@ impl Kept {
     }
 }
 
+/// The rights that loading and attaching programs to the kernel needs, and this thread has not.
+pub fn lacks_for_gate() -> Vec<&'static str> {
+    let has = thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let needed = [
+        ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_PERFMON", CapabilitySet::PERFMON),
+    ];
+    // CAP_SYS_ADMIN stands for each of them but that for the network
+    let admin = has.contains(CapabilitySet::SYS_ADMIN);
+    let lacks = needed
+        .into_iter()
+        .filter(|(_, one)| !has.contains(*one) && (!admin || *one == CapabilitySet::NET_ADMIN));
+    lacks.map(|(name, _)| name).collect()
+}
+
 /// Becomes `user` for good and gives up every right of root but those that are `kept`.
 ///
 /// # Errors

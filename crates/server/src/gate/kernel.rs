@@ -42,6 +42,14 @@ impl KernelGate {
         Gate::load(charge).map(KernelGate).map_err(|error| error.to_string())
     }
 
+    /// Loads the program, and lets it go again.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    pub fn try_load() -> Result<(), String> {
+        KernelGate::open(GateCharge::default()).map(drop)
+    }
+
     pub(super) fn lower(&self, policy: &Policy) -> Result<Tables, String> {
         self.0.lower(policy).map(Tables).map_err(|error| error.to_string())
     }
