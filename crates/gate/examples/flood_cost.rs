@@ -8,9 +8,9 @@
 //! ```
 //!
 //! As root, on two cores. The server has one core, with all that the kernel does for what it receives
-//! (`rps_cpus`); the generator has the other. On the server's core a process at the lowest priority
-//! counts: what it loses beside an idle server is what the server and the kernel have used, whoever it
-//! was billed to. Everything happens in two network namespaces, for a second and a half at a time.
+//! (`rps_cpus`); the generator has the other. On the server's core a process counts, at a fixed priority
+//! (SCHED_FIFO 1) below the server's (2) and above everybody else's: what it loses beside an idle server is
+//! what the server and the kernel have used, whoever it was billed to. Everything happens in two network namespaces, for a second at a time.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
 
 use std::fs;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const SERVER_CORE: usize = 0;
 const CLIENT_CORE: usize = 1;
-const LASTS: Duration = Duration::from_millis(1500);
+const LASTS: Duration = Duration::from_millis(1000);
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq)]
@@ -72,8 +72,8 @@ fn measure(binary: &str, rounds: usize) {
     let modes = modes();
     let mut found = vec![Vec::new(); modes.len()];
     for round in 0..rounds {
-        let idle = one(&net, binary, "", Load::Nothing).0;
         for (at, (name, lines, load)) in modes.iter().enumerate() {
+            let idle = one(&net, binary, lines, Load::Nothing).0;
             let (counted, events) = one(&net, binary, lines, *load);
             let used_us = (1.0 - counted / idle) * LASTS.as_secs_f64() * 1e6;
             found[at].push(used_us / events.max(1.0));
@@ -102,7 +102,7 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
          control.socket = \"off\"\n{lines}"
     );
     fs::write(folder.join("f.toml"), text).unwrap();
-    let mut server = net.server(SERVER_CORE, binary);
+    let mut server = net.server(2, binary);
     let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
     thread::sleep(Duration::from_millis(400));
     assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
@@ -115,14 +115,13 @@ fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
         Load::Requests(rate) => ("requests", rate),
     };
     let generator = net
-        .client(CLIENT_CORE, this)
+        .client(this)
         .args(["load", kind, &rate.to_string()])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(100));
-    let counter =
-        net.server(SERVER_CORE, this).arg("count").stdout(Stdio::piped()).spawn().unwrap();
+    let counter = net.server(1, this).arg("count").stdout(Stdio::piped()).spawn().unwrap();
     let number = |child: Child| -> f64 {
         let output = child.wait_with_output().unwrap();
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
@@ -141,13 +140,8 @@ impl Drop for Ended {
     }
 }
 
-/// Counts at the lowest priority.
+/// Counts for as long as a measurement lasts.
 fn count() {
-    // SAFETY: a parameter that is whole, of this thread.
-    unsafe {
-        let lowest: libc::sched_param = mem::zeroed();
-        assert_eq!(libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const lowest), 0);
-    }
     let (began, mut count) = (Instant::now(), 0_u64);
     while began.elapsed() < LASTS {
         for _ in 0..200 {
@@ -302,21 +296,25 @@ impl Net {
         net
     }
 
-    fn command(&self, side: &str, core: usize, program: &str) -> Command {
+    fn command(&self, side: &str, core: usize, priority: Option<u8>, program: &str) -> Command {
         let mut command = Command::new("ip");
         let (name, core) = (format!("{}{side}", self.0), core.to_string());
-        command.args(["netns", "exec", &name, "taskset", "-c", &core]).arg(program);
+        command.args(["netns", "exec", &name, "taskset", "-c", &core]);
+        if let Some(priority) = priority {
+            command.args(["chrt", "-f", &priority.to_string()]);
+        }
+        command.arg(program);
         assert!(Path::new(program).exists(), "there is no {program}");
         command.stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
 
-    fn server(&self, core: usize, program: &str) -> Command {
-        self.command("s", core, program)
+    fn server(&self, priority: u8, program: &str) -> Command {
+        self.command("s", SERVER_CORE, Some(priority), program)
     }
 
-    fn client(&self, core: usize, program: &str) -> Command {
-        self.command("c", core, program)
+    fn client(&self, program: &str) -> Command {
+        self.command("c", CLIENT_CORE, None, program)
     }
 }
 
