@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),
+        Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
         Command::HashPassword(options) => {
@@ -133,6 +134,11 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
     };
     say(&format!("{}: good{with}", file.display()));
     Ok(())
+}
+
+fn doctor(file: Option<&Path>) -> Result<(), Failure> {
+    let config = file.map(load).transpose()?;
+    print_out(&forebay_server::doctor::report(config.as_ref()))
 }
 
 /// The defaults, and what the options of `serve` say.

@@ -26,6 +26,7 @@
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
+//! | [`syn`] | what can be decided where only a SYN is seen |
 //! | [`near`] | "did you mean": the known name that a slip was meant to be |
 //! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
 //!
@@ -91,6 +92,7 @@ pub mod rate;
 pub mod rule;
 mod search;
 mod state;
+pub mod syn;
 mod text;
 mod trace;
 mod trie;

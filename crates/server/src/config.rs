@@ -44,6 +44,7 @@ pub mod draft;
 mod exposed;
 pub mod fastcgi;
 mod foreign;
+mod gated;
 pub mod limit;
 pub mod listener;
 pub mod lower;
@@ -73,8 +74,8 @@ pub use account::Account;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, AskClients, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat,
-    Over, Per, Refuse, Switch, When,
+    Access, Action, AskClients, By, ControlSocket, FieldValue, GateCharge, GateMode, KeepAliveLaw,
+    Landlock, LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
@@ -280,6 +281,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `agent`
     pub agent: Switch,
+    /// `gate`
+    pub gate: GateMode,
+    /// `gate_charge`
+    pub gate_charge: GateCharge,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,

@@ -404,6 +404,17 @@ pub enum Wrong {
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
+    /// This machine cannot have rules in its kernel.
+    NoGate {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// No rule is for the kernel.
+    NothingForGate,
+    /// A limit on connections that only the server can enforce.
+    NotInGate,
     /// A rule that never decides anything.
     Outdone {
         /// The name of the rule before it that does.
@@ -721,6 +732,19 @@ impl fmt::Display for Wrong {
                 f,
                 "no user of this machine has this number; without group beside it the server does \
                  not start"
+            ),
+            Wrong::NoGate { why, is_optional: true } => {
+                write!(f, "the server judges alone on this machine: {why}")
+            }
+            Wrong::NoGate { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+            Wrong::NothingForGate => f.write_str(
+                "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
+                 \"drop\"",
+            ),
+            Wrong::NotInGate => f.write_str(
+                "the kernel leaves it to the server: it keeps no limit for each client",
             ),
             Wrong::HeldBySlowClients => write!(
                 f,

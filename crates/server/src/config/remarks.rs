@@ -54,6 +54,7 @@ impl Draft {
         self.remark_tls(&mut remarks);
         self.remark_logs(&mut remarks);
         self.remark_exposed(text, &mut remarks);
+        self.remark_gate(&mut remarks);
         remarks
     }
 

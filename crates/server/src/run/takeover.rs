@@ -210,6 +210,7 @@ impl Server {
         let policy = Arc::new(policy);
         let next = Arrangement { content, logs, trusted, certificates, applications, policy };
         let before = self.common.live.replace(Arc::new(next));
+        self.common.live.get().policy.tell_gate();
         if let Err(error) = self.common.keep_steering() {
             say(format_args!("no thread for the agent, which rests: {error}"));
         }
@@ -230,6 +231,7 @@ impl Server {
             .collect();
         self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
+        self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
         if is_reload {
