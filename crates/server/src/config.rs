@@ -50,6 +50,7 @@ pub mod policy;
 pub mod print;
 pub mod problem;
 pub mod process;
+mod reach;
 pub mod read;
 mod redirects;
 mod remarks;

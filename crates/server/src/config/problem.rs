@@ -309,6 +309,17 @@ pub enum Wrong {
         /// The user.
         user: String,
     },
+    /// The user that the server becomes may not use a file or a directory.
+    OutOfReach {
+        /// The user.
+        user: String,
+        /// The file or directory, and what comes of it.
+        needed: Needed,
+        /// Its path.
+        path: PathBuf,
+        /// The directory on the way that is closed; `None` if it is the file itself.
+        closed: Option<PathBuf>,
+    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -381,6 +392,56 @@ pub enum Wrong {
         /// In which line, and what.
         reason: String,
     },
+}
+
+/// What the server needs once it is another user than root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// A root, or the directory of an alias.
+    Directory,
+    /// A file of users.
+    Users,
+    /// An error page.
+    Page,
+    /// The directory of a log.
+    Logs,
+    /// A log that is there already.
+    Log,
+}
+
+impl Needed {
+    /// What the user may not do, before the path.
+    fn act(self) -> &'static str {
+        match self {
+            Needed::Directory => "enter the directory",
+            Needed::Users => "read the file of users",
+            Needed::Page => "read the error page",
+            Needed::Logs => "write to the directory",
+            Needed::Log => "write to the log",
+        }
+    }
+
+    /// What comes of it.
+    fn effect(self) -> &'static str {
+        match self {
+            Needed::Directory => "the server does not start",
+            Needed::Users => "what it protects is answered with 500 for everybody",
+            Needed::Page => "clients get a short page of Forebay's own",
+            Needed::Logs => "a log that is moved away cannot be made again",
+            Needed::Log => "the server does not start",
+        }
+    }
+
+    /// What would help.
+    fn remedy(self) -> &'static str {
+        match self {
+            Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
+            Needed::Users | Needed::Page => {
+                "give it to a group of that user: \"chgrp\", \"chmod g+r\""
+            }
+            Needed::Logs | Needed::Log => "give it to that user: \"chown\"",
+        }
+    }
 }
 
 /// A file that only the server should be able to read.
@@ -604,6 +665,15 @@ impl fmt::Display for Wrong {
                 "the user {user:?} may not read the {secret} {path:?}: it is read at the start, by \
                  root, but a reload will fail; give it to a group of that user: \"chgrp\", \"chmod g+r\""
             ),
+            Wrong::OutOfReach { user, needed, path, closed } => {
+                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
+                match closed {
+                    None => f.write_str(needed.remedy()),
+                    Some(directory) => {
+                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
+                    }
+                }
+            }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")

@@ -256,6 +256,80 @@ fn secrets_of_the_admin_listener_are_remarked() {
     assert!(told[0].ends_with("admin.token_file: means nothing without admin.listen"), "{told:?}");
 }
 
+/// Root, who may read everything, checks what another user must read later.
+#[test]
+fn what_the_user_of_the_server_may_not_use_is_remarked() {
+    let folder = Folder::new();
+    let mode = |file: &str, mode| {
+        fs::set_permissions(folder.0.join(file), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+    for directory in ["site/in", "logs", "closed"] {
+        fs::create_dir(folder.0.join(directory)).unwrap();
+    }
+    for users in ["users", "closed/users"] {
+        fs::write(folder.0.join(users), format!("alice:{hash}\n")).unwrap();
+    }
+    fs::write(folder.0.join("site/404.html"), "").unwrap();
+    fs::write(folder.0.join("logs/a.log"), "").unwrap();
+    // where the tests are built strangers may not come everywhere
+    let others = |told: Vec<String>| -> Vec<String> {
+        told.into_iter().filter(|line| !line.contains("which is on the way")).collect()
+    };
+    let text = |who: &str| {
+        format!(
+            "root = \"site\"\n{who}\nlog.access = \"logs/a.log\"\nerrors = {{ 404 = \"/404.html\" }}\n\
+             [[auth]]\npath = \"/in\"\nfile = \"users\"\n"
+        )
+    };
+    // a number that nobody has
+    let stranger = "user = \"3999999999\"\ngroup = \"3999999998\"";
+    let remarks = || folder.remarks(&text(stranger));
+    let parents_are_open = folder
+        .0
+        .ancestors()
+        .skip(1)
+        .all(|directory| fs::metadata(directory).unwrap().permissions().mode() & 0o001 != 0);
+    mode("users", 0o600);
+    mode("site/404.html", 0o600);
+    mode("logs", 0o755);
+    mode("logs/a.log", 0o640);
+    if parents_are_open {
+        let expected = [
+            "DIR/forebay.toml:4:14: log.access: the user \"3999999999\" may not write to the log \
+             \"DIR/logs/a.log\": the server does not start; give it to that user: \"chown\"",
+            "DIR/forebay.toml:4:14: log.access: the user \"3999999999\" may not write to the directory \
+             \"DIR/logs\": a log that is moved away cannot be made again; give it to that user: \"chown\"",
+            "DIR/forebay.toml:5:18: errors.404: the user \"3999999999\" may not read the error page \
+             \"DIR/site/404.html\": clients get a short page of Forebay's own; give it to a group of that \
+             user: \"chgrp\", \"chmod g+r\"",
+            "DIR/forebay.toml:8:8: auth.file: the user \"3999999999\" may not read the file of users \
+             \"DIR/users\": what it protects is answered with 500 for everybody; give it to a group of that \
+             user: \"chgrp\", \"chmod g+r\"",
+        ];
+        assert_eq!(others(remarks()), expected);
+        mode("users", 0o644);
+        mode("site/404.html", 0o644);
+        mode("logs", 0o777);
+        mode("logs/a.log", 0o666);
+        assert_eq!(remarks(), Vec::<String>::new());
+        mode("site", 0o700);
+        let told = remarks();
+        assert!(told[0].contains("may not enter the directory \"DIR/site\""), "{told:?}");
+        assert_eq!(told.len(), 1, "its error page is no news: {told:?}");
+        mode("site", 0o755);
+    }
+    mode("closed", 0o700);
+    let told = folder.remarks(&text(stranger).replace("\"users\"", "\"closed/users\""));
+    let is_told =
+        |line: &&String| line.contains("\"DIR/closed/users\"") && line.contains("on the way");
+    assert!(told.iter().any(|line| is_told(&line)), "{told:?}");
+    // without another user, and for root, nothing is closed
+    for who in ["", "user = \"root\""] {
+        assert_eq!(folder.remarks(&text(who)), Vec::<String>::new(), "{who}");
+    }
+}
+
 #[test]
 fn what_another_setting_leaves_without_effect_is_remarked() {
     let folder = Folder::new();
