@@ -266,11 +266,10 @@ impl fmt::Display for Notice {
             }
             Notice::Users { file, error: UsersError::Unreadable(error) } => write!(
                 f,
-                "the file of users {} cannot be read ({error}); nobody is let in until it can",
-                file.display()
+                "the file of users {file:?} cannot be read ({error}); nobody is let in until it can"
             ),
             Notice::Users { file, error } => {
-                write!(f, "the file of users {}: {error}; this user is not let in", file.display())
+                write!(f, "the file of users {file:?}: {error}; this user is not let in")
             }
         }
     }

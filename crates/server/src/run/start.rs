@@ -139,7 +139,7 @@ impl Server {
         server.notifier.ready(&start_line);
         server.watch_later();
         server.warn_of_certificates();
-        server.warn_of_uncovered();
+        server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
         Ok(server)
     }
