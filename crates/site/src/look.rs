@@ -235,7 +235,7 @@ impl Look<'_, '_> {
         let order = self.order;
         let rewritten = route::rewrite(&self.vhost.settings, &order.path);
         let path = rewritten.as_deref().unwrap_or(&order.path);
-        let (found_at, seen) = match self.vhost.settings.try_files.candidates() {
+        let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
             [] if !route::is_servable(&self.vhost.settings, path) => {
                 (path.to_vec(), Seen::none(Outcome::Missing))
             }
@@ -309,7 +309,7 @@ impl Look<'_, '_> {
         }
         let is_there = self.look_at(path, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
         Seen::none(match is_there {
-            true if vhost.settings.listing => Outcome::Listed(path.to_vec()),
+            true if vhost.settings.lists(path) => Outcome::Listed(path.to_vec()),
             true => Outcome::Unlisted,
             false => Outcome::Missing,
         })

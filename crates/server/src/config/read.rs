@@ -366,7 +366,7 @@ impl<'t> Reader<'t> {
             value.set(text)
         };
         let result = match (form, item.as_value()) {
-            (Form::List | Form::TextOrList, Some(Toml::Array(items))) => {
+            (Form::List | Form::TextOrList | Form::SwitchOrList, Some(Toml::Array(items))) => {
                 return self.list(value, items, path, span);
             }
             (Form::TextOrList, Some(Toml::String(text))) => {
@@ -382,7 +382,9 @@ impl<'t> Reader<'t> {
                     (_, number) => set(value, &number.to_string()),
                 }
             }
-            (Form::Switch, Some(Toml::Boolean(switch))) => set(value, &switch.value().to_string()),
+            (Form::Switch | Form::SwitchOrList, Some(Toml::Boolean(switch))) => {
+                set(value, &switch.value().to_string())
+            }
             (Form::Table, _) if let Some(table) = item.as_table_like() => {
                 return self.names(value, table, path);
             }

@@ -292,14 +292,24 @@ impl Draft {
                 let at = item(text, &at.child("links"), index);
                 remarks.extend(encoded(link.as_str()).map(|wrong| (at, wrong)));
             });
+            for (key, scopes) in
+                [("listing", &site.listing.0), ("try_files_except", &site.try_files_except)]
+            {
+                for (index, scope) in scopes.iter().enumerate() {
+                    let at = item(text, &at.child(key), index);
+                    remarks.extend(encoded(scope.as_str()).map(|wrong| (at, wrong)));
+                }
+            }
             let mut note = |list: &str, index, text: &str| {
                 let at = at.child(list).item(index).child("path");
                 remarks.extend(encoded(text).map(|wrong| (at, wrong)));
             };
-            let access = site.access.iter().enumerate();
-            access.for_each(|(index, rule)| note("access", index, rule.path.as_str()));
-            let auth = site.auth.iter().enumerate();
-            auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
+            let access = site.access.iter().map(|rule| &rule.path).enumerate();
+            let access = access.filter(|(_, scope)| scope.as_regex().is_none());
+            access.for_each(|(index, scope)| note("access", index, scope.as_str()));
+            let auth = site.auth.iter().map(|rule| &rule.path).enumerate();
+            let auth = auth.filter(|(_, scope)| scope.as_regex().is_none());
+            auth.for_each(|(index, scope)| note("auth", index, scope.as_str()));
             let aliases = site.aliases.iter().enumerate();
             aliases.for_each(|(index, alias)| note("alias", index, alias.path().as_str()));
             let mut look = |list: &str, index, pattern: &Pattern| {
