@@ -33,6 +33,7 @@
 
 pub mod account;
 pub mod address;
+mod caching;
 pub mod calibration;
 pub mod check;
 pub mod choice;
@@ -41,6 +42,7 @@ pub mod draft;
 mod exposed;
 mod foreign;
 pub mod limit;
+mod linked;
 pub mod listener;
 pub mod lower;
 mod nowhere;

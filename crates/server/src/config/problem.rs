@@ -76,6 +76,13 @@ pub enum Wrong {
         /// The words allowed.
         choices: &'static [&'static str],
     },
+    /// None of the words allowed, which were told before.
+    OtherChoice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
     /// A key of another server.
     Foreign {
         /// What to write here.
@@ -334,6 +341,20 @@ pub enum Wrong {
         /// The file or directory that it would be.
         file: PathBuf,
     },
+    /// A symbolic link leads past a rule.
+    Linked {
+        /// The path of the rule.
+        path: String,
+        /// A path that shows the same, and that it is not for.
+        open: String,
+    },
+    /// A value of `Cache-Control` that browsers do not understand.
+    CacheControl {
+        /// What is there.
+        found: String,
+        /// What is probably meant.
+        meant: Option<String>,
+    },
     /// A header rule for a directory, but not for what is below it.
     DirectoryAlone {
         /// Its path.
@@ -512,6 +533,10 @@ impl fmt::Display for Wrong {
                 write!(f, "expected {}, found {found:?}", quoted.join(" or "))?;
                 did_you_mean(f, nearest(found, choices.iter().copied()))
             }
+            Wrong::OtherChoice { found, choices } => {
+                write!(f, "{found:?} is none of them either")?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
             Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
             Wrong::Empty => write!(f, "the list is empty, at least one item is needed"),
             Wrong::Nobody { listen } => write!(
@@ -677,6 +702,18 @@ impl fmt::Display for Wrong {
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            Wrong::Linked { path, open } => write!(
+                f,
+                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
+                 too, or remove the link; {path:?} is for paths, not for what links lead to"
+            ),
+            Wrong::CacheControl { found, meant } => {
+                write!(f, "browsers do not understand {found:?}")?;
+                match meant {
+                    Some(meant) => write!(f, ", did you mean {meant:?}?"),
+                    None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
+                }
             }
             Wrong::DirectoryAlone { path } => {
                 let path = path.trim_end_matches('/');

@@ -406,6 +406,7 @@ impl<'t> Reader<'t> {
         if items.is_empty() && !value.may_be_empty() {
             return self.note(&path.shown, span, Wrong::Empty);
         }
+        let mut are_choices_told = false;
         for (index, item) in items.iter().enumerate() {
             let at = item.span().unwrap_or(span.clone());
             self.places.insert(path.item(index).exact, at.clone());
@@ -413,6 +414,15 @@ impl<'t> Reader<'t> {
                 Toml::String(text) => value.set(text.value()),
                 other => Err(misfit(value, &Item::Value(other.clone()))),
             };
+            let result = result.map_err(|wrong| match wrong {
+                Wrong::Choice { found, choices } if are_choices_told => {
+                    Wrong::OtherChoice { found, choices }
+                }
+                wrong => {
+                    are_choices_told |= matches!(wrong, Wrong::Choice { .. });
+                    wrong
+                }
+            });
             if let Err(wrong) = result {
                 self.note(&path.shown, at, wrong);
             }

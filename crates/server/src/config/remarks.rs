@@ -44,6 +44,8 @@ impl Draft {
         self.remark_held(&mut remarks);
         self.remark_pages(&mut remarks);
         self.remark_nowhere(&mut remarks);
+        self.remark_linked(&mut remarks);
+        self.remark_caching(&mut remarks);
         self.remark_users(&mut remarks);
         self.remark_unreadable(&mut remarks);
         self.remark_certificates(&mut remarks);

@@ -74,8 +74,7 @@ impl Written for Member {
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<Member, Wrong> {
         if let Some((_, lines)) = NOT_CHOSEN.iter().find(|(name, _)| *name == text) {
-            let names = Member::NAMES.map(quote).join(", ");
-            let reason = format!("{lines}, whatever is chosen; one can choose {names}");
+            let reason = format!("{lines}, whatever is chosen: leave it out");
             return Err(unfit(text, reason));
         }
         let choices = &Member::NAMES;

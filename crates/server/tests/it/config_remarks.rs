@@ -806,3 +806,59 @@ fn header_rules_for_a_directory_alone_are_remarked() {
     }
     assert_eq!(remarks("regex", "^/assets/$"), nothing);
 }
+
+/// A rule is for paths, and a link in the root gives what it protects another one.
+#[test]
+fn links_past_the_rules_are_remarked() {
+    let folder = Folder::new();
+    for directory in ["site/in/deep", "site/pub/a/b", "site/open"] {
+        fs::create_dir_all(folder.0.join(directory)).unwrap();
+    }
+    let link = |to: &str, at: &str| {
+        std::os::unix::fs::symlink(to, folder.0.join("site").join(at)).unwrap();
+    };
+    let text = |path: &str, more: &str| {
+        format!("root = \"site\"\n{more}[[access]]\npath = \"{path}\"\ndeny = [\"all\"]\n")
+    };
+    let nothing: [&str; 0] = [];
+    // out of the root, to what is open, under a path that is protected, hidden, too deep
+    link("/etc", "etc");
+    link("open", "other");
+    link("deep", "in/other");
+    link("in", ".hidden");
+    link("../../../in", "pub/a/b/far");
+    assert_eq!(folder.remarks(&text("/in", "")), nothing);
+    let of = |open: &str| {
+        format!(
+            "DIR/forebay.toml:3:8: access.path: {open:?} leads to the same by a symbolic link, and no rule \
+             is for that path: protect it, too, or remove the link; \"/in\" is for paths, not for what \
+             links lead to"
+        )
+    };
+    link("../../in/deep", "pub/a/door");
+    assert_eq!(folder.remarks(&text("/in", "")), [of("/pub/a/door")]);
+    assert_eq!(folder.remarks(&text("*", "")), nothing);
+    let both = format!("{}[[access]]\npath = \"/pub\"\ndeny = [\"all\"]\n", text("/in", ""));
+    assert_eq!(folder.remarks(&both), nothing);
+    fs::remove_file(folder.0.join("site/pub/a/door")).unwrap();
+    // a link to what is above
+    link("..", "open/up");
+    assert_eq!(folder.remarks(&text("/in", "")), [of("/open/up/in")]);
+}
+
+#[test]
+fn what_is_no_cache_control_is_remarked() {
+    let folder = Folder::new();
+    let told = folder.remarks(
+        "root = \"site\"\ncache_control = \"1h\"\n[[header]]\nset = { Cache-Control = \"public max-age=60\" }\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\ncache_control = \"max-age=60\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:2:17: cache_control: browsers do not understand \"1h\", did you mean \
+         \"max-age=3600\"?",
+        "DIR/forebay.toml:4:7: header.set: browsers do not understand \"public max-age=60\", did you mean \
+         \"public, max-age=60\"?",
+    ];
+    assert_eq!(told, expected);
+    assert!(folder.remarks("root = \"site\"\ncache_control = \"off\"\n").is_empty());
+}
