@@ -97,7 +97,8 @@ fn lacks_index(site: &config::Site) -> Option<String> {
             format!("forebay serve: {root} has no index.html, the page that --spa answers with")
         });
     }
-    let has_page = site.listing || site.index.iter().any(|index| root.join(index).exists());
+    let has_page =
+        !site.listing.0.is_empty() || site.index.iter().any(|index| root.join(index).exists());
     (!has_page).then(|| {
         let (root, index) = (root.display(), site.index.join(", "));
         format!("forebay serve: {root} has no {index}; --listing shows what is in it")
@@ -155,7 +156,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     if serve.tls {
         with_tls(&mut draft)?;
     }
-    draft.site.listing = serve.listing;
+    draft.site.listing = serve.listing.into();
     if serve.no_log {
         draft.site.log.access = Access::Off;
     }

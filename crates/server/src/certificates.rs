@@ -19,7 +19,7 @@ use forebay_conn::Secured;
 use forebay_site::rules::Host;
 use forebay_tls::identity::{Tickets, tickets};
 use forebay_tls::{Clients, ClientsError, Identities, Identity, IdentityError, Pair, PairError};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -382,22 +382,30 @@ impl Certificates {
         self.held().flat_map(Held::stamps_now).chain(tokens).collect()
     }
 
-    /// Hosts of sites without a certificate that no other one is for, and what becomes of their clients that
-    /// ask for them through TLS.
+    /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
+    /// them through TLS.
     pub fn uncovered(&self, config: &Config) -> Vec<String> {
-        let sites = config.sites.iter().filter(|site| site.tls.pairs.is_empty());
-        let hosts = sites.flat_map(|site| site.hosts.iter().map(Host::as_str));
-        let told = hosts.filter_map(|host| {
-            let what = match self.identities.find(Some(host)) {
-                None => "are refused",
-                Some(identity) if !identity.covers(host) => {
-                    "are shown the certificate of the default site, which they will refuse"
+        let told = config.sites.iter().flat_map(|site| {
+            let hosts = site.hosts.iter().map(Host::as_str);
+            hosts.filter_map(move |host| match self.identities.find(Some(host)) {
+                Some(identity) if identity.covers(host) => None,
+                _ if !site.tls.pairs.is_empty() => Some(format!(
+                    "the certificate of {} is not for {host:?}: clients that ask for it with https will \
+                     refuse it",
+                    Owner::Site(site.name().to_string())
+                )),
+                found => {
+                    let what = match found {
+                        None => "are refused",
+                        Some(_) => {
+                            "are shown the certificate of the default site, which they will refuse"
+                        }
+                    };
+                    Some(format!(
+                        "no certificate is for {host:?}: clients that ask for it with https {what}"
+                    ))
                 }
-                Some(_) => return None,
-            };
-            Some(format!(
-                "no certificate is for {host:?}: clients that ask for it with https {what}"
-            ))
+            })
         });
         told.collect()
     }
@@ -416,6 +424,14 @@ impl Certificates {
             )
         });
         told.collect()
+    }
+
+    /// Files that are not there any more. One in a directory that may not be entered is not known to be.
+    fn missing(&self) -> BTreeSet<PathBuf> {
+        let is_gone = |path: &&PathBuf| {
+            fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        self.files().filter(is_gone).cloned().collect()
     }
 
     /// When each expires, the next first. A certificate that several have is told once.

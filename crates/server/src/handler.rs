@@ -479,7 +479,10 @@ impl FastLane {
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
-        let entry = Entry { site, client, secured, via_proxy, request, judged, status, stages };
+        let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
+        let user = user.as_deref();
+        let entry =
+            Entry { site, client, user, secured, via_proxy, request, judged, status, stages };
         self.logger.line(&entry)
     }
 }

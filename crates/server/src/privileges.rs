@@ -119,7 +119,10 @@ pub fn drop_to_user(
 }
 
 /// The user, by name or number, in that group or the user's own.
-fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
+///
+/// # Errors
+/// [`PrivilegeError`] if this machine does not know them.
+pub(crate) fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
     let name = user.as_str();
     let found = privileges::user(name).map_err(refused)?;
     let group = match group {

@@ -187,13 +187,15 @@ impl Server {
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
-    /// Says which hosts have no certificate, where TLS is spoken.
-    fn warn_of_uncovered(&self) {
+    /// Which hosts have no certificate, or one that is not for them, where TLS is spoken.
+    fn uncovered(&self) -> Vec<String> {
         let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
-        if endpoints.any(|endpoint| endpoint.tls) {
-            let uncovered = self.common.live.get().certificates.uncovered(&self.config);
-            uncovered.iter().take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        if !endpoints.any(|endpoint| endpoint.tls) {
+            return Vec::new();
         }
+        let mut uncovered = self.common.live.get().certificates.uncovered(&self.config);
+        uncovered.truncate(MOST_WARNINGS);
+        uncovered
     }
 
     /// Has somebody look for certificates that change, if there are any.

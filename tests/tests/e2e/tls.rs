@@ -31,6 +31,7 @@ fn site() -> Folder {
     folder.write("site/small.txt", "small");
     let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
     folder.write("site/large.bin", large);
+    folder.age();
     folder
 }
 
@@ -331,6 +332,48 @@ fn changed_files_are_taken_over_without_a_reload() {
         ask(&mut kept, "/small.txt", "Connection: close\r\n");
         assert!(everything(kept).ends_with(b"small"), "{engine}");
     }
+}
+
+/// A certificate that nobody could start with any more is told of once, and once more when it is back.
+#[test]
+fn files_that_are_gone_are_told_of() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let (server, addr) = start(&folder, "event", &pair(folder.path(), "a"));
+    let (key, aside) = (folder.join("a.key"), folder.join("aside"));
+    let gone = format!("the file {key:?} is gone: what is in force is kept");
+    let back = format!("the file {key:?} is back");
+    let times = |text: &str| server.stderr().matches(text).count();
+    for round in 1..=2 {
+        fs::rename(&key, &aside).unwrap();
+        assert!(soon(PATIENCE, || times(&gone) == round), "{}", server.stderr());
+        assert_eq!(times(&back), round - 1, "{}", server.stderr());
+        shown(&mut authority.connect(addr, "a.example"));
+        // what else happens there is not a reason to say it again
+        fs::write(folder.join("other"), "").unwrap();
+        fs::rename(&aside, &key).unwrap();
+        assert!(soon(PATIENCE, || times(&back) == round), "{}", server.stderr());
+        assert_eq!(times(&gone), round, "{}", server.stderr());
+    }
+}
+
+/// A certificate for another host is taken over, as it may be meant; the operator hears what clients make
+/// of it.
+#[test]
+fn a_certificate_for_another_host_is_taken_over_and_told_of() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let tls = pair(folder.path(), "a").replace("[tls]", "[site.tls]");
+    let (server, _) = start(&folder, "event", &format!("[[site]]\nhosts = [\"a.example\"]\n{tls}"));
+    let told = "the certificate of the site \"a.example\" is not for \"a.example\": clients that ask for it \
+                with https will refuse it";
+    authority.write(folder.path(), "a", &["other.example"], &ECDSA);
+    assert!(soon(PATIENCE, || server.stderr().contains(told)), "{}", server.stderr());
+    let (code, said) = reload(&server);
+    assert!(code == Some(0) && said.contains(told), "{said}");
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let (code, said) = reload(&server);
+    assert!(code == Some(0) && !said.contains("is not for"), "{said}");
 }
 
 /// Whoever asks for a site without a certificate through TLS is refused, which the operator hears.

@@ -76,6 +76,13 @@ pub enum Wrong {
         /// The words allowed.
         choices: &'static [&'static str],
     },
+    /// None of the words allowed, which were told before.
+    OtherChoice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
     /// A key of another server.
     Foreign {
         /// What to write here.
@@ -346,6 +353,17 @@ pub enum Wrong {
         /// Of this engine.
         engine: &'static str,
     },
+    /// The user that the server becomes may not use a file or a directory.
+    OutOfReach {
+        /// The user.
+        user: String,
+        /// The file or directory, and what comes of it.
+        needed: Needed,
+        /// Its path.
+        path: PathBuf,
+        /// The directory on the way that is closed; `None` if it is the file itself.
+        closed: Option<PathBuf>,
+    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -359,6 +377,20 @@ pub enum Wrong {
         path: String,
         /// The file or directory that it would be.
         file: PathBuf,
+    },
+    /// A symbolic link leads past a rule.
+    Linked {
+        /// The path of the rule.
+        path: String,
+        /// A path that shows the same, and that it is not for.
+        open: String,
+    },
+    /// A value of `Cache-Control` that browsers do not understand.
+    CacheControl {
+        /// What is there.
+        found: String,
+        /// What is probably meant.
+        meant: Option<String>,
     },
     /// A header rule for a directory, but not for what is below it.
     DirectoryAlone {
@@ -431,6 +463,56 @@ pub enum Wrong {
     },
 }
 
+/// What the server needs once it is another user than root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// A root, or the directory of an alias.
+    Directory,
+    /// A file of users.
+    Users,
+    /// An error page.
+    Page,
+    /// The directory of a log.
+    Logs,
+    /// A log that is there already.
+    Log,
+}
+
+impl Needed {
+    /// What the user may not do, before the path.
+    fn act(self) -> &'static str {
+        match self {
+            Needed::Directory => "enter the directory",
+            Needed::Users => "read the file of users",
+            Needed::Page => "read the error page",
+            Needed::Logs => "write to the directory",
+            Needed::Log => "write to the log",
+        }
+    }
+
+    /// What comes of it.
+    fn effect(self) -> &'static str {
+        match self {
+            Needed::Directory => "the server does not start",
+            Needed::Users => "what it protects is answered with 500 for everybody",
+            Needed::Page => "clients get a short page of Forebay's own",
+            Needed::Logs => "a log that is moved away cannot be made again",
+            Needed::Log => "the server does not start",
+        }
+    }
+
+    /// What would help.
+    fn remedy(self) -> &'static str {
+        match self {
+            Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
+            Needed::Users | Needed::Page => {
+                "give it to a group of that user: \"chgrp\", \"chmod g+r\""
+            }
+            Needed::Logs | Needed::Log => "give it to that user: \"chown\"",
+        }
+    }
+}
+
 /// A file that only the server should be able to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
@@ -497,6 +579,10 @@ impl fmt::Display for Wrong {
             Wrong::Choice { found, choices } => {
                 let quoted: Vec<_> = choices.iter().map(|word| format!("{word:?}")).collect();
                 write!(f, "expected {}, found {found:?}", quoted.join(" or "))?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
+            Wrong::OtherChoice { found, choices } => {
+                write!(f, "{found:?} is none of them either")?;
                 did_you_mean(f, nearest(found, choices.iter().copied()))
             }
             Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
@@ -692,9 +778,30 @@ impl fmt::Display for Wrong {
                 "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
                  none, and upgrade = false refuses them"
             ),
+            Wrong::OutOfReach { user, needed, path, closed } => {
+                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
+                match closed {
+                    None => f.write_str(needed.remedy()),
+                    Some(directory) => {
+                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
+                    }
+                }
+            }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            Wrong::Linked { path, open } => write!(
+                f,
+                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
+                 too, or remove the link; {path:?} is for paths, not for what links lead to"
+            ),
+            Wrong::CacheControl { found, meant } => {
+                write!(f, "browsers do not understand {found:?}")?;
+                match meant {
+                    Some(meant) => write!(f, ", did you mean {meant:?}?"),
+                    None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
+                }
             }
             Wrong::DirectoryAlone { path } => {
                 let path = path.trim_end_matches('/');

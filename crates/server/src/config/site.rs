@@ -4,13 +4,13 @@ use super::fastcgi::FastCgi;
 use super::optional::Optional;
 use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
-use super::written::{ErrorPages, HttpsStatus, MediaTypes};
+use super::written::{ErrorPages, HttpsStatus, Listing, MediaTypes};
 use super::{Clients, FieldValue, KeyPairs, Log, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route, Scope,
     SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
@@ -61,10 +61,12 @@ pub struct Site {
     pub index: Vec<String>,
     /// `try_files`
     pub try_files: TryFiles,
+    /// `try_files_except`
+    pub try_files_except: Vec<Scope>,
     /// `hidden`
     pub hidden: bool,
     /// `listing`
-    pub listing: bool,
+    pub listing: Listing,
     /// `precompressed`
     pub precompressed: bool,
     /// `compress`
@@ -219,11 +221,12 @@ impl Site {
             compress: self.compress.clone(),
             compress_bytes: self.compress_bytes.0,
             types: self.types.0.clone(),
-            listing: self.listing,
+            listing: self.listing.0.clone(),
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
+            try_files_except: self.try_files_except.clone(),
             errors: self.errors.0.clone(),
             redirects: self.redirects.clone(),
             rewrites: self.rewrites.clone(),
@@ -255,8 +258,9 @@ impl Section for Site {
             links: Vec::new(),
             index: Vec::new(),
             try_files: TryFiles::default(),
+            try_files_except: Vec::new(),
             hidden: false,
-            listing: false,
+            listing: Listing::default(),
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
@@ -395,6 +399,15 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.try_files,
     },
     Setting {
+        key: "try_files_except",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Paths that try_files is not for: only the path itself answers, or 404. A path without a \
+                  star is meant with all below it, as in [[access]].",
+        example: "[\"/assets\", \"*.js\"]",
+        at: |s| &mut s.try_files_except,
+    },
+    Setting {
         key: "hidden",
         preset: Preset::Value("false"),
         range: None,
@@ -408,8 +421,9 @@ const SETTINGS: &[Setting<Site>] = &[
         preset: Preset::Value("false"),
         range: None,
         meaning: "Whether a directory without an index file answers with a list of what is in it: a \
-                  page, or JSON for clients that ask for that.",
-        example: "true",
+                  page, or JSON for clients that ask for that. A list of paths is for those directories \
+                  and all below them.",
+        example: "[\"/pub\"]",
         at: |s| &mut s.listing,
     },
     Setting {

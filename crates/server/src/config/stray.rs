@@ -175,14 +175,15 @@ mod tests {
             (
                 "",
                 "regex",
-                "unknown key here, it belongs in [[redirect]], [[rewrite]] or [[header]]",
+                "unknown key here, it belongs in [[access]], [[auth]], [[redirect]], [[rewrite]] or [[header]]",
             ),
             ("", "cookie", "unknown key here, it belongs in [[rule]]"),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
             ("site", "formt", "unknown key, did you mean \"log.format\"?"),
             ("site", "send_rate", "unknown key here, it belongs in [limits]"),
             ("site.redirect", "regexp", "unknown key, did you mean \"regex\"?"),
-            ("auth", "regexp", "unknown key"),
+            ("auth", "regexp", "unknown key, did you mean \"regex\"?"),
+            ("work", "regexp", "unknown key"),
             ("timeouts", "send_rate", "unknown key here, it belongs in [limits]"),
             (
                 "rule",

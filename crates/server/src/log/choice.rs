@@ -309,6 +309,7 @@ members! {
     RequestId = "request_id",
     Site = "site",
     Client = "client",
+    User = "user",
     Method = "method",
     Target = "target",
     Version = "version",

@@ -153,7 +153,7 @@ impl Server {
         server.watch_later();
         server.watch_gate();
         server.warn_of_certificates();
-        server.warn_of_uncovered();
+        server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
         Ok(server)
     }

@@ -138,11 +138,13 @@ impl Server {
             Err(error) => Err(error),
         };
         let generation = self.common.live.generation();
+        let with_warnings = |first: String| {
+            let lines = [first].into_iter().chain(self.uncovered());
+            Answer { code: 0, text: lines.map(|line| line + "\n").collect() }
+        };
         let answer = match result {
-            Ok(_) if is_reload => {
-                Answer { code: 0, text: format!("reloaded: generation {generation}\n") }
-            }
-            Ok(said) if matches!(wanted, Wanted::Certificates) => Answer { code: 0, text: said },
+            Ok(_) if is_reload => with_warnings(format!("reloaded: generation {generation}")),
+            Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
             Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
@@ -234,9 +236,6 @@ impl Server {
         self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
-        if is_reload {
-            self.warn_of_uncovered();
-        }
         Ok(())
     }
 
