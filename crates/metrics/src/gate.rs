@@ -47,7 +47,8 @@ pub const OF_GATE: [(&str, &str); 5] = [
     ),
     (
         "forebay_gate_handshakes_total",
-        "Handshakes that were completed under a limit in the kernel, by what became of them.",
+        "Handshakes that were completed under a limit in the kernel, by what became of them; one that is \
+         refused counts with each segment that tries again.",
     ),
     ("forebay_gate_unread_packets_total", "TCP packets that were left alone, by reason."),
     ("forebay_gate_rule_total", "What the kernel has decided by a rule, by rule and outcome."),

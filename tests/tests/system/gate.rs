@@ -6,7 +6,10 @@
 use forebay_tests::faults::site::Folder;
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
-use rustix::net::{AddressFamily, Protocol, RawProtocol, SendFlags, SocketType};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, connect, socket_with,
+};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -336,6 +339,55 @@ fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
         wait_for(&net, syns!("repeated"), known);
         assert_eq!(served(&net, SERVER4, 10), left, "{charge}");
     }
+}
+
+/// More SYNs look into a bucket than it holds before the first handshake is complete: what it does not
+/// hold is refused then.
+#[test]
+fn what_finds_the_bucket_empty_when_its_handshake_completes_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = Server::start(&net, &limit("handshake", "reset", 2));
+    // the server's packets leave one after another, half a second apart
+    let slow = "tc qdisc add dev v0 root tbf rate 1kbit burst 100 latency 60s";
+    ip(&format!("netns exec {} {slow}", net.server));
+    let (open, reset) = net.client(|| {
+        let sockets: Vec<_> = (0..5)
+            .map(|_| {
+                let flags = SocketFlags::NONBLOCK;
+                let kind = SocketType::STREAM;
+                let socket = socket_with(AddressFamily::INET, kind, flags, None).unwrap();
+                let to = SocketAddrV4::new(SERVER4.parse().unwrap(), 80);
+                assert_eq!(connect(&socket, &to), Err(Errno::INPROGRESS));
+                TcpStream::from(socket)
+            })
+            .collect();
+        let deadline = Instant::now() + PATIENCE;
+        let mut outcomes = vec![None; sockets.len()];
+        while outcomes.iter().filter(|one| **one == Some(false)).count() < 3 {
+            assert!(Instant::now() < deadline, "{outcomes:?}");
+            for (stream, outcome) in sockets.iter().zip(&mut outcomes) {
+                if let Some(error) = stream.take_error().unwrap() {
+                    assert!(
+                        [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset]
+                            .contains(&error.kind()),
+                        "{error}"
+                    );
+                    *outcome = Some(false);
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let reset = outcomes.iter().flatten().count();
+        (sockets.len() - reset, reset)
+    });
+    assert_eq!((open, reset), (2, 3));
+    wait_for(&net, CHARGED, 2);
+    // each segment that comes before the reset has arrived is refused again
+    assert!(metric(&net, "forebay_gate_handshakes_total{outcome=\"reset\"}") > 0);
+    drop(server);
 }
 
 #[test]
