@@ -32,4 +32,5 @@ mod runner;
 mod serve_command;
 mod sites;
 mod tls;
+mod tls_changes;
 mod work;
