@@ -34,4 +34,5 @@ mod runner;
 mod serve_command;
 mod sites;
 mod tls;
+mod tls_changes;
 mod work;
