@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`server`] | this program's own server, as a child on a temporary folder |
 //! | [`bench`](mod@bench) | one measurement: a load, and what the server spent meanwhile |
-//! | [`crossover`] | memory or sendfile, by interleaved pairs |
+//! | [`crossover`] | memory or sendfile, one piece or two, the defaults or what was found: by interleaved pairs |
 //! | [`costs`] | `c1` and `c2` by regression |
 //! | [`phases`] | what each phase takes |
 //! | [`factors`] | `a_k` and `b_k`, in a simulation with these times |
@@ -28,7 +28,7 @@ pub(crate) use error::CalibrateError;
 
 use bench::{Bench, Length, Measured};
 use costs::Point;
-use crossover::Pairs;
+use crossover::{Pairs, Two};
 use factors::{Factors, Grid};
 use forebay_control::regression::Fit;
 use forebay_http::date;
@@ -75,7 +75,7 @@ const FULL: Scope = Scope {
     sizes: &[KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB],
     connections: &[16, 64, 256],
     point: Length { warmup_ms: 500, ms: 2000 },
-    crossover_sizes: &[16 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB],
+    crossover_sizes: &[32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB],
     rounds: 5,
     pair: Length { warmup_ms: 200, ms: 800 },
     phase: Length { warmup_ms: 500, ms: 3000 },
@@ -86,12 +86,24 @@ const QUICK: Scope = Scope {
     sizes: &[KIB, 16 * KIB, 128 * KIB, KIB * KIB],
     connections: &[16, 64],
     point: Length { warmup_ms: 300, ms: 800 },
-    crossover_sizes: &[64 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB],
+    crossover_sizes: &[32 * KIB, 128 * KIB, 512 * KIB, 1024 * KIB],
     rounds: 3,
     pair: Length { warmup_ms: 100, ms: 400 },
     phase: Length { warmup_ms: 300, ms: 1500 },
     grid: factors::QUICK,
 };
+
+/// Bodies that are sent in one piece or in two: longer than [`SEGMENT`], and at most twice as long.
+const SEGMENT_SIZES: &[u64] = &[80 * KIB, 112 * KIB, 128 * KIB];
+/// The largest segment that the kernel makes (GSO).
+const SEGMENT: u64 = 64 * KIB;
+/// Two pieces are taken where they cost at most so much of one.
+const WORTH_IT: f64 = 0.97;
+/// What was found is kept where it costs at most so much of the defaults.
+const NO_WORSE: f64 = 1.0;
+const IN_PIECES: [&str; 2] = ["one piece", "two"];
+const BY_FILE: [&str; 2] = ["memory", "sendfile"];
+const KEPT: [&str; 2] = ["found", "defaults"];
 
 /// What one simulated pipeline of the search takes, about.
 const SEARCH: Duration = Duration::from_millis(60);
@@ -104,25 +116,47 @@ impl Scope {
     fn total(&self) -> Duration {
         let points = self.sizes.len() * self.connections.len();
         crossover::total(self.crossover_sizes, self.rounds, self.pair)
+            + crossover::total(SEGMENT_SIZES, self.rounds, self.pair)
+            + crossover::total(&self.held_sizes(), self.rounds, self.pair)
             + self.point.total() * points as u32
-            + self.phase.total() * 2
+            + self.phase.total() * 3
             + SEARCH * self.grid.runs()
+    }
+
+    /// Sizes for which what was found is held against the defaults.
+    fn held_sizes(&self) -> Vec<u64> {
+        let mut sizes = [self.crossover_sizes, SEGMENT_SIZES].concat();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
     }
 
     /// All sizes that are asked for, each once.
     fn files(&self) -> Vec<u64> {
-        let mut sizes = [self.sizes, self.crossover_sizes].concat();
+        let mut sizes = [self.sizes, self.crossover_sizes, SEGMENT_SIZES].concat();
         sizes.sort_unstable();
         sizes.dedup();
         sizes
     }
 }
 
+/// How a server with what was found does beside one with the defaults.
+#[derive(Debug)]
+struct Held {
+    pairs: Vec<Pairs>,
+    /// It is kept.
+    is_kept: bool,
+}
+
 /// Everything that was found.
 #[derive(Debug)]
 struct Found {
-    pairs: Vec<Pairs>,
+    in_pieces: Vec<Pairs>,
+    by_file: Vec<Pairs>,
     file_bytes: u64,
+    segment_bytes: u64,
+    /// What was found beside the defaults, if they are not the same.
+    held: Option<Held>,
     points: Vec<Point>,
     fit: Fit,
     hot: phases::Times,
@@ -171,15 +205,35 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
     write_files(&root, scope)?;
     let start =
         |name: &str, lines: &str| Server::start(&root, name, lines, bench.server_core, &bench.stop);
-    let pairs = {
-        let memory = start("memory", "cache.file_bytes = \"64MiB\"\n")?;
-        let file = start("sendfile", "cache.file_bytes = \"0B\"\n")?;
-        let (sizes, rounds) = (scope.crossover_sizes, scope.rounds);
-        crossover::measure(bench, &memory, &file, sizes, rounds, scope.pair)?
+    let pair = |names, sizes: &[u64], one: &str, other: &str| {
+        let names: [&'static str; 2] = names;
+        let servers = [start(names[0], one)?, start(names[1], other)?];
+        let two = Two { names, servers: [&servers[0], &servers[1]] };
+        crossover::measure(bench, &two, sizes, scope.rounds, scope.pair)
     };
-    let file_bytes = crossover::file_bytes(&pairs);
+    let preset = Config::default().cache;
+    let kept = |file_bytes: u64, segment_bytes: u64| {
+        let (file, segment) = (Size(file_bytes), Size(segment_bytes));
+        format!("cache.file_bytes = \"{file}\"\ncache.segment_bytes = \"{segment}\"\n")
+    };
+    let all = 64 << 20;
+    let in_pieces = pair(IN_PIECES, SEGMENT_SIZES, &kept(all, 0), &kept(all, SEGMENT))?;
+    let mut segment_bytes = if crossover::mean(&in_pieces) * WORTH_IT >= 1.0 { SEGMENT } else { 0 };
+    let by_file =
+        pair(BY_FILE, scope.crossover_sizes, &kept(all, segment_bytes), &kept(0, segment_bytes))?;
+    let mut file_bytes = crossover::file_bytes(&by_file, preset.file_bytes.0);
+    let mut held = None;
+    if (Size(file_bytes), Size(segment_bytes)) != (preset.file_bytes, preset.segment_bytes) {
+        let found = kept(file_bytes, segment_bytes);
+        let pairs = pair(KEPT, &scope.held_sizes(), &found, "")?;
+        let is_kept = crossover::mean(&pairs) <= NO_WORSE;
+        if !is_kept {
+            (file_bytes, segment_bytes) = (preset.file_bytes.0, preset.segment_bytes.0);
+        }
+        held = Some(Held { pairs, is_kept });
+    }
     let points = {
-        let server = start("costs", &format!("cache.file_bytes = \"{}\"\n", Size(file_bytes)))?;
+        let server = start("costs", &kept(file_bytes, segment_bytes))?;
         costs::measure(bench, &server, scope.sizes, scope.connections, scope.point)?
     };
     let fit = costs::fit(&points).map_err(CalibrateError::Fit)?;
@@ -198,7 +252,19 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
         bench.bar.done(SEARCH);
         bench.check()
     })?;
-    Ok(Found { pairs, file_bytes, points, fit, hot, cold, factors, cores })
+    Ok(Found {
+        in_pieces,
+        by_file,
+        file_bytes,
+        segment_bytes,
+        held,
+        points,
+        fit,
+        hot,
+        cold,
+        factors,
+        cores,
+    })
 }
 
 /// Writes everything that will be asked for.
@@ -228,13 +294,14 @@ fn write(path: &Path, text: &str) -> Result<(), CalibrateError> {
 
 /// The text of the file.
 fn file(options: &Calibrate, found: &Found, took: Duration) -> String {
-    let Found { fit, factors, file_bytes, .. } = found;
+    let Found { fit, factors, file_bytes, segment_bytes, .. } = found;
     let calibration = Calibration {
         request_s: rounded(fit.costs.request_s),
         byte_s: rounded(fit.costs.byte_s),
         per_waiting: factors.per_waiting,
         per_rate: factors.per_rate,
         file_bytes: Size(*file_bytes),
+        segment_bytes: Size(*segment_bytes),
     };
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let about = format!(
@@ -279,7 +346,7 @@ fn report(found: &Found) -> String {
          R²          {:.3} of U, {:.3} of the service times, over {} runs\n\
          Seconds of one core. The server used {:.0} to {:.0} % of it; each run is scaled to 100 %,\n\
          since a client that has no more to ask is not the server's limit.\n\n{}\n\
-         file_bytes  {}\n\n",
+         file_bytes  {}\n\n{}\nsegment_bytes  {}\n\n{}",
         fit.costs.request_s * 1e6,
         fit.request_error_s * 1e6,
         fit.costs.byte_s * 1e9,
@@ -289,8 +356,11 @@ fn report(found: &Found) -> String {
         found.points.len(),
         least_used(found) * 100.0,
         used(found).fold(0.0, f64::max) * 100.0,
-        crossover::table(&found.pairs),
+        crossover::table(&found.by_file, BY_FILE),
         Size(found.file_bytes),
+        crossover::table(&found.in_pieces, IN_PIECES),
+        Size(found.segment_bytes),
+        found.held.as_ref().map_or_else(String::new, held),
     );
     let us = |times: &[u64; 4]| times.map(|ns| format!("{:.1}", ns as f64 / 1e3)).join(", ");
     let _ = write!(
@@ -309,6 +379,16 @@ fn report(found: &Found) -> String {
         factors.before_ms,
     );
     text
+}
+
+/// How what was found does beside the defaults, for people.
+fn held(held: &Held) -> String {
+    let cost = crossover::mean(&held.pairs) * 100.0;
+    let end = if held.is_kept { "it is kept" } else { "the defaults are kept" };
+    format!(
+        "{}A server with both costs {cost:.1} % of one with the defaults: {end}.\n\n",
+        crossover::table(&held.pairs, KEPT)
+    )
 }
 
 /// What to know, and what to do.

@@ -88,7 +88,7 @@ impl<H: Handler> Protocol<H> for Http<H> {
 
     #[inline]
     fn goes_on(&self) -> bool {
-        matches!(self, Http::Two(_))
+        of_either!(self, http => http.goes_on())
     }
 
     #[inline]
@@ -125,6 +125,10 @@ impl<H: Handler> Protocol<H> for Http<H> {
 
     fn also_awaits(&self, tell: &mut dyn FnMut(Awaited)) {
         of_either!(self, http => http.also_awaits(tell));
+    }
+
+    fn deadline_ms(&self, awaited: Awaited) -> u64 {
+        of_either!(self, http => http.deadline_ms(awaited))
     }
 
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {

@@ -45,8 +45,8 @@ pub mod transport;
 
 pub use handler::{
     Admission, Admitted, Answered, Bodies, Decision, GivenUp, HandedOver, Handler, Hooks, Job,
-    Journal, Kind, Listening, NoBody, NoJob, Now, Outcome, Parts, Piece, Process, Rank, Refusal,
-    Settled, Stages, Verdict,
+    Journal, Kind, Listening, NoBody, NoJob, NoRelay, Now, Outcome, Parts, Piece, Process, Rank,
+    Refusal, Relay, Relayed, Settled, Stages, Verdict,
 };
 pub use http::Http;
 pub use http1::Http1;

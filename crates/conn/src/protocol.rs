@@ -86,8 +86,15 @@ pub trait Protocol<H: Handler> {
         0
     }
 
+    /// Until when this may last, in milliseconds of the clock of turns; asked for what an exchange with
+    /// another server waits for. It may move later while that is waited for.
+    fn deadline_ms(&self, _awaited: Awaited) -> u64 {
+        u64::MAX
+    }
+
     /// The sockets that its requests wait for besides the client's, each for what: nothing that is known
-    /// to be there already, or threads would ask the kernel for it again and again. When one of them is
+    /// to be there already, or threads would ask the kernel for it again and again. One that is told with no
+    /// wish is kept in mind, and not waited for. When one of them is
     /// ready, its request gets [`Event::Socket`](crate::Event::Socket): it is read and written until
     /// that would block, or until there is no room; no second event tells of what was left.
     fn sockets<'s>(&'s self, _tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {}

@@ -114,6 +114,11 @@ fn added(retry_after_s: u32, hsts: Option<Hsts>, to: &mut impl Write) -> std::io
     hsts.map_or(Ok(()), |hsts| hsts.write(to))
 }
 
+/// Whether an answer with this status has a body, unless the request was HEAD (RFC 9110 §6.4.1).
+pub(crate) fn has_body(status: u16) -> bool {
+    !matches!(status, 100..=199 | 204 | 304)
+}
+
 /// The pen that writes one answer into [`Out`].
 #[derive(Debug)]
 pub struct Reply<'o, B> {
@@ -176,12 +181,55 @@ impl<'o, B> Reply<'o, B> {
         self.body_bytes
     }
 
+    /// Writes the head of an answer that another server gives, with what announces where its body ends: its
+    /// `length` if that is known. Where the client could not see the end of it the connection ends with it.
+    /// A `Date` in it stands.
+    pub fn relayed(&mut self, status: u16, head: &[u8], length: Option<u64>, has_date: bool) {
+        let length = length.filter(|_| status != 204);
+        if self.is_http2 {
+            return self.block(status, !has_date, |block| {
+                encode_head(block, status, head);
+                if let Some(length) = length {
+                    encode::plain(block, Known::CONTENT_LENGTH, length.to_string().as_bytes());
+                }
+            });
+        }
+        self.status = status;
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(head);
+        match length {
+            // writing into a vector does not fail
+            Some(length) => _ = write!(bytes, "Content-Length: {length}\r\n"),
+            None if !has_body(status) || self.head_only => {}
+            None if self.http10 => self.keep_alive = false,
+            None => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        }
+        if !has_date {
+            return self.head(status, b"");
+        }
+        self.add_own();
+        // what ends a head ends its last line as well
+        let len = self.out.bytes.len();
+        self.out.bytes.truncate(len.saturating_sub(2));
+        self.end();
+    }
+
+    /// Writes the head of an answer after which the connection speaks something else (101, RFC 9110
+    /// §7.8). `head` names that in a field `Upgrade`.
+    pub fn switch(&mut self, head: &[u8]) {
+        self.status = 101;
+        let bytes = &mut self.out.bytes;
+        for part in [head, b"Date: ", self.date, b"\r\nConnection: upgrade\r\n\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+
     /// Writes a head. `head` is the status line and the fields, each line with its CR LF; Date,
     /// Connection and the empty line are added here.
     #[inline]
     pub fn head(&mut self, status: u16, head: &[u8]) {
         if self.is_http2 {
-            return self.block(status, |block| encode_head(block, status, head));
+            return self.block(status, true, |block| encode_head(block, status, head));
         }
         self.text(status, head);
     }
@@ -191,14 +239,14 @@ impl<'o, B> Reply<'o, B> {
     #[inline]
     pub fn baked(&mut self, status: u16, head: &[u8], block: &[u8]) {
         if self.is_http2 {
-            return self.block(status, |to| to.extend_from_slice(block));
+            return self.block(status, true, |to| to.extend_from_slice(block));
         }
         self.text(status, head);
     }
 
-    /// Writes a head of HTTP/2.
+    /// Writes a head of HTTP/2, with the date if it is not there.
     #[inline]
-    fn block(&mut self, status: u16, write: impl FnOnce(&mut Vec<u8>)) {
+    fn block(&mut self, status: u16, adds_date: bool, write: impl FnOnce(&mut Vec<u8>)) {
         self.status = status;
         let bytes = &mut self.out.bytes;
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
@@ -211,7 +259,9 @@ impl<'o, B> Reply<'o, B> {
             let count = MOST_ADDED_BYTES - rest.len();
             encode_lines(bytes, &text[..count]);
         }
-        encode::plain(bytes, Known::DATE, self.date);
+        if adds_date {
+            encode::plain(bytes, Known::DATE, self.date);
+        }
         self.head_end = bytes.len();
         bytes.extend_from_slice(&[0; HEADER_BYTES]);
     }
@@ -223,16 +273,30 @@ impl<'o, B> Reply<'o, B> {
         let bytes = &mut self.out.bytes;
         bytes.reserve(head.len() + 80);
         bytes.extend_from_slice(head);
+        self.add_own();
+        let bytes = &mut self.out.bytes;
+        bytes.extend_from_slice(b"Date: ");
+        bytes.extend_from_slice(self.date);
+        self.end();
+    }
+
+    /// Adds the fields that are about this answer and known to the pen.
+    #[inline]
+    fn add_own(&mut self) {
+        let bytes = &mut self.out.bytes;
         if self.retry_after_s > 0 || self.hsts.is_some() {
             // writing into a vector does not fail
             let _ = added(self.retry_after_s, self.hsts, bytes);
         }
-        bytes.extend_from_slice(b"Date: ");
-        bytes.extend_from_slice(self.date);
+    }
+
+    /// Ends a head behind the value of its last field.
+    #[inline]
+    fn end(&mut self) {
         if self.keep_alive && self.timeout_s > 0 {
             return self.announce();
         }
-        bytes.extend_from_slice(match (self.keep_alive, self.http10) {
+        self.out.bytes.extend_from_slice(match (self.keep_alive, self.http10) {
             (true, false) => b"\r\n\r\n",
             (true, true) => b"\r\nConnection: keep-alive\r\n\r\n",
             (false, _) => b"\r\nConnection: close\r\n\r\n",

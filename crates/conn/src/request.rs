@@ -2,6 +2,7 @@
 
 use crate::handler::{Rank, Stages};
 use crate::peer::Peer;
+use forebay_http::body::Decoder;
 use forebay_http::head::Head;
 use forebay_http::owned::OwnedHead;
 use forebay_http::path::{NormalPath, PathError};
@@ -71,6 +72,8 @@ pub struct Exchange<T, S> {
     pub grant: Grant<T>,
     /// When it came.
     pub stages: Stages,
+    /// What finds the end of its body, if that is to be passed on; so much of it was taken from the input.
+    pub body: Option<Box<Decoder>>,
     /// How many answers to it were [withdrawn](crate::Protocol::withdraw).
     pub withdrawn: u8,
     /// What it waits for, in the words of its protocol.
@@ -88,7 +91,8 @@ impl<T, S> Exchange<T, S> {
         stage: S,
     ) -> Exchange<T, S> {
         let head = OwnedHead::new(request.head, received);
-        Exchange { id, head, normal: request.path.made(), grant, stages, withdrawn: 0, stage }
+        let normal = request.path.made();
+        Exchange { id, head, normal, grant, stages, body: None, withdrawn: 0, stage }
     }
 
     /// Shows the request to `act`, with what it owns and what it waits for.

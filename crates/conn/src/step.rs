@@ -107,6 +107,13 @@ pub enum Await {
     Admission,
     /// Room in the client's receive window.
     Send,
+    /// A connection to another server. Until when this and the next two may last, the protocol
+    /// [says](crate::Protocol::deadline_ms).
+    Connect,
+    /// The head of another server's answer.
+    Answer,
+    /// That a body moves that is passed on.
+    Flow,
 }
 
 /// What a turn of an engine lends to a connection.

@@ -3,8 +3,8 @@
 
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, Outcome, Parts, Plain,
-    Process, Reply, Request,
+    Admission, Bodies, Handler, Hooks, Http1, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
+    Plain, Process, Reply, Request,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission;
@@ -22,6 +22,7 @@ struct Fixed(Vec<u8>, Vec<u8>);
 impl Parts for Fixed {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
     type Standing = ();

@@ -124,8 +124,11 @@ impl<'c, H: Handler> Blocking<'c, H> {
         let mut requests = Vec::new();
         let mut set = vec![bell];
         served.conn.sockets(&mut |id, socket, wants| {
-            requests.push(id.request);
-            set.push((socket, interest_of(wants)));
+            // the end of one that is not waited for would be told again and again
+            if wants != Wants::default() {
+                requests.push(id.request);
+                set.push((socket, interest_of(wants)));
+            }
         });
         if !is_over {
             set.push(client);

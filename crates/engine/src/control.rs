@@ -174,7 +174,7 @@ pub struct Ended {
     pub drained: u64,
     /// Cut, by what they were waiting for: a request, a job, a client that takes its answer.
     pub aborted_receiving: u64,
-    /// Cut while a helper thread worked for them.
+    /// Cut while a helper thread, or another server, worked for them.
     pub aborted_in_job: u64,
     /// Cut while an answer was being sent.
     pub aborted_sending: u64,
@@ -185,7 +185,9 @@ impl Ended {
     pub fn abort(&mut self, awaited: Await) {
         match awaited {
             Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
-            Await::Job | Await::Admission => self.aborted_in_job += 1,
+            Await::Job | Await::Admission | Await::Connect | Await::Answer | Await::Flow => {
+                self.aborted_in_job += 1
+            }
             Await::Send => self.aborted_sending += 1,
         }
     }

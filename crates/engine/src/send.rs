@@ -40,15 +40,6 @@ pub struct Tally {
     pub cost_bytes: u64,
 }
 
-/// The largest segment the kernel makes (GSO). Up to twice of it is given to the kernel in such
-/// pieces, which costs a third less than one piece at 100 KB and a quarter less at 128 KB; from
-/// 192 KB on it costs more (`BENCHMARKING.md`, "Tuned by measuring").
-const SEGMENT_BYTES: usize = 64 * 1024;
-
-/// What would be left for a second piece that is smaller than this goes with the first: at 64 KiB, the
-/// head. That costs a fifth less.
-const CRUMB_BYTES: usize = 8 * 1024;
-
 /// Sealed bytes that leave with one system call, about. What a client does not take of them waits in
 /// memory, for each such client.
 const BATCH_BYTES: usize = 2 * SEAL_BYTES;
@@ -114,9 +105,6 @@ fn send_once<H: Handler>(
         }
         None => (socket::send(socket, head, false), head.len()),
         Some((_, Some(Piece::Memory(body)))) => {
-            let segment = SEGMENT_BYTES.saturating_sub(head.len()).max(1);
-            let is_in_two = body.len() > segment + CRUMB_BYTES && body.len() <= 2 * SEGMENT_BYTES;
-            let body = if is_in_two { &body[..segment] } else { body };
             let sent = match head {
                 [] => socket::send(socket, body, false),
                 head => socket::send_two(socket, head, body),

@@ -80,7 +80,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// How long a connection may wait for this.
+    /// How long a connection may wait for this; for ever, where the protocol says until when.
     #[inline]
     pub fn of(&self, awaited: Await) -> u64 {
         match awaited {
@@ -89,6 +89,7 @@ impl Timeouts {
             Await::Idle => self.idle_ms,
             Await::Job | Await::Admission => self.job_ms,
             Await::Send => self.send_window_ms,
+            Await::Connect | Await::Answer | Await::Flow => u64::MAX,
         }
     }
 

@@ -1,10 +1,15 @@
 //! The sockets besides its client's that a connection's requests wait for, in the epoll of its loop.
+//!
+//! A socket may be used by one request after another, and stays in the epoll meanwhile: the kernel removes
+//! it when it is closed. What is reported of one that no request waits for is passed over.
 
 use crate::doors::SOCKETS;
 use crate::ranks::RequestKey;
-use forebay_conn::{Handler, Protocol, SocketId};
-use forebay_sys::epoll::Epoll;
+use forebay_conn::{Handler, Protocol, SocketId, Wants};
+use forebay_sys::epoll::{Edges, Epoll};
 use slab::Slab;
+use std::collections::HashSet;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// All such sockets of a loop.
 #[derive(Debug, Default)]
@@ -12,11 +17,25 @@ pub(crate) struct Sockets {
     owners: Slab<(u64, RequestKey)>,
     /// Tells a socket from an earlier one in the same place.
     generation: u32,
+    /// Numbers of descriptors that were sockets in the epoll: one with such a number is likely to be
+    /// there.
+    known: HashSet<RawFd>,
 }
 
 /// Those of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Vec<(SocketId, usize)>);
+pub(crate) struct Watched(Vec<Entry>);
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: SocketId,
+    /// Its place among the owners.
+    key: usize,
+    /// What the kernel reports.
+    edges: Edges,
+    /// A request still names it.
+    is_named: bool,
+}
 
 impl Watched {
     /// Whether there is none.
@@ -33,8 +52,8 @@ impl Sockets {
         (*known == token).then_some(*owner)
     }
 
-    /// Has the kernel report those that the requests of this connection wait for now, in both
-    /// directions and each time anew, and none besides. Says whether that worked.
+    /// Has the kernel report those that the requests of this connection wait for now, each time anew, and
+    /// none besides. Says whether that worked.
     pub(crate) fn watch<H: Handler>(
         &mut self,
         watched: &mut Watched,
@@ -42,36 +61,69 @@ impl Sockets {
         connection: u64,
         epoll: &Epoll,
     ) -> bool {
-        let mut wanted = Vec::with_capacity(watched.0.len() + 1);
+        let entries = &mut watched.0;
+        entries.iter_mut().for_each(|entry| entry.is_named = false);
         let mut is_well = true;
-        conn.sockets(&mut |id, socket, _| {
-            if let Some(known) = watched.0.iter().find(|(known, _)| *known == id) {
-                return wanted.push(*known);
-            }
-            self.generation = self.generation.wrapping_add(1);
-            let entry = self.owners.vacant_entry();
-            let token =
-                SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | entry.key() as u64;
-            if epoll.add_connection(socket, token).is_ok() {
-                wanted.push((id, entry.key()));
-                entry.insert((token, RequestKey { connection, request: id.request }));
-            } else {
-                is_well = false;
+        conn.sockets(&mut |id, socket, wants| {
+            let wanted = edges(wants);
+            match entries.iter_mut().find(|entry| entry.id == id) {
+                Some(entry) => {
+                    entry.is_named = true;
+                    let all = entry.edges | wanted;
+                    if all != entry.edges {
+                        let token = self.owners[entry.key].0;
+                        is_well &= epoll.change_edges(socket, token, all).is_ok();
+                        entry.edges = all;
+                    }
+                }
+                None => match self.add(epoll, socket, wanted, connection, id) {
+                    Some(key) => {
+                        entries.push(Entry { id, key, edges: wanted, is_named: true });
+                    }
+                    None => is_well = false,
+                },
             }
         });
-        for (id, key) in std::mem::take(&mut watched.0) {
-            if !wanted.iter().any(|(known, _)| *known == id) {
-                self.owners.remove(key);
+        entries.retain(|entry| {
+            if !entry.is_named {
+                self.owners.remove(entry.key);
             }
-        }
-        watched.0 = wanted;
+            entry.is_named
+        });
         is_well
+    }
+
+    /// Has the kernel report one that this connection has not named before. Returns its place.
+    fn add(
+        &mut self,
+        epoll: &Epoll,
+        socket: BorrowedFd<'_>,
+        wanted: Edges,
+        connection: u64,
+        id: SocketId,
+    ) -> Option<usize> {
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.owners.vacant_entry();
+        let key = entry.key();
+        let token = SOCKETS | u64::from(self.generation & 0x3fff_ffff) << 32 | key as u64;
+        // another request may have used it before
+        let is_there = !self.known.insert(socket.as_raw_fd())
+            && epoll.change_edges(socket, token, wanted).is_ok();
+        if !is_there && epoll.add_edges(socket, token, wanted).is_err() {
+            return None;
+        }
+        entry.insert((token, RequestKey { connection, request: id.request }));
+        Some(key)
     }
 
     /// The connection has ended.
     pub(crate) fn forget(&mut self, watched: &mut Watched) {
-        for (_, key) in watched.0.drain(..) {
-            self.owners.remove(key);
+        for entry in watched.0.drain(..) {
+            self.owners.remove(entry.key);
         }
     }
+}
+
+fn edges(wants: Wants) -> Edges {
+    Edges { read: wants.read, write: wants.write }
 }

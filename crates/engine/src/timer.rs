@@ -131,6 +131,12 @@ impl Timer {
                 continue;
             }
             let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
+            if let Await::Connect | Await::Answer | Await::Flow = awaited.what {
+                deadline.at_ms = served.conn.deadline_ms(awaited);
+                if deadline.at_ms > now_ms {
+                    continue;
+                }
+            }
             if awaited.what == Await::Send
                 && served.taken_in_window(awaited.id) >= timeouts.bytes_per_window()
             {
@@ -185,6 +191,7 @@ pub(crate) enum Over {
 fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
         Await::Admission => u64::MAX,
+        Await::Connect | Await::Answer | Await::Flow => served.conn.deadline_ms(awaited),
         what => worker.now_ms() + worker.time_ms(served, what),
     }
 }

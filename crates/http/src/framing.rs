@@ -20,18 +20,21 @@ pub(crate) struct Lengths {
     chunked: bool,
 }
 
+/// The number that a `Content-Length` is, or what is wrong with it.
+pub(crate) fn number(value: &[u8]) -> Result<u64, &'static str> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err("Content-Length is not a number");
+    }
+    let add = |sum: u64, digit: &u8| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
+    value.iter().try_fold(0u64, add).ok_or("Content-Length is too large")
+}
+
 impl Lengths {
     pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), Error> {
         if self.content_length.is_some() {
             return Err(Error::Malformed("Content-Length is repeated"));
         }
-        if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            return Err(Error::Malformed("Content-Length is not a number"));
-        }
-        let number = value
-            .iter()
-            .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
-        self.content_length = Some(number.ok_or(Error::Malformed("Content-Length is too large"))?);
+        self.content_length = Some(number(value).map_err(Error::Malformed)?);
         Ok(())
     }
 

@@ -200,7 +200,7 @@ impl Error {
 }
 
 /// Room for the lines of one head while it is looked at.
-pub struct Lines<'h>([MaybeUninit<httparse::Header<'h>>; MOST_LINES]);
+pub struct Lines<'h>(pub(crate) [MaybeUninit<httparse::Header<'h>>; MOST_LINES]);
 
 impl Lines<'_> {
     /// Empty room; costs nothing.
@@ -528,13 +528,13 @@ impl<'h> Head<'h> {
 
 /// What all `Connection` lines of a head say.
 #[derive(Default)]
-struct Connection {
-    close: bool,
-    keep_alive: bool,
+pub(crate) struct Connection {
+    pub(crate) close: bool,
+    pub(crate) keep_alive: bool,
 }
 
 impl Connection {
-    fn read(&mut self, value: &[u8]) {
+    pub(crate) fn read(&mut self, value: &[u8]) {
         for option in value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
             self.close |= option.eq_ignore_ascii_case(b"close");
             self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
@@ -588,7 +588,7 @@ const fn is_reg_name(byte: u8) -> bool {
 
 /// Every line must end in CR LF. httparse also takes a bare LF, which other parsers on the way may
 /// read differently.
-fn check_line_ends(head: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_line_ends(head: &[u8]) -> Result<(), Error> {
     let pairs = head.iter().zip(head.iter().skip(1));
     // without a way out of the loop, so that the compiler can look at many bytes at once
     let is_bare =

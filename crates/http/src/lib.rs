@@ -17,6 +17,8 @@
 //! | [`range`] | Which bytes of it were asked for (RFC 9110 §14)? |
 //! | [`accept`] | Which media type does the client prefer (RFC 9110 §12.5.1)? |
 //! | [`coding`] | Which content coding does the client prefer (RFC 9110 §12.5.3)? |
+//! | [`response`] | What does the head of an answer say, how long is it, and what follows? |
+//! | [`field`] | Is this a name or a value of a field? |
 //! | [`client`] | Which addresses are one client? |
 //! | [`date`] | An instant as HTTP writes it, and back |
 //! | [`status`] | Status codes and their reasons |
@@ -44,6 +46,7 @@ pub mod client;
 pub mod coding;
 pub mod condition;
 pub mod date;
+pub mod field;
 pub mod framing;
 pub mod head;
 
@@ -51,4 +54,5 @@ mod octet;
 pub mod owned;
 pub mod path;
 pub mod range;
+pub mod response;
 pub mod status;

@@ -87,6 +87,7 @@ fn judge(policy: &Policy, asked: &Asked) -> Decisions {
         method: "GET",
         path: asked.path.as_bytes(),
         query: b"",
+        certificate: None,
         fields: FIELDS.into_iter(),
     };
     policy.request(&facts, false)

@@ -22,6 +22,8 @@ pub enum Condition {
     Path,
     /// A parameter of the query.
     Query,
+    /// The client's certificate.
+    Certificate,
     /// A header field.
     Header,
     /// A cookie.
@@ -30,7 +32,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 9] = [
+    pub const ALL: [Condition; 10] = [
         Condition::Method,
         Condition::Local,
         Condition::Client,
@@ -38,6 +40,7 @@ impl Condition {
         Condition::Type,
         Condition::Path,
         Condition::Query,
+        Condition::Certificate,
         Condition::Header,
         Condition::Cookie,
     ];
@@ -52,6 +55,7 @@ impl Condition {
             Condition::Type => "file_type",
             Condition::Path => "path",
             Condition::Query => "query",
+            Condition::Certificate => "certificate",
             Condition::Header => "header",
             Condition::Cookie => "cookie",
         }
@@ -67,6 +71,7 @@ impl Condition {
             Condition::Type => !conditions.file_type.is_empty(),
             Condition::Path => !conditions.path.is_empty(),
             Condition::Query => !conditions.query.is_empty(),
+            Condition::Certificate => !conditions.certificate.is_empty(),
             Condition::Header => !conditions.header.is_empty(),
             Condition::Cookie => !conditions.cookie.is_empty(),
         }
@@ -77,7 +82,7 @@ impl Condition {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let RequestFacts { ends, host, method, path, query, fields } = facts;
+        let RequestFacts { ends, host, method, path, query, certificate, fields } = facts;
         match self {
             Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
             Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
@@ -89,6 +94,9 @@ impl Condition {
                 fits(path) || original(path).is_some_and(fits)
             }
             Condition::Query => conditions.query.iter().any(|one| one.matches(query)),
+            Condition::Certificate => certificate.as_ref().is_some_and(|certificate| {
+                conditions.certificate.iter().any(|one| one.matches(certificate))
+            }),
             Condition::Header => fields.clone().any(|(name, value)| {
                 conditions.header.iter().any(|one| one.matches_header(name, value))
             }),

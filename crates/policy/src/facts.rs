@@ -1,5 +1,6 @@
 //! What is known of a connection or a request when it is judged.
 
+use crate::certificate::CertificateFacts;
 use std::net::SocketAddr;
 
 /// Both ends of a connection.
@@ -27,6 +28,8 @@ pub struct RequestFacts<'f, F> {
     pub path: &'f [u8],
     /// The query as it was sent, without its question mark; empty if there is none.
     pub query: &'f [u8],
+    /// The certificate that the client has shown.
+    pub certificate: Option<CertificateFacts<'f>>,
     /// All header fields, name and value; values come without surrounding blanks. Walked over only
     /// where a rule asks for fields, and then once for each such rule.
     pub fields: F,

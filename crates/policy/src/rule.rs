@@ -1,5 +1,6 @@
 //! Rules: whom they are for, and what they say.
 
+use crate::certificate::CertificatePattern;
 use crate::condition::Condition;
 use crate::endpoint::Endpoint;
 use crate::field::Field;
@@ -49,6 +50,7 @@ impl Rule {
             path,
             query,
             file_type,
+            certificate,
             header,
             cookie,
             ignore_case: _,
@@ -58,6 +60,7 @@ impl Rule {
             && path.is_empty()
             && query.is_empty()
             && file_type.is_empty()
+            && certificate.is_empty()
             && header.is_empty()
             && cookie.is_empty()
     }
@@ -151,6 +154,8 @@ pub struct Conditions {
     pub query: Vec<Parameter>,
     /// What stands behind the last dot of the path.
     pub file_type: Vec<FileType>,
+    /// The client's certificate.
+    pub certificate: Vec<CertificatePattern>,
     /// The fields of the head: any line of it.
     pub header: Vec<Field>,
     /// Its cookies.

@@ -26,8 +26,8 @@ use crate::plan::AdminPlan;
 use crate::status::Status;
 use forebay_conn::handler::body::NoLine;
 use forebay_conn::{
-    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, Listening, NoBody, Outcome, Parts,
-    Peer, Process, Rank, Refusal, Reply, Request, Verdict,
+    Admission, Admitted, Bodies, Handler, Hooks, Http1, Journal, Listening, NoBody, NoRelay,
+    Outcome, Parts, Peer, Process, Rank, Refusal, Reply, Request, Verdict,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::control::{Control, Order};
@@ -207,6 +207,7 @@ fn answer(reply: &mut Reply<'_, NoBody>, head_only: bool, status: u16, fields: &
 impl Parts for Admin {
     type Body = NoBody;
     type Job = Job;
+    type Relay = NoRelay;
     type Line = NoLine;
     type Ticket = ();
     type Standing = ();
@@ -408,6 +409,8 @@ mod tests {
             alpn: None,
             resumed: false,
             hosts: Arc::new(["web1.example".to_owned(), "*.web1.example".to_owned()]),
+            policy: None,
+            client: None,
         }));
         let status = |host: &str| {
             let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");

@@ -15,6 +15,7 @@
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
+//! | [`proxy`], [`fastcgi`], [`upstreams`] | routes to applications, and what all of them have |
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
@@ -26,6 +27,7 @@
 //! | `remarks` | what is right and yet hardly meant |
 //! | `unused` | settings that another one leaves without effect |
 //! | `exposed` | files that are not for clients, in directories that are served |
+//! | `applications` | applications that cannot be asked, as far as this machine tells |
 //! | `pages` | files of a site that settings name and that are not there |
 //! | `indexes` | rules for one of the two paths of an index file |
 //! | `nowhere` | rules of a site whose paths lead nowhere |
@@ -34,15 +36,20 @@
 
 pub mod account;
 pub mod address;
+mod applications;
+mod caching;
 pub mod calibration;
 pub mod check;
 pub mod choice;
 pub mod class;
 pub mod draft;
 mod exposed;
+pub mod fastcgi;
 mod foreign;
+mod gated;
 mod indexes;
 pub mod limit;
+mod linked;
 pub mod listener;
 pub mod lower;
 mod nowhere;
@@ -52,6 +59,8 @@ pub mod policy;
 pub mod print;
 pub mod problem;
 pub mod process;
+pub mod proxy;
+mod reach;
 pub mod read;
 mod redirects;
 mod remarks;
@@ -62,6 +71,7 @@ mod stray;
 pub mod table;
 pub mod units;
 mod unused;
+pub mod upstreams;
 pub mod value;
 pub mod written;
 
@@ -69,14 +79,16 @@ pub use account::Account;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
-    Refuse, Switch, When,
+    Access, Action, AskClients, By, ControlSocket, FieldValue, GateCharge, GateMode, KeepAliveLaw,
+    Landlock, LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
+pub use fastcgi::FastCgi;
 pub use listener::Listener;
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
+pub use proxy::Proxy;
 pub use rule::{Rule, RuleName};
 pub use site::Site;
 pub use units::{Percent, Rate, Size};
@@ -164,6 +176,9 @@ fn calibrate(draft: &mut Draft, reader: &mut Reader<'_>) -> Vec<Problem> {
             draft.process.pipeline.calibrated = Some(calibration);
             if !reader.has(&top.child("cache").child("file_bytes")) {
                 draft.process.cache.file_bytes = calibration.file_bytes;
+            }
+            if !reader.has(&top.child("cache").child("segment_bytes")) {
+                draft.process.cache.segment_bytes = calibration.segment_bytes;
             }
             Vec::new()
         }
@@ -282,6 +297,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `agent`
     pub agent: Switch,
+    /// `gate`
+    pub gate: GateMode,
+    /// `gate_charge`
+    pub gate_charge: GateCharge,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,
@@ -379,6 +398,8 @@ pub struct Cache {
     pub in_flight: Optional<Size>,
     /// `cache.file_bytes`
     pub file_bytes: Size,
+    /// `cache.segment_bytes`
+    pub segment_bytes: Size,
     /// `cache.open_files`
     pub open_files: u64,
     /// `cache.check_interval`
@@ -433,6 +454,25 @@ impl KeyPairs {
     /// All these files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().chain(&self.keys)
+    }
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clients {
+    /// `tls.client`
+    pub asked: AskClients,
+    /// `tls.client_ca`
+    pub authorities: Vec<PathBuf>,
+    /// `tls.client_crl`
+    pub revoked: Vec<PathBuf>,
+}
+
+impl Clients {
+    /// The files that are read: none where nobody is asked.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let is_read = self.asked != AskClients::Off;
+        self.authorities.iter().chain(&self.revoked).filter(move |_| is_read)
     }
 }
 

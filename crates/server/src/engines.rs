@@ -6,6 +6,7 @@
 //! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
 use crate::agent::{self, Steering};
+use crate::applications::Pools;
 use crate::handler::FastLane;
 use crate::job::Job;
 use crate::listen::Socket;
@@ -26,6 +27,7 @@ use forebay_engine::{pool, stock, threads, worker};
 use forebay_metrics::{ClassNames, ClassSlot, ClassTotals, Gauge, Local, Totals};
 use forebay_policy::Policy;
 use forebay_sys::process;
+use forebay_upstream::pool::Pool;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -132,6 +134,9 @@ pub struct Common {
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
     pub boards: Arc<Boards>,
+    /// Connections to applications that wait for their next request, of threads that serve one client
+    /// each.
+    pub idle: Arc<Mutex<Pool>>,
     /// What the agent does.
     pub steering: Arc<Steering>,
 }
@@ -339,7 +344,12 @@ impl Common {
     }
 
     fn handler(&self, metrics: Arc<Local>, paths: usize, entrance: Entrance) -> FastLane {
-        FastLane::new(&self.live, metrics, paths, entrance, worker::read_clocks())
+        // sockets of a loop are reported to it, and to no other
+        let pools = match paths {
+            PATHS_OF_A_LOOP => Pools::Own(Pool::default()),
+            _ => Pools::Shared(Arc::clone(&self.idle)),
+        };
+        FastLane::new(&self.live, metrics, paths, entrance, pools, worker::read_clocks())
     }
 }
 

@@ -1,25 +1,31 @@
 //! The handler of the fast lane, in its five roles: who is served, what the answer is, where its bytes
 //! are, what is logged, and what else happens on a loop.
 
-use crate::certificates::Certificates;
+use crate::applications::{Applications, Asked, Pools, ask, failed, full};
+use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
 use crate::job::{Done, Job};
 use crate::listen::TLS;
 use crate::live::{Arrangement, Live};
+use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
 use crate::policy::{Entrance, Judge, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
-    Admission, Admitted, Answered, Bodies, GivenUp, Handler, Hooks, Http, Job as _, Journal, Kind,
-    Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal, Reply, Request,
-    Settled, Stages, Verdict,
+    Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
+    Journal, Kind, Limits, Listening, Now, Outcome, Parts, Peer, Piece, Process, Rank, Refusal,
+    Relay, Relayed, Reply, Request, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
-use forebay_metrics::Local;
+use forebay_http::status::reason;
+use forebay_metrics::{Counter, Local};
 use forebay_policy::Standing;
-use forebay_site::{Body, Site, host_of};
+use forebay_site::{Body, Destination, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
+use forebay_upstream::exchange::Exchange;
+use forebay_upstream::response::{self, Moved};
+use forebay_upstream::settings::Errors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +37,12 @@ pub struct FastLane {
     logger: Logger,
     trusted: Arc<TrustedProxies>,
     certificates: Arc<Certificates>,
+    applications: Arc<Applications>,
+    /// Connections to applications that wait for their next request.
+    pools: Pools,
+    ids: RequestIds,
+    /// Room for the head of an answer.
+    head: Vec<u8>,
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
@@ -48,6 +60,7 @@ impl FastLane {
         metrics: Arc<Local>,
         paths: usize,
         entrance: Entrance,
+        pools: Pools,
         now: Now,
     ) -> FastLane {
         let (live, arrangement) = live.reader();
@@ -55,8 +68,24 @@ impl FastLane {
         let logger = arrangement.logs.logger(Arc::clone(&metrics));
         let trusted = Arc::clone(&arrangement.trusted);
         let certificates = Arc::clone(&arrangement.certificates);
+        let applications = Arc::clone(&arrangement.applications);
         let judge = Judge::new(&arrangement.policy, &metrics, entrance);
-        FastLane { live, site, logger, trusted, certificates, judge, entrance, metrics, paths, now }
+        FastLane {
+            live,
+            site,
+            logger,
+            trusted,
+            certificates,
+            applications,
+            pools,
+            ids: RequestIds::default(),
+            head: Vec::new(),
+            judge,
+            entrance,
+            metrics,
+            paths,
+            now,
+        }
     }
 
     /// Takes over another arrangement. Nothing that is still being sent depends on the one before:
@@ -73,6 +102,7 @@ impl FastLane {
         self.logger.update(&arrangement.logs);
         self.trusted = Arc::clone(&arrangement.trusted);
         self.certificates = Arc::clone(&arrangement.certificates);
+        self.applications = Arc::clone(&arrangement.applications);
         self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
     }
 
@@ -87,6 +117,7 @@ impl FastLane {
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
+    type Relay = Exchange<Asked>;
     type Line = Line;
     /// `None` where there is no policy.
     type Ticket = Option<Ticket>;
@@ -158,6 +189,19 @@ impl Admission for FastLane {
 }
 
 impl Process for FastLane {
+    fn decide(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Option<Ticket>,
+        _: Option<Done>,
+    ) -> Decision<Job> {
+        match self.site.destination(request) {
+            // applications have limits of their own, and nothing is kept here
+            Some(_) => Decision::Stream(u64::MAX),
+            None => Decision::Here,
+        }
+    }
+
     #[inline]
     fn process(
         &mut self,
@@ -165,22 +209,31 @@ impl Process for FastLane {
         ticket: &mut Option<Ticket>,
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> Outcome<Job, Exchange<Asked>> {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
-        if let Some(secured) = &request.peer.secured
-            && self.certificates.identities.is_misdirected(secured, host_of(request.head.authority))
-        {
+        if let Some((status, reason)) = self.wrong_way(request) {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
-            self.refuse(421, "This connection is for another host; open one for this", reply);
+            self.refuse(status, reason, reply);
             return Outcome::Replied;
         }
         let FastLane { site, trusted, .. } = self;
         let client = || client_of(request.peer, request.head, trusted);
-        match site.process(request, client, done.and_then(Done::of_site), reply) {
+        let done = match site.route(request, client, done.and_then(Done::of_site), reply) {
+            Routed::Here(done) => done,
+            Routed::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                return Outcome::Replied;
+            }
+            Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
+            Routed::To(destination) => return self.relay(destination, request, ticket, reply),
+        };
+        match site.process(request, client, done, reply) {
             Outcome::Replied => {
                 if let Some(ticket) = ticket {
                     ticket.end();
@@ -188,8 +241,70 @@ impl Process for FastLane {
                 Outcome::Replied
             }
             Outcome::HandOver => Outcome::HandOver,
+            Outcome::Relay(none) => match *none {},
             Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
         }
+    }
+
+    fn relayed(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Option<Ticket>,
+        relay: &mut Exchange<Asked>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        relay.tell();
+        let count = |counter| self.metrics.add(counter, 1);
+        if relay.attempts() > 1 {
+            self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
+        }
+        let destination = &relay.tag.destination;
+        if let Some((failure, is_late)) = relay.failure() {
+            let (status, text) = failed(failure, is_late);
+            count(if status == 504 { Counter::UpstreamLate } else { Counter::UpstreamFailed });
+            return self.refuse_for(destination, request, status, text, reply);
+        }
+        count(Counter::UpstreamAnswered);
+        let status = relay.status().unwrap_or_default();
+        let settings = relay.application().settings();
+        if settings.errors == Errors::Ours && status >= 400 {
+            return self.refuse_for(destination, request, status, reason(status), reply);
+        }
+        let authorities = [relay.application().authority(relay.upstream())];
+        let moved = settings.rewrites.then_some(Moved {
+            authorities: &authorities,
+            client: request.head.authority,
+            strip: &settings.request.strip,
+            prefix: &settings.request.prefix,
+        });
+        let FastLane { site, head, .. } = self;
+        head.clear();
+        head.extend_from_slice(b"HTTP/1.1 ");
+        head.extend_from_slice(status.to_string().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(reason(status).as_bytes());
+        head.extend_from_slice(b"\r\n");
+        let has_date = relay.with_answer(|answer| {
+            let mut said = Vec::with_capacity(16);
+            let notes = response::fields(answer, moved.as_ref(), |name, value| {
+                said.push((name, value));
+            });
+            site.write_fields(destination, request, status, said.into_iter(), head);
+            notes.has_date
+        });
+        if request.peer.secured.is_some() {
+            reply.hsts = site.hsts_of(destination);
+        }
+        if status == 101 {
+            reply.switch(head);
+            return Relayed::Switched;
+        }
+        reply.relayed(status, head, relay.length(), has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
+    fn release(&mut self, relay: Exchange<Asked>) {
+        self.pools.with(|pool| relay.keep(pool));
     }
 
     fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
@@ -207,6 +322,80 @@ impl Process for FastLane {
 }
 
 impl FastLane {
+    /// A request is for an application, and rules have let it through.
+    #[cold]
+    fn relay(
+        &mut self,
+        destination: Destination,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Exchange<Asked>> {
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        let mut asked = Asked { destination, id: self.ids.number() };
+        let Some(application) = self.applications.get(&asked.destination) else {
+            // content and applications are replaced together
+            self.refuse(502, "There is no such application", reply);
+            return Outcome::Replied;
+        };
+        let application = Arc::clone(application);
+        let now_ms = self.now.monotonic_ms;
+        let (status, text) = match ask(&application, request, &asked, &self.trusted) {
+            Err(refused) => (refused.status(), refused.reason()),
+            Ok(ask) => {
+                let destination = asked.destination.clone();
+                let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);
+                match self.pools.with(begin) {
+                    Ok(exchange) => return Outcome::Relay(Box::new(exchange)),
+                    Err(unavailable) => {
+                        self.metrics.add(Counter::UpstreamUnavailable, 1);
+                        asked = Asked { destination, id: 0 };
+                        (503, full(unavailable))
+                    }
+                }
+            }
+        };
+        match self.refuse_for(&asked.destination, request, status, text, reply) {
+            Relayed::Job(job) => Outcome::Job(job),
+            _ => Outcome::Replied,
+        }
+    }
+
+    /// Answers in the place of an application.
+    fn refuse_for(
+        &mut self,
+        destination: &Destination,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        match self.site.refuse_for(destination, request, status, text, reply) {
+            Outcome::Job(work) => Relayed::Job(Job::uncounted(work)),
+            _ => Relayed::Own,
+        }
+    }
+
+    /// Why a request cannot be answered on its connection: that is of another host, or shows less of the
+    /// client than the site asks for.
+    #[inline]
+    fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
+        let secured = request.peer.secured.as_deref();
+        let asks = self.certificates.ask_clients();
+        if secured.is_none() && !asks {
+            return None;
+        }
+        let host = host_of(request.head.authority);
+        let identities = &self.certificates.identities;
+        if secured.is_some_and(|secured| identities.is_misdirected(secured, host)) {
+            return Some((421, OTHER_CONNECTION));
+        }
+        let site = if asks { self.site.site_of(request) } else { None };
+        self.certificates.refusal(secured, site? as usize, host)
+    }
+
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
     fn needs_worker(
         &mut self,
@@ -214,7 +403,7 @@ impl FastLane {
         request: &Request<'_>,
         ticket: &mut Option<Ticket>,
         reply: &mut Reply<'_, Body>,
-    ) -> Outcome<Job> {
+    ) -> Outcome<Job, Exchange<Asked>> {
         let (Some(judge), Some(ticket), Kind::Computes) = (&mut self.judge, ticket, work.kind())
         else {
             return Outcome::Job(Job::uncounted(work));
@@ -304,7 +493,10 @@ impl FastLane {
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
-        let entry = Entry { site, client, secured, via_proxy, request, judged, status, stages };
+        let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
+        let user = user.as_deref();
+        let entry =
+            Entry { site, client, user, secured, via_proxy, request, judged, status, stages };
         self.logger.line(&entry)
     }
 }
@@ -317,6 +509,7 @@ impl Hooks for FastLane {
         self.keep_up();
         self.site.turn(now);
         self.logger.turn(now.unix_ms);
+        self.pools.look(now.monotonic_ms);
     }
 
     fn pause(&mut self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 //! In: a new arrangement from whoever reloads. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
+use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::log::Logs;
@@ -21,6 +22,8 @@ pub struct Arrangement {
     pub trusted: Arc<TrustedProxies>,
     /// Who the server is, where TLS is spoken.
     pub certificates: Arc<Certificates>,
+    /// The applications behind the sites.
+    pub applications: Arc<Applications>,
     /// Who is served, and in which order.
     pub policy: Arc<InForce>,
 }

@@ -2,7 +2,7 @@
 //! to decide.
 
 use crate::config::choice::Switch;
-use crate::config::{self, By, Config, Endpoint, KeepAliveLaw, Listener};
+use crate::config::{self, By, Config, Endpoint, KeepAliveLaw, Listener, Site};
 use forebay_conn::Limits;
 use forebay_control::allocation::{self, Law};
 use forebay_control::keep_alive::{KeepAlive, Shape};
@@ -15,6 +15,7 @@ use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
+use forebay_upstream::settings::Proxy;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,6 +125,8 @@ pub struct Plan {
     pub groups: Vec<GroupPlan>,
     /// What the content is.
     pub site: forebay_site::Settings,
+    /// The applications behind: of each site, of each route.
+    pub applications: Vec<Vec<Proxy>>,
     /// Who is served first, and who is not.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
@@ -215,6 +218,7 @@ impl Plan {
             ranks: ranks(config, &policy),
             groups: groups.collect(),
             site: site(config, open_files, pipes, memory_bytes),
+            applications: applications(config),
             policy: Arc::new(policy),
             agent: config.agent == Switch::On,
             admin,
@@ -224,6 +228,12 @@ impl Plan {
             drain: config.timeouts.drain,
         })
     }
+}
+
+/// The applications behind, as the content numbers their routes.
+fn applications(config: &Config) -> Vec<Vec<Proxy>> {
+    let of_site = |site: &Site| site.proxies.iter().map(config::Proxy::settings).collect();
+    config.sites.iter().map(of_site).collect()
 }
 
 /// The order of service.
@@ -382,6 +392,7 @@ fn site(config: &Config, open_files: u64, pipes: u64, memory_bytes: u64) -> fore
     settings.cache.bytes = config.cache.bytes.0.map_or(of_cache, |size| size.0);
     settings.cache.in_flight_bytes = config.cache.in_flight.0.map_or(in_flight, |size| size.0);
     settings.cache.file_bytes = config.cache.file_bytes.0;
+    settings.cache.segment_bytes = config.cache.segment_bytes.0;
     settings.cache.open_files = open_files.try_into().unwrap_or(u32::MAX).max(1);
     settings.cache.pipes = pipes.try_into().unwrap_or(u32::MAX);
     settings.cache.check_interval = config.cache.check_interval;

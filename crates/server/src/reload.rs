@@ -6,6 +6,7 @@
 //! one go.
 
 use crate::admin::AdminListener;
+use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
@@ -16,6 +17,7 @@ use crate::policy_command::{SetError, agents, set};
 use crate::run::say;
 use crate::sandbox::{Needs, Outside, Sandbox};
 use crate::status::Status;
+use forebay_engine::worker;
 use forebay_metrics::Totals;
 use forebay_policy::PolicyError;
 use forebay_site::{Content, OpenError};
@@ -57,6 +59,8 @@ pub struct Next {
     pub content: Arc<Content>,
     /// Who the server is, where TLS is spoken.
     pub certificates: Arc<Certificates>,
+    /// The applications behind; those that have not changed are the same objects.
+    pub applications: Arc<Applications>,
     /// Where it is logged. Files that are still wanted are still open.
     pub logs: Arc<Logs>,
     /// Threads for jobs, and new ones if their number changes.
@@ -219,6 +223,7 @@ pub fn renew(current: &Current) -> Result<Next, ReloadError> {
         plan: current.plan.clone(),
         content: Arc::clone(&current.content),
         certificates: Arc::new(certificates),
+        applications: Arc::clone(&current.common.live.get().applications),
         logs: Arc::clone(&current.logs),
         common: current.common.clone(),
         kept: current.groups.clone(),
@@ -251,6 +256,9 @@ fn prepare_config(
         let notice = |notice| say(format_args!("{notice}"));
         Content::open(plan.site.clone(), notice).map_err(ReloadError::Content)?
     };
+    let before = current.common.live.get();
+    let now_ms = worker::read_clocks().monotonic_ms;
+    let applications = Applications::new(&plan.applications, Some(&before.applications), now_ms);
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();
@@ -274,7 +282,19 @@ fn prepare_config(
         true => Change::None,
         false => Change::To(admin(&plan, current)?),
     };
-    Ok(Next { config, plan, content, certificates, logs, common, kept, begun, admin, said })
+    Ok(Next {
+        config,
+        plan,
+        content,
+        certificates,
+        applications: Arc::new(applications),
+        logs,
+        common,
+        kept,
+        begun,
+        admin,
+        said,
+    })
 }
 
 /// The admin listener that `plan` wants.
@@ -300,6 +320,8 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
         ("group", next.group != now.group),
         ("control.socket", next.control != now.control),
         ("sandbox", next.sandbox != now.sandbox),
+        ("gate", next.gate != now.gate),
+        ("gate_charge", next.gate_charge != now.gate_charge),
     ];
     match changed.into_iter().find(|(_, is_changed)| *is_changed) {
         Some((key, _)) => Err(ReloadError::Restart { key }),

@@ -5,7 +5,7 @@
 //! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
 //! reload that needs more fails as a whole.
 
-use crate::config::{self, Config, Landlock, Listen};
+use crate::config::{self, Config, Landlock, Listen, Site};
 use crate::privileges;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -68,10 +68,18 @@ impl Needs {
         }
         for site in &config.sites {
             site.tls.pairs.files().for_each(|file| needs.add_file("tls.certificate", file));
+            site.tls.clients.files().for_each(|file| needs.add_file("tls.client_ca", file));
         }
         let admin = &config.admin;
         admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));
         admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
+        // names are looked up as the machine says, which others replace by a rename
+        if config.sites.iter().any(Site::names_upstreams) {
+            needs.add_directory_of("to", Path::new("/etc/hosts"), What::Read);
+            if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
+                needs.add_directory_of("to", &target, What::Read);
+            }
+        }
         for path in &config.sandbox.read {
             needs.add("sandbox.read", path.clone(), What::Read);
         }
@@ -278,6 +286,20 @@ mod tests {
         let outcome = confined.join();
         fs::remove_dir_all(&base).unwrap();
         outcome.unwrap();
+    }
+
+    #[test]
+    fn names_of_applications_can_be_looked_up() {
+        let needs = |to: &str| {
+            let text = format!("[[proxy]]\npath = \"/\"\nto = \"{to}\"\n");
+            let config = config::parse(&text, "/etc/forebay/forebay.toml").unwrap();
+            Needs::of(&config, None, None)
+        };
+        let has_etc = |needs: Needs| {
+            needs.0.iter().any(|need| need.path == Path::new("/etc") && need.what == What::Read)
+        };
+        assert!(has_etc(needs("http://app.internal")));
+        assert!(!has_etc(needs("http://10.0.0.1")));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Answer<'_> {
                 let Answer { vhost, request, room, .. } = self;
                 redirect(redirection, vhost, request, room, reply);
             }
-            What::Missing => self.vhost.pages.missing(reply),
+            // an application has it, and was not asked
+            What::Missing | What::Script(_) => self.vhost.pages.missing(reply),
             What::Denied => self.vhost.pages.denied(reply),
             What::Page(page) => page.write(reply),
             What::Alias(_) => return Err(Instead::Follow),

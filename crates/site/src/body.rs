@@ -118,7 +118,7 @@ impl Body {
             return None;
         }
         if let Some(text) = &self.part.text {
-            return slice(text, start, len).map(Piece::Memory);
+            return slice(text, start, len).map(|bytes| in_memory(bytes, front));
         }
         if let Source::Piped(piped) = &self.source {
             return Some(Piece::Pipe { pipe: piped.filled.end()?, len });
@@ -129,7 +129,7 @@ impl Body {
                 let is_last = self.rest.is_empty();
                 Some(Piece::File { file: file.as_fd(), offset: start, len, is_last })
             }
-            None => slice(variant.memory()?, start, len).map(Piece::Memory),
+            None => slice(variant.memory()?, start, len).map(|bytes| in_memory(bytes, front)),
         }
     }
 
@@ -226,6 +226,11 @@ impl Body {
 fn fitted(room: &mut [u8], len: u64) -> &mut [u8] {
     let len = usize::try_from(len).unwrap_or(usize::MAX).min(room.len());
     &mut room[..len]
+}
+
+/// The next of these bytes that are given to the kernel at once.
+fn in_memory<'b>(bytes: &'b [u8], front: &Front) -> Piece<'b> {
+    Piece::Memory(&bytes[..front.piece_bytes(bytes.len())])
 }
 
 fn slice(bytes: &[u8], start: u64, len: u64) -> Option<&[u8]> {

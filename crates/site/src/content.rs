@@ -52,6 +52,8 @@ pub struct Content {
     turned: Mutex<Arc<[Turned]>>,
     /// Whether some site says or does something about TLS.
     pub(crate) is_about_tls: bool,
+    /// Whether some site has an application.
+    pub(crate) has_routes: bool,
     /// Whether nothing is kept any more.
     is_retired: AtomicBool,
     /// `None` if nothing can be watched. With the cache off it watches the ways to the roots only.
@@ -119,6 +121,7 @@ impl Content {
             number: NUMBER.fetch_add(1, Relaxed),
             is_about_tls: vhosts.iter().any(VirtualHost::is_about_tls),
             turned: Mutex::new(vhosts.iter().map(Turned::read).collect()),
+            has_routes: vhosts.iter().any(|vhost| !vhost.settings.routes.is_empty()),
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,

@@ -84,6 +84,8 @@ pub(crate) enum What {
     Alias(Alias),
     /// Whatever work the query asks for.
     Work,
+    /// A file that an application runs.
+    Script(Script),
     /// Another address.
     Redirect(Redirection),
     /// Nothing that is served. 404.
@@ -114,6 +116,19 @@ impl Alias {
             *kind = Kind::List(shape()).number();
         }
     }
+}
+
+/// A file that an application runs instead of its being sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
+    pub(crate) route: u32,
+    /// The path of the file in the site, decoded.
+    pub name: Box<[u8]>,
+    /// What follows it in the path that was asked for; empty, or begins with a slash.
+    pub path_info: Box<[u8]>,
+    /// Where it is, if an alias has it.
+    pub file: Option<Box<[u8]>>,
 }
 
 /// A redirect.
@@ -411,6 +426,7 @@ impl Entry {
             What::Alias(alias) => weight += alias.0.len() as u64,
             What::Redirect(redirection) => weight += 512 + redirection.head.len() as u64,
             What::Page(page) => weight += page.bytes() as u64,
+            What::Script(script) => weight += (script.name.len() + script.path_info.len()) as u64,
             What::Work | What::Missing | What::Denied | What::Failed(_) => {}
         }
         weight

@@ -21,8 +21,19 @@ impl<'f> Fields<'f> {
         self.position(name).map(|at| self.0.remove(at).1)
     }
 
+    /// Whether there is such a field.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
     fn set(&mut self, name: &'f str, value: &'f str) {
         let Some(at) = self.position(name) else { return self.push(name, value.as_bytes()) };
+        if !name.eq_ignore_ascii_case("Vary") {
+            // an application may have said it several times
+            let mut place = 0..;
+            self.0
+                .retain(|(other, _)| place.next() == Some(at) || !other.eq_ignore_ascii_case(name));
+        }
         let held = &mut self.0[at];
         if name.eq_ignore_ascii_case("Vary") {
             // what the answer depends on already it still depends on
@@ -43,7 +54,7 @@ impl<'f> Fields<'f> {
                 continue;
             }
             for name in rule.remove() {
-                drop(self.take(name.as_str()));
+                self.0.retain(|(other, _)| !name.is(other));
             }
             for (name, value) in rule.set() {
                 self.set(name.as_str(), value.as_str());

@@ -15,6 +15,11 @@ const MOST_PATH_BYTES: usize = 512;
 /// A slot tells the shared cache once in so many hits that its entry is in use.
 const TOUCH_EVERY: u32 = 64;
 
+/// A second piece of a body that would be smaller than this goes with the first.
+const CRUMB_BYTES: usize = 8 * 1024;
+/// Room for the head in the first piece.
+const HEAD_BYTES: usize = 1024;
+
 /// Spreads the numbers of sites over all bits (the golden ratio, made odd).
 const SITE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -23,6 +28,8 @@ pub(crate) struct Front {
     /// Sets of [`WAYS`] slots, a power of two of them.
     slots: Box<[Slot]>,
     hasher: RandomState,
+    /// See [`Cache::segment_bytes`](crate::settings::Cache::segment_bytes).
+    segment_bytes: usize,
 }
 
 #[derive(Default)]
@@ -64,7 +71,20 @@ impl Front {
     pub(crate) fn new(paths: usize) -> Front {
         let sets = paths.div_ceil(WAYS).next_power_of_two();
         let slots = (0..sets * WAYS).map(|_| Slot::default()).collect();
-        Front { slots, hasher: RandomState::default() }
+        Front { slots, hasher: RandomState::default(), segment_bytes: 0 }
+    }
+
+    /// The same, for bodies that are sent in pieces of about so many bytes.
+    pub(crate) fn with_segments(self, bytes: u64) -> Front {
+        Front { segment_bytes: bytes.try_into().unwrap_or(usize::MAX), ..self }
+    }
+
+    /// How many of `len` bytes in memory are given to the kernel at once.
+    pub(crate) fn piece_bytes(&self, len: usize) -> usize {
+        let segment = self.segment_bytes;
+        let is_in_two =
+            len > segment.saturating_add(CRUMB_BYTES) && len <= segment.saturating_mul(2);
+        if is_in_two { segment - HEAD_BYTES.min(segment / 2) } else { len }
     }
 
     #[inline]
@@ -98,6 +118,17 @@ impl Front {
         let tell = slot.uses.is_multiple_of(TOUCH_EVERY);
         let ticket = Ticket { index: (spot.first + at) as u32, version: slot.version };
         Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
+    }
+
+    /// The fresh entry for the path, which is not answered with yet.
+    #[inline]
+    pub(crate) fn peek(&self, spot: Spot, site: u32, raw: &[u8], now_ms: u64) -> Option<&Entry> {
+        let set = &self.slots[spot.first..spot.first + WAYS];
+        let is_it = |slot: &&Slot| {
+            slot.hash == spot.hash && slot.site == site && slot.entry.is_some() && *slot.raw == *raw
+        };
+        let entry = set.iter().find(is_it)?.entry.as_deref()?;
+        entry.is_fresh(now_ms).then_some(entry)
     }
 
     /// The entry in the slot, unless the slot changed since the ticket was given.
@@ -179,6 +210,24 @@ mod tests {
     fn find(front: &mut Front, raw: &[u8]) -> Option<Arc<Entry>> {
         let spot = front.spot(0, raw);
         front.find(spot, 0, raw, 0).map(|hit| Arc::clone(hit.entry))
+    }
+
+    #[test]
+    fn bodies_of_up_to_two_segments_leave_in_two() {
+        const KIB: usize = 1024;
+        assert_eq!(Front::new(4).piece_bytes(100 * KIB), 100 * KIB);
+        let front = Front::new(4).with_segments(64 * KIB as u64);
+        // one, the last that is whole, both pieces, the last that is cut, the first that is not
+        let pieces =
+            [1, 72 * KIB, 100 * KIB, 128 * KIB, 128 * KIB + 1].map(|len| front.piece_bytes(len));
+        assert_eq!(pieces, [1, 72 * KIB, 63 * KIB, 63 * KIB, 128 * KIB + 1]);
+        // what is left is not cut again
+        assert_eq!(front.piece_bytes(128 * KIB - 63 * KIB), 65 * KIB);
+        for odd in [1, 2, u64::MAX] {
+            let front = Front::new(4).with_segments(odd);
+            let pieces = [0, 1, 2, 3, 9000].map(|len| (len, front.piece_bytes(len)));
+            assert!(pieces.iter().all(|(len, piece)| *len == 0 || (1..=*len).contains(piece)));
+        }
     }
 
     #[test]

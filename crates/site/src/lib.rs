@@ -25,6 +25,7 @@
 //! | `room`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
 //! | `guard`, `names`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
+//! | `application` | requests that applications answer, and the rules that come before them |
 //! | `work` | the handler for tests |
 //! | `route`, `look` | what rules make of a path, and what is there: redirect, alias, file, list, error |
 //! | `job`, `load`, `read`, `bake`, `fields`, `listing` | making an entry: open, read, write its heads |
@@ -49,6 +50,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod application;
 mod auth;
 mod bake;
 mod body;
@@ -88,11 +90,14 @@ mod vhost;
 mod watch;
 mod work;
 
+pub use application::{Destination, Routed};
 pub use auth::{UsersError, users_errors};
 pub use body::Body;
 pub use content::{Content, Figures};
+pub use entry::Script;
 pub use hosts::host_of;
 pub use job::{Done, Job};
 pub use root::root_directories;
+pub use route::route_of;
 pub use settings::{Notice, OpenError, Settings, SiteSettings, ToHttps};
 pub use site::Site;

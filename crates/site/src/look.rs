@@ -1,14 +1,14 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
 use crate::content::Claim;
-use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Variant, What};
+use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Script, Variant, What};
 use crate::forms::{CODINGS, Expected};
 use crate::guard::Guard;
 use crate::listing::Shape;
 use crate::load::Trouble;
 use crate::pages::Refusal;
 use crate::route;
-use crate::rules::{Candidate, Captures};
+use crate::rules::{Candidate, Captures, Scripts};
 use crate::vhost::VirtualHost;
 use crate::watch::Way;
 use forebay_http::coding::Coding;
@@ -53,6 +53,8 @@ pub(crate) enum Outcome {
     Denied,
     /// An error because a rule says so.
     Refused(u16),
+    /// A file that an application runs.
+    Script(Script),
     /// The file system failed; the status says whose fault that is.
     Failed(u16),
 }
@@ -146,6 +148,7 @@ impl Order {
         let dress = vhost.dress(&self.dress);
         let status = match outcome {
             Outcome::Alias(alias) => return What::Alias(alias),
+            Outcome::Script(script) => return What::Script(script),
             Outcome::Slash(path) => {
                 return What::Redirect(route::add_slash(&vhost.pages, dress, &path));
             }
@@ -173,6 +176,14 @@ impl Seen {
         Seen { outcome, files: Vec::new(), places: Vec::new() }
     }
 
+    /// A script that is there.
+    fn script(vhost: &VirtualHost, route: u32, name: &[u8], path_info: &[u8]) -> Seen {
+        let file = vhost.file_in_alias(name);
+        let script = Script { route, name: name.into(), path_info: path_info.into(), file };
+        let outcome = Outcome::Script(script);
+        Seen { places: vec![name.to_vec()], ..Seen::none(outcome) }
+    }
+
     /// Whether this is what `entry` was made from.
     pub(crate) fn is(&self, entry: &Entry) -> bool {
         match (&entry.what, &self.outcome) {
@@ -183,6 +194,7 @@ impl Seen {
             }
             (What::Alias(alias), Outcome::Alias(seen)) => alias == seen,
             (What::Redirect(redirect), Outcome::Slash(_)) => redirect.is_for_slash,
+            (What::Script(script), Outcome::Script(seen)) => script == seen,
             (What::Missing, Outcome::Missing) => true,
             (What::Page(page), Outcome::Missing | Outcome::Unlisted) => page.status == 404,
             (What::Page(page), Outcome::Refused(status)) => page.status == *status,
@@ -217,6 +229,12 @@ impl Look<'_, '_> {
                     outcome: Outcome::Slash(_) | Outcome::Listed(_) | Outcome::Unlisted,
                     ..
                 } => Seen::none(Outcome::Missing),
+                // never its source
+                Seen { outcome: Outcome::Found, files, .. }
+                    if files.first().is_some_and(|(_, file, _)| self.is_script(file)) =>
+                {
+                    Seen::none(Outcome::Missing)
+                }
                 seen => seen,
             },
             Some(InnerKind::List(_)) => Seen::none(Outcome::Listed(order.path.clone())),
@@ -235,13 +253,21 @@ impl Look<'_, '_> {
         let order = self.order;
         let rewritten = route::rewrite(&self.vhost.settings, &order.path);
         let path = rewritten.as_deref().unwrap_or(&order.path);
-        let (found_at, seen) = match self.vhost.settings.try_files.candidates() {
+        if let Some(mut seen) = self.at_script(path) {
+            seen.places.extend(rewritten);
+            return seen;
+        }
+        let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
             [] if !route::is_servable(&self.vhost.settings, path) => {
                 (path.to_vec(), Seen::none(Outcome::Missing))
             }
             [] => (path.to_vec(), self.at(path)),
             candidates => self.try_files(candidates, path),
         };
+        if let Some(mut seen) = self.instead_of(&seen, path) {
+            seen.places.extend(rewritten.into_iter().chain([found_at]));
+            return seen;
+        }
         let mut seen = match seen.outcome {
             Outcome::Found if found_at != order.path => {
                 Seen::none(order.alias(InnerKind::File, 200, &found_at))
@@ -250,6 +276,66 @@ impl Look<'_, '_> {
         };
         seen.places = rewritten.into_iter().chain([found_at]).collect();
         seen
+    }
+
+    /// The application of a path, if it runs scripts.
+    fn scripts_of(&self, path: &[u8]) -> Option<(u32, &Scripts)> {
+        let settings = &self.vhost.settings;
+        let route = route::route_of(settings, path)?;
+        Some((route, settings.routes.get(route as usize)?.scripts.as_ref()?))
+    }
+
+    fn is_script(&self, file: &[u8]) -> bool {
+        let is_it = |(_, scripts): (u32, &Scripts)| {
+            scripts.ending.split(file).is_some_and(|(_, info)| info.is_empty())
+        };
+        self.scripts_of(file).is_some_and(is_it)
+    }
+
+    /// The script that a path names, if its application runs scripts: run, or missing.
+    fn at_script(&mut self, path: &[u8]) -> Option<Seen> {
+        let vhost = self.vhost;
+        let (route, scripts) = self.scripts_of(path)?;
+        let (name, info) = scripts.ending.split(path)?;
+        let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
+        let (name, info) = (name.to_vec(), info.to_vec());
+        if !route::is_servable(&vhost.settings, &name) {
+            return Some(Seen::none(Outcome::Missing));
+        }
+        match self.look_at(&name, false) {
+            Ok(at) if at.stamp.kind == Kind::Regular => {
+                Some(Seen::script(vhost, route, &name, &info))
+            }
+            // a directory may have such a name
+            Ok(at) if at.stamp.kind == Kind::Directory => None,
+            Ok(_) | Err(Trouble::Gone | Trouble::Changed) => {
+                let fallback = fallback.and_then(|fallback| self.run(route, &fallback));
+                Some(fallback.unwrap_or(Seen::none(Outcome::Missing)))
+            }
+            Err(trouble) => Some(Seen::none(Outcome::of(&trouble))),
+        }
+    }
+
+    /// The script that answers instead of what was seen, because that is the script itself, or nothing.
+    fn instead_of(&mut self, seen: &Seen, path: &[u8]) -> Option<Seen> {
+        if let (Outcome::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
+            let (route, _) = self.scripts_of(file).filter(|_| self.is_script(file))?;
+            return Some(Seen::script(self.vhost, route, file, b""));
+        }
+        if !matches!(seen.outcome, Outcome::Missing | Outcome::Unlisted) {
+            return None;
+        }
+        let (route, scripts) = self.scripts_of(path)?;
+        let index = path.ends_with(b"/").then(|| [path, scripts.index.as_bytes()].concat());
+        let fallback = scripts.fallback.as_ref().map(|path| path.as_str().as_bytes().to_vec());
+        index.into_iter().chain(fallback).find_map(|name| self.run(route, &name))
+    }
+
+    /// A script that is run if it is there.
+    fn run(&mut self, route: u32, name: &[u8]) -> Option<Seen> {
+        let is_there = self.look_at(name, false).is_ok_and(|at| at.stamp.kind == Kind::Regular);
+        (is_there && route::is_servable(&self.vhost.settings, name))
+            .then(|| Seen::script(self.vhost, route, name, b""))
     }
 
     /// The first of the candidates that is there, and its path.
@@ -309,7 +395,7 @@ impl Look<'_, '_> {
         }
         let is_there = self.look_at(path, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
         Seen::none(match is_there {
-            true if vhost.settings.listing => Outcome::Listed(path.to_vec()),
+            true if vhost.settings.lists(path) => Outcome::Listed(path.to_vec()),
             true => Outcome::Unlisted,
             false => Outcome::Missing,
         })

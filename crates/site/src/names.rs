@@ -8,7 +8,7 @@
 
 use crate::forms;
 use crate::route;
-use crate::rules::{Candidate, Part, Rewrite, Template};
+use crate::rules::{Candidate, Part, Rewrite, Route, Template};
 use crate::settings::SiteSettings;
 use crate::vhost::inside;
 use std::ffi::OsStr;
@@ -77,10 +77,15 @@ fn elsewhere(directories: &[Directory<'_>], name: &[u8]) -> Vec<Vec<u8>> {
     directories.iter().filter_map(path).collect()
 }
 
-/// The folder that the file is the index of.
+/// The folder that the file, or the script, is the index of.
 fn folder(site: &SiteSettings, name: &[u8]) -> Option<Vec<u8>> {
     let start = name.iter().rposition(|byte| *byte == b'/')? + 1;
     let is_index = site.index.iter().any(|index| index.as_bytes() == &name[start..]);
+    let is_run = |route: &Route| {
+        let index = route.scripts.as_ref().map(|scripts| scripts.index.as_bytes());
+        index == Some(&name[start..]) && route.path.contains(name)
+    };
+    let is_index = is_index || site.routes.iter().any(is_run);
     is_index.then(|| name[..start].to_vec())
 }
 
@@ -162,7 +167,7 @@ fn captured<'n>(parts: &[Part], name: &'n [u8]) -> Option<Vec<(u8, &'n [u8])>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Pattern, TryFiles};
+    use crate::rules::{Ending, Pattern, Scope, Scripts, TryFiles};
 
     fn rewrite(from: &str, to: &str) -> Rewrite {
         Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()
@@ -189,6 +194,15 @@ mod tests {
         check(&site, "/in/", &[]);
         site.precompressed = false;
         check(&site, "/index.html.gz", &[]);
+        let scripts = Scripts {
+            ending: Ending::parse(".php").unwrap(),
+            index: "index.php".into(),
+            fallback: None,
+        };
+        let path = Scope::parse("/app").unwrap();
+        site.routes = vec![Route { path, scripts: Some(scripts) }];
+        check(&site, "/app/in/index.php", &["/app/in/"]);
+        check(&site, "/in/index.php", &[]);
     }
 
     #[test]

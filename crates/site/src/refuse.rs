@@ -17,6 +17,7 @@ use std::sync::Arc;
 impl Site {
     /// See [`Process::refuse`](forebay_conn::Process::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        self.credentials.has_passed = false;
         self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
@@ -28,6 +29,7 @@ impl Site {
         request: Option<&Request<'_>>,
         reply: &mut Reply<'_, Body>,
     ) {
+        self.credentials.has_passed = false;
         reply.retry_after_s = refusal.retry_after_s;
         let site = request.and_then(|request| Some((request, self.site_of(request)?)));
         match site

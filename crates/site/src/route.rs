@@ -3,8 +3,9 @@
 use crate::entry::{Piece, Redirection};
 use crate::fields::Dress;
 use crate::pages::Pages;
-use crate::rules::{Captures, Part, Redirect, Template};
+use crate::rules::{Alias, Captures, Part, Reach, Redirect, Template};
 use crate::settings::{SiteSettings, ToHttps};
+use crate::vhost::inside;
 use forebay_http::path;
 
 /// No file system has longer names (`NAME_MAX`).
@@ -61,6 +62,48 @@ pub(crate) fn rewrite(site: &SiteSettings, path: &[u8]) -> Option<Vec<u8>> {
         let captures = rule.pattern().captures(path)?;
         Some(file_path(rule.to(), path, &captures))
     })
+}
+
+/// The application whose path has `path`, decoded and free of detours, by its place in
+/// [`SiteSettings::routes`]. `None` if files have it.
+///
+/// One path alone (`=/x`) goes first, then the first pattern with a star before its end, then the longest
+/// beginning; an alias beneath a longer path has what is below it.
+///
+/// ```
+/// use forebay_site::rules::{Route, Scope};
+/// use forebay_site::{SiteSettings, route_of};
+///
+/// let route = |path| Route::all(Scope::parse(path).unwrap());
+/// let routes = ["/", "/api", "*.php"].map(route).into();
+/// let site = SiteSettings { routes, ..SiteSettings::default() };
+/// assert_eq!(route_of(&site, b"/api/users"), Some(1));
+/// assert_eq!(route_of(&site, b"/api/users.php"), Some(2));
+/// assert_eq!(route_of(&site, b"/about"), Some(0));
+/// ```
+pub fn route_of(site: &SiteSettings, path: &[u8]) -> Option<u32> {
+    let fitting = (0..).zip(&site.routes).filter(|(_, route)| route.path.contains(path));
+    let (mut longest, mut pattern) = (None, None);
+    for (number, route) in fitting {
+        match route.path.reach() {
+            Reach::Exact => return Some(number),
+            Reach::Pattern => pattern = pattern.or(Some(number)),
+            Reach::Beginning(len) => {
+                if longest.is_none_or(|(_, most)| len > most) {
+                    longest = Some((number, len));
+                }
+            }
+        }
+    }
+    if pattern.is_some() {
+        return pattern;
+    }
+    let (number, len) = longest?;
+    let is_longer = |alias: &Alias| {
+        let beneath = alias.path().as_str().as_bytes();
+        beneath.len() > len && inside(beneath, path).is_some()
+    };
+    (!site.aliases.iter().any(is_longer)).then_some(number)
 }
 
 /// A template of a path of the site, filled in. Slashes are merged.
@@ -203,6 +246,10 @@ impl Writer {
 
     fn end(mut self) -> Box<[Piece]> {
         self.query();
+        // a question mark alone says that there is to be no query
+        if self.text.ends_with(b"?") {
+            self.text.pop();
+        }
         if !self.text.is_empty() {
             self.pieces.push(Piece::Text(self.text.into()));
         }
@@ -213,7 +260,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Pattern, Rewrite};
+    use crate::rules::{MountPath, Pattern, Rewrite, Route, Scope};
 
     /// The address for a client that asked `host` with `?q`.
     fn address_of(pattern: &str, to: &str, path: &str) -> String {
@@ -245,12 +292,59 @@ mod tests {
             ("/~*", "https://$1.example/", "/~evil.com/", "https://evil.com%2F.example/?q"),
             ("~^/a(/.*)$", "/$1", "/a/evil.com", "/evil.com?q"),
             ("~^/a/(.*)$", "$path", "/a/x", "/a/x?q"),
-            ("/a", "/ü?", "/a", "/%C3%BC?"),
+            ("/a", "/ü?", "/a", "/%C3%BC"),
+            ("/a/*", "/b/$1?", "/a/x?", "/b/x%3F"),
+            ("/a", "https://b.example?", "/a", "https://b.example"),
+            ("/a", "/b?#c", "/a", "/b?#c"),
+            ("/a", "/b?c=d", "/a", "/b?c=d"),
             ("/a", "//other.example/", "/a", "//other.example/?q"),
             ("/a", "https://b.example", "/a", "https://b.example?q"),
             ("/a", "/100$$", "/a", "/100$?q"),
         ] {
             assert_eq!(address_of(pattern, to, path), expected, "{pattern} {to} {path}");
+        }
+    }
+
+    #[test]
+    fn the_longest_path_has_a_request() {
+        let site = |routes: &[&str], aliases: &[&str]| SiteSettings {
+            routes: routes.iter().map(|path| Route::all(Scope::parse(path).unwrap())).collect(),
+            aliases: aliases
+                .iter()
+                .map(|path| Alias::new(MountPath::parse(path).unwrap(), "/srv"))
+                .collect(),
+            ..SiteSettings::default()
+        };
+        for (routes, aliases, path, expected) in [
+            (&["/api"][..], &[][..], "/api", Some(0)),
+            (&["/api"], &[], "/api/a", Some(0)),
+            (&["/api"], &[], "/apis", None),
+            (&["/api"], &[], "/", None),
+            // whatever their order
+            (&["/", "/api", "/api/v2"], &[], "/api/v2/a", Some(2)),
+            (&["/api/v2", "/api", "/"], &[], "/api/v2/a", Some(0)),
+            (&["/api/v2", "/api", "/"], &[], "/api/v1", Some(1)),
+            (&["/api/v2", "/api", "/"], &[], "/x", Some(2)),
+            // one path alone goes first, then patterns, in their order
+            (&["*", "*.php", "=/a.php"], &[], "/a.php", Some(2)),
+            (&["/a", "*.php", "*/b.php"], &[], "/a/b.php", Some(1)),
+            (&["/a", "*.php"], &[], "/a/b", Some(0)),
+            // a star at the end is no more than a beginning
+            (&["/api/*", "/api/v2"], &[], "/api/v2/a", Some(1)),
+            (&["/api/*", "/api/v2"], &[], "/api/v1", Some(0)),
+            (&["/api/*"], &[], "/api", None),
+            (&["*"], &[], "/", Some(0)),
+            // files beneath a longer path
+            (&["/"], &["/static"], "/static/a.css", None),
+            (&["/"], &["/static"], "/static", None),
+            (&["/"], &["/static"], "/statics", Some(0)),
+            (&["/a/b"], &["/a"], "/a/b/c", Some(0)),
+            (&["/a"], &["/a"], "/a/b", Some(0)),
+            (&["*.php"], &["/a/b"], "/a/b/c.php", Some(0)),
+            (&["=/a/b"], &["/a/b"], "/a/b", Some(0)),
+        ] {
+            let found = route_of(&site(routes, aliases), path.as_bytes());
+            assert_eq!(found, expected, "{routes:?} {aliases:?} {path}");
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, SiteName,
-    TryFiles, Work,
+    Access, Alias, Auth, Candidate, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite,
+    Route, Scope, SiteName, TryFiles, Work,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -60,13 +60,15 @@ pub struct SiteSettings {
     pub compress_bytes: u64,
     /// The types of files by their endings, before those that are known anyway.
     pub types: Vec<FileMediaType>,
-    /// Whether a directory without an index is answered with a list of its files. Default: no.
-    pub listing: bool,
+    /// Directories that are answered with a list of their files if they have no index. Default: none.
+    pub listing: Vec<Scope>,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
     /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
     pub cache_control: Option<String>,
     /// Where files are looked for. Default: at the path itself.
     pub try_files: TryFiles,
+    /// For these paths only at the path itself.
+    pub try_files_except: Vec<Scope>,
     /// What clients that come through TLS are told about it. Default: nothing.
     pub hsts: Option<Hsts>,
     /// Where clients are sent that do not come through TLS. Default: nowhere.
@@ -85,12 +87,27 @@ pub struct SiteSettings {
     pub access: Vec<Access>,
     /// The first that fits decides.
     pub work: Vec<Work>,
+    /// Which paths applications answer, by the number of each: see [`route_of`](crate::route_of).
+    pub routes: Vec<Route>,
 }
 
 impl SiteSettings {
     /// The defaults for a directory, for all hosts.
     pub fn new(root: impl Into<PathBuf>) -> SiteSettings {
         SiteSettings { root: Some(root.into()), ..SiteSettings::default() }
+    }
+
+    /// Whether what is in a directory is shown, which has this path.
+    pub(crate) fn lists(&self, directory: &[u8]) -> bool {
+        self.listing.iter().any(|scope| scope.contains(directory))
+    }
+
+    /// Where a file is looked for if `path` is asked for; without any, only there.
+    pub(crate) fn candidates(&self, path: &[u8]) -> &[Candidate] {
+        match self.try_files_except.iter().any(|scope| scope.contains(path)) {
+            true => &[],
+            false => self.try_files.candidates(),
+        }
     }
 }
 
@@ -108,9 +125,10 @@ impl Default for SiteSettings {
             compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
             compress_bytes: 4 << 20,
             types: Vec::new(),
-            listing: false,
+            listing: Vec::new(),
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),
+            try_files_except: Vec::new(),
             hsts: None,
             to_https: None,
             errors: Vec::new(),
@@ -120,6 +138,7 @@ impl Default for SiteSettings {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            routes: Vec::new(),
         }
     }
 }
@@ -147,6 +166,10 @@ pub struct Cache {
     /// At most a sixteenth of [`bytes`](Cache::bytes) counts. Default: 512 KiB, where sending from
     /// memory stops being cheaper (`BENCHMARKING.md`).
     pub file_bytes: u64,
+    /// Bodies in memory that are longer than this, and at most twice as long, are given to the kernel in two
+    /// pieces of about this size. 0: each as a whole. What is cheaper depends on the processor
+    /// (`BENCHMARKING.md`). Default: 0.
+    pub segment_bytes: u64,
     /// Files kept open, about; each takes its part of [`bytes`](Cache::bytes). At least 1.
     /// Default: 1024.
     pub open_files: u32,
@@ -168,6 +191,7 @@ impl Default for Cache {
             bytes: 256 << 20,
             in_flight_bytes: 256 << 20,
             file_bytes: 512 << 10,
+            segment_bytes: 0,
             open_files: 1024,
             pipes: 64,
             check_interval: Duration::from_secs(1),
@@ -266,11 +290,10 @@ impl fmt::Display for Notice {
             }
             Notice::Users { file, error: UsersError::Unreadable(error) } => write!(
                 f,
-                "the file of users {} cannot be read ({error}); nobody is let in until it can",
-                file.display()
+                "the file of users {file:?} cannot be read ({error}); nobody is let in until it can"
             ),
             Notice::Users { file, error } => {
-                write!(f, "the file of users {}: {error}; this user is not let in", file.display())
+                write!(f, "the file of users {file:?}: {error}; this user is not let in")
             }
         }
     }

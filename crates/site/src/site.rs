@@ -1,7 +1,7 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 use crate::answer::{self, Answer, Boundaries, Instead};
-use crate::auth::{Own, Verified};
+use crate::auth::{self, Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
 use crate::entry::{Asked, Entry, Key, What};
@@ -37,7 +37,7 @@ const SWEEP_SHARE: u64 = 4;
 pub struct Site {
     pub(crate) content: Arc<Content>,
     pub(crate) metrics: Arc<Local>,
-    front: Front,
+    pub(crate) front: Front,
     memo: Memo,
     pub(crate) now_ms: u64,
     swept_ms: u64,
@@ -49,7 +49,7 @@ pub struct Site {
     pub(crate) room: Vec<u8>,
     pub(crate) boundaries: Boundaries,
     /// What this loop knows of credentials.
-    credentials: Own,
+    pub(crate) credentials: Own,
     /// By site: what clients are told that policy turns away.
     pub(crate) turned: Arc<[Turned]>,
 }
@@ -58,11 +58,12 @@ impl Site {
     /// For one loop or thread, with room for about so many paths in its own table. `metrics` are the loop's own; `now` is its clock, of which every later
     /// [`turn`](Site::turn) tells.
     pub fn new(content: Arc<Content>, metrics: Arc<Local>, now: Now, paths: usize) -> Site {
+        let front = Front::new(paths).with_segments(content.settings().cache.segment_bytes);
         Site {
             turned: content.turned(),
             content,
             metrics,
-            front: Front::new(paths),
+            front,
             memo: Memo::default(),
             now_ms: now.monotonic_ms,
             swept_ms: now.monotonic_ms,
@@ -91,6 +92,13 @@ impl Site {
         self.memo.site_of(&self.content.hosts, request.head.authority)
     }
 
+    /// The user who is answered: the name in the credentials of the request that was processed last, if
+    /// they were asked for and are right.
+    #[inline]
+    pub fn user(&self, request: &Request<'_>) -> Option<Box<[u8]>> {
+        if self.credentials.has_passed { auth::name(request.head) } else { None }
+    }
+
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
     /// content is not looked at. `client` says who asks; only rules about clients go by it.
     #[inline]
@@ -101,6 +109,7 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
             return Outcome::Replied;
@@ -114,7 +123,7 @@ impl Site {
     /// What a site says about TLS to those who come through it, and whether that is where others are sent,
     /// which is their answer.
     #[cold]
-    fn goes_to_https(
+    pub(crate) fn goes_to_https(
         &mut self,
         site: u32,
         request: &Request<'_>,
@@ -267,7 +276,7 @@ impl Site {
 
     /// The rules about clients are against an answer, or not for it yet.
     #[cold]
-    fn stop(
+    pub(crate) fn stop(
         &mut self,
         stop: Stop,
         dress: Box<[u16]>,
@@ -365,7 +374,7 @@ impl Site {
         self.content.cached(asked).filter(is_good)
     }
 
-    fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
+    pub(crate) fn load(&self, key: Key, request: &Request<'_>) -> Outcome<Job> {
         self.metrics.add(Counter::CacheMisses, 1);
         let content = Arc::clone(&self.content);
         let shape = shape(request.head);
@@ -389,6 +398,7 @@ impl Site {
                 self.answer_with(loaded, site, request, client, reply)
             }
             job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
+                self.look_who_asks(site, request, client);
                 self.write_error(entry, &refusal, site, request, reply);
                 Outcome::Replied
             }
@@ -399,6 +409,16 @@ impl Site {
                 self.worked(&entry, worked, site, request, reply)
             }
             job::Outcome::Warm => self.search(site, request, client, reply),
+        }
+    }
+
+    /// Notes who is refused, as [`user`](Site::user) says: that was found out before the page was loaded.
+    fn look_who_asks(&mut self, site: u32, request: &Request<'_>, client: impl Fn() -> IpAddr) {
+        if let Ok(path) = request.path()
+            && let Some(guard) = self.vhost(site).guard_of(&[&path])
+        {
+            let Site { content, credentials, now_ms, .. } = self;
+            let _ = guard.check(content, site, request, client, credentials, *now_ms);
         }
     }
 
@@ -526,7 +546,7 @@ impl Site {
     }
 
     /// Whether the rules about clients let an answer through.
-    fn check(
+    pub(crate) fn check(
         &mut self,
         entry: &Entry,
         site: u32,
@@ -538,7 +558,7 @@ impl Site {
         guard.check(content, site, request, client, credentials, *now_ms)
     }
 
-    fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
+    pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
         if entry.is_fresh(self.now_ms) {
             let spot = self.front.spot(site, path);
             self.front.insert(spot, site, path, Arc::clone(entry));

@@ -3,7 +3,7 @@
 use crate::entry::Key;
 use crate::job::Work;
 use crate::load::Want;
-use crate::{Body, Content, Done, Job, Notice, Settings, Site};
+use crate::{Body, Content, Destination, Done, Job, Notice, Routed, Script, Settings, Site};
 use forebay_conn::{Job as _, Now, Out, Outcome, Peer, Piece, Reply, Request, Secured};
 use forebay_http::date::{self, IMF_LEN};
 use forebay_http::head::{Head, Limits, Lines, Parsed};
@@ -221,6 +221,8 @@ impl Client {
                 alpn: None,
                 resumed: false,
                 hosts: [].into(),
+                policy: None,
+                client: None,
             })
         });
         let path = NormalPath::default();
@@ -231,17 +233,59 @@ impl Client {
         for turn in 0.. {
             assert!(turn < 8, "the same jobs again and again");
             let mut reply = Reply::new(&mut out, &date, true);
-            match self.site.process(&request, || self.client, done.take(), &mut reply) {
+            let outcome = match self.site.route(&request, || self.client, done.take(), &mut reply) {
+                Routed::Replied => break,
+                Routed::Job(job) => Outcome::Job(job),
+                Routed::To(destination) => {
+                    self.answer_as_application(&destination, &request, &mut reply);
+                    break;
+                }
+                Routed::Here(done) => self.site.process(&request, || self.client, done, &mut reply),
+            };
+            match outcome {
                 Outcome::Replied => break,
                 Outcome::Job(job) => {
                     self.jobs += 1;
                     done = Some(run(job));
                 }
+                Outcome::Relay(none) => match *none {},
                 Outcome::HandOver => panic!("nothing is handed over"),
             }
         }
         let status = std::str::from_utf8(&out.bytes[9..12]).unwrap().parse().unwrap();
         (out, status)
+    }
+
+    /// Says which application it is, and all that is asked of it in a query of fields.
+    fn answer_as_application(
+        &self,
+        destination: &Destination,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let Destination { route, rewritten, script, .. } = destination;
+        let path = rewritten.as_deref().unwrap_or_default();
+        let mut status = 200;
+        let mut said = vec![("X-Route", route.to_string()), ("X-Path", show(path))];
+        if let Some(Script { name, path_info, file, .. }) = script {
+            said.push(("X-Script", show(name)));
+            said.push(("X-Info", show(path_info)));
+            said.extend(file.as_deref().map(|file| ("X-File", show(file))));
+        }
+        for (name, value) in std::str::from_utf8(request.head.query.unwrap_or_default())
+            .unwrap()
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+        {
+            match name {
+                "status" => status = value.parse().unwrap(),
+                name => said.push((name, value.to_owned())),
+            }
+        }
+        let said = said.iter().map(|(name, value)| (*name, value.as_bytes().into()));
+        let mut head = format!("HTTP/1.1 {status} As Asked\r\n").into_bytes();
+        self.site.write_fields(destination, request, status, said, &mut head);
+        reply.head(status, &head);
     }
 
     /// What a job for this client's content brings.
@@ -342,4 +386,8 @@ pub(crate) fn with_head<T>(fields: &str, f: impl FnOnce(&Head<'_>) -> T) -> T {
 /// Does a job as a helper thread would.
 pub(crate) fn run(job: Job) -> Done {
     job.run(&Local::default(), &mut Off)
+}
+
+fn show(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
 }

@@ -6,9 +6,11 @@ use crate::guard::{self, Guard};
 use crate::pages::Pages;
 use crate::root::Place;
 use crate::route;
+use crate::rules::Alias;
 use crate::settings::{OpenError, SiteSettings};
 use forebay_sys::file::{self, Failure};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// One site.
@@ -20,7 +22,7 @@ pub(crate) struct VirtualHost {
     /// The number of its first realm among those of all sites.
     first_realm: u32,
     /// Whether the first header rule is the one for what is protected by passwords.
-    has_private_rule: bool,
+    pub(crate) has_private_rule: bool,
     pub(crate) pages: Pages,
     /// Where those go who do not come through TLS, as paths without header rules have it.
     pub(crate) to_https: Option<Redirection>,
@@ -96,6 +98,16 @@ impl VirtualHost {
     pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(usize, &'p [u8])> {
         let mut mounts = self.mounts.iter().enumerate();
         mounts.find_map(|(at, mount)| Some((at, mount.inside(path)?)))
+    }
+
+    /// Where a file is, if an alias has it.
+    pub(crate) fn file_in_alias(&self, path: &[u8]) -> Option<Box<[u8]>> {
+        let (mount, inside) = self.locate(path)?;
+        let beneath = &self.mounts.get(mount)?.path;
+        let is_it = |alias: &&Alias| alias.path().as_str().as_bytes() == &**beneath;
+        let alias = self.settings.aliases.iter().find(is_it)?;
+        let directory = std::path::absolute(&alias.to).unwrap_or_else(|_| alias.to.clone());
+        Some([directory.as_os_str().as_bytes(), b"/", inside].concat().into())
     }
 
     /// The rules about clients that are for an answer with these paths.

@@ -1,15 +1,18 @@
 //! Client sockets: connecting without waiting, from a chosen address, and what became of it.
 //!
-//! The load generator stands on these. A connection is begun with [`connect`]; when its socket
+//! The load generator and connections to applications stand on these. A connection is begun with [`connect`]; when its socket
 //! becomes writable, [`connect_result`] says how it ended and [`retransmitted`] how many segments
 //! the kernel had to repeat until then, which for a fresh connection are its SYNs.
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// Where a connection starts and how much it takes in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +51,23 @@ pub fn connect(target: SocketAddr, options: ConnectOptions) -> io::Result<OwnedF
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The same, to a Unix socket with this path.
+///
+/// # Errors
+/// As [`connect`]; also when there is no such socket, or too many wait there.
+pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Whether nothing has come on a connection, not even its end.
+pub fn is_quiet(socket: BorrowedFd<'_>) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(net::recv(socket, &mut [0; 1], flags), Err(Errno::AGAIN | Errno::INTR))
 }
 
 /// How a connection that has become writable (or failed) ended.

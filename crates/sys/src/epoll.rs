@@ -80,6 +80,36 @@ impl Events {
     }
 }
 
+/// What a socket is watched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// That there is something to read.
+    pub read: bool,
+    /// That there is room to write.
+    pub write: bool,
+}
+
+impl Edges {
+    fn flags(self) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::ET;
+        if self.read {
+            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        }
+        if self.write {
+            flags |= epoll::EventFlags::OUT;
+        }
+        flags
+    }
+}
+
+impl std::ops::BitOr for Edges {
+    type Output = Edges;
+
+    fn bitor(self, other: Edges) -> Edges {
+        Edges { read: self.read | other.read, write: self.write | other.write }
+    }
+}
+
 impl Epoll {
     /// An empty set.
     ///
@@ -99,6 +129,23 @@ impl Epoll {
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
         Ok(epoll::add(&self.0, socket, epoll::EventData::new_u64(token), flags)?)
+    }
+
+    /// Watches a socket for this, edge-triggered; also for an end and a failure.
+    ///
+    /// # Errors
+    /// As [`add_connection`](Epoll::add_connection); and when it is watched already.
+    pub fn add_edges(&self, socket: impl AsFd, token: u64, edges: Edges) -> io::Result<()> {
+        Ok(epoll::add(&self.0, socket, epoll::EventData::new_u64(token), edges.flags())?)
+    }
+
+    /// Watches a socket that was added for this from now on, under this token. What is so already is
+    /// reported at once.
+    ///
+    /// # Errors
+    /// When it was not added.
+    pub fn change_edges(&self, socket: impl AsFd, token: u64, edges: Edges) -> io::Result<()> {
+        Ok(epoll::modify(&self.0, socket, epoll::EventData::new_u64(token), edges.flags())?)
     }
 
     /// Watches a descriptor for reading, level-triggered.

@@ -256,6 +256,14 @@ pub fn may_write(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
+/// Whether this user may connect to a Unix socket, as far as its rights tell.
+///
+/// # Errors
+/// That it may not, and why.
+pub fn may_connect(socket: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(socket, Access::WRITE_OK)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

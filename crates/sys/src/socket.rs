@@ -234,6 +234,25 @@ pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     }
 }
 
+/// As [`receive`], appended to `into`: at most `most` bytes, for which no memory is written before.
+pub fn receive_more(socket: BorrowedFd<'_>, into: &mut Vec<u8>, most: usize) -> Received {
+    into.reserve(most);
+    let spare = into.spare_capacity_mut();
+    let most = most.min(spare.len());
+    match net::recv(socket, &mut spare[..most], RecvFlags::empty()) {
+        Ok((_, 0)) => Received::Ended,
+        Ok(((received, _), count)) => {
+            let count = count.min(received.len());
+            let len = into.len() + count;
+            // SAFETY: rustix has initialised the first `count` bytes of the spare capacity.
+            unsafe { into.set_len(len) };
+            Received::Bytes(count)
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Received::Blocked,
+        Err(_) => Received::Broken,
+    }
+}
+
 /// What came of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {

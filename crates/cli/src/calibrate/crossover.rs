@@ -1,5 +1,6 @@
-//! The size from which on `sendfile` is cheaper than memory, by interleaved pairs: two servers, one that
-//! keeps every file in its data cache and one that keeps none, asked for the same file in turn.
+//! What is cheaper, by interleaved pairs: two servers that do the same in two ways, asked for the same file
+//! in turn. From which size on `sendfile` is cheaper than memory; whether bodies are cheaper in two pieces;
+//! whether a server with what was found is cheaper than one with the defaults.
 
 use super::bench::{Bench, Length};
 use super::costs::file_name;
@@ -15,14 +16,20 @@ const CONNECTIONS: u32 = 32;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pairs {
     pub(super) bytes: u64,
-    /// From memory, and by sendfile.
+    /// Of the first server, and of the second.
     pub(super) pairs: Vec<(f64, f64)>,
 }
 
+/// Two servers, and what they are called.
+pub(super) struct Two<'s> {
+    pub(super) names: [&'static str; 2],
+    pub(super) servers: [&'s Server; 2],
+}
+
 impl Pairs {
-    /// The median of memory divided by sendfile, each ratio made within a pair.
+    /// The median of the first divided by the second, each ratio made within a pair.
     pub(super) fn ratio(&self) -> f64 {
-        median(self.pairs.iter().map(|(memory, file)| memory / file))
+        median(self.pairs.iter().map(|(first, second)| first / second))
     }
 }
 
@@ -34,28 +41,29 @@ pub(super) fn total(sizes: &[u64], rounds: u32, length: Length) -> Duration {
 /// Measures `rounds` pairs of every size.
 pub(super) fn measure(
     bench: &Bench,
-    memory: &Server,
-    file: &Server,
+    two: &Two<'_>,
     sizes: &[u64],
     rounds: u32,
     length: Length,
 ) -> Result<Vec<Pairs>, CalibrateError> {
+    let [one, other] = two.names;
     let mut all: Vec<_> = sizes.iter().map(|&bytes| Pairs { bytes, pairs: Vec::new() }).collect();
     for round in 1..=rounds {
         for pairs in &mut all {
             let bytes = pairs.bytes;
-            bench.bar.say(&format!("memory or sendfile: {bytes} bytes, pair {round}"));
+            bench.bar.say(&format!("{one} or {other}: {bytes} bytes, pair {round}"));
             let cpu_us = |server| {
                 let group = bench.group(server, &file_name(bytes), CONNECTIONS);
                 Ok(bench.measure(server, group, length, &mut || {})?.cpu_us())
             };
+            let [first, second] = two.servers;
             // who came first comes second in the next pair
             let pair = if round % 2 == 1 {
-                let memory = cpu_us(memory)?;
-                (memory, cpu_us(file)?)
+                let first = cpu_us(first)?;
+                (first, cpu_us(second)?)
             } else {
-                let file = cpu_us(file)?;
-                (cpu_us(memory)?, file)
+                let second = cpu_us(second)?;
+                (cpu_us(first)?, second)
             };
             pairs.pairs.push(pair);
         }
@@ -63,31 +71,48 @@ pub(super) fn measure(
     Ok(all)
 }
 
+/// How much the first costs compared with the second over all sizes: the geometric mean.
+pub(super) fn mean(all: &[Pairs]) -> f64 {
+    let sum: f64 = all.iter().map(|pairs| pairs.ratio().ln()).sum();
+    (sum / all.len().max(1) as f64).exp()
+}
+
+/// A line that is moved gains at least so much, summed as logarithms: less is noise.
+const LEAST_GAIN: f64 = 0.05;
+
 /// The largest size that is better sent from memory: where a line drawn between sizes has the least
 /// cost, summed as logarithms so that large sizes do not decide alone. One size that noise has turned
-/// around does not move it. If memory never pays, half of the smallest size.
-pub(super) fn file_bytes(all: &[Pairs]) -> u64 {
-    let smallest = all.first().map_or(0, |pairs| pairs.bytes / 2);
-    let (mut sum, mut best) = (0.0, (0.0, smallest));
+/// around does not move it. The line stays at `preset` unless another one gains [`LEAST_GAIN`], and is
+/// never below the smallest size: of what is smaller nothing is known.
+pub(super) fn file_bytes(all: &[Pairs], preset: u64) -> u64 {
+    let smallest = all.first().map_or(preset, |pairs| pairs.bytes);
+    let (mut sum, mut best, mut of_preset) = (0.0, (0.0, smallest), 0.0);
     for pairs in all {
         sum += pairs.ratio().ln();
         if sum < best.0 {
             best = (sum, pairs.bytes);
         }
+        if pairs.bytes <= preset {
+            of_preset = sum;
+        }
     }
-    best.1
+    if of_preset - best.0 >= LEAST_GAIN { best.1 } else { preset }
 }
 
 /// The pairs for people.
-pub(super) fn table(all: &[Pairs]) -> String {
-    let mut text =
-        format!("{:>9} {:>10} {:>11} {:>6}\n", "bytes", "memory µs", "sendfile µs", "ratio");
+pub(super) fn table(all: &[Pairs], names: [&str; 2]) -> String {
+    let [one, other] = names.map(|name| format!("{name} µs"));
+    let mut text = format!("{:>9} {one:>13} {other:>13} {:>6}\n", "bytes", "ratio");
     for pairs in all {
-        let memory = median(pairs.pairs.iter().map(|pair| pair.0));
-        let file = median(pairs.pairs.iter().map(|pair| pair.1));
+        let first = median(pairs.pairs.iter().map(|pair| pair.0));
+        let second = median(pairs.pairs.iter().map(|pair| pair.1));
         // writing to a string does not fail
-        let _ =
-            writeln!(text, "{:>9} {memory:>10.1} {file:>11.1} {:>6.2}", pairs.bytes, pairs.ratio());
+        let _ = writeln!(
+            text,
+            "{:>9} {first:>13.1} {second:>13.1} {:>6.2}",
+            pairs.bytes,
+            pairs.ratio()
+        );
     }
     text
 }
@@ -117,17 +142,31 @@ mod tests {
 
     #[test]
     fn the_line_is_where_sendfile_begins_to_win() {
-        assert_eq!(file_bytes(&of(&[0.6, 0.8, 1.3, 1.6])), 2048);
-        assert_eq!(file_bytes(&of(&[0.6, 0.7, 0.8, 0.9])), 8192);
-        assert_eq!(file_bytes(&of(&[1.2, 1.3])), 512);
+        assert_eq!(file_bytes(&of(&[0.6, 0.8, 1.3, 1.6]), 8192), 2048);
+        assert_eq!(file_bytes(&of(&[0.6, 0.7, 0.8, 0.9]), 1024), 8192);
         // one size that noise has turned around
-        assert_eq!(file_bytes(&of(&[0.6, 1.05, 0.7, 1.6])), 4096);
+        assert_eq!(file_bytes(&of(&[0.6, 1.05, 0.7, 1.6]), 8192), 4096);
+    }
+
+    #[test]
+    fn the_line_stays_where_it_is_if_nothing_is_gained() {
+        assert_eq!(file_bytes(&of(&[0.6, 0.8, 0.99, 0.98]), 2048), 2048);
+        assert_eq!(file_bytes(&of(&[1.01, 1.01]), 2048), 2048);
+        // of what is smaller than the smallest size nothing is known
+        assert_eq!(file_bytes(&of(&[1.2, 1.3]), 2048), 1024);
+        assert_eq!(file_bytes(&[], 2048), 2048);
+    }
+
+    #[test]
+    fn the_mean_is_over_all_sizes() {
+        assert!((mean(&of(&[0.5, 2.0])) - 1.0).abs() < 1e-12);
+        assert!((mean(&of(&[0.9])) - 0.9).abs() < 1e-12);
     }
 
     #[test]
     fn ratios_are_made_within_pairs() {
         let pairs = Pairs { bytes: 1, pairs: vec![(1.0, 2.0), (30.0, 40.0), (5.0, 4.0)] };
         assert!((pairs.ratio() - 0.75).abs() < 1e-12);
-        assert!(table(&[pairs]).contains("  0.75"));
+        assert!(table(&[pairs], ["one", "other"]).contains("  0.75"));
     }
 }

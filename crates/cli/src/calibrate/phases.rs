@@ -11,6 +11,7 @@ use super::server::Server;
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_load::Load;
 use forebay_load::arrivals::{Arrivals, TraceLine};
+use forebay_load::plan::PerConnection;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,11 +37,20 @@ pub(super) fn cold_name(number: u64) -> String {
     format!("cold-{number}.bin")
 }
 
-/// A hot file of 1 KiB, asked for over and over on one connection.
+/// A hot file of 1 KiB, asked for over and over on one connection; and, for what accepting takes, on a new
+/// connection each time.
 pub(super) fn hot(bench: &Bench, server: &Server, length: Length) -> Result<Times, CalibrateError> {
     bench.bar.say("phases: a hot file");
-    let group = bench.group(server, &file_name(1024), 1);
-    times(bench, server, group, length)
+    let mut group = bench.group(server, &file_name(1024), 1);
+    let kept = times(bench, server, group.clone(), length)?;
+    bench.bar.say("phases: connections");
+    group.per_connection = PerConnection::Exactly(1);
+    let fresh = times(bench, server, group, length)?;
+    let accept = Phase::Accept.index();
+    let mut hot = kept;
+    hot.cpu_ns[accept] = fresh.cpu_ns[accept];
+    hot.blocked_ns[accept] = fresh.blocked_ns[accept];
+    Ok(hot)
 }
 
 /// Files that are not in memory, each asked for once.

@@ -23,7 +23,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-gate", 2),
     // What is done with connections and content.
     ("forebay-engine", 3),
-    ("forebay-relay", 3),
+    ("forebay-upstream", 3),
     ("forebay-isolate", 3),
     ("forebay-site", 3),
     ("forebay-load", 3),

@@ -17,6 +17,16 @@ pub trait Journal: Parts {
         None
     }
 
+    /// The same for a request that is answered by an exchange with another server, or because there was
+    /// none.
+    fn relayed_line(
+        &mut self,
+        answered: &Answered<'_, Self::Ticket>,
+        _relay: &Self::Relay,
+    ) -> Option<Self::Line> {
+        self.line(answered)
+    }
+
     /// A request that was admitted ends without an answer: its connection does. Called before its ticket
     /// is settled.
     fn given_up(&mut self, _asked: &GivenUp<'_, Self::Ticket>) {}

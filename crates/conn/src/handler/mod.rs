@@ -6,6 +6,7 @@
 //! | [`Process`] | what the answer is | [`process`] |
 //! | [`Bodies`] | the next bytes of an answer that is not in [`Out`](crate::Out) | [`body`] |
 //! | [`Journal`] | what is timed and logged | [`journal`] |
+//! | [`Relay`] | an exchange with another server, which gives the answer | [`relay`] |
 //! | [`Hooks`] | what else happens on a loop, and which connections it makes | [`hooks`] |
 //!
 //! Most methods have a default: a handler that only answers implements [`Process`] and names its types.
@@ -15,12 +16,14 @@ pub mod body;
 pub mod hooks;
 pub mod journal;
 pub mod process;
+pub mod relay;
 
 pub use admission::{Admission, Admitted, Rank, Refusal, Settled, Verdict};
 pub use body::{Bodies, NoBody, Piece};
 pub use hooks::{HandedOver, Hooks, Now};
 pub use journal::{Answered, GivenUp, Journal, Stages};
 pub use process::{Decision, Job, Kind, NoJob, Outcome, Process};
+pub use relay::{NoRelay, Relay, Relayed};
 
 use crate::protocol::Protocol;
 use crate::step::Limits;
@@ -33,6 +36,8 @@ pub trait Parts: Sized {
     type Body: Send;
     /// Work that may block or takes CPU time.
     type Job: Job;
+    /// An exchange with another server, which answers; [`NoRelay`] if there is none.
+    type Relay: Relay;
     /// A log line that waits for its number of bytes.
     type Line: Send;
     /// What a request owns from the moment it was judged until it is over; see

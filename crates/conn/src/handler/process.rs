@@ -1,6 +1,6 @@
 //! The role that knows what the answer is.
 
-use super::{Parts, Refusal};
+use super::{NoRelay, Parts, Refusal, Relayed};
 use crate::reply::Reply;
 use crate::request::Request;
 use forebay_metrics::{Local, Stopwatch};
@@ -28,7 +28,22 @@ pub trait Process: Parts {
         ticket: &mut Self::Ticket,
         done: Option<<Self::Job as Job>::Done>,
         reply: &mut Reply<'_, Self::Body>,
-    ) -> Outcome<Self::Job>;
+    ) -> Outcome<Self::Job, Self::Relay>;
+
+    /// Answers `request` by what an exchange has brought: its head is there, or it has failed.
+    fn relayed(
+        &mut self,
+        _request: &Request<'_>,
+        _ticket: &mut Self::Ticket,
+        _relay: &mut Self::Relay,
+        reply: &mut Reply<'_, Self::Body>,
+    ) -> Relayed<Self::Job> {
+        self.refuse(502, "the other server did not answer", reply);
+        Relayed::Own
+    }
+
+    /// An exchange is over, and both sides have got everything.
+    fn release(&mut self, _relay: Self::Relay) {}
 
     /// Answers something that never became a request or may not be served: a malformed head, a
     /// limit. The connection is closed after it if the caller said so in `reply`.
@@ -54,6 +69,10 @@ pub enum Decision<J> {
     Here,
     /// This must be done first; then decide again with the result.
     Job(J),
+    /// Another server does, or nobody needs the body: the request goes on at once, and its body of at most
+    /// so many bytes, framing included, stays in the socket. An [exchange](Outcome::Relay) takes it as it
+    /// comes; with any other answer the connection ends, unless all of the body is there.
+    Stream(u64),
     /// Another process does. The body stays in the socket, which goes there with all that was received;
     /// see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,
@@ -61,11 +80,13 @@ pub enum Decision<J> {
 
 /// What [`Process::process`] decided.
 #[derive(Debug)]
-pub enum Outcome<J> {
+pub enum Outcome<J, R = NoRelay> {
     /// The answer is written.
     Replied,
     /// This must be done first; then process the request again with the result.
     Job(J),
+    /// Another server is asked: this exchange with it gives the answer.
+    Relay(Box<R>),
     /// The request is for another process; see [`Hooks::hand_over`](super::Hooks::hand_over).
     HandOver,
 }

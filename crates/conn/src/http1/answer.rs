@@ -1,12 +1,14 @@
 //! Decision, order, process: who answers a request, when, and with what.
 
 use super::receive::{ask_for_body, discarding};
+use super::relay::{Relaying, passing};
 use super::{Answer, Http1, Owned, Stage, State, last, may_be_outdated};
 use crate::handler::{Decision, Handler, Job, Outcome, Stages};
 use crate::input::Input;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::step::{Closing, Context, Event, Step};
+use forebay_http::body::Decoder;
 use forebay_http::framing::Framing;
 use forebay_http::head::Head;
 use forebay_metrics::{Activity, Stopwatch};
@@ -23,6 +25,7 @@ impl<H: Handler> Http1<H> {
         let id = kept.id;
         match &mut kept.stage {
             Stage::Body(_) => return self.discard(cx, input),
+            Stage::Relay(_) => return self.relay(cx, input),
             Stage::Deciding(None) => match cx.event.take() {
                 Some(Event::Done(of, done)) if of == id => self.decide(cx, input, done),
                 Some(Event::Failed(of)) if of == id => return Some(Step::Close(Closing::Reset)),
@@ -69,6 +72,19 @@ impl<H: Handler> Http1<H> {
         kept.stage = match decision {
             Decision::Job(job) => Stage::Deciding(Some(job)),
             Decision::HandOver => Stage::HandOver,
+            Decision::Stream(most) => match passing(framing, most, &cx.limits.head) {
+                Ok(body) => {
+                    kept.body = Some(body);
+                    match kept.grant.wait_ms {
+                        0 => Stage::Whole,
+                        wait_ms => Stage::Early(wait_ms),
+                    }
+                }
+                Err(error) => {
+                    let (status, reason) = (error.status(), error.reason());
+                    return self.refuse_kept(cx, &mut kept, Owned::Ticket, status, reason);
+                }
+            },
             Decision::Here => match discarding(cx, framing) {
                 Ok(decoder) => {
                     ask_for_body(cx, &kept.head.view(), !input.is_empty());
@@ -93,18 +109,22 @@ impl<H: Handler> Http1<H> {
     pub(super) fn answer_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        input: &Input,
+        input: &mut Input,
         done: Option<<H::Job as Job>::Done>,
     ) {
         let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let (stages, framing) = (kept.stages, kept.head.framing());
+        let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
-            self.answer(cx, request, &mut grant.ticket, done, stages)
+            self.answer(cx, request, &mut grant.ticket, done, stages, rest.is_some())
         });
         kept.stage = match answer {
             Answer::Next | Answer::Last => {
+                // it is not needed
+                input.consume(rest.unwrap_or_default());
+                kept.body = None;
                 if let Answer::Last = answer {
-                    self.state = last(!input.is_empty());
+                    self.state = last(rest.is_none() || !input.is_empty());
                 }
                 if may_be_outdated(cx) {
                     kept.stage = Stage::Ready;
@@ -114,8 +134,11 @@ impl<H: Handler> Http1<H> {
             }
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::HandOver => Stage::HandOver,
+            Answer::Relay(relay) => Stage::Relay(Box::new(Relaying::new(relay, kept.body.take()))),
         };
-        let is_late = matches!(kept.stage, Stage::HandOver) && framing != Framing::None;
+        let is_late = matches!(kept.stage, Stage::HandOver)
+            && framing != Framing::None
+            && kept.body.is_none();
         if is_late {
             // its body is gone: that was to be decided before
             let reason = "the request cannot be handed over any more";
@@ -124,7 +147,8 @@ impl<H: Handler> Http1<H> {
         self.state = State::Kept(kept);
     }
 
-    /// The process stage: the handler's answer to an admitted request.
+    /// The process stage: the handler's answer to an admitted request. `is_whole` if nothing of its body
+    /// is still to come.
     pub(super) fn answer<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
@@ -132,8 +156,9 @@ impl<H: Handler> Http1<H> {
         ticket: &mut H::Ticket,
         done: Option<<H::Job as Job>::Done>,
         stages: Stages,
-    ) -> Answer<H::Job> {
-        let keeps_alive = self.keeps_alive(request.head, cx);
+        is_whole: bool,
+    ) -> Answer<H> {
+        let keeps_alive = is_whole && self.keeps_alive(request.head, cx);
         let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
         reply.answers(request.head);
         reply.timeout_s = cx.announce_s;
@@ -141,6 +166,7 @@ impl<H: Handler> Http1<H> {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
             Outcome::HandOver => return Answer::HandOver,
+            Outcome::Relay(relay) => return Answer::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
@@ -158,4 +184,10 @@ impl<H: Handler> Http1<H> {
             && !self.is_last
             && self.served + 1 < cx.limits.requests
     }
+}
+
+/// How many bytes of the input are this body, if all of it is there.
+fn whole_body(body: &Decoder, input: &Input) -> Option<usize> {
+    let mut body = body.clone();
+    body.skip(input.bytes()).ok().filter(|_| body.is_done())
 }

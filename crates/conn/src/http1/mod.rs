@@ -6,18 +6,21 @@
 mod answer;
 mod receive;
 mod refuse;
+mod relay;
 
-use crate::handler::{GivenUp, Handler, Parts, Piece, Rank, Settled};
+use crate::handler::{GivenUp, Handler, Parts, Piece, Rank, Relay, Settled};
 use crate::input::Input;
 use crate::peer::Peer;
-use crate::protocol::{Awaited, Protocol};
+use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::{Exchange, Request, RequestId};
 use crate::step::{Await, Closing, Context, Step};
 use forebay_http::body::Decoder;
 use forebay_http::path::NormalPath;
 use forebay_metrics::Stopwatch;
 use receive::{is_head, whole};
+use relay::Relaying;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 /// Once this many bytes of answers are waiting in [`Out`](crate::Out), they are sent before the next request
 /// of a pipeline is looked at.
@@ -44,6 +47,8 @@ pub struct Http1<H: Handler> {
     /// Seconds the client was told that the connection is kept.
     announced_s: u32,
     input_ended: bool,
+    /// An exchange is under way, and the client was given something to take when that was looked at last.
+    is_held: bool,
 }
 
 enum State<H: Handler> {
@@ -56,7 +61,7 @@ enum State<H: Handler> {
 }
 
 /// A request that is kept.
-type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<<H as Parts>::Job>>>;
+type Kept<H> = Box<Exchange<<H as Parts>::Ticket, Stage<H>>>;
 
 /// The beginning of a head.
 #[derive(Clone, Copy, Default)]
@@ -68,10 +73,10 @@ struct Partial {
 }
 
 /// What a request that is kept waits for.
-enum Stage<J> {
+enum Stage<H: Parts> {
     /// For this job, which is to be started, or which is running if it is gone: then it is known who
     /// answers. Until then nothing of the body is received.
-    Deciding(Option<J>),
+    Deciding(Option<H::Job>),
     /// For its body, which is discarded.
     Body(Decoder),
     /// For the moment from which it may be answered, in so many milliseconds.
@@ -81,9 +86,11 @@ enum Stage<J> {
     /// For its turn.
     Ready,
     /// For this job, which is to be started, or which is running if it is gone.
-    Job(Option<J>),
+    Job(Option<H::Job>),
     /// To be handed over.
     HandOver,
+    /// For another server, which answers it.
+    Relay(Box<Relaying<H>>),
 }
 
 /// What is left of the last answer written, until that is sent.
@@ -96,13 +103,14 @@ struct Sending<H: Handler> {
 }
 
 /// How an attempt to answer one request ended.
-enum Answer<J> {
+enum Answer<H: Parts> {
     /// Written; the connection is kept.
     Next,
     /// Written; the connection ends with it.
     Last,
-    Job(J),
+    Job(H::Job),
     HandOver,
+    Relay(Box<H::Relay>),
 }
 
 /// The ticket of a request that is answered.
@@ -140,6 +148,7 @@ impl<H: Handler> Default for Http1<H> {
             served: 0,
             announced_s: 0,
             input_ended: false,
+            is_held: false,
         }
     }
 }
@@ -159,7 +168,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         input: &mut Input,
     ) -> Step<H::Job> {
         loop {
-            if cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES {
+            if (cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES) && !self.is_held {
                 return Step::Send;
             }
             let blocked = match &self.state {
@@ -171,7 +180,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             match blocked {
                 None => continue,
                 Some(Step::Receive | Step::Yield | Step::Wait | Step::NotBefore(..))
-                    if !cx.out.is_empty() =>
+                    if !cx.out.is_empty() && !self.is_held =>
                 {
                     return Step::Send;
                 }
@@ -205,9 +214,18 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     fn wants_input(&self) -> bool {
         match &self.state {
             State::Head(_) => true,
-            State::Kept(kept) => matches!(kept.stage, Stage::Body(_)),
+            State::Kept(kept) => match &kept.stage {
+                Stage::Body(_) => true,
+                Stage::Relay(relaying) => !self.input_ended && relaying.wants_input(),
+                _ => false,
+            },
             State::Last(_) => false,
         }
+    }
+
+    #[inline]
+    fn goes_on(&self) -> bool {
+        self.relaying().is_some()
     }
 
     #[inline]
@@ -244,6 +262,11 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end(handler, Settled::Cut);
         if let State::Kept(mut kept) = std::mem::take(&mut self.state) {
+            if let Stage::Relay(relaying) = &mut kept.stage
+                && relaying.abandon(handler)
+            {
+                return handler.settle(&mut kept.grant.ticket, Settled::Cut);
+            }
             let stages = kept.stages;
             kept.with(peer, &NormalPath::default(), |request, grant, _| {
                 handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
@@ -258,6 +281,9 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         input: &mut Input,
         _: Awaited,
     ) -> Option<Closing> {
+        if self.relaying().is_some() {
+            return self.expire_relay(cx, input);
+        }
         match (self.awaits().what, std::mem::take(&mut self.state)) {
             (Await::Head, State::Head(partial)) if !self.held.is_empty() || !input.is_empty() => {
                 let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
@@ -291,11 +317,30 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             State::Kept(kept) => match kept.stage {
                 Stage::Body(_) => Await::Body,
                 Stage::Early(_) => Await::Admission,
+                Stage::Relay(ref relaying) => relaying.relay().awaits(),
                 _ => Await::Job,
             },
             State::Last(_) => Await::Send,
         };
         Awaited { what, id: RequestId(self.served) }
+    }
+
+    fn deadline_ms(&self, _: Awaited) -> u64 {
+        self.relaying().map_or(u64::MAX, |relaying| relaying.relay().deadline_ms())
+    }
+
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+        if let State::Kept(kept) = &self.state
+            && let Stage::Relay(relaying) = &kept.stage
+            && let Some((number, socket, wants)) = relaying.relay().socket()
+        {
+            tell(SocketId { request: kept.id, number }, socket, wants);
+        }
+    }
+
+    #[inline]
+    fn has_sockets(&self) -> bool {
+        self.relaying().is_some()
     }
 
     #[inline]

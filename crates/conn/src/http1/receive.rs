@@ -1,5 +1,6 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
+use super::relay::{Relaying, passing};
 use super::{Answer, Http1, Kept, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
@@ -89,6 +90,20 @@ impl<H: Handler> Http1<H> {
                 Decision::HandOver => {
                     self.keep(&request, input, stages, grant(ticket), Stage::HandOver)
                 }
+                Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
+                    Ok(body) => {
+                        let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+                        self.keep(&request, input, stages, grant(ticket), stage);
+                        if let State::Kept(kept) = &mut self.state {
+                            kept.body = Some(body);
+                        }
+                    }
+                    Err(error) => {
+                        let (status, reason) = (error.status(), error.reason());
+                        let unserved = Unserved::Request(&request, Owned::Ticket(ticket));
+                        self.refuse(cx, unserved, stages, status, reason);
+                    }
+                },
                 Decision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
@@ -109,7 +124,7 @@ impl<H: Handler> Http1<H> {
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
         }
-        let answer = self.answer(cx, &request, &mut ticket, None, stages);
+        let answer = self.answer(cx, &request, &mut ticket, None, stages, true);
         if let Answer::Next | Answer::Last = answer
             && may_be_outdated(cx)
         {
@@ -124,6 +139,10 @@ impl<H: Handler> Http1<H> {
                 self.keep(&request, input, stages, grant(ticket), Stage::Job(Some(job)))
             }
             Answer::HandOver => self.keep(&request, input, stages, grant(ticket), Stage::HandOver),
+            Answer::Relay(relay) => {
+                let stage = Stage::Relay(Box::new(Relaying::new(relay, None)));
+                self.keep(&request, input, stages, grant(ticket), stage);
+            }
         }
     }
 
@@ -135,7 +154,7 @@ impl<H: Handler> Http1<H> {
         input: &Input,
         stages: Stages,
         grant: Grant<H::Ticket>,
-        stage: Stage<H::Job>,
+        stage: Stage<H>,
     ) {
         self.state = State::Kept(self.kept(request, input, stages, grant, stage));
     }
@@ -146,7 +165,7 @@ impl<H: Handler> Http1<H> {
         input: &Input,
         stages: Stages,
         grant: Grant<H::Ticket>,
-        stage: Stage<H::Job>,
+        stage: Stage<H>,
     ) -> Kept<H> {
         let id = RequestId(self.served);
         Box::new(Exchange::keep(id, request, input.bytes(), grant, stages, stage))

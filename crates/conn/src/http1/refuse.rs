@@ -75,7 +75,7 @@ impl<H: Handler> Http1<H> {
     pub(super) fn refuse_kept<S: Stopwatch>(
         &mut self,
         cx: &mut Context<'_, H, S>,
-        kept: &mut Exchange<H::Ticket, Stage<H::Job>>,
+        kept: &mut Exchange<H::Ticket, Stage<H>>,
         owned: impl FnOnce(H::Ticket) -> Owned<H::Ticket>,
         status: u16,
         reason: &'static str,

@@ -52,6 +52,7 @@ impl Job for Work {
 impl Parts for Echo {
     type Body = NoBody;
     type Job = Work;
+    type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
     type Standing = ();

@@ -1,4 +1,5 @@
 //! Connections without sockets, and the inputs that fuzzers left.
 
 mod conn;
+mod relay;
 mod seeds;

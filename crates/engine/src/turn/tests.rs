@@ -4,8 +4,8 @@ use super::*;
 use crate::settings::{Live, Settings};
 use forebay_conn::handler::body::Read as Bytes;
 use forebay_conn::{
-    Admission, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, Outcome, Parts, Peer,
-    Plain, Process, Reply, Request,
+    Admission, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
+    Peer, Plain, Process, Reply, Request,
 };
 use forebay_metrics::Local;
 use std::cell::Cell;
@@ -19,6 +19,7 @@ struct Empty;
 impl Parts for Empty {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
     type Standing = ();
@@ -95,6 +96,7 @@ const LARGE_BYTES: usize = 4_000_000;
 impl Parts for Large {
     type Body = NoBody;
     type Job = NoJob;
+    type Relay = NoRelay;
     type Line = NoJob;
     type Ticket = ();
     type Standing = ();
@@ -173,6 +175,7 @@ impl Job for Warm {
 
 impl Parts for Cold {
     type Body = ();
+    type Relay = NoRelay;
     type Job = Warm;
     type Line = NoJob;
     type Ticket = ();

@@ -156,6 +156,7 @@ impl Job for Work {
 impl Parts for Paths {
     type Body = Body;
     type Job = Work;
+    type Relay = NoRelay;
     type Line = u16;
     type Ticket = ();
     type Standing = ();

@@ -12,5 +12,6 @@ mod orders;
 mod pipeline;
 mod proxies;
 mod ranks;
+mod relays;
 mod requests;
 mod toy;

@@ -13,6 +13,12 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Encoder(State);
 
+/// A chunk that is [filled](Encoder::write_with) has no more data than this …
+const CHUNK_BYTES: usize = 0xffff;
+
+/// … so that its size and the line end need no more than this.
+const SIZE_BYTES: usize = 6;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// So many bytes are still to be written.
@@ -108,6 +114,51 @@ impl Encoder {
         Ok(())
     }
 
+    /// As [`write`](Encoder::write), of data that does not exist yet: `fill` appends it to `out`, at most as
+    /// much as it is told, which is `most` or what is left of the body, if that is less. Nothing is asked of
+    /// it where that is nothing.
+    pub fn write_with<R>(
+        &mut self,
+        out: &mut Vec<u8>,
+        most: usize,
+        fill: impl FnOnce(&mut Vec<u8>, usize) -> R,
+    ) -> Option<R> {
+        let before = out.len();
+        match &mut self.0 {
+            State::Finished | State::Sized(0) => None,
+            State::Sized(left) => {
+                let most = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
+                let filled = fill(out, most);
+                out.truncate(before + most);
+                *left -= (out.len() - before) as u64;
+                Some(filled)
+            }
+            State::UntilClose => Some(fill(out, most)),
+            State::Chunked => {
+                // room for its size: what is longer than the widest of these is more than one chunk
+                let most = most.min(CHUNK_BYTES);
+                let start = before + SIZE_BYTES;
+                out.resize(start, 0);
+                let filled = fill(out, most);
+                out.truncate(start + most);
+                let len = out.len() - start;
+                if len == 0 {
+                    out.truncate(before);
+                    return Some(filled);
+                }
+                let mut size = Vec::with_capacity(SIZE_BYTES);
+                write_hexadecimal(len as u64, &mut size);
+                size.extend_from_slice(b"\r\n");
+                out[before..before + size.len()].copy_from_slice(&size);
+                // a short chunk moves by a few bytes
+                out.copy_within(start.., before + size.len());
+                out.truncate(before + size.len() + len);
+                out.extend_from_slice(b"\r\n");
+                Some(filled)
+            }
+        }
+    }
+
     /// Ends the body: appends the last chunk, if there are chunks, and `trailers`, fields of name
     /// and value. Those which RFC 9110 §6.5.1 does not allow are left out; so are all where there
     /// are no chunks, for want of a place. A body that was finished stays so.
@@ -201,6 +252,27 @@ mod tests {
         assert!(encoder.is_complete());
         assert_eq!(encoder.finish([], &mut out), Ok(()));
         assert_eq!(out, b"hello");
+    }
+
+    #[test]
+    fn data_is_filled_in_as_it_is_written() {
+        let data: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+        for encoder in [Encoder::chunked(), Encoder::until_close(), Encoder::sized(70_000)] {
+            for len in [0, 1, 15, 16, 255, 4095, 4096, 65_535, 100_000] {
+                let (mut filled, mut written) = (b"before".to_vec(), b"before".to_vec());
+                let (mut one, mut other) = (encoder.clone(), encoder.clone());
+                let most = one.write_with(&mut filled, len, |out, most| {
+                    out.extend_from_slice(&data[..most]);
+                    most
+                });
+                let most = most.unwrap();
+                assert!(most == len || most == 70_000 || most == 65_535, "{most}");
+                other.write(&data[..most], &mut written).unwrap();
+                assert_eq!((filled, one.0), (written, other.0), "{len}");
+            }
+        }
+        let mut out = Vec::new();
+        assert_eq!(Encoder::sized(0).write_with(&mut out, 5, |_, _| ()), None);
     }
 
     /// What is not finished cannot be told from what was cut off.

@@ -13,5 +13,7 @@ mod condition;
 mod head;
 #[path = "../../../../fuzz/checks/range.rs"]
 mod range;
+#[path = "../../../../fuzz/checks/response.rs"]
+mod response;
 #[path = "../../../../fuzz/checks/target_path.rs"]
 mod target_path;

@@ -1,7 +1,7 @@
 //! Every input kept in `fuzz/seeds` goes through the checks of its fuzz target, with the stable
 //! compiler and without a fuzzer. An input that broke something once stays there for ever.
 
-use crate::{body, condition, head, range, target_path};
+use crate::{body, condition, head, range, response, target_path};
 use std::path::Path;
 
 /// Prints each file's name, so that a failure says which one it was.
@@ -20,6 +20,11 @@ fn run(target: &str, check: fn(&[u8])) {
 #[test]
 fn head_seeds() {
     run("head", head::check);
+}
+
+#[test]
+fn response_seeds() {
+    run("response", response::check);
 }
 
 #[test]

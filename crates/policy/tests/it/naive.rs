@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
@@ -42,6 +43,7 @@ const QUERIES: &[&str] = &["x", "x=1", "x=~^[0-9]$", "y=B*"];
 const TYPES: &[&str] = &["php", "html"];
 const METHODS: &[&str] = &["GET", "POST"];
 const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
+const CERTIFICATES: &[&str] = &["any", "subject=CN=a*", "subject=CN=b"];
 const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
 
 /// Too long for a host: 5 times 60 bytes.
@@ -78,13 +80,15 @@ fn conditions() -> impl Strategy<Value = Conditions> {
         some(PATHS, |text| PathPattern::parse(text).unwrap()),
         some(QUERIES, |text| Parameter::parse(text).unwrap()),
         some(TYPES, |text| FileType::parse(text).unwrap()),
+        some(CERTIFICATES, |text| CertificatePattern::parse(text).unwrap()),
         some(HEADERS, |text| Field::parse(text).unwrap()),
         some(COOKIES, |text| Field::parse(text).unwrap()),
     );
     let ignore_case = prop::bool::weighted(0.2);
     let request = prop::option::weighted(0.7, request);
     (addresses, request, ignore_case).prop_map(|((client, local), request, ignore_case)| {
-        let (site, method, path, query, file_type, header, cookie) = request.unwrap_or_default();
+        let (site, method, path, query, file_type, certificate, header, cookie) =
+            request.unwrap_or_default();
         Conditions {
             client,
             local,
@@ -93,6 +97,7 @@ fn conditions() -> impl Strategy<Value = Conditions> {
             path,
             query,
             file_type,
+            certificate,
             header,
             cookie,
             ignore_case,
@@ -145,6 +150,7 @@ struct Asked {
     method: &'static str,
     path: String,
     query: &'static str,
+    subject: Option<&'static str>,
     fields: Vec<(&'static str, &'static str)>,
     degree: Degree,
 }
@@ -182,18 +188,26 @@ fn asked() -> impl Strategy<Value = Asked> {
         select(vec!["GET", "POST", "get"]),
         paths,
         select(vec!["", "x", "x=1", "X=1&y=bc", "y=%42"]),
+        select(vec![None, Some("CN=a,O=x"), Some("CN=b")]),
         subsequence(FIELDS, 0..=3),
         (0..=3_u8).prop_map(Degree::of),
     )
-        .prop_map(move |(client, local, host, method, path, query, fields, degree)| Asked {
-            ends: ConnectionFacts { client: address(client), local: address(local) },
-            host,
-            method,
-            path,
-            query,
-            fields,
-            degree,
-        })
+        .prop_map(
+            move |(client, local, host, method, path, query, subject, fields, degree)| Asked {
+                ends: ConnectionFacts { client: address(client), local: address(local) },
+                host,
+                method,
+                path,
+                query,
+                subject,
+                fields,
+                degree,
+            },
+        )
+}
+
+fn certificate(subject: &str) -> CertificateFacts<'_> {
+    CertificateFacts { subject, fingerprint: "" }
 }
 
 fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
@@ -202,7 +216,8 @@ fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 
 /// The definition: does the rule match?
 fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
-    let Asked { ends, host, method, path, query, fields, degree } = asked;
+    let Asked { ends, host, method, path, query, subject, fields, degree } = asked;
+    let certificate = subject.map(certificate);
     let c = rule.conditions.clone().folded().unwrap();
     let file = [".gz", ".br", ".zst"].iter().find_map(|ending| path.strip_suffix(ending));
     let file = file.filter(|file| !file.ends_with('/') && !file.is_empty());
@@ -221,6 +236,7 @@ fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
         })
         && any_of(&c.query, |one| one.matches(query.as_bytes()))
         && any_of(&c.file_type, |one| one.matches(path.as_bytes()))
+        && any_of(&c.certificate, |one| certificate.is_some_and(|shown| one.matches(&shown)))
         && any_of(&c.header, |one| {
             fields.iter().any(|(name, value)| one.matches_header(name, value.as_bytes()))
         })
@@ -273,6 +289,7 @@ proptest! {
                 method: asked.method,
                 path: asked.path.as_bytes(),
                 query: asked.query.as_bytes(),
+                certificate: asked.subject.map(certificate),
                 fields: fields(),
             };
             let request = policy.request(&facts, asked.degree);

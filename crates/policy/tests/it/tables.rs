@@ -44,6 +44,7 @@ fn request(policy: &Policy, path: &str) -> Decisions {
         method: "GET",
         path: path.as_bytes(),
         query: b"",
+        certificate: None,
         fields: std::iter::empty(),
     };
     let decisions = policy.request(&facts, false);
@@ -147,6 +148,7 @@ fn allow_by_path_is_too_late_for_a_connection() {
             method: "GET",
             path: path.as_bytes(),
             query: b"",
+            certificate: None,
             fields: std::iter::empty(),
         };
         (policy.connection(&ends, false).action, policy.request(&facts, false).action)

@@ -124,6 +124,7 @@ impl Loop {
                 method: "GET",
                 path: b"/",
                 query: b"",
+                certificate: None,
                 fields: std::iter::empty(),
             };
             let decided = policy.request(&facts, self.policy.degree());

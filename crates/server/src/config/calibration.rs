@@ -30,6 +30,8 @@ pub struct Calibration {
     pub per_rate: [f64; PHASES],
     /// The largest file that is cheaper to send from memory than by sendfile.
     pub file_bytes: Size,
+    /// The pieces in which bodies of up to twice this size are cheaper to send; 0 for none.
+    pub segment_bytes: Size,
 }
 
 /// Why a calibration cannot be used.
@@ -45,7 +47,7 @@ pub enum CalibrationError {
 const MOST_FILE_BYTES: u64 = 1 << 30;
 
 /// The keys of the file.
-const KEYS: [&str; 6] = ["c1", "c2", "file_bytes", "a", "b", "found"];
+const KEYS: [&str; 7] = ["c1", "c2", "file_bytes", "segment_bytes", "a", "b", "found"];
 
 impl Calibration {
     /// What a request and a byte cost a server with so many cores, as a share of it.
@@ -103,6 +105,8 @@ impl Calibration {
              # server may use are busy.\nc1 = {:?}\nc2 = {:?}\n\n\
              # The largest file that is cheaper to send from memory than by sendfile: the default of\n\
              # cache.file_bytes.\nfile_bytes = {}\n\n\
+             # Bodies of up to twice this size are cheaper in two pieces, 0B: in one: the default of\n\
+             # cache.segment_bytes.\nsegment_bytes = {}\n\n\
              # Threads that a phase of the pipeline gains in a period, by = \"queue\": a for each task that\n\
              # waits, b for each request per second that W has grown by.\n\
              a = {{ {} }}\nb = {{ {} }}\n\n\
@@ -110,6 +114,7 @@ impl Calibration {
             self.request_s,
             self.byte_s,
             quote(&self.file_bytes.to_string()),
+            quote(&self.segment_bytes.to_string()),
             phases(&self.per_waiting),
             phases(&self.per_rate),
         );
@@ -142,6 +147,11 @@ impl Notes<'_> {
         self.unknown("", table, &KEYS);
         let costs = (self.number("", table, "c1"), self.number("", table, "c2"));
         let file_bytes = self.size(table, "file_bytes");
+        // files of earlier versions do not say it
+        let segment_bytes = match table.contains_key("segment_bytes") {
+            true => self.size(table, "segment_bytes"),
+            false => Some(Size(0)),
+        };
         let factors = (self.phases(table, "a"), self.phases(table, "b"));
         Some(Calibration {
             request_s: costs.0?,
@@ -149,6 +159,7 @@ impl Notes<'_> {
             per_waiting: factors.0?,
             per_rate: factors.1?,
             file_bytes: file_bytes?,
+            segment_bytes: segment_bytes?,
         })
     }
 
@@ -183,7 +194,7 @@ impl Notes<'_> {
     }
 
     fn size(&mut self, table: &dyn TableLike, key: &str) -> Option<Size> {
-        let item = self.item(table, key, "file_bytes = \"512KiB\"")?;
+        let item = self.item(table, key, &format!("{key} = \"512KiB\""))?;
         let size = item.as_str().and_then(|text| text.parse().ok());
         let size = size.filter(|size: &Size| size.0 <= MOST_FILE_BYTES);
         self.fits(key, item, "a size such as \"512KiB\"", size)
@@ -232,6 +243,7 @@ mod tests {
         per_waiting: [0.01, 0.02, 0.05, 0.5],
         per_rate: [0.0, 1e-5, 5e-5, 1e-4],
         file_bytes: Size(512 * 1024),
+        segment_bytes: Size(64 * 1024),
     };
 
     #[test]
@@ -283,6 +295,9 @@ mod tests {
         let names = "pipeline.calibration = \"c.toml\"\n";
         let config = load(names, Some(&text)).unwrap();
         assert_eq!(config.cache.file_bytes, ONE.file_bytes);
+        assert_eq!(config.cache.segment_bytes, ONE.segment_bytes);
+        let old = text.replace("segment_bytes = \"64KiB\"\n", "");
+        assert_eq!(load(names, Some(&old)).unwrap().cache.segment_bytes, Size(0));
         let said = format!("{names}cache.file_bytes = \"4KiB\"\n");
         let own = load(&said, Some(&text)).unwrap();
         assert_eq!((own.cache.file_bytes, own.pipeline.calibrated), (Size(4096), Some(ONE)));

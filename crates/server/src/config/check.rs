@@ -6,8 +6,12 @@ use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::redirects;
 use super::remarks::item;
+use super::upstreams;
 use super::value::quote;
-use super::{Access, Admin, ControlSocket, Endpoint, KeyPairs, Listen, LogFormat};
+use super::{
+    Access, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen,
+    LogFormat, Proxy,
+};
 use crate::certificates::{self, CertificateError, Tokens};
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
@@ -36,6 +40,7 @@ impl Draft {
         self.check_admin(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
+        self.check_routes(find, &mut wrong);
         self.check_logs(find, &mut wrong);
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
@@ -176,6 +181,19 @@ impl Draft {
             if certificates != keys {
                 wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
             }
+            if site.tls.clients.asked == AskClients::Off {
+                continue;
+            }
+            // one that cannot be read is told by itself
+            let lacks = |key: &str, is_empty: bool| {
+                is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
+            };
+            if lacks("tls.client_ca", site.tls.clients.authorities.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::NoClientAuthority));
+            }
+            if lacks("tls.certificate", pairs.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::ClientsWithoutCertificate));
+            }
         }
         // one that cannot be read is told by itself
         let says_one =
@@ -221,6 +239,31 @@ impl Draft {
                 if !known.insert(alias.path().as_str()) {
                     let at = path.child("alias").item(index).child("path");
                     wrong.push((at, Wrong::Repeated { found: alias.path().to_string() }));
+                }
+            }
+        }
+    }
+
+    /// No site has two routes to applications, or one and an alias, for the same path.
+    fn check_routes(&self, find: Find<'_>, wrong: &mut Vec<(At, Wrong)>) {
+        for (path, site) in self.every_site() {
+            let mut known: HashMap<String, At> = HashMap::new();
+            for (index, alias) in site.aliases.iter().enumerate() {
+                let at = path.child("alias").item(index).child("path");
+                known.entry(alias.path().to_string()).or_insert(at);
+            }
+            let place = |list, index| path.child(list).item(index).child("path");
+            let proxies = site.proxies.iter().map(Proxy::path).enumerate();
+            let proxies = proxies.map(|(index, scope)| (place("proxy", index), scope));
+            let fastcgi = site.fastcgi.iter().map(FastCgi::path).enumerate();
+            let fastcgi = fastcgi.map(|(index, scope)| (place("fastcgi", index), scope));
+            for (at, scope) in proxies.chain(fastcgi) {
+                let plain = scope.as_str().strip_suffix('/').unwrap_or(scope.as_str());
+                if let Some(first) = known.get(plain) {
+                    let (found, by) = (quote(scope.as_str()), first.shown.clone());
+                    wrong.push((at, Wrong::Taken { found, by, place: find(&first.exact) }));
+                } else {
+                    known.insert(plain.to_owned(), at);
                 }
             }
         }
@@ -346,7 +389,12 @@ impl Draft {
             site.root.iter_mut().for_each(join);
             let KeyPairs { certificates, keys } = &mut site.tls.pairs;
             certificates.iter_mut().chain(keys).for_each(join);
+            let Clients { authorities, revoked, .. } = &mut site.tls.clients;
+            authorities.iter_mut().chain(revoked).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
+            let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
+            proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
+            site.fastcgi.iter_mut().for_each(|fastcgi| fastcgi.rebase(&join));
             site.auth.iter_mut().filter_map(|rule| rule.file.as_mut()).for_each(join);
             if let Access::File(path) = &mut site.log.access {
                 join(path);
@@ -412,6 +460,7 @@ impl Draft {
                 wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
             }
             missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
+            missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
                     && let Err(error) = super::open_regular(file)
@@ -457,6 +506,34 @@ fn missing_pairs<'p>(
         && told.insert(&certificates[0])
     {
         wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
+    }
+}
+
+/// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
+fn missing_clients<'p>(
+    section: &At,
+    clients: &'p Clients,
+    told: &mut HashSet<&'p Path>,
+    wrong: &mut Vec<(At, Wrong)>,
+) {
+    let Clients { authorities, revoked, .. } = clients;
+    for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
+        for (index, file) in files.iter().enumerate() {
+            let error = match super::open_regular(file) {
+                Err(error) => Wrong::NoFile { path: file.clone(), error },
+                Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+                Ok(_) => match certificates::revoked(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+            };
+            if told.insert(file) {
+                wrong.push((section.child(key).item(index), error));
+            }
+        }
     }
 }
 

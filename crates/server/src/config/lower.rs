@@ -63,6 +63,7 @@ impl Rule {
                 path: self.path.0.clone(),
                 query: self.query.0.clone(),
                 file_type: self.file_type.0.clone(),
+                certificate: self.certificate.0.clone(),
                 header: self.header.0.clone(),
                 cookie: self.cookie.0.clone(),
                 ignore_case: self.ignore_case,

@@ -1,11 +1,11 @@
 //! Rules of a site whose paths lead nowhere, or to less than is meant: `forebay check` warns of them.
 
-use super::Site;
 use super::draft::Draft;
 use super::pages::{find, fixed, locate};
 use super::problem::Wrong;
 use super::read::Path as At;
-use forebay_site::rules::{Alias, Pattern};
+use super::{FastCgi, Proxy, Site};
+use forebay_site::rules::{Alias, Pattern, Scope};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,12 @@ impl<'d> Whole<'d> {
             let rewrites = site.rewrites.iter().map(|rule| rule.pattern());
             redirects.chain(rewrites).chain(site.work.iter().map(|rule| &rule.path))
         };
+        let applications = |site: &'d Site| {
+            let proxies = site.proxies.iter().map(Proxy::path);
+            proxies.chain(site.fastcgi.iter().map(FastCgi::path))
+        };
         !self.site.try_files.candidates().is_empty()
+            || sites().flat_map(applications).any(|scope| may_answer(&scope, path))
             || sites().flat_map(patterns).any(|pattern| may_meet(pattern, path))
             || self.mounts.iter().any(|mount| is_within(mount.path().as_str(), path))
     }
@@ -115,6 +120,17 @@ fn may_meet(pattern: &Pattern, path: &str) -> bool {
         || pattern.matches(path.as_bytes())
         || is_within(start, path)
         || (pattern.captures_len() > 0 && path.starts_with(start))
+}
+
+/// Whether an application answers for the path or for one below it.
+fn may_answer(scope: &Scope, path: &str) -> bool {
+    let (start, has_star) = match scope.as_str().trim_start_matches('=').split_once('*') {
+        Some((start, _)) => (start, true),
+        None => (scope.as_str().trim_start_matches('='), false),
+    };
+    scope.contains(path.as_bytes())
+        || is_within(start, path)
+        || (has_star && path.starts_with(start))
 }
 
 /// Whether `path` is `top` or below it.

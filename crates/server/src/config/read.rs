@@ -47,6 +47,9 @@ impl Path {
 /// Where everything stood in a text, by [`Path::exact`].
 pub type Places = HashMap<String, Range<usize>>;
 
+/// Lists of a site that answer some requests without a root.
+const ANSWERS: [&str; 4] = ["redirect", "work", "alias", "proxy"];
+
 /// Reads a text; notes what is wrong.
 pub struct Reader<'t> {
     text: &'t str,
@@ -138,10 +141,8 @@ impl<'t> Reader<'t> {
     pub fn has(&self, path: &Path) -> bool {
         let says = |exact: &str| self.own_or_inherited(exact).is_some();
         let instead = match path.exact.strip_suffix("root") {
-            Some("") => ["site", "redirect", "work", "alias"].into_iter().any(says),
-            Some(site) => {
-                ["redirect", "work", "alias"].iter().any(|list| says(&format!("{site}{list}")))
-            }
+            Some("") => ANSWERS.iter().chain(&["site"]).any(|list| says(list)),
+            Some(site) => ANSWERS.iter().any(|list| says(&format!("{site}{list}"))),
             None => false,
         };
         instead || says(&path.exact) || self.meant.contains(&path.exact)
@@ -366,7 +367,7 @@ impl<'t> Reader<'t> {
             value.set(text)
         };
         let result = match (form, item.as_value()) {
-            (Form::List | Form::TextOrList, Some(Toml::Array(items))) => {
+            (Form::List | Form::TextOrList | Form::SwitchOrList, Some(Toml::Array(items))) => {
                 return self.list(value, items, path, span);
             }
             (Form::TextOrList, Some(Toml::String(text))) => {
@@ -382,7 +383,9 @@ impl<'t> Reader<'t> {
                     (_, number) => set(value, &number.to_string()),
                 }
             }
-            (Form::Switch, Some(Toml::Boolean(switch))) => set(value, &switch.value().to_string()),
+            (Form::Switch | Form::SwitchOrList, Some(Toml::Boolean(switch))) => {
+                set(value, &switch.value().to_string())
+            }
             (Form::Table, _) if let Some(table) = item.as_table_like() => {
                 return self.names(value, table, path);
             }
@@ -404,6 +407,7 @@ impl<'t> Reader<'t> {
         if items.is_empty() && !value.may_be_empty() {
             return self.note(&path.shown, span, Wrong::Empty);
         }
+        let mut are_choices_told = false;
         for (index, item) in items.iter().enumerate() {
             let at = item.span().unwrap_or(span.clone());
             self.places.insert(path.item(index).exact, at.clone());
@@ -411,6 +415,15 @@ impl<'t> Reader<'t> {
                 Toml::String(text) => value.set(text.value()),
                 other => Err(misfit(value, &Item::Value(other.clone()))),
             };
+            let result = result.map_err(|wrong| match wrong {
+                Wrong::Choice { found, choices } if are_choices_told => {
+                    Wrong::OtherChoice { found, choices }
+                }
+                wrong => {
+                    are_choices_told |= matches!(wrong, Wrong::Choice { .. });
+                    wrong
+                }
+            });
             if let Err(wrong) = result {
                 self.note(&path.shown, at, wrong);
             }

@@ -1,17 +1,20 @@
 //! The settings of a site: the hosts it answers for, and what it answers with.
 
+use super::fastcgi::FastCgi;
 use super::optional::Optional;
+use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
-use super::written::{ErrorPages, HttpsStatus, MediaTypes};
-use super::{FieldValue, KeyPairs, Log, Size};
+use super::written::{ErrorPages, HttpsStatus, Listing, MediaTypes};
+use super::{Clients, FieldValue, KeyPairs, Log, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, SiteName,
-    TryFiles, Work,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route, Scope,
+    SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
+use forebay_upstream::settings::{Address, Application};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,6 +26,8 @@ pub(super) const HSTS: &str = "Strict-Transport-Security";
 pub struct Tls {
     /// `tls.certificate`, `tls.key`
     pub pairs: KeyPairs,
+    /// `tls.client`, `tls.client_ca`, `tls.client_crl`
+    pub clients: Clients,
     /// `tls.redirect`
     pub redirect: Optional<HttpsStatus>,
     /// `tls.hsts`
@@ -56,10 +61,12 @@ pub struct Site {
     pub index: Vec<String>,
     /// `try_files`
     pub try_files: TryFiles,
+    /// `try_files_except`
+    pub try_files_except: Vec<Scope>,
     /// `hidden`
     pub hidden: bool,
     /// `listing`
-    pub listing: bool,
+    pub listing: Listing,
     /// `precompressed`
     pub precompressed: bool,
     /// `compress`
@@ -90,6 +97,10 @@ pub struct Site {
     pub access: Vec<Access>,
     /// `[[work]]`
     pub work: Vec<Work>,
+    /// `[[proxy]]`
+    pub proxies: Vec<Proxy>,
+    /// `[[fastcgi]]`
+    pub fastcgi: Vec<FastCgi>,
 }
 
 impl Site {
@@ -112,13 +123,15 @@ impl Site {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            proxies: Vec::new(),
+            fastcgi: Vec::new(),
             ..self.clone()
         }
     }
 
     /// With the rules of the top level: behind its own, but header rules before them, because there
-    /// the last one has the last word. An alias of its own stands for one of the top level beneath the
-    /// same path.
+    /// the last one has the last word. An alias or a route of its own stands for one of the top level for
+    /// the same path.
     pub(super) fn inherit(mut self, top: &Site) -> Site {
         let own = self.aliases.len();
         for alias in &top.aliases {
@@ -132,12 +145,48 @@ impl Site {
         self.auth.extend_from_slice(&top.auth);
         self.access.extend_from_slice(&top.access);
         self.work.extend_from_slice(&top.work);
+        let own = self.proxies.len();
+        for proxy in &top.proxies {
+            if self.proxies[..own].iter().all(|own| own.path() != proxy.path()) {
+                self.proxies.push(proxy.clone());
+            }
+        }
+        let own = self.fastcgi.len();
+        for fastcgi in &top.fastcgi {
+            if self.fastcgi[..own].iter().all(|own| own.path() != fastcgi.path()) {
+                self.fastcgi.push(fastcgi.clone());
+            }
+        }
         self
     }
 
     /// Whether it answers some requests without any file.
     pub(super) fn has_answers(&self) -> bool {
-        !self.redirects.is_empty() || !self.work.is_empty() || !self.aliases.is_empty()
+        !self.redirects.is_empty()
+            || !self.work.is_empty()
+            || !self.aliases.is_empty()
+            || !self.proxies.is_empty()
+    }
+
+    /// Which paths applications answer.
+    fn routes(&self) -> Vec<Route> {
+        let proxies = self.proxies.iter().map(|proxy| Route::all(proxy.path()));
+        proxies.chain(self.fastcgi.iter().map(FastCgi::route)).collect()
+    }
+
+    /// What stands behind each of the [routes](SiteSettings::routes), in the same order.
+    pub fn applications(&self) -> Vec<Application> {
+        let proxies = self.proxies.iter().map(|proxy| Application::Proxy(proxy.settings()));
+        let root = self.root.as_deref();
+        let fastcgi = self.fastcgi.iter().map(|one| Application::FastCgi(one.settings(root)));
+        proxies.chain(fastcgi).collect()
+    }
+
+    /// Whether it has applications that are found by name.
+    pub(crate) fn names_upstreams(&self) -> bool {
+        let proxies = self.proxies.iter().flat_map(Proxy::to).map(|to| &to.0);
+        let fastcgi = self.fastcgi.iter().flat_map(FastCgi::to).map(|to| &to.0);
+        proxies.chain(fastcgi).any(|to| matches!(to, Address::Name { .. }))
     }
 
     /// The directories beneath paths: those of aliases, and where links lead that may leave the root.
@@ -172,11 +221,12 @@ impl Site {
             compress: self.compress.clone(),
             compress_bytes: self.compress_bytes.0,
             types: self.types.0.clone(),
-            listing: self.listing,
+            listing: self.listing.0.clone(),
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
+            try_files_except: self.try_files_except.clone(),
             errors: self.errors.0.clone(),
             redirects: self.redirects.clone(),
             rewrites: self.rewrites.clone(),
@@ -184,6 +234,7 @@ impl Site {
             auth: self.auth.clone(),
             access: self.access.clone(),
             work: self.work.clone(),
+            routes: self.routes(),
         }
     }
 }
@@ -207,8 +258,9 @@ impl Section for Site {
             links: Vec::new(),
             index: Vec::new(),
             try_files: TryFiles::default(),
+            try_files_except: Vec::new(),
             hidden: false,
-            listing: false,
+            listing: Listing::default(),
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
@@ -224,6 +276,8 @@ impl Section for Site {
             auth: Vec::new(),
             access: Vec::new(),
             work: Vec::new(),
+            proxies: Vec::new(),
+            fastcgi: Vec::new(),
         }
     }
 }
@@ -251,6 +305,19 @@ const LISTS: &[List<Site>] = &[
         name: "redirect",
         meaning: "Sends clients to another address. The first rule whose path fits decides.",
         at: |s| &mut s.redirects,
+    },
+    List {
+        name: "proxy",
+        meaning: "Passes requests on to an application that speaks HTTP, and its answers back. All rules \
+                  come first: access, auth, redirect, rewrite; header rules change its answers.",
+        at: |s| &mut s.proxies,
+    },
+    List {
+        name: "fastcgi",
+        meaning: "Has files run by an application that speaks FastCGI, such as php-fpm. The site needs the \
+                  root in which they are. All rules come first, and hold for the script whichever way it is \
+                  reached.",
+        at: |s| &mut s.fastcgi,
     },
     List {
         name: "work",
@@ -295,7 +362,9 @@ const SETTINGS: &[Setting<Site>] = &[
     },
     Setting {
         key: "root",
-        preset: Preset::Unset("none; a site needs one unless it has a redirect or a work rule"),
+        preset: Preset::Unset(
+            "none; a site needs one unless it has a redirect, a proxy or a work rule",
+        ),
         range: None,
         meaning: "The directory that is served; relative to the configuration file.",
         example: "\"/srv/www\"",
@@ -330,6 +399,15 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.try_files,
     },
     Setting {
+        key: "try_files_except",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Paths that try_files is not for: only the path itself answers, or 404. A path without a \
+                  star is meant with all below it, as in [[access]].",
+        example: "[\"/assets\", \"*.js\"]",
+        at: |s| &mut s.try_files_except,
+    },
+    Setting {
         key: "hidden",
         preset: Preset::Value("false"),
         range: None,
@@ -343,8 +421,9 @@ const SETTINGS: &[Setting<Site>] = &[
         preset: Preset::Value("false"),
         range: None,
         meaning: "Whether a directory without an index file answers with a list of what is in it: a \
-                  page, or JSON for clients that ask for that.",
-        example: "true",
+                  page, or JSON for clients that ask for that. A list of paths is for those directories \
+                  and all below them.",
+        example: "[\"/pub\"]",
         at: |s| &mut s.listing,
     },
     Setting {
@@ -422,6 +501,38 @@ const SETTINGS: &[Setting<Site>] = &[
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
         at: |s| &mut s.tls.pairs.keys,
+    },
+    Setting {
+        key: "tls.client",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether clients are asked for a certificate that one of tls.client_ca has signed: off, \
+                  optional (they may come without), or required. Requests without TLS are answered with \
+                  403 where it is required; those that come through a connection of a site that asks for \
+                  something else, with 421.",
+        example: "\"required\"",
+        at: |s| &mut s.tls.clients.asked,
+    },
+    Setting {
+        key: "tls.client_ca",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the certificates of authorities, in PEM: clients are taken whose certificates \
+                  they have signed, for the use by clients. They are taken over when they change, as \
+                  tls.certificate is.",
+        example: "[\"/etc/forebay/clients-ca.pem\"]",
+        at: |s| &mut s.tls.clients.authorities,
+    },
+    Setting {
+        key: "tls.client_crl",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with lists of the certificates that these authorities have revoked, in PEM. If \
+                  there is one, there must be one of each authority between a client and tls.client_ca; \
+                  clients of an authority whose list is missing or has expired are refused. They are \
+                  taken over when they change.",
+        example: "[\"/etc/forebay/clients-crl.pem\"]",
+        at: |s| &mut s.tls.clients.revoked,
     },
     Setting {
         key: "tls.redirect",

@@ -239,7 +239,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Class, Draft, Listener, Rule, Site, parse};
+    use crate::config::{Class, Draft, FastCgi, Listener, Proxy, Rule, Site, parse};
     use forebay_site::rules::{Access, Auth, HeaderRule, Redirect, Rewrite, Work};
 
     /// Calls a generic function for every kind of section; lists of a site with their names.
@@ -256,6 +256,8 @@ mod tests {
             $check::<<Auth as Item>::Section>("auth");
             $check::<<Access as Item>::Section>("access");
             $check::<<Work as Item>::Section>("work");
+            $check::<<Proxy as Item>::Section>("proxy");
+            $check::<<FastCgi as Item>::Section>("fastcgi");
         };
     }
 
@@ -334,6 +336,8 @@ mod tests {
                             | Wrong::NoClass { .. }
                             | Wrong::Idle { .. }
                             | Wrong::Unpaired { .. }
+                            | Wrong::NoClientAuthority
+                            | Wrong::ClientsWithoutCertificate
                     )
                 };
                 let wrong = problems.iter().find(|problem| {

@@ -35,15 +35,21 @@ impl Default for RequestIds {
 }
 
 impl RequestIds {
-    /// The next name: 32 hexadecimal digits.
+    /// The next name, as a number.
     #[inline]
-    pub fn make(&mut self) -> [u8; 32] {
+    pub fn number(&mut self) -> u128 {
         // 2⁶⁴ divided by the golden ratio: neighbours in the sequence are far apart
         self.next = self.next.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let first = mixed(self.next);
         let second = mixed(first ^ self.key);
+        u128::from(first) << 64 | u128::from(second)
+    }
+
+    /// The next name: 32 hexadecimal digits.
+    #[inline]
+    pub fn make(&mut self) -> [u8; 32] {
         let mut text = [0; 32];
-        let number = u128::from(first) << 64 | u128::from(second);
+        let number = self.number();
         for (digits, byte) in text.chunks_exact_mut(2).zip(number.to_be_bytes()) {
             digits.copy_from_slice(&super::text::hex(byte));
         }

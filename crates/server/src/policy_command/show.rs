@@ -218,6 +218,7 @@ impl Display for Shown<'_> {
             path,
             query,
             file_type,
+            certificate,
             header,
             cookie,
             ignore_case,
@@ -229,6 +230,7 @@ impl Display for Shown<'_> {
         alternatives(f, "path", path)?;
         alternatives(f, "query", query)?;
         alternatives(f, "file_type", file_type)?;
+        alternatives(f, "certificate", certificate)?;
         alternatives(f, "header", header)?;
         alternatives(f, "cookie", cookie)?;
         if *ignore_case {

@@ -5,12 +5,14 @@ use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server, say};
 use crate::admin::AdminListener;
+use crate::applications::Applications;
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
 use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
+use crate::gate;
 use crate::listen::Listeners;
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
@@ -24,6 +26,7 @@ use crossbeam_channel::{Receiver, Sender};
 use forebay_engine::admission::Admission;
 use forebay_engine::helpers::Helpers;
 use forebay_engine::ranks::Ranks;
+use forebay_engine::worker;
 use forebay_site::Content;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -63,6 +66,12 @@ impl Server {
         // keys are often readable for root alone
         let certificates = Certificates::open(&config, &Certificates::default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
+        // names may not be looked up afterwards
+        let applications =
+            Applications::new(&plan.applications, None, worker::read_clocks().monotonic_ms);
+        // only root can load a program into the kernel
+        let gate = gate::open(config.gate, config.gate_charge, &gate::listeners(&plan, &listeners));
+        let gate = gate.map_err(RunError::Gate)?;
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -76,7 +85,8 @@ impl Server {
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
                 certificates,
-                policy: Arc::new(InForce::new(&plan, None)),
+                applications: Arc::new(applications),
+                policy: Arc::new(InForce::with_gate(&plan, None, gate)),
             }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -89,6 +99,7 @@ impl Server {
             ranks,
             register,
             boards: Arc::default(),
+            idle: Arc::default(),
             steering: Arc::default(),
         };
         let status = Status::new(&common, &plan);
@@ -122,11 +133,13 @@ impl Server {
             notifier: Notifier::from_environment(),
             reload: Reload::default(),
             watches_certificates: false,
+            gate_trouble: None,
             later: Vec::new(),
             draining: None,
             to_main,
             events,
         };
+        server.common.live.get().policy.tell_gate();
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -138,8 +151,9 @@ impl Server {
         let _ = writeln!(io::stderr(), "{start_line}");
         server.notifier.ready(&start_line);
         server.watch_later();
+        server.watch_gate();
         server.warn_of_certificates();
-        server.warn_of_uncovered();
+        server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
         Ok(server)
     }

@@ -145,13 +145,16 @@ impl Server {
             Err(error) => Err(error),
         };
         let generation = self.common.live.generation();
+        let with_warnings = |first: String| {
+            let lines = [first].into_iter().chain(self.uncovered());
+            Answer { code: 0, text: lines.map(|line| line + "\n").collect() }
+        };
         let answer = match result {
             Ok(said) if is_reload => {
-                Answer { code: 0, text: format!("{said}reloaded: generation {generation}\n") }
+                with_warnings(format!("{said}reloaded: generation {generation}"))
             }
-            Ok(said) if matches!(wanted, Wanted::Certificates | Wanted::Agent(..)) => {
-                Answer { code: 0, text: said }
-            }
+            Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
+            Ok(said) if matches!(wanted, Wanted::Agent(..)) => Answer { code: 0, text: said },
             Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
@@ -183,8 +186,19 @@ impl Server {
     }
 
     fn put_in_force(&mut self, next: Next, is_reload: bool) -> Result<(), ReloadError> {
-        let Next { config, plan, content, certificates, logs, common, kept, begun, admin, said: _ } =
-            next;
+        let Next {
+            config,
+            plan,
+            content,
+            certificates,
+            applications,
+            logs,
+            common,
+            kept,
+            begun,
+            admin,
+            said: _,
+        } = next;
         let known = self.numbered;
         let admin = match self.start_new(begun, admin) {
             Ok(admin) => admin,
@@ -206,8 +220,9 @@ impl Server {
         let current = self.common.live.get();
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
-        let next = Arrangement { content, logs, trusted, certificates, policy };
+        let next = Arrangement { content, logs, trusted, certificates, applications, policy };
         let before = self.common.live.replace(Arc::new(next));
+        self.common.live.get().policy.tell_gate();
         if let Err(error) = self.common.keep_steering() {
             say(format_args!("no thread for the agent, which rests: {error}"));
         }
@@ -228,11 +243,9 @@ impl Server {
             .collect();
         self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
+        self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
-        if is_reload {
-            self.warn_of_uncovered();
-        }
         Ok(())
     }
 

@@ -13,7 +13,7 @@ mod roff;
 mod sample;
 
 use forebay_server::config::table::{Item, List, Row, Section, rows};
-use forebay_server::config::{Class, Config, Listener, Rule, Site, parse};
+use forebay_server::config::{Class, Config, FastCgi, Listener, Proxy, Rule, Site, parse};
 use forebay_site::rules::{Access, Alias, Auth, HeaderRule, Redirect, Rewrite, Work};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -124,6 +124,8 @@ fn title_of(list: &List<Site>) -> &'static str {
         "header" => "Header rules",
         "auth" => "Passwords",
         "access" => "Access by address",
+        "proxy" => "Applications that speak HTTP",
+        "fastcgi" => "Applications that speak FastCGI",
         "work" => "The work handler",
         name => panic!("the list {name} needs a title"),
     }
@@ -137,6 +139,8 @@ fn rows_of(list: &List<Site>) -> Vec<Row> {
         "header" => rows::<<HeaderRule as Item>::Section>(),
         "auth" => rows::<<Auth as Item>::Section>(),
         "access" => rows::<<Access as Item>::Section>(),
+        "proxy" => rows::<<Proxy as Item>::Section>(),
+        "fastcgi" => rows::<<FastCgi as Item>::Section>(),
         "work" => rows::<<Work as Item>::Section>(),
         name => panic!("the list {name} needs its rows here"),
     }

@@ -52,8 +52,9 @@ query, or nothing). `$$` is a dollar sign.
 
 ## The order of things
 
-For each request: host → site; `access`; `auth`; `redirect`; `work`; `rewrite`; `try_files`, file or
-listing; `errors`; `header`. In each list the first rule that fits decides, except: every `access` rule
+For each request: host → site; `access`; `auth`; `redirect`; `work`; `rewrite`; then the longest path of
+`proxy`, `fastcgi` and `alias` decides, and for files `try_files`, file, script or listing; `errors`;
+`header`. In each list the first rule that fits decides, except: every `access` rule
 that fits must admit the client, and every `header` rule that fits applies. Rules at the top level hold
 for all sites. They come after the site's own, `header` rules before them.
 

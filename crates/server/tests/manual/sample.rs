@@ -41,7 +41,7 @@ pub(crate) fn page(chapters: &[Chapter]) -> String {
     for chapter in chapters.iter().filter(|c| starts_with(c, "[[site.")) {
         let header = chapter.header.replace("site.", "");
         let _ = write!(page, "\n{}#{header}\n", comment(chapter.text));
-        chapter.rows.iter().for_each(|row| page.push_str(&setting(row)));
+        chapter.rows.iter().for_each(|row| page.push_str(&named(row.key, row)));
     }
     for chapter in chapters.iter().filter(|c| matches!(c.header.as_str(), "[[class]]" | "[[rule]]"))
     {
@@ -89,15 +89,15 @@ fn several() -> &'static str {
 
 /// A setting below the header of its subsection.
 fn setting(row: &Row) -> String {
+    // the sample can be run as it is
+    if row.key == "root" {
+        return format!("\n{}root = \"site\"\n", row.comment());
+    }
     named(row.name(), row)
 }
 
 /// A setting that is called `name` where it stands.
 fn named(name: &str, row: &Row) -> String {
-    // the sample can be run as it is
-    if row.key == "root" {
-        return format!("\n{}root = \"site\"\n", row.comment());
-    }
     let line = match (&row.preset_toml, row.preset) {
         (Some(toml), preset) if preset != Preset::Items(&[]) => format!("{name} = {toml}"),
         _ => format!("{name} = {}", row.example),
@@ -121,13 +121,14 @@ fn comment(text: &str) -> String {
 }
 
 /// A part of the sample with all its settings in force. Of two that exclude each other, the second
-/// is left out.
+/// is left out, and so is what needs another value than the default beside it.
 pub(crate) fn uncommented(part: &str) -> String {
     let setting = |line: &str| {
         let setting = line.strip_prefix('#')?;
         let is_setting = !setting.is_empty() && !setting.starts_with([' ', '#']);
-        (is_setting && !setting.starts_with("regex") && !setting.starts_with("requests.status"))
-            .then(|| setting.to_owned())
+        let second = ["regex", "requests.status", "hash"];
+        let is_second = second.iter().any(|start| setting.starts_with(start));
+        (is_setting && !is_second).then(|| setting.to_owned())
     };
     part.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }

@@ -6,11 +6,23 @@ use std::fmt;
 /// The paths that an access rule or a password is for.
 ///
 /// A path without a star (`/admin`, `/admin/`) is meant with all below it, because a rule that leaves
-/// `/admin/a.txt` open protects nothing. `=/admin` is that path alone. With a star it is a [`Pattern`].
+/// `/admin/a.txt` open protects nothing. `=/admin` is that path alone. With a star, or as a regular
+/// expression, it is a [`Pattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     text: Box<str>,
     kind: Kind,
+}
+
+/// How a scope is weighed against others that are for the same path: the first of these goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// One path alone.
+    Exact,
+    /// A pattern with a star before its end.
+    Pattern,
+    /// All paths that begin with so many bytes. More go before fewer.
+    Beginning(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +53,22 @@ impl Scope {
             (None, _) => Kind::Pattern(pattern),
         };
         Ok(Scope { text: text.into(), kind })
+    }
+
+    /// Paths that fit a regular expression.
+    ///
+    /// # Errors
+    /// [`PatternError`] for what is not one, or is too large.
+    pub fn regex(text: &str) -> Result<Scope, PatternError> {
+        Ok(Scope { text: text.into(), kind: Kind::Pattern(Pattern::regex(text)?) })
+    }
+
+    /// The pattern, if it is a regular expression.
+    pub fn as_regex(&self) -> Option<&Pattern> {
+        match &self.kind {
+            Kind::Pattern(pattern) if pattern.is_regex() => Some(pattern),
+            _ => None,
+        }
     }
 
     /// All paths, `*`.
@@ -74,12 +102,40 @@ impl Scope {
         }
     }
 
+    /// How it is weighed against others for the same path.
+    pub(crate) fn reach(&self) -> Reach {
+        match &self.kind {
+            Kind::Exact(_) => Reach::Exact,
+            Kind::Below(top) => Reach::Beginning(top.len()),
+            Kind::Pattern(pattern) => match pattern.as_str().split_once('*') {
+                Some((beginning, "")) => Reach::Beginning(beginning.len()),
+                _ => Reach::Pattern,
+            },
+        }
+    }
+
+    /// Whether each of its paths is `base` or below it, as far as the two texts tell.
+    pub fn is_below(&self, base: &str) -> bool {
+        match &self.kind {
+            Kind::Exact(path) | Kind::Below(path) => {
+                let rest = path.strip_prefix(base.as_bytes());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            }
+            Kind::Pattern(pattern) => {
+                let beginning = pattern.as_str().split('*').next().unwrap_or("");
+                beginning.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'))
+            }
+        }
+    }
+
     /// Whether it is for all paths that `other` is for, as far as the two texts tell.
     pub fn covers(&self, other: &Scope) -> bool {
         match (&self.kind, &other.kind) {
             (Kind::Pattern(all), _) if *all == Pattern::any() => true,
             (_, Kind::Exact(path)) => self.contains(path),
             (Kind::Below(_), Kind::Below(top)) => self.contains(top),
+            // of a regular expression nobody knows
+            (Kind::Below(top), Kind::Pattern(pattern)) if pattern.is_regex() => top.is_empty(),
             // what stands before the first star
             (Kind::Below(top), Kind::Pattern(pattern)) => {
                 let start = pattern.as_str().split('*').next().unwrap_or("").as_bytes();
@@ -162,6 +218,26 @@ mod tests {
     }
 
     #[test]
+    fn a_regular_expression_is_a_pattern() {
+        let scope = Scope::regex(r"(?i)\.(bak|sql)$").unwrap();
+        for (path, expected) in
+            [("/a.bak", true), ("/x/A.SQL", true), ("/a.bak.txt", false), ("/bak", false)]
+        {
+            assert_eq!(scope.contains(path.as_bytes()), expected, "{path}");
+        }
+        assert_eq!((scope.path(), scope.as_str()), (None, r"(?i)\.(bak|sql)$"));
+        assert!(scope.as_regex().is_some() && Scope::any().as_regex().is_none());
+        // neither text is part of the other's meaning
+        let star = Scope::parse("/a/*").unwrap();
+        let regex = Scope::regex("/a/*").unwrap();
+        assert!(star != regex && !star.covers(&regex) && !regex.covers(&star));
+        assert!(regex.covers(&regex) && regex.covers(&Scope::parse("=/a/b").unwrap()));
+        assert!(Scope::any().covers(&regex) && Scope::parse("/").unwrap().covers(&regex));
+        assert!(!Scope::parse("/a").unwrap().covers(&Scope::regex("/a/b").unwrap()));
+        assert!(Scope::regex("(").is_err());
+    }
+
+    #[test]
     fn one_covers_another_if_it_is_for_all_its_paths() {
         for (one, other, expected) in [
             ("*", "/admin", true),
@@ -188,6 +264,26 @@ mod tests {
         ] {
             let covers = Scope::parse(one).unwrap().covers(&Scope::parse(other).unwrap());
             assert_eq!(covers, expected, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn some_are_below_a_path() {
+        for (text, base, expected) in [
+            ("/api", "/api", true),
+            ("/api/", "/api", true),
+            ("/api/v1", "/api", true),
+            ("=/api", "/api", true),
+            ("=/api/a", "/api", true),
+            ("/api/*", "/api", true),
+            ("/api/*.php", "/api", true),
+            ("/apis", "/api", false),
+            ("/api*", "/api", false),
+            ("*.php", "/api", false),
+            ("/", "/api", false),
+            ("=/apis", "/api", false),
+        ] {
+            assert_eq!(Scope::parse(text).unwrap().is_below(base), expected, "{text} {base}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod aliases;
 mod answers;
+mod applications;
 mod bodies;
 mod clients;
 mod hosts;

@@ -172,6 +172,7 @@ impl<M: Mode> ToyHandler<M> {
 impl<M: Mode> Parts for ToyHandler<M> {
     type Body = Body;
     type Job = Work;
+    type Relay = NoRelay;
     type Line = u16;
     type Ticket = Ticket;
     type Standing = ();

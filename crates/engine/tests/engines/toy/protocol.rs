@@ -298,6 +298,7 @@ impl Toy {
         });
         let number = kept.number;
         match outcome {
+            Some(Outcome::Relay(none)) => match *none {},
             Some(Outcome::Job(job)) => kept.exchange.stage = Stage::Job(Some(job)),
             Some(Outcome::HandOver) => self.reset(cx, at, UNFIT, Settled::Cut),
             Some(Outcome::Replied) => {

@@ -1,0 +1,155 @@
+//! An exchange with another server: it is asked for an answer, and what it says is passed on.
+//!
+//! The exchange has sockets of its own and does what there is to be done with them; the protocol of the
+//! client's connection says when, and passes bytes on. Both directions hold a bounded amount: what the
+//! other server does not take is not received from the client, and what the client does not take is not
+//! received from the other server.
+//!
+//! | asked | while |
+//! |---|---|
+//! | [`room`](Relay::room), [`give`](Relay::give), [`finish`](Relay::finish) | the client sends the body of its request |
+//! | [`advance`](Relay::advance) | there is no answer; and while the body of the request is passed on |
+//! | [`Process::relayed`](super::Process::relayed) | once, when it has said [`Next::Answer`] |
+//! | [`length`](Relay::length), [`read`](Relay::read), [`trailers`](Relay::trailers) | the body of the answer is passed on |
+//! | [`Process::release`](super::Process::release) | once, when both sides have got everything |
+//!
+//! One that is dropped before that is cancelled.
+
+use crate::protocol::Wants;
+use crate::step::Await;
+use std::os::fd::BorrowedFd;
+
+/// An exchange with another server.
+pub trait Relay: Send {
+    /// The socket that it waits for now, and for what: nothing that is known to be there already. Each of
+    /// its sockets has a number of its own.
+    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)>;
+
+    /// The socket is ready, or has failed: it is to be tried.
+    fn ready(&mut self);
+
+    /// How many bytes of the request's body it takes now; none once it is known that nobody wants them.
+    fn room(&self) -> usize;
+
+    /// The next bytes of the request's body: at most as many as there is [room](Relay::room) for.
+    fn give(&mut self, bytes: &[u8]);
+
+    /// The request's body is whole, and these were its trailers; or the client's end of a tunnel has come. Not
+    /// told of a request without a body.
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>);
+
+    /// Goes as far as its sockets allow with what it was given, and as far as the head of the answer. It is
+    /// `now_ms` on a clock that never goes back.
+    fn advance(&mut self, now_ms: u64) -> Next;
+
+    /// An interim answer: the lines of its head, without the empty one.
+    fn interim(&self) -> &[u8] {
+        b""
+    }
+
+    /// How many bytes the body of the answer has, if that is known.
+    fn length(&self) -> Option<u64>;
+
+    /// Until now its client had something else to take: only from now on its silence counts.
+    fn resume(&mut self, now_ms: u64);
+
+    /// Appends at most `most` of the next bytes of the answer's body, at least one.
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given;
+
+    /// What followed the body of the answer.
+    fn trailers(&self) -> Vec<(&str, &[u8])> {
+        Vec::new()
+    }
+
+    /// What is waited for, if nothing is there: `Connect`, `Answer` or `Flow`.
+    fn awaits(&self) -> Await;
+
+    /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves.
+    fn deadline_ms(&self) -> u64;
+
+    /// The time for what was waited for is over, and it was not the client's to give. Nothing was answered
+    /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`Next::Answer`] now.
+    fn expire(&mut self);
+}
+
+/// What the client is told next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing before something has happened.
+    Wait,
+    /// An interim answer with this status, other than 101: see [`Relay::interim`].
+    Interim(u16),
+    /// The answer: its head is there, or there is none and never will be. Said until it was looked at.
+    Answer,
+}
+
+/// What [`Relay::read`] has given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing before something has happened.
+    Nothing,
+    /// There are no more.
+    End,
+    /// There should be more, and never will be.
+    Broken,
+}
+
+/// What [`Process::relayed`](super::Process::relayed) has written.
+#[derive(Debug)]
+pub enum Relayed<J> {
+    /// A head, by [`Reply::relayed`](crate::Reply::relayed): the body of the exchange follows.
+    Body,
+    /// A head, by [`Reply::switch`](crate::Reply::switch): from here on bytes are passed on as they are.
+    Switched,
+    /// An answer of its own: that of the exchange is not wanted.
+    Own,
+    /// Nothing: the exchange is not wanted, and this must be done first; then the request is processed again
+    /// with the result.
+    Job(J),
+}
+
+/// The exchange of a handler that has none; no value of it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRelay {}
+
+impl Relay for NoRelay {
+    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+        match *self {}
+    }
+
+    fn ready(&mut self) {}
+
+    fn room(&self) -> usize {
+        match *self {}
+    }
+
+    fn give(&mut self, _: &[u8]) {}
+
+    fn finish<'t>(&mut self, _: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {}
+
+    fn advance(&mut self, _: u64) -> Next {
+        match *self {}
+    }
+
+    fn length(&self) -> Option<u64> {
+        match *self {}
+    }
+
+    fn resume(&mut self, _: u64) {}
+
+    fn read(&mut self, _: &mut Vec<u8>, _: usize, _: u64) -> Given {
+        match *self {}
+    }
+
+    fn awaits(&self) -> Await {
+        match *self {}
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        match *self {}
+    }
+
+    fn expire(&mut self) {}
+}

@@ -1,0 +1,461 @@
+//! A request that another server answers: its body goes there as it comes, and the answer comes back.
+//!
+//! Where the answer ends before the request does, nobody needs what is left of that: the connection ends
+//! with the answer, unless all of it is there. An answer that breaks off resets the connection.
+
+use super::{Http1, Owned, Stage, State, last};
+use crate::handler::relay::{Given, Next, Relay, Relayed};
+use crate::handler::{Answered, Handler, Parts, Settled};
+use crate::input::Input;
+use crate::reply::{Reply, has_body};
+use crate::step::{Closing, Context, Event, Step};
+use forebay_http::body::{BodyError, Decoder, Encoder, Trailers};
+use forebay_http::framing::Framing;
+use forebay_http::head::{self, Head, Method, Version};
+use forebay_metrics::{Activity, Counter, Stopwatch};
+
+/// Once this many bytes wait for the client, nothing is taken from the other server.
+const OUT_BYTES: usize = 64 * 1024;
+
+/// An exchange with another server, and how far its client is.
+pub(super) struct Relaying<H: Parts> {
+    relay: Box<H::Relay>,
+    /// Finds the end of the request's body; `None` once that was found.
+    upload: Option<Box<Decoder>>,
+    /// Some of that body has come: its client does not wait to be asked for it.
+    has_begun: bool,
+    told: Told,
+    line: Option<H::Line>,
+    /// Bytes of the answer's body that were written.
+    body_bytes: u64,
+}
+
+/// What the client has been told.
+enum Told {
+    /// Nothing but interim answers.
+    Nothing,
+    /// The head of the answer, and some of its body.
+    Head { encoder: Encoder, keep_alive: bool },
+    /// That the connection is a tunnel: whether its own end was passed on, and that of the other server.
+    Switch { client_ended: bool, server_ended: bool },
+}
+
+/// How far one look at an exchange has led.
+enum Far {
+    /// Something must happen first.
+    Waits,
+    /// The handler is to answer.
+    Answers,
+    /// The client has got everything.
+    Over,
+    /// The client cannot be given the rest.
+    Breaks,
+    /// The body of the request cannot be read.
+    Unread(BodyError),
+    /// The end of the other server is to be passed on.
+    Ends,
+}
+
+/// What finds the end of a body of at most so many bytes that is passed on.
+pub(super) fn passing(
+    framing: Framing,
+    most: u64,
+    limits: &head::Limits,
+) -> Result<Box<Decoder>, BodyError> {
+    Decoder::new(framing, most, Trailers::Keep, limits).map(Box::new)
+}
+
+impl<H: Parts> Relaying<H> {
+    /// Of a request with this body, of which nothing was taken.
+    pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<Decoder>>) -> Relaying<H> {
+        upload.take_if(|decoder| decoder.is_done());
+        let told = Told::Nothing;
+        Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
+    }
+
+    pub(super) fn relay(&self) -> &H::Relay {
+        &self.relay
+    }
+
+    /// Whether more from the client would be passed on.
+    pub(super) fn wants_input(&self) -> bool {
+        let is_open = match self.told {
+            Told::Switch { client_ended, .. } => !client_ended,
+            Told::Nothing | Told::Head { .. } => self.upload.is_some(),
+        };
+        is_open && self.relay.room() > 0
+    }
+
+    /// Passes on what has come of the request's body, as far as there is room for it.
+    fn upload(&mut self, input: &mut Input) -> Result<(), BodyError> {
+        while let Some(decoder) = &mut self.upload
+            && !input.is_empty()
+        {
+            self.has_begun = true;
+            let count = self.relay.room().min(input.len());
+            if count == 0 {
+                break;
+            }
+            let decoded = decoder.next(&input.bytes()[..count])?;
+            if !decoded.data.is_empty() {
+                self.relay.give(decoded.data);
+            }
+            let used = decoded.used;
+            input.consume(used);
+            if decoder.is_done() {
+                self.relay.finish(&mut decoder.trailers());
+                self.upload = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all that is left of the request's body is in the input; then it is dropped there.
+    fn drop_upload(&mut self, input: &mut Input) -> bool {
+        let Some(decoder) = &mut self.upload else { return true };
+        // what cannot be read is not there
+        let skipped = decoder.skip(input.bytes()).unwrap_or_default();
+        input.consume(skipped);
+        decoder.is_done()
+    }
+
+    /// Writes an interim answer, for a client that understands it and waits for it.
+    fn interim<S>(&self, status: u16, head: &Head<'_>, cx: &mut Context<'_, impl Handler, S>) {
+        let is_wanted = match status {
+            100 => head.expects_continue && !self.has_begun,
+            _ => head.version != Version::Http10,
+        };
+        if is_wanted {
+            cx.out.bytes.extend_from_slice(self.relay.interim());
+            cx.out.bytes.extend_from_slice(b"\r\n");
+            cx.metrics.add(Counter::Status1xx, 1);
+        }
+    }
+
+    /// Goes as far as possible before there is an answer.
+    fn ask<S>(
+        &mut self,
+        cx: &mut Context<'_, impl Handler, S>,
+        input: &mut Input,
+        head: &Head<'_>,
+        is_blocked: bool,
+    ) -> Far {
+        loop {
+            if let Err(error) = self.upload(input) {
+                return Far::Unread(error);
+            }
+            let room = self.relay.room();
+            match self.relay.advance(cx.now_ms) {
+                Next::Answer if is_blocked => return Far::Waits,
+                Next::Answer => return Far::Answers,
+                Next::Interim(status) => self.interim(status, head, cx),
+                // some of it was taken, and there is more
+                Next::Wait
+                    if self.upload.is_some() && !input.is_empty() && self.relay.room() > room => {}
+                Next::Wait => return Far::Waits,
+            }
+        }
+    }
+
+    /// Passes on what has come of the answer's body.
+    fn download<S>(&mut self, cx: &mut Context<'_, impl Handler, S>) -> Far {
+        let Told::Head { encoder, .. } = &mut self.told else { return Far::Waits };
+        loop {
+            let most = OUT_BYTES.saturating_sub(cx.out.bytes.len());
+            if most == 0 {
+                return Far::Waits;
+            }
+            let read = |out: &mut Vec<u8>, most| self.relay.read(out, most, cx.now_ms);
+            match encoder.write_with(&mut cx.out.bytes, most, read).unwrap_or(Given::End) {
+                Given::Bytes(count) => self.body_bytes += count as u64,
+                Given::Nothing => return Far::Waits,
+                Given::Broken => return Far::Breaks,
+                Given::End => {
+                    let is_whole = encoder.finish(self.relay.trailers(), &mut cx.out.bytes).is_ok();
+                    return if is_whole { Far::Over } else { Far::Breaks };
+                }
+            }
+        }
+    }
+
+    /// Both directions of a tunnel.
+    fn tunnel<S>(
+        &mut self,
+        cx: &mut Context<'_, impl Handler, S>,
+        input: &mut Input,
+        input_ended: bool,
+        is_blocked: bool,
+    ) -> Far {
+        let Told::Switch { client_ended, server_ended } = &mut self.told else {
+            return Far::Waits;
+        };
+        loop {
+            let count = self.relay.room().min(input.len());
+            self.relay.give(&input.bytes()[..count]);
+            input.consume(count);
+            if input_ended && input.is_empty() && !std::mem::replace(client_ended, true) {
+                self.relay.finish(&mut std::iter::empty());
+            }
+            self.relay.advance(cx.now_ms);
+            if count == 0 || input.is_empty() {
+                break;
+            }
+        }
+        while !is_blocked && cx.out.bytes.len() < OUT_BYTES {
+            let most = OUT_BYTES - cx.out.bytes.len();
+            match self.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
+                Given::Bytes(count) => self.body_bytes += count as u64,
+                Given::Nothing => break,
+                Given::Broken => return Far::Breaks,
+                Given::End if *server_ended || !cx.out.is_empty() => break,
+                Given::End => {
+                    *server_ended = true;
+                    return Far::Ends;
+                }
+            }
+        }
+        let has_unsent = self.relay.socket().is_some_and(|(_, _, wants)| wants.write);
+        if *client_ended && *server_ended && !has_unsent { Far::Over } else { Far::Waits }
+    }
+}
+
+impl<H: Handler> Http1<H> {
+    /// Whether another server answers the request that is under way.
+    #[inline]
+    pub(super) fn relaying(&self) -> Option<&Relaying<H>> {
+        match &self.state {
+            State::Kept(kept) => match &kept.stage {
+                Stage::Relay(relaying) => Some(relaying),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Goes as far as both sides allow.
+    #[cold]
+    pub(super) fn relay<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Step<H::Job>> {
+        let input_ended = self.input_ended;
+        let State::Kept(kept) = &mut self.state else { return None };
+        let id = kept.id;
+        let Stage::Relay(relaying) = &mut kept.stage else { return None };
+        // what was left for the client the last time would have been sent before, if it took anything
+        let was_held = std::mem::take(&mut self.is_held);
+        let is_blocked = was_held && !cx.out.is_empty();
+        if was_held && !is_blocked {
+            relaying.relay.resume(cx.now_ms);
+        }
+        if let Some(Event::Socket(of)) = cx.event.take()
+            && of == id
+        {
+            relaying.relay.ready();
+        }
+        let far = match relaying.told {
+            Told::Switch { .. } => relaying.tunnel(cx, input, input_ended, is_blocked),
+            _ => match relaying.ask(cx, input, &kept.head.view(), is_blocked) {
+                Far::Waits if !is_blocked => relaying.download(cx),
+                far => far,
+            },
+        };
+        if let Far::Waits = far
+            && !cx.out.is_empty()
+        {
+            self.is_held = true;
+            if !is_blocked {
+                return Some(Step::Send);
+            }
+        }
+        match far {
+            Far::Waits if !relaying.wants_input() => return Some(Step::Wait),
+            Far::Waits if !input_ended => return Some(Step::Receive),
+            // the client has broken off in the middle of its request
+            Far::Waits => {
+                let is_answered = matches!(relaying.told, Told::Head { .. });
+                let closing = if is_answered { Closing::Reset } else { Closing::Now };
+                return Some(Step::Close(closing));
+            }
+            Far::Ends => return Some(Step::End),
+            Far::Answers => self.answer_relayed(cx, input),
+            Far::Over => self.finish_relay(cx, input),
+            Far::Breaks => self.break_relay(cx),
+            Far::Unread(error) => self.refuse_upload(cx, error),
+        }
+        None
+    }
+
+    /// The handler answers with what the exchange has brought.
+    fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
+        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
+            return;
+        };
+        let stages = kept.stages;
+        // that it is kept cannot be promised to a client that has not sent all
+        let is_whole = relaying.is_there(input);
+        let (relayed, status, bytes, keep_alive) =
+            kept.with(cx.peer, cx.path, |request, grant, _| {
+                let keeps_alive = is_whole && self.keeps_alive(request.head, cx);
+                let mut reply = Reply::new(cx.out, cx.date, keeps_alive);
+                reply.answers(request.head);
+                reply.timeout_s = cx.announce_s;
+                let (ticket, relay) = (&mut grant.ticket, &mut *relaying.relay);
+                let relayed = cx.handler.relayed(request, ticket, relay, &mut reply);
+                let (status, bytes) = (reply.status, reply.body_bytes);
+                let keep_alive = reply.keep_alive;
+                if let Relayed::Job(_) = relayed {
+                    return (relayed, status, bytes, keep_alive);
+                }
+                let (peer, ticket) = (cx.peer, Some(&*ticket));
+                let answered = Answered { peer, request: Some(request), ticket, status, stages };
+                relaying.line = cx.handler.relayed_line(&answered, relay);
+                let head = request.head;
+                relaying.told = match &relayed {
+                    Relayed::Switched => Told::Switch { client_ended: false, server_ended: false },
+                    Relayed::Own | Relayed::Job(_) => Told::Nothing,
+                    Relayed::Body => {
+                        let encoder = match relay.length() {
+                            _ if head.method == Method::Head || !has_body(status) => {
+                                Encoder::sized(0)
+                            }
+                            Some(length) => Encoder::sized(length),
+                            None if head.version == Version::Http10 => Encoder::until_close(),
+                            None => Encoder::chunked(),
+                        };
+                        Told::Head { encoder, keep_alive }
+                    }
+                };
+                (relayed, status, bytes, keep_alive)
+            });
+        cx.watch.lap(Activity::Process);
+        if let Relayed::Job(job) = relayed {
+            kept.body = relaying.upload;
+            kept.stage = Stage::Job(Some(job));
+            self.state = State::Kept(kept);
+            return;
+        }
+        cx.budget = cx.budget.saturating_sub(1);
+        cx.metrics.add(Counter::of_status(status), 1);
+        self.announced_s = if keep_alive { cx.announce_s } else { 0 };
+        if let Relayed::Own = relayed {
+            self.served += 1;
+            self.sending.line = relaying.line.take();
+            self.sending.ticket = Some(std::mem::take(&mut kept.grant.ticket));
+            self.sending.body_sent_bytes = if cx.out.body.is_some() { 0 } else { bytes };
+            let is_whole = relaying.drop_upload(input);
+            let is_unread = !is_whole || !input.is_empty();
+            self.state = if keep_alive { State::default() } else { last(is_unread) };
+            return;
+        }
+        if let Relayed::Switched = relayed {
+            relaying.upload = None;
+        }
+        kept.stage = Stage::Relay(relaying);
+        self.state = State::Kept(kept);
+    }
+
+    /// All of the answer is written.
+    fn finish_relay<S>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
+        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
+            return;
+        };
+        self.served += 1;
+        self.sending.line = relaying.line.take();
+        self.sending.ticket = Some(std::mem::take(&mut kept.grant.ticket));
+        self.sending.body_sent_bytes = relaying.body_bytes;
+        if cx.out.is_empty() {
+            self.end(cx.handler, Settled::Answered);
+        }
+        let is_given = relaying.upload.is_none();
+        let is_whole = relaying.drop_upload(input);
+        let keep_alive = matches!(relaying.told, Told::Head { keep_alive: true, .. }) && is_whole;
+        self.state = match keep_alive {
+            true => State::default(),
+            false => last(!is_whole || !input.is_empty()),
+        };
+        if is_given && matches!(relaying.told, Told::Head { .. }) {
+            cx.handler.release(*relaying.relay);
+        }
+    }
+
+    /// The client cannot be given the rest of its answer, and must see that.
+    fn break_relay<S>(&mut self, cx: &mut Context<'_, H, S>) {
+        cx.metrics.add(Counter::BrokenUpstream, 1);
+        if let State::Kept(mut kept) = std::mem::take(&mut self.state)
+            && let Stage::Relay(relaying) = &mut kept.stage
+        {
+            if let Some(line) = relaying.line.take() {
+                cx.handler.log(line, relaying.body_bytes);
+            }
+            cx.handler.settle(&mut kept.grant.ticket, Settled::Cut);
+        }
+        self.state = State::Last(Closing::Reset);
+    }
+
+    /// The body of the request cannot be read.
+    fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, error: BodyError) {
+        if self.relaying().is_some_and(Relaying::is_answered) {
+            return self.break_relay(cx);
+        }
+        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        kept.stage = Stage::Whole;
+        self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());
+    }
+
+    /// The time for what the exchange has waited for is over.
+    pub(super) fn expire_relay<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        input: &mut Input,
+    ) -> Option<Closing> {
+        self.is_held = false;
+        let State::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
+        let Stage::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
+        match relaying.told {
+            Told::Switch { .. } => return Some(Closing::Now),
+            Told::Head { .. } => return Some(Closing::Reset),
+            Told::Nothing if relaying.wants_input() => {
+                let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return None };
+                kept.stage = Stage::Whole;
+                let reason = "the request body took too long to arrive";
+                self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
+                return Some(Closing::Linger);
+            }
+            Told::Nothing => {}
+        }
+        relaying.relay.expire();
+        match relaying.relay.advance(cx.now_ms) {
+            Next::Answer => self.answer_relayed(cx, input),
+            // it goes on elsewhere
+            Next::Wait | Next::Interim(_) => {}
+        }
+        None
+    }
+}
+
+impl<H: Parts> Relaying<H> {
+    fn is_answered(&self) -> bool {
+        !matches!(self.told, Told::Nothing)
+    }
+
+    /// The connection ends while the exchange is under way. Says whether its client was told something.
+    pub(super) fn abandon(&mut self, handler: &mut H) -> bool
+    where
+        H: Handler,
+    {
+        if let Some(line) = self.line.take() {
+            handler.log(line, self.body_bytes);
+        }
+        self.is_answered()
+    }
+
+    /// Whether all that is left of the request's body is in the input.
+    fn is_there(&self, input: &Input) -> bool {
+        let Some(mut rest) = self.upload.clone() else { return true };
+        rest.skip(input.bytes()).is_ok() && rest.is_done()
+    }
+}

@@ -1,0 +1,801 @@
+//! A request that another server answers, without that server: what an exchange gives is in the test.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_conn::handler::relay::{Given, Next};
+use forebay_conn::*;
+use forebay_http::path::NormalPath;
+use forebay_metrics::{Counter, Local, Off};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What a test and an exchange share.
+#[derive(Default)]
+struct Wire {
+    /// How many bytes it takes, and what it has taken.
+    room: usize,
+    got: String,
+    is_finished: bool,
+    /// What it says one after another before its answer.
+    interim: VecDeque<u16>,
+    /// Its answer: a status, and the length of its body if that is known; no status for a failure.
+    answer: Option<(Option<u16>, Option<u64>)>,
+    is_told: bool,
+    /// Its body, and how it ends.
+    body: String,
+    end: Option<Given>,
+    /// How often it has expired.
+    expired: u32,
+    is_dropped: bool,
+    is_released: bool,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Wire>>);
+
+impl Shared {
+    fn new(room: usize) -> Shared {
+        Shared(Arc::new(Mutex::new(Wire { room, ..Wire::default() })))
+    }
+
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.0.lock().unwrap()
+    }
+
+    fn got(&self) -> String {
+        self.wire().got.clone()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.wire().is_finished
+    }
+
+    fn is_dropped(&self) -> bool {
+        self.wire().is_dropped
+    }
+
+    fn is_released(&self) -> bool {
+        self.wire().is_released
+    }
+
+    /// Its answer is there to its end.
+    fn answers(&self, status: u16, length: Option<u64>, body: &str) {
+        let mut wire = self.wire();
+        (wire.answer, wire.end) = (Some((Some(status), length)), Some(Given::End));
+        wire.body = body.to_owned();
+    }
+}
+
+struct Exchange(Shared);
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.0.wire().is_dropped = true;
+    }
+}
+
+impl Relay for Exchange {
+    fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+        None
+    }
+
+    fn ready(&mut self) {}
+
+    fn room(&self) -> usize {
+        self.0.wire().room
+    }
+
+    fn give(&mut self, bytes: &[u8]) {
+        let mut wire = self.0.wire();
+        assert!(bytes.len() <= wire.room, "more than there is room for");
+        wire.room -= bytes.len();
+        wire.got.push_str(std::str::from_utf8(bytes).unwrap());
+    }
+
+    fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
+        let mut wire = self.0.wire();
+        assert!(!std::mem::replace(&mut wire.is_finished, true), "finished twice");
+        for (name, value) in trailers {
+            let value = std::str::from_utf8(value).unwrap();
+            wire.got.push_str(&format!("[{name}={value}]"));
+        }
+    }
+
+    fn advance(&mut self, _: u64) -> Next {
+        let mut wire = self.0.wire();
+        match wire.interim.pop_front() {
+            Some(status) => Next::Interim(status),
+            None if wire.answer.is_some() && !wire.is_told => Next::Answer,
+            None => Next::Wait,
+        }
+    }
+
+    fn interim(&self) -> &[u8] {
+        b"HTTP/1.1 1xx Wait\r\n"
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.0.wire().answer.and_then(|(_, length)| length)
+    }
+
+    fn resume(&mut self, _: u64) {}
+
+    fn read(&mut self, out: &mut Vec<u8>, most: usize, _: u64) -> Given {
+        let mut wire = self.0.wire();
+        assert!(most > 0, "nothing can be read");
+        match wire.body.len().min(most) {
+            0 => wire.end.unwrap_or(Given::Nothing),
+            count => {
+                out.extend_from_slice(wire.body.drain(..count).collect::<String>().as_bytes());
+                Given::Bytes(count)
+            }
+        }
+    }
+
+    fn trailers(&self) -> Vec<(&str, &[u8])> {
+        vec![("X-Sum", b"7")]
+    }
+
+    fn awaits(&self) -> Await {
+        Await::Answer
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        77
+    }
+
+    fn expire(&mut self) {
+        let mut wire = self.0.wire();
+        wire.expired += 1;
+        wire.answer = Some((None, None));
+    }
+}
+
+/// Answers `/own` itself, and has others answered by the exchanges it was given.
+#[derive(Default)]
+struct Front {
+    exchanges: VecDeque<Shared>,
+    logged: Vec<(u16, u64)>,
+    settled: Vec<(u32, Settled)>,
+    judged: u32,
+    given_up: u32,
+}
+
+#[derive(Default)]
+struct Ticket(u32);
+
+impl Parts for Front {
+    type Body = NoBody;
+    type Job = NoJob;
+    type Relay = Exchange;
+    type Line = u16;
+    type Ticket = Ticket;
+    type Standing = ();
+}
+
+impl Admission for Front {
+    fn verdict(&mut self, _: &Request<'_>, (): &mut ()) -> Verdict<Ticket> {
+        self.judged += 1;
+        Verdict::Admit(Admitted::at_once(Rank::FIRST, Ticket(self.judged)))
+    }
+
+    fn settle(&mut self, ticket: &mut Ticket, end: Settled) {
+        self.settled.push((ticket.0, end));
+    }
+}
+
+impl Process for Front {
+    fn decide(&mut self, _: &Request<'_>, _: &mut Ticket, _: Option<NoJob>) -> Decision<NoJob> {
+        Decision::Stream(100)
+    }
+
+    fn process(
+        &mut self,
+        request: &Request<'_>,
+        _: &mut Ticket,
+        _: Option<NoJob>,
+        reply: &mut Reply<'_, NoBody>,
+    ) -> Outcome<NoJob, Exchange> {
+        if request.head.path == b"/own" {
+            reply.head(200, b"HTTP/1.1 200 Own\r\nContent-Length: 3\r\n");
+            reply.copy(b"own");
+            return Outcome::Replied;
+        }
+        Outcome::Relay(Box::new(Exchange(self.exchanges.pop_front().unwrap())))
+    }
+
+    fn relayed(
+        &mut self,
+        _: &Request<'_>,
+        ticket: &mut Ticket,
+        relay: &mut Exchange,
+        reply: &mut Reply<'_, NoBody>,
+    ) -> Relayed<NoJob> {
+        assert!(ticket.0 > 0, "without its ticket");
+        let mut wire = relay.0.wire();
+        wire.is_told = true;
+        match wire.answer.unwrap() {
+            (None, _) => {
+                let status = if wire.expired > 0 { 504 } else { 502 };
+                drop(wire);
+                self.refuse(status, "No", reply);
+                Relayed::Own
+            }
+            (Some(101), _) => {
+                reply.switch(b"HTTP/1.1 101 Switch\r\nUpgrade: echo\r\n");
+                Relayed::Switched
+            }
+            (Some(status), length) => {
+                reply.relayed(
+                    status,
+                    format!("HTTP/1.1 {status} Up\r\n").as_bytes(),
+                    length,
+                    false,
+                );
+                Relayed::Body
+            }
+        }
+    }
+
+    fn release(&mut self, relay: Exchange) {
+        relay.0.wire().is_released = true;
+    }
+
+    fn refuse(&mut self, status: u16, _: &'static str, reply: &mut Reply<'_, NoBody>) {
+        reply.head(status, format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n").as_bytes());
+    }
+}
+
+impl Bodies for Front {}
+
+impl Journal for Front {
+    fn line(&mut self, answered: &Answered<'_, Ticket>) -> Option<u16> {
+        Some(answered.status)
+    }
+
+    fn given_up(&mut self, _: &GivenUp<'_, Ticket>) {
+        self.given_up += 1;
+    }
+
+    fn log(&mut self, status: u16, body_bytes: u64) {
+        self.logged.push((status, body_bytes));
+    }
+}
+
+impl Hooks for Front {}
+
+impl Handler for Front {
+    type Protocol = Http1<Front>;
+    type Transport = Plain;
+}
+
+/// A connection, and an engine for it.
+struct Bench {
+    conn: Http1<Front>,
+    handler: Front,
+    peer: Peer,
+    out: Out<NoBody>,
+    input: Input,
+    path: NormalPath,
+    room: http2::Room,
+    metrics: Local,
+    watch: Off,
+    /// What the client has got.
+    sent: String,
+    has_ended_output: bool,
+    closed: Option<Closing>,
+}
+
+const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+impl Bench {
+    fn new(exchanges: &[&Shared]) -> Bench {
+        let exchanges = exchanges.iter().map(|&shared| shared.clone()).collect();
+        Bench {
+            conn: Http1::default(),
+            handler: Front { exchanges, ..Front::default() },
+            peer: Peer::new(([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 80).into()),
+            out: Out::default(),
+            input: Input::with_capacity(64 * 1024),
+            path: NormalPath::default(),
+            room: http2::Room::default(),
+            metrics: Local::default(),
+            watch: Off,
+            sent: String::new(),
+            has_ended_output: false,
+            closed: None,
+        }
+    }
+
+    /// A turn, after these bytes have come. `is_blocked` while the client takes nothing.
+    fn turn(&mut self, bytes: &str, is_blocked: bool) {
+        let limits = Limits::default();
+        self.conn.resume(&mut self.input);
+        let mut arrived = Some(bytes).filter(|bytes| !bytes.is_empty());
+        let mut is_held = false;
+        loop {
+            let mut cx = Context {
+                handler: &mut self.handler,
+                out: &mut self.out,
+                peer: &self.peer,
+                path: &self.path,
+                room: &mut self.room,
+                limits: &limits,
+                date: DATE,
+                now_ms: 0,
+                announce_s: 0,
+                draining: false,
+                budget: 100,
+                answers: Some(Rank::LAST),
+                event: None,
+                metrics: &self.metrics,
+                watch: &mut self.watch,
+            };
+            match self.conn.advance(&mut cx, &mut self.input) {
+                Step::Receive => match arrived.take() {
+                    Some(piece) => {
+                        assert!(self.conn.wants_input(), "it is received");
+                        self.input.room()[..piece.len()].copy_from_slice(piece.as_bytes());
+                        self.input.received(piece.len());
+                    }
+                    None => break,
+                },
+                Step::Send if is_blocked && std::mem::replace(&mut is_held, true) => break,
+                Step::Send if is_blocked => {}
+                Step::Send => {
+                    self.sent.push_str(std::str::from_utf8(&self.out.bytes).unwrap());
+                    self.out.clear();
+                    self.conn.sent(&mut self.handler);
+                }
+                Step::Wait => break,
+                Step::End => assert!(!std::mem::replace(&mut self.has_ended_output, true)),
+                Step::Close(closing) => {
+                    self.closed = Some(closing);
+                    self.conn.abandon(&mut self.handler, &self.peer);
+                    break;
+                }
+                step => panic!("{step:?}"),
+            }
+        }
+        assert!(arrived.is_none() || self.closed.is_some(), "not received: {arrived:?}");
+        self.conn.suspend(&mut self.input);
+    }
+
+    fn receive(&mut self, bytes: &str) {
+        self.turn(bytes, false);
+    }
+
+    /// Something has happened at the other side.
+    fn go_on(&mut self) {
+        self.turn("", false);
+    }
+
+    /// What the client has got since this was asked last.
+    fn sent(&mut self) -> String {
+        std::mem::take(&mut self.sent).replace("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "")
+    }
+
+    /// The client has ended its direction.
+    fn end_input(&mut self) {
+        self.conn.end_input();
+    }
+
+    fn expire(&mut self) -> Option<Closing> {
+        let (limits, awaited) = (Limits::default(), self.conn.awaits());
+        self.conn.resume(&mut self.input);
+        let mut cx = Context {
+            handler: &mut self.handler,
+            out: &mut self.out,
+            peer: &self.peer,
+            path: &self.path,
+            room: &mut self.room,
+            limits: &limits,
+            date: DATE,
+            now_ms: 0,
+            announce_s: 0,
+            draining: true,
+            budget: 1,
+            answers: Some(Rank::LAST),
+            event: None,
+            metrics: &self.metrics,
+            watch: &mut self.watch,
+        };
+        let closing = self.conn.expire(&mut cx, &mut self.input, awaited);
+        self.conn.suspend(&mut self.input);
+        self.sent.push_str(std::str::from_utf8(&self.out.bytes).unwrap());
+        self.out.clear();
+        closing
+    }
+
+    /// The connection goes: each request was settled once, and each line that was begun was ended.
+    fn end(mut self) -> Front {
+        if self.closed.is_none() {
+            self.conn.abandon(&mut self.handler, &self.peer);
+        }
+        let tickets: Vec<u32> = self.handler.settled.iter().map(|(ticket, _)| *ticket).collect();
+        assert_eq!(tickets, (1..=self.handler.judged).collect::<Vec<_>>());
+        self.handler
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+#[test]
+fn the_answer_has_the_framing_that_its_client_understands() {
+    let cases = [
+        (200, Some(5), "GET /u HTTP/1.1", "Content-Length: 5\r\n", "hello", true),
+        (
+            200,
+            None,
+            "GET /u HTTP/1.1",
+            "Transfer-Encoding: chunked\r\n",
+            "5\r\nhello\r\n0\r\nX-Sum: 7\r\n\r\n",
+            true,
+        ),
+        (200, None, "GET /u HTTP/1.0", "Connection: close\r\n", "hello", false),
+        (200, Some(5), "HEAD /u HTTP/1.1", "Content-Length: 5\r\n", "", true),
+        (200, None, "HEAD /u HTTP/1.1", "", "", true),
+        (204, None, "GET /u HTTP/1.1", "", "", true),
+        (304, Some(5), "GET /u HTTP/1.1", "Content-Length: 5\r\n", "", true),
+        (200, Some(0), "GET /u HTTP/1.1", "Content-Length: 0\r\n", "", true),
+    ];
+    for (status, length, line, fields, body, is_kept) in cases {
+        let one = Shared::new(0);
+        let has_body = !body.is_empty();
+        one.answers(status, length, if has_body { "hello" } else { "" });
+        let mut bench = Bench::new(&[&one]);
+        bench.receive(&format!("{line}\r\nHost: a\r\n\r\n"));
+        let expected = format!("HTTP/1.1 {status} Up\r\n{fields}\r\n{body}");
+        assert_eq!(bench.sent(), expected, "{line} {status} {length:?}");
+        assert_eq!(bench.closed, (!is_kept).then_some(Closing::Now), "{line} {status}");
+        assert!(one.is_released(), "{line} {status}");
+        let bytes = if has_body { 5 } else { 0 };
+        assert_eq!(bench.end().logged, [(status, bytes)]);
+    }
+}
+
+#[test]
+fn a_body_comes_as_it_is_given_and_requests_follow_it() {
+    let (one, two) = (Shared::new(0), Shared::new(0));
+    two.answers(200, Some(1), "2");
+    let mut bench = Bench::new(&[&one, &two]);
+    bench.receive(&get("/one"));
+    assert_eq!(bench.sent(), "");
+    assert_eq!(
+        (bench.conn.awaits().what, bench.conn.deadline_ms(bench.conn.awaits())),
+        (Await::Answer, 77)
+    );
+    one.wire().answer = Some((Some(200), None));
+    bench.go_on();
+    assert_eq!(bench.sent(), "HTTP/1.1 200 Up\r\nTransfer-Encoding: chunked\r\n\r\n");
+    one.wire().body = "ab".to_owned();
+    bench.go_on();
+    assert_eq!(bench.sent(), "2\r\nab\r\n");
+    // nothing of the next request is looked at meanwhile
+    assert!(!bench.conn.wants_input());
+    one.wire().end = Some(Given::End);
+    bench.go_on();
+    assert_eq!(bench.sent(), "0\r\nX-Sum: 7\r\n\r\n");
+    bench.receive(&(get("/two") + &get("/own")));
+    assert_eq!(
+        bench.sent(),
+        "HTTP/1.1 200 Up\r\nContent-Length: 1\r\n\r\n2HTTP/1.1 200 Own\r\nContent-Length: 3\r\n\r\nown"
+    );
+    assert_eq!(bench.end().logged, [(200, 2), (200, 1), (200, 3)]);
+}
+
+#[test]
+fn nothing_is_read_for_a_client_that_takes_nothing() {
+    let one = Shared::new(0);
+    one.answers(200, Some(200_000), &"x".repeat(200_000));
+    let mut bench = Bench::new(&[&one]);
+    bench.turn(&get("/one"), true);
+    let left = one.wire().body.len();
+    assert!(left > 130_000, "{left}");
+    for _ in 0..3 {
+        bench.turn("", true);
+    }
+    assert_eq!(one.wire().body.len(), left);
+    assert!(bench.out.bytes.len() <= 66_000);
+    bench.sent.push_str(std::str::from_utf8(&bench.out.bytes).unwrap());
+    bench.out.clear();
+    bench.go_on();
+    assert_eq!(bench.sent().matches('x').count(), 200_000);
+    assert_eq!(bench.end().logged, [(200, 200_000)]);
+}
+
+#[test]
+fn a_short_body_resets_the_connection() {
+    for (length, end) in [(Some(5), Given::End), (Some(5), Given::Broken), (None, Given::Broken)] {
+        let one = Shared::new(0);
+        one.answers(200, length, "abc");
+        one.wire().end = Some(end);
+        let mut bench = Bench::new(&[&one]);
+        bench.receive(&(get("/one") + &get("/own")));
+        assert_eq!(bench.closed, Some(Closing::Reset));
+        let sent = bench.sent();
+        assert!(sent.contains("abc") && !sent.contains("0\r\n\r\n"), "{sent}");
+        assert_eq!(bench.metrics.get(Counter::BrokenUpstream), 1);
+        let front = bench.end();
+        assert_eq!((front.logged, front.settled), (vec![(200, 3)], vec![(1, Settled::Cut)]));
+        assert!(!one.is_released() && one.is_dropped());
+    }
+}
+
+#[test]
+fn an_exchange_that_fails_is_answered() {
+    let (one, two) = (Shared::new(0), Shared::new(0));
+    one.wire().answer = Some((None, None));
+    let mut bench = Bench::new(&[&one, &two]);
+    bench.receive(&get("/one"));
+    assert_eq!(bench.sent(), "HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n");
+    assert!(one.is_dropped());
+    bench.receive(&get("/two"));
+    assert_eq!(bench.expire(), None);
+    assert!(bench.sent().starts_with("HTTP/1.1 504 No\r\n"));
+    bench.go_on();
+    assert_eq!(bench.closed, Some(Closing::Now));
+    assert_eq!(bench.end().logged, [(502, 0), (504, 0)]);
+}
+
+#[test]
+fn time_that_is_over_within_an_answer_resets() {
+    let one = Shared::new(0);
+    one.answers(200, None, "abc");
+    one.wire().end = None;
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(&get("/one"));
+    assert_eq!(bench.expire(), Some(Closing::Reset));
+    assert_eq!(bench.end().logged, [(200, 3)]);
+}
+
+#[test]
+fn the_body_of_a_request_is_passed_on_as_there_is_room() {
+    let post = "POST /u HTTP/1.1\r\nHost: a\r\n";
+    for (fields, body, got) in [
+        ("Content-Length: 10\r\n\r\n", "0123456789", "0123456789"),
+        (
+            "Transfer-Encoding: chunked\r\n\r\n",
+            "4\r\n0123\r\n6\r\n456789\r\n0\r\nX: y\r\n\r\n",
+            "0123456789[X=y]",
+        ),
+    ] {
+        let one = Shared::new(0);
+        let mut bench = Bench::new(&[&one]);
+        bench.receive(&format!("{post}{fields}"));
+        assert!(!bench.conn.wants_input(), "there is no room");
+        let pieces: Vec<&str> = (0..body.len()).map(|at| &body[at..=at]).collect();
+        let mut pieces = pieces.into_iter();
+        while !one.is_finished() {
+            one.wire().room = 2;
+            assert!(bench.conn.wants_input());
+            bench.receive(pieces.next().unwrap());
+        }
+        assert_eq!(pieces.next(), None);
+        assert_eq!(one.got(), got);
+        one.answers(201, Some(0), "");
+        bench.go_on();
+        assert_eq!(bench.sent(), "HTTP/1.1 201 Up\r\nContent-Length: 0\r\n\r\n");
+        bench.receive(&get("/own"));
+        assert!(bench.sent().ends_with("own"));
+        bench.end();
+    }
+}
+
+#[test]
+fn a_body_that_came_with_the_head_is_passed_on() {
+    let one = Shared::new(4);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789");
+    assert_eq!(one.got(), "0123");
+    one.wire().room = 100;
+    bench.go_on();
+    assert_eq!((one.got().as_str(), one.is_finished()), ("0123456789", true));
+    one.answers(200, Some(0), "");
+    bench.go_on();
+    assert_eq!(bench.closed, None);
+    bench.end();
+}
+
+#[test]
+fn an_answer_before_the_end_of_the_request_ends_that() {
+    // the rest never comes, or was there
+    for (sent, is_kept) in [("0123", false), ("0123456789", true)] {
+        let one = Shared::new(2);
+        let mut bench = Bench::new(&[&one]);
+        let head = "POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n";
+        bench.receive(&format!("{head}{sent}"));
+        one.answers(413, Some(0), "");
+        bench.go_on();
+        let close = if is_kept { "" } else { "Connection: close\r\n" };
+        assert_eq!(bench.sent(), format!("HTTP/1.1 413 Up\r\nContent-Length: 0\r\n{close}\r\n"));
+        assert_eq!(bench.closed, (!is_kept).then_some(Closing::Linger));
+        // its connection is in the middle of a request
+        assert!(one.is_dropped() && !one.is_released());
+        if is_kept {
+            bench.receive(&get("/own"));
+            assert!(bench.sent().ends_with("own"));
+        }
+        bench.end();
+    }
+}
+
+#[test]
+fn a_body_that_is_not_needed_is_not_waited_for() {
+    for (sent, is_kept) in [("0123", false), ("0123456789", true)] {
+        let mut bench = Bench::new(&[]);
+        let head = "POST /own HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n";
+        bench.receive(&format!("{head}{sent}"));
+        assert!(bench.sent().ends_with("\r\n\r\nown"));
+        assert_eq!(bench.closed, (!is_kept).then_some(Closing::Linger));
+        if is_kept {
+            bench.receive(&get("/own"));
+            assert!(bench.sent().ends_with("own"));
+        }
+        bench.end();
+    }
+}
+
+#[test]
+fn a_body_that_is_too_large_or_malformed_is_refused() {
+    let cases =
+        [("Content-Length: 101\r\n\r\n", 413), ("Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400)];
+    for (rest, status) in cases {
+        let one = Shared::new(1000);
+        let mut bench = Bench::new(&[&one]);
+        bench.receive(&format!("POST /u HTTP/1.1\r\nHost: a\r\n{rest}"));
+        assert!(bench.sent().starts_with(&format!("HTTP/1.1 {status} No\r\n")));
+        assert_eq!(bench.closed, Some(Closing::Linger));
+        bench.end();
+    }
+    // when it was answered already, the client must see it otherwise
+    let one = Shared::new(1000);
+    one.wire().answer = Some((Some(200), None));
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+    bench.receive("zz\r\n");
+    assert_eq!(bench.closed, Some(Closing::Reset));
+    bench.end();
+}
+
+#[test]
+fn a_client_is_asked_for_its_body_when_the_other_server_wants_it() {
+    let head = "POST /u HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+    let one = Shared::new(10);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(head);
+    assert_eq!(bench.sent(), "");
+    one.wire().interim.extend([103, 100]);
+    bench.go_on();
+    assert_eq!(bench.sent(), "HTTP/1.1 1xx Wait\r\n\r\n".repeat(2));
+    bench.receive("abc");
+    assert!(one.is_finished());
+    // who has begun, or did not ask, is not told
+    one.wire().interim.extend([100]);
+    bench.go_on();
+    assert_eq!(bench.sent(), "");
+    one.answers(200, Some(0), "");
+    bench.go_on();
+    assert_eq!(bench.closed, None);
+    bench.end();
+
+    let one = Shared::new(10);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("GET /u HTTP/1.0\r\nHost: a\r\n\r\n");
+    one.wire().interim.extend([103, 100]);
+    bench.go_on();
+    assert_eq!(bench.sent(), "");
+    // the answer comes instead of the request to go on
+    let (one, mut bench) = (Shared::new(10), Bench::new(&[]));
+    bench.handler.exchanges.push_back(one.clone());
+    bench.receive(head);
+    one.answers(401, Some(0), "");
+    bench.go_on();
+    assert!(bench.sent().starts_with("HTTP/1.1 401 Up\r\n"));
+    assert_eq!(bench.closed, Some(Closing::Linger));
+}
+
+#[test]
+fn an_upgrade_makes_a_tunnel_and_each_end_is_passed_on() {
+    for client_first in [true, false] {
+        let one = Shared::new(0);
+        let mut bench = Bench::new(&[&one]);
+        bench.receive(&(get("/u") + "early"));
+        one.wire().answer = Some((Some(101), None));
+        one.wire().room = 1000;
+        one.wire().body = "hi".to_owned();
+        bench.go_on();
+        let head = "HTTP/1.1 101 Switch\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
+        assert_eq!(bench.sent(), format!("{head}hi"));
+        assert_eq!(one.got(), "early");
+        bench.receive("GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(one.got(), "earlyGET / HTTP/1.1\r\n\r\n");
+        let mut ends = [client_first, !client_first].into_iter();
+        for (number, is_client) in ends.by_ref().enumerate() {
+            if is_client {
+                bench.end_input();
+            } else {
+                one.wire().body = "bye".to_owned();
+                one.wire().end = Some(Given::End);
+            }
+            bench.go_on();
+            if is_client {
+                assert!(one.is_finished());
+            } else {
+                assert!(bench.has_ended_output);
+                assert_eq!(bench.sent(), "bye");
+            }
+            assert_eq!(bench.closed.is_some(), number == 1);
+        }
+        assert_eq!(bench.closed, Some(Closing::Now));
+        let front = bench.end();
+        assert_eq!((front.logged, front.settled), (vec![(101, 5)], vec![(1, Settled::Answered)]));
+    }
+}
+
+#[test]
+fn a_tunnel_takes_no_more_than_the_other_side_does() {
+    let one = Shared::new(3);
+    one.wire().answer = Some((Some(101), None));
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(&(get("/u") + "0123456789"));
+    assert_eq!(one.got(), "012");
+    assert!(!bench.conn.wants_input());
+    one.wire().room = 100;
+    bench.go_on();
+    assert_eq!(one.got(), "0123456789");
+    assert!(bench.conn.wants_input());
+}
+
+#[test]
+fn a_client_that_leaves_cancels() {
+    let one = Shared::new(0);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(&get("/one"));
+    let front = bench.end();
+    assert!(one.is_dropped() && !one.is_released());
+    assert_eq!((front.given_up, front.settled), (1, vec![(1, Settled::Cut)]));
+    // within its answer
+    let one = Shared::new(0);
+    one.answers(200, None, "abc");
+    one.wire().end = None;
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(&get("/one"));
+    let front = bench.end();
+    assert_eq!((front.given_up, front.logged), (0, vec![(200, 3)]));
+    // in the middle of its request
+    let one = Shared::new(100);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+    bench.end_input();
+    bench.go_on();
+    assert_eq!(bench.closed, Some(Closing::Now));
+    assert!(one.is_dropped() && !one.is_finished());
+}
+
+#[test]
+fn a_client_that_has_ended_gets_its_answer() {
+    let one = Shared::new(0);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive(&get("/one"));
+    bench.end_input();
+    bench.go_on();
+    one.answers(200, Some(5), "hello");
+    bench.go_on();
+    assert!(bench.sent().ends_with("hello"));
+    assert_eq!(bench.closed, Some(Closing::Now));
+}
+
+#[test]
+fn a_client_that_does_not_send_its_body_is_told() {
+    let one = Shared::new(100);
+    let mut bench = Bench::new(&[&one]);
+    bench.receive("POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nab");
+    assert_eq!(bench.expire(), Some(Closing::Linger));
+    assert!(bench.sent().starts_with("HTTP/1.1 408 No\r\n"));
+    assert_eq!(one.wire().expired, 0, "it was not its fault");
+    bench.end();
+}

@@ -1,0 +1,418 @@
+//! Rules into tables for the kernel.
+//!
+//! Only rules that ask for addresses count for a SYN. A client's address is looked up by its longest
+//! prefix among all networks that rules name; there stands a list of the ways in which a rule can still
+//! match, in the order of the rules, those of all surrounding networks among them. So one look-up and a
+//! short list decide, however many rules there are. What a list's beginning decides for certain is cut
+//! off behind it.
+
+use crate::types::{
+    DEGREE_SHIFT, DO_ALLOW, DO_DROP, DO_RESET, DO_USER, Entry, LONGEST, List, MARK_DEGREE,
+    MARK_STOP, SAYS_ACTION, SAYS_LIMIT, Says,
+};
+use crate::{Family, GateError};
+use forebay_policy::Phase;
+use forebay_policy::Policy;
+use forebay_policy::endpoint::{Addresses, Endpoint};
+use forebay_policy::rule::{Limit, Rule};
+use forebay_policy::syn::{self, NeedsMore, Refusing};
+
+/// Entries of all lists together: 48 bytes each.
+const MOST_ENTRIES: usize = 1 << 20;
+
+/// A network of clients, and the part of the entries for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// In IPv6's form.
+    pub(crate) first: u128,
+    /// Of 128 bits.
+    pub(crate) len: u8,
+    pub(crate) list: List,
+}
+
+/// Tables that are ready to be put in force.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    pub(crate) clients4: Vec<Leaf>,
+    pub(crate) clients6: Vec<Leaf>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) rules: Vec<Says>,
+    /// Whether a rule has clients ignored.
+    pub(crate) ignores: bool,
+    /// By the number of the rule: the slot of the bucket that the kernel charges.
+    pub(crate) slots: Box<[Option<u32>]>,
+}
+
+impl Tables {
+    /// Whether the kernel charges any rule.
+    pub fn charge(&self) -> bool {
+        self.slots.iter().any(Option::is_some)
+    }
+
+    /// The slot of the bucket that the kernel charges for this rule, if it does.
+    pub fn slot(&self, rule: u32) -> Option<u32> {
+        self.slots.get(rule as usize).copied().flatten()
+    }
+}
+
+/// A way in which a rule matches.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    first: u128,
+    len: u8,
+    entry: Entry,
+}
+
+/// Makes tables of a policy. `slot` gives rules a place for bucket and counts, by name.
+///
+/// # Errors
+/// [`GateError::TooMany`].
+pub(crate) fn lower(
+    policy: &Policy,
+    mut slot: impl FnMut(&str) -> Option<u32>,
+) -> Result<Tables, GateError> {
+    let rules: Vec<Says> = policy.rules().iter().map(|rule| says(rule, &mut slot)).collect();
+    let limited = |(says, rule): (&Says, &Rule)| {
+        (is_charged(says) && rule.is_for_connections()).then_some(says.slot)
+    };
+    let slots = rules.iter().zip(policy.rules()).map(limited).collect();
+    let mut tables = Tables { rules, slots, ..Tables::default() };
+    tables.ignores = policy.rules().iter().any(|rule| {
+        let limits = [&rule.connections, &rule.requests].into_iter().flatten();
+        limits.into_iter().any(|limit| limit.ignore_ms.is_some())
+    });
+    tables.clients4 = tables.lists(policy, Family::V4)?;
+    tables.clients6 = tables.lists(policy, Family::V6)?;
+    Ok(tables)
+}
+
+fn says(rule: &Rule, slot: &mut impl FnMut(&str) -> Option<u32>) -> Says {
+    let mut says = Says { slot: u32::MAX, ..Says::default() };
+    if !rule.is_for_connections() {
+        return says;
+    }
+    if rule.stop {
+        says.marks |= MARK_STOP;
+    }
+    says.marks |= rule.when.from(Phase::Connection).number() << DEGREE_SHIFT & MARK_DEGREE;
+    let mut needs_slot = false;
+    if rule.action.is_some() {
+        says.says |= SAYS_ACTION;
+        says.action = match syn::acts(rule) {
+            Ok(None) => DO_ALLOW,
+            Ok(Some(refusing)) => {
+                needs_slot = true;
+                doing(refusing)
+            }
+            Err(NeedsMore) => DO_USER,
+        };
+    }
+    if let Some(limit) = &rule.connections {
+        says.says |= SAYS_LIMIT;
+        says.over = DO_USER;
+        if limit.rate.is_unlimited() {
+            says.over = DO_ALLOW;
+        } else if let Ok((terms, refusing)) = syn::limits(limit) {
+            needs_slot = true;
+            says.over = doing(refusing);
+            (says.interval_ns, says.tolerance_ns) = (terms.interval_ns, terms.tolerance_ns);
+            says.ignore_ns = ignore_ns(limit);
+        }
+    }
+    if needs_slot {
+        match slot(&rule.name) {
+            Some(slot) => says.slot = slot,
+            // without a word it cannot be charged; an action is only not counted
+            None if is_charged(&says) => says.over = DO_USER,
+            None => {}
+        }
+    }
+    says
+}
+
+/// Whether the kernel charges its bucket: an unlimited rate has none.
+fn is_charged(says: &Says) -> bool {
+    says.says & SAYS_LIMIT != 0 && says.over != DO_USER && says.over != DO_ALLOW
+}
+
+fn ignore_ns(limit: &Limit) -> u64 {
+    u64::from(limit.ignore_ms.unwrap_or(0)) * 1_000_000
+}
+
+fn doing(refusing: Refusing) -> u8 {
+    match refusing {
+        Refusing::Drop => DO_DROP,
+        Refusing::Reset => DO_RESET,
+    }
+}
+
+fn mask(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
+}
+
+/// The networks of an endpoint, as far as a family has any of them.
+fn networks(endpoint: Option<&Endpoint>, family: Family) -> Vec<(u128, u8)> {
+    let is_ours = |is_v4| is_v4 == (family == Family::V4);
+    match endpoint.map_or(Addresses::Any, Endpoint::addresses) {
+        Addresses::Any => vec![family.all()],
+        Addresses::Network { first, len, is_v4 } if is_ours(is_v4) => vec![(first.to_bits(), len)],
+        Addresses::Range { first, last, is_v4 } if is_ours(is_v4) => {
+            parts(first.to_bits(), last.to_bits())
+        }
+        Addresses::Unix | Addresses::Network { .. } | Addresses::Range { .. } => Vec::new(),
+    }
+}
+
+/// The fewest networks that have all addresses from `first` to `last` and no others.
+fn parts(first: u128, last: u128) -> Vec<(u128, u8)> {
+    let (mut parts, mut next) = (Vec::new(), Some(first));
+    while let Some(first) = next.filter(|first| *first <= last) {
+        // the largest that begins there and does not end too late
+        let fits = |len: &u8| first & !mask(*len) == 0 && !mask(*len) <= last - first;
+        let len = (0..=128).find(fits).unwrap_or(128);
+        parts.push((first, len));
+        next = (first | !mask(len)).checked_add(1);
+    }
+    parts
+}
+
+/// The alternatives of a condition: without any, everything.
+fn alternatives(endpoints: &[Endpoint]) -> Vec<Option<&Endpoint>> {
+    match endpoints {
+        [] => vec![None],
+        some => some.iter().map(Some).collect(),
+    }
+}
+
+impl Tables {
+    /// Adds the lists of a family to the entries.
+    fn lists(&mut self, policy: &Policy, family: Family) -> Result<Vec<Leaf>, GateError> {
+        let mut ways = self.ways(policy, family);
+        // a network stands before those inside it
+        ways.sort_by_key(|way| (way.first, way.len, way.entry.rule));
+        let all = family.all();
+        let mut leaves = Vec::new();
+        // the networks around the next one, each with all its ways, those around it among them
+        let mut around: Vec<((u128, u8), Vec<Entry>)> = vec![(all, Vec::new())];
+        let mut groups =
+            ways.chunk_by(|one, other| (one.first, one.len) == (other.first, other.len));
+        let mut next = groups.next();
+        if next.is_none_or(|group| (group[0].first, group[0].len) != all) {
+            leaves.push(self.leaf(all, &[])?);
+        }
+        while let Some(group) = next {
+            let (first, len) = (group[0].first, group[0].len);
+            while around
+                .last()
+                .is_some_and(|((outer, outer_len), _)| first & mask(*outer_len) != *outer)
+            {
+                around.pop();
+            }
+            let outer = around.last().map(|(_, entries)| &entries[..]).unwrap_or_default();
+            let own = group.iter().map(|way| way.entry);
+            let mut entries: Vec<Entry> = outer.iter().copied().chain(own).collect();
+            entries.sort_by_key(|entry| entry.rule);
+            entries.dedup();
+            self.cut(&mut entries);
+            leaves.push(self.leaf((first, len), &entries)?);
+            around.push(((first, len), entries));
+            next = groups.next();
+        }
+        Ok(leaves)
+    }
+
+    fn leaf(&mut self, (first, len): (u128, u8), entries: &[Entry]) -> Result<Leaf, GateError> {
+        if entries.len() > LONGEST || self.entries.len() + entries.len() > MOST_ENTRIES {
+            return Err(GateError::TooMany);
+        }
+        let list = List { first: self.entries.len() as u32, count: entries.len() as u32 };
+        self.entries.extend(entries);
+        Ok(Leaf { first, len, list })
+    }
+
+    /// Takes off what can change nothing for any client of the network.
+    fn cut(&self, entries: &mut Vec<Entry>) {
+        let mut decided = 0;
+        let mut ended = false;
+        entries.retain(|entry| {
+            let rule = &self.rules[entry.rule as usize];
+            if ended || (rule.says & !decided == 0 && rule.marks & MARK_STOP == 0) {
+                return false;
+            }
+            let is_certain = entry.mask_hi == 0
+                && entry.mask_lo == 0
+                && (entry.client_first, entry.client_last) == (0, u16::MAX)
+                && (entry.local_first, entry.local_last) == (0, u16::MAX)
+                && rule.marks & MARK_DEGREE == 0;
+            if is_certain {
+                decided |= rule.says;
+                ended = rule.marks & MARK_STOP != 0 || decided == SAYS_ACTION | SAYS_LIMIT;
+            }
+            true
+        });
+    }
+
+    /// All ways in which rules match addresses of a family.
+    fn ways(&self, policy: &Policy, family: Family) -> Vec<Way> {
+        let mut ways = Vec::new();
+        let (all, all_len) = family.all();
+        for (number, (rule, says)) in (0..).zip(policy.rules().iter().zip(&self.rules)) {
+            if !rule.is_for_connections() || (says.says == 0 && says.marks & MARK_STOP == 0) {
+                continue;
+            }
+            for client in alternatives(&rule.conditions.client) {
+                let clients = networks(client, family);
+                for local in alternatives(&rule.conditions.local) {
+                    for (ours, ours_len) in networks(local, family) {
+                        // what holds for the whole family needs no look at the address
+                        let bits =
+                            if (ours, ours_len) == (all, all_len) { 0 } else { mask(ours_len) };
+                        let ours = ours & bits;
+                        let ports = |of: Option<&Endpoint>| of.and_then(Endpoint::ports);
+                        let (client_first, client_last) = ports(client).unwrap_or((0, u16::MAX));
+                        let (local_first, local_last) = ports(local).unwrap_or((0, u16::MAX));
+                        let entry = Entry {
+                            local_hi: (ours >> 64) as u64,
+                            local_lo: ours as u64,
+                            mask_hi: (bits >> 64) as u64,
+                            mask_lo: bits as u64,
+                            client_first,
+                            client_last,
+                            local_first,
+                            local_last,
+                            rule: number,
+                            unused: 0,
+                        };
+                        ways.extend(clients.iter().map(|&(first, len)| Way { first, len, entry }));
+                    }
+                }
+            }
+        }
+        ways
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::rate::Rate;
+    use forebay_policy::rule::{Action, Conditions, Degree, Over, When};
+
+    fn rule(name: &str, clients: &[&str]) -> Rule {
+        let client = clients.iter().map(|text| Endpoint::parse(text).unwrap()).collect();
+        let conditions = Conditions { client, ..Conditions::default() };
+        Rule { name: name.to_owned(), conditions, ..Rule::default() }
+    }
+
+    fn limited(rule: Rule) -> Rule {
+        let limit = Limit { over: Over::Drop, ..Limit::new(Rate::per_second(10), 1) };
+        Rule { connections: Some(limit), ..rule }
+    }
+
+    fn tables(rules: Vec<Rule>) -> Tables {
+        let mut slots = 0..;
+        lower(&Policy::new(&[], rules).unwrap(), |_| slots.next()).unwrap()
+    }
+
+    /// The numbers of the rules in the list of each network.
+    fn lists(tables: &Tables, leaves: &[Leaf]) -> Vec<(u8, Vec<u32>)> {
+        let list = |leaf: &Leaf| {
+            let List { first, count } = leaf.list;
+            let part = &tables.entries[first as usize..(first + count) as usize];
+            (leaf.len, part.iter().map(|entry| entry.rule).collect())
+        };
+        leaves.iter().map(list).collect()
+    }
+
+    #[test]
+    fn inner_networks_know_the_rules_of_outer_ones() {
+        let tables = tables(vec![
+            limited(rule("host", &["10.1.1.1"])),
+            Rule { action: Some(Action::Drop), ..rule("foes", &["10.0.0.0/8", "fd00::/8"]) },
+            limited(rule("all", &[])),
+            limited(rule("never", &["10.1.0.0/16"])),
+        ]);
+        let expected = [(96, vec![2]), (104, vec![1, 2]), (112, vec![1, 2]), (128, vec![0, 1])];
+        assert_eq!(lists(&tables, &tables.clients4), expected);
+        assert_eq!(lists(&tables, &tables.clients6), [(0, vec![2]), (8, vec![1, 2])]);
+    }
+
+    #[test]
+    fn ranges_are_networks() {
+        let v4 =
+            |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().to_ipv6_mapped().to_bits();
+        let found = parts(v4("10.0.0.5"), v4("10.0.0.9"));
+        let expected = [("10.0.0.5", 128), ("10.0.0.6", 127), ("10.0.0.8", 127)];
+        assert_eq!(found, expected.map(|(text, len)| (v4(text), len)));
+        assert_eq!(parts(v4("0.0.0.0"), v4("255.255.255.255")), [(v4("0.0.0.0"), 96)]);
+        assert_eq!(parts(0, u128::MAX), [(0, 0)]);
+        assert_eq!(parts(7, 7), [(7, 128)]);
+        assert_eq!(parts(1, u128::MAX - 1).len(), 254);
+        let tables = tables(vec![limited(rule("few", &["10.0.0.5-10.0.0.6", "::1-::2"]))]);
+        assert_eq!(
+            lists(&tables, &tables.clients4),
+            [(96, vec![]), (128, vec![0]), (128, vec![0])]
+        );
+        assert_eq!(lists(&tables, &tables.clients6), [(0, vec![]), (128, vec![0]), (128, vec![0])]);
+    }
+
+    #[test]
+    fn rules_count_from_their_degree_on() {
+        let of = |when| {
+            let rule = Rule { when, ..limited(rule("one", &[])) };
+            tables(vec![rule]).rules[0].marks >> DEGREE_SHIFT
+        };
+        assert_eq!(of(When::Always), 0);
+        assert_eq!(of(When::Overload), 3);
+        assert_eq!(of(When::From(Degree::HEADER_CONTROL)), 1);
+        assert_eq!(of(When::From(Degree::CLASS_ORDER)), 2);
+    }
+
+    #[test]
+    fn an_unlimited_rate_is_not_charged() {
+        let limit = Limit { over: Over::Drop, ..Limit::new(Rate::UNLIMITED, 1) };
+        let free = Rule { connections: Some(limit), ..rule("free", &["10.0.0.0/8"]) };
+        let tables = tables(vec![free, limited(rule("all", &[]))]);
+        assert_eq!((tables.slot(0), tables.slot(1)), (None, Some(0)));
+        assert_eq!(tables.rules[0].over, DO_ALLOW);
+        assert_eq!(lists(&tables, &tables.clients4), [(96, vec![1]), (104, vec![0])]);
+    }
+
+    #[test]
+    fn what_stands_behind_stop_is_cut_off() {
+        let tables = tables(vec![
+            Rule { stop: true, action: Some(Action::Allow), ..rule("ours", &["10.0.0.0/8"]) },
+            limited(rule("all", &["*:1024-65535", "unix"])),
+            limited(rule("rest", &[])),
+        ]);
+        assert_eq!(lists(&tables, &tables.clients4), [(96, vec![1, 2]), (104, vec![0])]);
+        assert_eq!(tables.slot(2), Some(1));
+        assert_eq!(tables.slot(0), None);
+    }
+
+    #[test]
+    fn ten_thousand_addresses_are_short_lists() {
+        let addresses: Vec<String> =
+            (0..10_000).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let tables = tables(vec![
+            Rule { action: Some(Action::Drop), ..rule("listed", &addresses) },
+            limited(rule("all", &[])),
+        ]);
+        assert_eq!(tables.clients4.len(), 10_001);
+        assert!(tables.clients4.iter().all(|leaf| leaf.list.count <= 2));
+    }
+
+    #[test]
+    fn too_many_are_said_to_be_too_many() {
+        let rules = (0..=LONGEST).map(|n| Rule {
+            conditions: Conditions {
+                local: vec![Endpoint::parse(&format!("*:{}", n + 1)).unwrap()],
+                ..Conditions::default()
+            },
+            ..limited(rule(&n.to_string(), &[]))
+        });
+        let policy = Policy::new(&[], rules.collect()).unwrap();
+        assert!(matches!(lower(&policy, |_| Some(0)), Err(GateError::TooMany)));
+    }
+}

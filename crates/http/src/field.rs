@@ -1,0 +1,148 @@
+//! Names and values of fields that a person wrote, such as those a rule sets.
+
+use crate::octet::is_token;
+use std::fmt;
+
+/// The name of a field, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldName(Box<str>);
+
+impl FieldName {
+    /// Reads a token (RFC 9110 §5.1).
+    ///
+    /// # Errors
+    /// [`FieldError`] for anything else.
+    pub fn parse(text: &str) -> Result<FieldName, FieldError> {
+        let is_good = |c: char| u8::try_from(c).is_ok_and(is_token);
+        match text.char_indices().find(|(_, c)| !is_good(*c)) {
+            _ if text.is_empty() => Err(FieldError::EmptyName),
+            None => Ok(FieldName(text.into())),
+            Some((at, character)) => Err(FieldError::Name { character, at: place(text, at) }),
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Names do not differ by case.
+    pub fn is(&self, name: &str) -> bool {
+        self.0.eq_ignore_ascii_case(name)
+    }
+}
+
+impl fmt::Display for FieldName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldValue(Box<str>);
+
+impl FieldValue {
+    /// Reads visible characters of ASCII with blanks between them (RFC 9110 §5.5).
+    ///
+    /// # Errors
+    /// [`FieldError`] for anything else.
+    pub fn parse(text: &str) -> Result<FieldValue, FieldError> {
+        let is_good = |c: char| c.is_ascii_graphic() || c == ' ' || c == '\t';
+        if let Some((at, character)) = text.char_indices().find(|(_, c)| !is_good(*c)) {
+            return Err(FieldError::Value { character, at: place(text, at) });
+        }
+        if text.trim() != text || text.is_empty() {
+            return Err(FieldError::Blank);
+        }
+        Ok(FieldValue(text.into()))
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The place of a byte in a text, as a person counts it: characters, the first is 1.
+fn place(text: &str, at: usize) -> usize {
+    text.char_indices().take_while(|(start, _)| *start < at).count() + 1
+}
+
+/// Why a text is no name or value of a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldError {
+    /// A field without a name.
+    EmptyName,
+    /// A character that is in no name of a field.
+    Name {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A character that is in no value.
+    Value {
+        /// The character.
+        character: char,
+        /// Its place; the first character is 1.
+        at: usize,
+    },
+    /// A value is empty, or begins or ends with a blank.
+    Blank,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldError::EmptyName => f.write_str("a field needs a name"),
+            FieldError::Name { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be in the name of a field")
+            }
+            FieldError::Value { character, at } => {
+                write!(f, "{character:?} at character {at} cannot be in the value of a field")
+            }
+            FieldError::Blank => {
+                f.write_str("the value of a field is not empty and has no blanks around it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_checked() {
+        for (text, expected) in [
+            ("", "a field needs a name"),
+            ("X A", "' ' at character 2 cannot be in the name of a field"),
+            ("X:", "':' at character 2 cannot be in the name of a field"),
+            ("Xé", "'é' at character 2 cannot be in the name of a field"),
+        ] {
+            assert_eq!(FieldName::parse(text).unwrap_err().to_string(), expected);
+        }
+        for (text, expected) in [
+            ("", "the value of a field is not empty and has no blanks around it"),
+            (" a", "the value of a field is not empty and has no blanks around it"),
+            ("a\r\nB: c", "'\\r' at character 2 cannot be in the value of a field"),
+            ("é", "'é' at character 1 cannot be in the value of a field"),
+        ] {
+            assert_eq!(FieldValue::parse(text).unwrap_err().to_string(), expected);
+        }
+        assert_eq!(
+            FieldValue::parse("max-age=60, public").unwrap().to_string(),
+            "max-age=60, public"
+        );
+        assert!(FieldName::parse("x-Beta").unwrap().is("X-BETA"));
+    }
+}

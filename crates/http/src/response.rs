@@ -1,0 +1,406 @@
+//! The head of an answer: status line and fields, checked and taken apart without copying.
+//!
+//! It is as strict as that of a request: an answer that two recipients could read differently is how
+//! one client is given what was meant for another (RFC 9112 §11.1 and §11.2).
+
+use crate::framing::number;
+use crate::head::{self, Connection, Lines, MOST_LINES, Version};
+
+/// How large the head of an answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the whole head, the empty line included.
+    pub head_bytes: usize,
+    /// Field lines, at most [`MOST_LINES`].
+    pub head_lines: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head_bytes: 64 * 1024, head_lines: MOST_LINES }
+    }
+}
+
+/// What the request was, as far as it decides what may come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// It was HEAD: no body comes, whatever the fields say.
+    pub is_head: bool,
+    /// It has asked for another protocol.
+    pub upgrade: bool,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// Exactly this many bytes.
+    Sized(u64),
+    /// Chunks, ended by a chunk of size 0.
+    Chunked,
+    /// Whatever comes until the connection ends.
+    UntilClose,
+    /// Another protocol, both ways (101).
+    Upgraded,
+}
+
+/// Why a head was refused. All of it is the fault of who has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The bytes are no answer of HTTP/1; says what is wrong with them.
+    Malformed(&'static str),
+    /// The head is longer than allowed or has too many lines.
+    TooLarge,
+}
+
+impl Error {
+    /// What is wrong, in a few words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Error::Malformed(what) => what,
+            Error::TooLarge => "the head of the answer is too large",
+        }
+    }
+}
+
+/// What the bytes held.
+#[derive(Debug)]
+pub enum Parsed<'h> {
+    /// A whole head.
+    Complete(Response<'h>),
+    /// The beginning of one; more bytes are needed.
+    Partial,
+}
+
+/// The complete head of an answer. It borrows the received bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Response<'h> {
+    /// The status, 100 to 599.
+    pub status: u16,
+    /// What the status means in the words of who has answered; mostly for people, and often empty.
+    pub reason: &'h str,
+    /// HTTP/1.0 or HTTP/1.1.
+    pub version: Version,
+    /// What follows.
+    pub body: Body,
+    /// What `Content-Length` says, if it is there: of an answer without a body, how long it would be.
+    pub content_length: Option<u64>,
+    /// Whether another request may be sent on the connection when this answer is over.
+    pub keep_alive: bool,
+    /// Bytes of the head, the empty line included.
+    pub len: usize,
+    lines: &'h [httparse::Header<'h>],
+}
+
+impl<'h> Response<'h> {
+    /// Parses the head at the start of `bytes`. `lines` is room for its fields.
+    ///
+    /// Refused are, among what is no HTTP: a bare LF or CR, NUL and other control bytes, folded lines,
+    /// white space before a colon, both lengths at once, lengths that differ, a transfer coding other
+    /// than chunked, one in HTTP/1.0, and another protocol that was not asked for.
+    ///
+    /// # Errors
+    /// An [`Error`] as soon as the bytes cannot become an acceptable head.
+    pub fn parse(
+        bytes: &'h [u8],
+        lines: &'h mut Lines<'h>,
+        asked: Asked,
+        limits: &Limits,
+    ) -> Result<Parsed<'h>, Error> {
+        const START: &[u8] = b"HTTP/1.";
+        let known = bytes.len().min(START.len());
+        if bytes[..known] != START[..known] {
+            return Err(Error::Malformed("it is no answer of HTTP/1"));
+        }
+        let window = &bytes[..bytes.len().min(limits.head_bytes)];
+        let mut response = httparse::Response::new(&mut []);
+        let status = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+            &mut response,
+            window,
+            &mut lines.0[..limits.head_lines.min(MOST_LINES)],
+        );
+        let len = match status {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => {
+                check_line_ends(window)?;
+                return match bytes.len() >= limits.head_bytes {
+                    true => Err(Error::TooLarge),
+                    false => Ok(Parsed::Partial),
+                };
+            }
+            Err(error) => return Err(refused(error)),
+        };
+        check_line_ends(&window[..len])?;
+        let (Some(code), Some(minor)) = (response.code, response.version) else {
+            return Err(Error::Malformed("the status line is incomplete"));
+        };
+        if !(100..600).contains(&code) {
+            return Err(Error::Malformed("there is no such status"));
+        }
+        let mut head = Response {
+            status: code,
+            reason: response.reason.unwrap_or_default(),
+            version: if minor == 0 { Version::Http10 } else { Version::Http11 },
+            body: Body::None,
+            content_length: None,
+            keep_alive: false,
+            len,
+            lines: response.headers,
+        };
+        head.read_fields(asked)?;
+        Ok(Parsed::Complete(head))
+    }
+
+    /// Whether another answer to the same request follows.
+    pub fn is_interim(&self) -> bool {
+        self.status < 200 && self.status != 101
+    }
+
+    /// All field lines in order: name as sent, value without surrounding white space.
+    pub fn fields(&self) -> impl Iterator<Item = (&'h str, &'h [u8])> + Clone + use<'h> {
+        self.lines.iter().map(|line| (line.name, line.value))
+    }
+
+    /// The values of all lines of a field, in order.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &'h [u8]> {
+        let fields = self.fields();
+        fields.filter(move |(text, _)| text.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn read_fields(&mut self, asked: Asked) -> Result<(), Error> {
+        let wrong = |what| Err(Error::Malformed(what));
+        let mut connection = Connection::default();
+        let (mut is_chunked, mut upgrade) = (false, false);
+        for line in self.lines {
+            let is = |name: &str| line.name.eq_ignore_ascii_case(name);
+            match line.name.len() {
+                7 if is("upgrade") => upgrade = true,
+                10 if is("connection") => connection.read(line.value),
+                14 if is("content-length") => {
+                    let length = number(line.value).map_err(Error::Malformed)?;
+                    if self.content_length.is_some_and(|other| other != length) {
+                        return wrong("Content-Length is given twice, and differs");
+                    }
+                    self.content_length = Some(length);
+                }
+                17 if is("transfer-encoding") => {
+                    if is_chunked {
+                        return wrong("Transfer-Encoding is repeated");
+                    }
+                    if !line.value.eq_ignore_ascii_case(b"chunked") {
+                        return wrong("the only transfer coding known here is chunked");
+                    }
+                    is_chunked = true;
+                }
+                _ => {}
+            }
+        }
+        if is_chunked && self.content_length.is_some() {
+            return wrong("both Content-Length and Transfer-Encoding are given");
+        }
+        if is_chunked && self.version == Version::Http10 {
+            return wrong("HTTP/1.0 has no Transfer-Encoding");
+        }
+        // RFC 9112 §6.3
+        self.body = match (self.status, self.content_length) {
+            (101, _) if asked.upgrade && upgrade && self.version == Version::Http11 => {
+                Body::Upgraded
+            }
+            (101, _) => return wrong("it changes to a protocol that was not asked for"),
+            (100..200 | 204 | 304, _) => Body::None,
+            _ if asked.is_head => Body::None,
+            _ if is_chunked => Body::Chunked,
+            (_, Some(0)) => Body::None,
+            (_, Some(length)) => Body::Sized(length),
+            (_, None) => Body::UntilClose,
+        };
+        // what must have no body and announces one may send it all the same (RFC 9110 §8.6)
+        let is_contrary = matches!(self.status, 100..200 | 204)
+            && (is_chunked || self.content_length.is_some_and(|length| length > 0));
+        // RFC 9112 §9.3
+        self.keep_alive = !connection.close
+            && (self.version == Version::Http11 || connection.keep_alive)
+            && !matches!(self.body, Body::UntilClose | Body::Upgraded)
+            && !is_contrary;
+        Ok(())
+    }
+}
+
+fn check_line_ends(head: &[u8]) -> Result<(), Error> {
+    head::check_line_ends(head).map_err(|error| Error::Malformed(error.reason()))
+}
+
+fn refused(error: httparse::Error) -> Error {
+    Error::Malformed(match error {
+        httparse::Error::TooManyHeaders => return Error::TooLarge,
+        httparse::Error::HeaderName => "a field name is malformed",
+        httparse::Error::HeaderValue => "a field value has a forbidden byte",
+        httparse::Error::NewLine => "a line does not end in CR LF",
+        httparse::Error::Status => "the status line is malformed",
+        _ => "it is no answer of HTTP/1",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GET: Asked = Asked { is_head: false, upgrade: false };
+    const HEAD: Asked = Asked { is_head: true, upgrade: false };
+    const UPGRADE: Asked = Asked { is_head: false, upgrade: true };
+
+    /// Status, what follows, and whether the connection is kept; or why not.
+    fn read(text: &str, asked: Asked) -> Result<Option<(u16, Body, bool)>, &'static str> {
+        let mut lines = Lines::new();
+        match Response::parse(text.as_bytes(), &mut lines, asked, &Limits::default()) {
+            Ok(Parsed::Partial) => Ok(None),
+            Ok(Parsed::Complete(head)) => {
+                assert_eq!(head.len, text.find("\r\n\r\n").unwrap() + 4);
+                Ok(Some((head.status, head.body, head.keep_alive)))
+            }
+            Err(error) => Err(error.reason()),
+        }
+    }
+
+    #[test]
+    fn what_follows_a_head() {
+        for (head, asked, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", GET, (200, Body::Sized(5), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", GET, (200, Body::None, true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", HEAD, (200, Body::None, true)),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n", GET, (200, Body::Chunked, true)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", HEAD, (200, Body::None, true)),
+            ("HTTP/1.1 200 OK\r\n", GET, (200, Body::UntilClose, false)),
+            ("HTTP/1.1 200\r\n", HEAD, (200, Body::None, true)),
+            ("HTTP/1.1 204 No Content\r\n", GET, (204, Body::None, true)),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n", GET, (204, Body::None, false)),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n", GET, (304, Body::None, true)),
+            ("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n", GET, (103, Body::None, true)),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n", GET, (200, Body::Sized(1), false)),
+            (
+                "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n",
+                GET,
+                (200, Body::Sized(1), true),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n",
+                GET,
+                (200, Body::Sized(1), false),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nContent-Length: 7\r\n",
+                GET,
+                (200, Body::Sized(7), true),
+            ),
+            (
+                "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n",
+                UPGRADE,
+                (101, Body::Upgraded, false),
+            ),
+        ] {
+            assert_eq!(read(&format!("{head}\r\n"), asked), Ok(Some(expected)), "{head}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        let ok = "HTTP/1.1 200 OK\r\n";
+        for (head, expected) in [
+            ("hello\r\n\r\n".to_owned(), "it is no answer of HTTP/1"),
+            ("\r\nHTTP/1.1 200 OK\r\n\r\n".to_owned(), "it is no answer of HTTP/1"),
+            ("HTTP/2.0 200 OK\r\n\r\n".to_owned(), "it is no answer of HTTP/1"),
+            ("HTTP/1.1 20 OK\r\n\r\n".to_owned(), "the status line is malformed"),
+            ("HTTP/1.1 099 x\r\n\r\n".to_owned(), "there is no such status"),
+            ("HTTP/1.1 600 x\r\n\r\n".to_owned(), "there is no such status"),
+            (
+                format!("{ok}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"),
+                "both Content-Length and Transfer-Encoding are given",
+            ),
+            (
+                format!("{ok}Content-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+                "Content-Length is given twice, and differs",
+            ),
+            (format!("{ok}Content-Length: 1, 1\r\n\r\n"), "Content-Length is not a number"),
+            (format!("{ok}Content-Length: +1\r\n\r\n"), "Content-Length is not a number"),
+            (format!("{ok}Content-Length: 0x1\r\n\r\n"), "Content-Length is not a number"),
+            (format!("{ok}Content-Length: \r\n\r\n"), "Content-Length is not a number"),
+            (
+                format!("{ok}Content-Length: 99999999999999999999\r\n\r\n"),
+                "Content-Length is too large",
+            ),
+            (
+                format!("{ok}Transfer-Encoding: gzip, chunked\r\n\r\n"),
+                "the only transfer coding known here is chunked",
+            ),
+            (
+                format!("{ok}Transfer-Encoding: \x0bchunked\r\n\r\n"),
+                "a field value has a forbidden byte",
+            ),
+            (
+                format!("{ok}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
+                "Transfer-Encoding is repeated",
+            ),
+            (
+                "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned(),
+                "HTTP/1.0 has no Transfer-Encoding",
+            ),
+            (format!("{ok}A : b\r\n\r\n"), "a field name is malformed"),
+            (format!("{ok}A: b\r\n c\r\n\r\n"), "a field name is malformed"),
+            (format!("{ok} A: b\r\n\r\n"), "a field name is malformed"),
+            (format!("{ok}A: b\0c\r\n\r\n"), "a field value has a forbidden byte"),
+            (format!("{ok}A: b\rc\r\n\r\n"), "a field value has a forbidden byte"),
+            (format!("{ok}A: b\nC: d\r\n\r\n"), "a line ends in a bare LF"),
+            ("HTTP/1.1 200 OK\nA: b\r\n\r\n".to_owned(), "a line ends in a bare LF"),
+            (
+                "HTTP/1.1 101 x\r\nUpgrade: x\r\n\r\n".to_owned(),
+                "it changes to a protocol that was not asked for",
+            ),
+        ] {
+            assert_eq!(read(&head, GET), Err(expected), "{head:?}");
+        }
+        let without = read("HTTP/1.1 101 x\r\nA: b\r\n\r\n", UPGRADE);
+        assert_eq!(without, Err("it changes to a protocol that was not asked for"));
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let limits = Limits { head_bytes: 100, head_lines: 3 };
+        let parse = |text: &str| {
+            let mut lines = Lines::new();
+            Response::parse(text.as_bytes(), &mut lines, GET, &limits).map(|_| ())
+        };
+        assert_eq!(parse("HTTP/1.1 200 OK\r\nA: b\r\nA: b\r\nA: b\r\n\r\n"), Ok(()));
+        let four = "HTTP/1.1 200 OK\r\nA: b\r\nA: b\r\nA: b\r\nA: b\r\n\r\n";
+        assert_eq!(parse(four), Err(Error::TooLarge));
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(100));
+        assert_eq!(parse(&long[..99]), Ok(()));
+        assert_eq!(parse(&long[..100]), Err(Error::TooLarge));
+    }
+
+    proptest! {
+        /// What comes of a head does not depend on how it arrives: none of its beginnings is complete
+        /// or refused.
+        #[test]
+        fn every_beginning_is_partial(
+            values in prop::collection::vec("[ -~]{0,12}", 0..6), status in 200u16..600,
+        ) {
+            let lines: String =
+                values.iter().enumerate().map(|(at, value)| format!("X-{at}: {value}\r\n")).collect();
+            let text = format!("HTTP/1.1 {status} some reason\r\n{lines}\r\n");
+            for end in 0..text.len() {
+                prop_assert_eq!(read(&text[..end], GET), Ok(None), "{}", end);
+            }
+            prop_assert!(matches!(read(&text, GET), Ok(Some(_))));
+        }
+
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), start in any::<bool>()) {
+            let mut text = if start { b"HTTP/1.1 200 OK\r\n".to_vec() } else { Vec::new() };
+            text.extend_from_slice(&bytes);
+            let mut lines = Lines::new();
+            let _ = Response::parse(&text, &mut lines, GET, &Limits::default());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What cannot work between the server and applications behind, as far as this machine tells:
+//! `forebay check` warns of it. Nothing is tried over the network; what is not there may come later.
+
+use super::draft::Draft;
+use super::problem::Wrong;
+use super::read::{Path as At, Reader};
+use super::{Account, Listen, Site};
+use forebay_engine::Engine;
+use forebay_site::rules::Alias;
+use forebay_sys::{file, privileges};
+use forebay_upstream::settings::Address;
+use std::collections::HashSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+type Remarks = Vec<(At, Wrong)>;
+
+impl Draft {
+    /// Applications that are not there, that nobody may ask, or that are this server itself; tunnels
+    /// that keep threads; front controllers that are missing.
+    pub(super) fn remark_applications(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let mut told: HashSet<&Path> = HashSet::new();
+        for (at, site) in self.every_site() {
+            for (place, address) in addresses(text, &at, site) {
+                let wrong = match address {
+                    itself if self.listens_at(itself) => {
+                        Some(Wrong::Itself { found: itself.to_string() })
+                    }
+                    // what several name is told once
+                    Address::Unix(path) if told.insert(path) => self.unusable(path),
+                    _ => None,
+                };
+                remarks.extend(wrong.map(|wrong| (place, wrong)));
+            }
+            self.remark_tunnels(&at, site, remarks);
+        }
+        self.remark_front_controllers(remarks);
+    }
+
+    /// Why a socket cannot be used, if it cannot.
+    fn unusable(&self, path: &Path) -> Option<Wrong> {
+        let no_socket = |error| Some(Wrong::NoApplication { path: path.to_owned(), error });
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) => return no_socket(error),
+        };
+        if !metadata.file_type().is_socket() {
+            return no_socket(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket"));
+        }
+        match self.process.user.as_ref().map(Account::as_str) {
+            // who the server becomes is not who checks
+            Some(name) => {
+                let user = privileges::user(name).ok()??;
+                let may = |bits: u32| metadata.mode() & bits != 0;
+                let is_able = user.user == 0
+                    || may(0o002)
+                    || (metadata.uid() == user.user && may(0o200))
+                    || (user.groups.contains(&metadata.gid()) && may(0o020));
+                let user = name.to_owned();
+                (!is_able).then(|| Wrong::NotForUser { path: path.to_owned(), user })
+            }
+            None => file::may_connect(path).err().and_then(no_socket),
+        }
+    }
+
+    /// Whether this server listens at an address.
+    fn listens_at(&self, address: &Address) -> bool {
+        let is_local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let is_it = |listen: &Listen| match (listen, address) {
+            (Listen::Unix(path), Address::Unix(other)) => path == other,
+            (Listen::At(own), Address::Socket(other)) => {
+                let is_any = own.ip().is_unspecified() && is_local(other.ip());
+                own.port() == other.port() && (own.ip() == other.ip() || is_any)
+            }
+            (Listen::All(port), Address::Socket(other)) => {
+                *port == other.port() && is_local(other.ip())
+            }
+            (listen, Address::Name { host, port }) => {
+                let is_ours = match listen {
+                    Listen::At(own) => is_local(own.ip()),
+                    Listen::All(_) => true,
+                    Listen::Unix(_) => false,
+                };
+                is_ours && listen.port() == Some(*port) && &**host == "localhost"
+            }
+            _ => false,
+        };
+        let listeners = self.all_listeners();
+        let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        endpoints.any(|endpoint| is_it(&endpoint.listen))
+    }
+
+    /// Tunnels where each connection keeps a thread.
+    fn remark_tunnels(&self, at: &At, site: &Site, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let engines = listeners.iter().map(|(_, listener)| listener.engine);
+        let mut engines = engines.filter(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        let Some(engine) = engines.next() else { return };
+        for (index, proxy) in site.proxies.iter().enumerate() {
+            if proxy.upgrades() {
+                let at = at.child("proxy").item(index).child("upgrade");
+                remarks.push((at, Wrong::KeepsThread { engine: engine.name() }));
+            }
+        }
+    }
+
+    /// Scripts that are to answer where nothing else does, and are not there.
+    fn remark_front_controllers(&self, remarks: &mut Remarks) {
+        let mut told: HashSet<PathBuf> = HashSet::new();
+        for (at, site) in self.all_sites() {
+            let mounts: Vec<Alias> = site.mounts().collect();
+            for (index, fastcgi) in site.fastcgi.iter().enumerate() {
+                let Some(script) = fastcgi.route().scripts.and_then(|scripts| scripts.fallback)
+                else {
+                    continue;
+                };
+                let beneath = |alias: &&Alias| {
+                    let inside = script.as_str().strip_prefix(alias.path().as_str());
+                    inside.is_some_and(|inside| inside.starts_with('/'))
+                };
+                let longest = mounts.iter().filter(beneath).max_by_key(|a| a.path().as_str().len());
+                let path = match (longest, &site.root) {
+                    (Some(alias), _) => {
+                        let inside = &script.as_str()[alias.path().as_str().len()..];
+                        alias.to.join(inside.trim_start_matches('/'))
+                    }
+                    (None, Some(root)) => script.below(root),
+                    (None, None) => continue,
+                };
+                if let Err(error) = super::open_regular(&path)
+                    && told.insert(path.clone())
+                {
+                    let at = at.child("fastcgi").item(index).child("try");
+                    remarks.push((at, Wrong::NoFile { path, error }));
+                }
+            }
+        }
+    }
+}
+
+/// Where the applications of a site are, each with where that stands.
+fn addresses<'s>(text: &Reader<'_>, at: &At, site: &'s Site) -> Vec<(At, &'s Address)> {
+    let place = |list: &str, index: usize, number: usize| {
+        let whole = at.child(list).item(index).child("to");
+        // one may stand without a list
+        Some(whole.item(number)).filter(|item| text.says(item)).unwrap_or(whole)
+    };
+    let mut found = Vec::new();
+    for (index, proxy) in site.proxies.iter().enumerate() {
+        let to = proxy.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("proxy", index, number), &to.0)));
+    }
+    for (index, fastcgi) in site.fastcgi.iter().enumerate() {
+        let to = fastcgi.to().iter().enumerate();
+        found.extend(to.map(|(number, to)| (place("fastcgi", index, number), &to.0)));
+    }
+    found
+}

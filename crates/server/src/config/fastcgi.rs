@@ -1,0 +1,211 @@
+//! The routes of a site to applications that speak FastCGI and run files of the site.
+
+use super::optional::OneOrMore;
+use super::problem::Wrong;
+use super::table::{Item, Preset, Section, Setting};
+use super::upstreams::{FastCgiAddress, Upstreams, Variables, rows_with_upstreams};
+use forebay_site::rules::{Ending, MountPath, Route, Scope, Scripts};
+use forebay_upstream::target::Ambiguous;
+use forebay_upstream::{fastcgi, settings};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A `[[fastcgi]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastCgiSection {
+    /// `path`
+    pub path: Option<Scope>,
+    /// `to`
+    pub to: OneOrMore<FastCgiAddress>,
+    /// `root`
+    pub root: Option<PathBuf>,
+    /// `extension`
+    pub extension: Option<Ending>,
+    /// `index`
+    pub index: Option<String>,
+    /// `try`
+    pub fallback: Option<MountPath>,
+    /// `ambiguous`
+    pub ambiguous: Ambiguous,
+    /// `set`
+    pub set: Variables,
+    /// What all routes have.
+    pub upstreams: Upstreams,
+}
+
+/// A route to applications that speak FastCGI, in which everything is right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FastCgi(FastCgiSection);
+
+impl FastCgi {
+    /// Beneath which paths they run files.
+    pub fn path(&self) -> Scope {
+        self.0.path.clone().unwrap_or_else(Scope::any)
+    }
+
+    /// Where they are.
+    pub fn to(&self) -> &[FastCgiAddress] {
+        &self.0.to.0
+    }
+
+    /// What relative paths begin at `directory`.
+    pub(super) fn rebase(&mut self, join: &impl Fn(&mut PathBuf)) {
+        self.0.to.0.iter_mut().for_each(|to| super::upstreams::rebase(&mut to.0, join));
+        // where the application finds files is its own matter, but a relative path is none of its own
+        self.0.root.iter_mut().for_each(join);
+    }
+
+    /// What the site is told of it.
+    pub fn route(&self) -> Route {
+        let FastCgiSection { extension, index, fallback, .. } = &self.0;
+        let scripts = extension.clone().map(|ending| Scripts {
+            ending,
+            index: index.as_deref().unwrap_or_default().into(),
+            fallback: fallback.clone(),
+        });
+        Route { path: self.path(), scripts }
+    }
+
+    /// What the proxy is told of it. `root` is that of the site.
+    pub fn settings(&self, root: Option<&Path>) -> settings::FastCgi {
+        let FastCgiSection { to, ambiguous, set, upstreams, .. } = &self.0;
+        let to = to.0.iter().map(|to| to.0.clone()).collect();
+        let root = self.0.root.as_deref().or(root).unwrap_or(Path::new("/"));
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.to_owned());
+        let root = root.as_os_str().as_bytes();
+        settings::FastCgi {
+            group: upstreams.group(to, None),
+            request: fastcgi::Settings {
+                root: root.strip_suffix(b"/").unwrap_or(root).into(),
+                ambiguous: *ambiguous,
+                keep: upstreams.connections > 0,
+                set: set.0.clone(),
+            },
+            limits: Default::default(),
+            errors: upstreams.errors,
+            cancel: upstreams.cancel,
+        }
+    }
+}
+
+impl Item for FastCgi {
+    type Section = FastCgiSection;
+
+    fn new(section: FastCgiSection) -> Result<FastCgi, (&'static str, Wrong)> {
+        let ending = section.extension.as_ref().map_or("", Ending::as_str);
+        let is_script = |name: &str| name.len() > ending.len() && name.ends_with(ending);
+        let wrong = |found: &str| Wrong::Unfit {
+            found: format!("{found:?}"),
+            reason: format!("a script ends in {ending:?}, as extension says"),
+        };
+        if let Some(index) = section.index.as_deref().filter(|name| !is_script(name)) {
+            return Err(("index", wrong(index)));
+        }
+        if let Some(path) = section.fallback.as_ref().filter(|path| !is_script(path.as_str())) {
+            return Err(("try", wrong(path.as_str())));
+        }
+        if let Some((key, needs)) = section.upstreams.idle() {
+            return Err((key, Wrong::Idle { needs }));
+        }
+        Ok(FastCgi(section))
+    }
+
+    fn section(&self) -> FastCgiSection {
+        self.0.clone()
+    }
+}
+
+impl Section for FastCgiSection {
+    fn blank() -> FastCgiSection {
+        FastCgiSection {
+            path: None,
+            to: OneOrMore::default(),
+            root: None,
+            extension: None,
+            index: None,
+            fallback: None,
+            ambiguous: Ambiguous::default(),
+            set: Variables::default(),
+            upstreams: Upstreams::default(),
+        }
+    }
+
+    const SETTINGS: &'static [Setting<FastCgiSection>] = rows_with_upstreams!(
+        [
+            Setting {
+                key: "path",
+                preset: Preset::Value("/"),
+                range: None,
+                meaning: "Beneath which paths they run files. Everything else there is sent as any other \
+                          file. Routes are weighed as for proxy.",
+                example: "\"/blog\"",
+                at: |f| &mut f.path,
+            },
+            Setting {
+                key: "to",
+                preset: Preset::Required,
+                range: None,
+                meaning: "Where they are: one, or several that do the same.",
+                example: "\"unix:/run/php/php-fpm.sock\"",
+                at: |f| &mut f.to,
+            },
+            Setting {
+                key: "root",
+                preset: Preset::Unset("the root of the site"),
+                range: None,
+                meaning: "Where they find the files of the site's root, if that is elsewhere for them, as in \
+                          a container. Whether a script is there is seen in the root of the site.",
+                example: "\"/var/www/html\"",
+                at: |f| &mut f.root,
+            },
+            Setting {
+                key: "extension",
+                preset: Preset::Value(".php"),
+                range: None,
+                meaning: "What the names of scripts end with. What follows a script in a path is told it \
+                          as PATH_INFO. A script must be there, or the answer is 404.",
+                example: "\".cgi\"",
+                at: |f| &mut f.extension,
+            },
+            Setting {
+                key: "index",
+                preset: Preset::Value("index.php"),
+                range: None,
+                meaning: "The script that answers for a directory where index names no file of it.",
+                example: "\"main.php\"",
+                at: |f| &mut f.index,
+            },
+            Setting {
+                key: "try",
+                preset: Preset::Unset("404"),
+                range: None,
+                meaning: "The script that answers where there is neither a script nor a file: the front \
+                          controller that WordPress, Laravel or Symfony want.",
+                example: "\"/index.php\"",
+                at: |f| &mut f.fallback,
+            },
+            Setting {
+                key: "ambiguous",
+                preset: Preset::Value("refuse"),
+                range: None,
+                meaning: "What becomes of paths with //, /./ or /../, encoded or not: 400, or REQUEST_URI \
+                          is what the rules have seen.",
+                example: "\"normalise\"",
+                at: |f| &mut f.ambiguous,
+            },
+            Setting {
+                key: "set",
+                preset: Preset::Unset("nothing is set"),
+                range: None,
+                meaning: "Variables to set, each instead of what the request says.",
+                example: "{ APP_ENV = \"production\" }",
+                at: |f| &mut f.set,
+            },
+        ],
+        [],
+        "0",
+        "Idle connections that are kept to each of them; 0 opens one for each request. Each keeps one \
+         worker of php-fpm to itself: less than it has, and in_flight as many.",
+        "4"
+    );
+}

@@ -1,0 +1,582 @@
+//! The settings that all routes to applications have: which upstream is asked, how long it may take, and
+//! what becomes of failures.
+
+use super::choice::Word;
+use super::optional::{OneOrMore, Optional};
+use super::problem::Wrong;
+use super::units::Percent;
+use super::value::{Form, Value, Written, quote, wrong};
+use super::written::{show_table, written};
+use forebay_http::field::FieldName;
+use forebay_site::rules::Ending;
+use forebay_upstream::settings::{
+    Address, AddressError, Balance, Check, Errors, Group, KeepAlive, Key, ProxyProtocol, Timeouts,
+};
+use forebay_upstream::target::{Ambiguous, Base};
+use std::path::PathBuf;
+use std::time::Duration;
+
+impl Word for Balance {
+    const EXPECTED: &'static str = "\"least\", \"round-robin\", \"two-choices\" or \"hash\"";
+    const WORDS: &'static [&'static str] = &["least", "round-robin", "two-choices", "hash"];
+    const MEANINGS: &'static [Balance] =
+        &[Balance::Least, Balance::RoundRobin, Balance::TwoChoices, Balance::Hash];
+}
+
+impl Word for Errors {
+    const EXPECTED: &'static str = "\"theirs\" or \"ours\"";
+    const WORDS: &'static [&'static str] = &["theirs", "ours"];
+    const MEANINGS: &'static [Errors] = &[Errors::Theirs, Errors::Ours];
+}
+
+impl Word for Ambiguous {
+    const EXPECTED: &'static str = "\"refuse\" or \"normalise\"";
+    const WORDS: &'static [&'static str] = &["refuse", "normalise"];
+    const MEANINGS: &'static [Ambiguous] = &[Ambiguous::Refuse, Ambiguous::Normalise];
+}
+
+/// Whether addresses in answers are rewritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redirects {
+    /// They lead back here.
+    #[default]
+    Rewrite,
+    /// They stay.
+    Keep,
+}
+
+impl Word for Redirects {
+    const EXPECTED: &'static str = "\"rewrite\" or \"keep\"";
+    const WORDS: &'static [&'static str] = &["rewrite", "keep"];
+    const MEANINGS: &'static [Redirects] = &[Redirects::Rewrite, Redirects::Keep];
+}
+
+/// How a client's address is told before anything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preface {
+    /// In a line.
+    #[default]
+    V1,
+    /// In bytes.
+    V2,
+}
+
+impl Word for Preface {
+    const EXPECTED: &'static str = "\"v1\" or \"v2\"";
+    const WORDS: &'static [&'static str] = &["v1", "v2"];
+    const MEANINGS: &'static [Preface] = &[Preface::V1, Preface::V2];
+}
+
+impl From<Preface> for ProxyProtocol {
+    fn from(preface: Preface) -> ProxyProtocol {
+        match preface {
+            Preface::V1 => ProxyProtocol::V1,
+            Preface::V2 => ProxyProtocol::V2,
+        }
+    }
+}
+
+/// What decides where a request goes that is balanced by hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HashKey(pub Key);
+
+impl Value for HashKey {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "\"client\", \"url\" or a cookie such as \"cookie=session\""
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.0 = match (text, text.strip_prefix("cookie=")) {
+            ("client", _) => Key::Client,
+            ("url", _) => Key::Url,
+            (_, Some(name)) if FieldName::parse(name).is_ok() => Key::Cookie(name.into()),
+            _ => return Err(wrong(self, text)),
+        };
+        Ok(())
+    }
+    fn show(&self) -> String {
+        match &self.0 {
+            Key::Client => quote("client"),
+            Key::Url => quote("url"),
+            Key::Cookie(name) => quote(&format!("cookie={name}")),
+        }
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        match text {
+            "ip" | "source" | "client_ip" | "ip_hash" => Some("client".to_owned()),
+            "uri" | "path" | "target" => Some("url".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// An upstream that speaks HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAddress(pub Address);
+
+impl Written for HttpAddress {
+    const EXPECTED: &'static str =
+        "an application such as \"http://10.0.0.1:9000\" or \"unix:/run/app.sock\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<HttpAddress, Wrong> {
+        Address::http(text).map(HttpAddress).map_err(|error| match Self::guess(text) {
+            Some(_) => Self::misread(text),
+            None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+        })
+    }
+    fn text(&self) -> String {
+        match &self.0 {
+            unix @ Address::Unix(_) => unix.to_string(),
+            other => format!("http://{other}"),
+        }
+    }
+    fn guess(text: &str) -> Option<String> {
+        if text.starts_with('/') {
+            return Some(format!("unix:{text}"));
+        }
+        if let Some(bare) = text.strip_suffix('/')
+            && Address::http(bare).is_ok()
+        {
+            return Some(bare.to_owned());
+        }
+        let guess = format!("http://{text}");
+        let is_bare = Address::http(text) == Err(AddressError::Scheme);
+        (is_bare && Address::http(&guess).is_ok()).then_some(guess)
+    }
+}
+
+/// An upstream that speaks FastCGI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgiAddress(pub Address);
+
+impl Written for FastCgiAddress {
+    const EXPECTED: &'static str =
+        "an application such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<FastCgiAddress, Wrong> {
+        Address::fastcgi(text).map(FastCgiAddress).map_err(|error| match Self::guess(text) {
+            Some(_) => Self::misread(text),
+            None => Wrong::Unfit { found: quote(text), reason: error.to_string() },
+        })
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+    fn guess(text: &str) -> Option<String> {
+        if text.starts_with('/') {
+            return Some(format!("unix:{text}"));
+        }
+        let schemes = ["fastcgi://", "http://", "tcp://"];
+        let bare = schemes.iter().find_map(|scheme| text.strip_prefix(scheme))?;
+        Address::fastcgi(bare).is_ok().then(|| bare.to_owned())
+    }
+}
+
+written!(Ending, "an ending such as \".php\"");
+
+/// Variables for scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(pub Vec<(Box<str>, Box<str>)>);
+
+impl Value for Variables {
+    fn form(&self) -> Form {
+        Form::Table
+    }
+    fn expected(&self) -> &'static str {
+        "variables with values such as { APP_ENV = \"production\" }"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        self.put("", text)
+    }
+    fn put(&mut self, name: &str, text: &str) -> Result<(), Wrong> {
+        let is_name = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        let unfit = |found: &str, reason: &str| {
+            Err(Wrong::Unfit { found: quote(found), reason: reason.to_owned() })
+        };
+        if !is_name {
+            return unfit(name, "a variable is made of capital letters, digits and _");
+        }
+        if text.chars().any(char::is_control) {
+            return unfit(text, "a control character cannot be in a variable");
+        }
+        self.0.push((name.into(), text.into()));
+        Ok(())
+    }
+    fn show(&self) -> String {
+        show_table(self.0.iter().map(|(name, value)| (name.to_string(), &**value)))
+    }
+    fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+written!(Base, "the beginning of paths such as \"/api\"");
+
+/// Which host an upstream is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToldHost(pub forebay_upstream::request::Host);
+
+impl Value for ToldHost {
+    fn form(&self) -> Form {
+        Form::Text
+    }
+    fn expected(&self) -> &'static str {
+        "\"client\", \"upstream\", or a host such as \"app.internal\", perhaps with a port"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        use forebay_upstream::request::Host;
+        let is_host = || {
+            // a host as an address would have it, with or without a port
+            text.is_ascii() && Address::http(&format!("http://{text}")).is_ok()
+        };
+        self.0 = match text {
+            "client" => Host::Client,
+            "upstream" => Host::Upstream,
+            // what others call them
+            "$host" | "$http_host" | "preserve" | "$proxy_host" => return Err(wrong(self, text)),
+            name if is_host() => Host::Named(name.into()),
+            _ => return Err(wrong(self, text)),
+        };
+        Ok(())
+    }
+    fn show(&self) -> String {
+        use forebay_upstream::request::Host;
+        match &self.0 {
+            Host::Client => quote("client"),
+            Host::Upstream => quote("upstream"),
+            Host::Named(name) => quote(name),
+        }
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        match text {
+            "$host" | "$http_host" | "preserve" => Some("client".to_owned()),
+            "$proxy_host" => Some("upstream".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// Which path is asked for to learn whether an upstream is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckPath(pub Box<str>);
+
+impl Written for CheckPath {
+    const EXPECTED: &'static str = "a path with or without a query such as \"/health\"";
+    fn read(text: &str) -> Result<CheckPath, Wrong> {
+        let is_good = text.starts_with('/')
+            && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        if is_good { Ok(CheckPath(text.into())) } else { Err(CheckPath::misread(text)) }
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// Statuses: `200`, `2xx` or `200-399`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statuses(pub u16, pub u16);
+
+impl Written for Statuses {
+    const EXPECTED: &'static str = "statuses such as \"200\", \"2xx\" or \"200-399\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<Statuses, Wrong> {
+        let status = |text: &str| {
+            let is_one = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|status| is_one && (100..600).contains(status))
+        };
+        let found = match (text.strip_suffix("xx"), text.split_once('-')) {
+            (Some(first), _) => {
+                status(&format!("{first}00")).map(|first| Statuses(first, first + 99))
+            }
+            (_, Some((least, most))) => status(least)
+                .zip(status(most))
+                .filter(|(least, most)| least < most)
+                .map(|(least, most)| Statuses(least, most)),
+            _ => status(text).map(|one| Statuses(one, one)),
+        };
+        found.ok_or_else(|| Statuses::misread(text))
+    }
+    fn text(&self) -> String {
+        match *self {
+            Statuses(one, other) if one == other => one.to_string(),
+            Statuses(least, most) if least % 100 == 0 && most == least + 99 => {
+                format!("{}xx", least / 100)
+            }
+            Statuses(least, most) => format!("{least}-{most}"),
+        }
+    }
+}
+
+/// Active checks, as they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checks {
+    /// `check.path`; without it there are none
+    pub path: Option<CheckPath>,
+    /// `check.interval`
+    pub interval: Optional<Duration>,
+    /// `check.status`
+    pub status: OneOrMore<Statuses>,
+}
+
+impl Checks {
+    const INTERVAL: Duration = Duration::from_secs(5);
+
+    pub(super) fn settings(&self) -> Option<Check> {
+        let statuses = match &self.status.0[..] {
+            [] => vec![(200, 299)],
+            statuses => statuses.iter().map(|Statuses(least, most)| (*least, *most)).collect(),
+        };
+        Some(Check {
+            path: self.path.as_ref()?.0.clone(),
+            interval: self.interval.0.unwrap_or(Checks::INTERVAL),
+            statuses,
+        })
+    }
+
+    /// A key that means nothing without a path.
+    pub(super) fn idle(&self) -> Option<&'static str> {
+        let is_alone = self.path.is_none();
+        let keys = [
+            ("check.interval", self.interval.0.is_some()),
+            ("check.status", !self.status.0.is_empty()),
+        ];
+        keys.iter().find(|(_, is_set)| is_alone && *is_set).map(|(key, _)| *key)
+    }
+}
+
+/// What all routes to applications have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Upstreams {
+    /// `balance`
+    pub balance: Balance,
+    /// `hash`
+    pub hash: Optional<HashKey>,
+    /// `in_flight`
+    pub in_flight: Optional<u64>,
+    /// `retries`
+    pub retries: u64,
+    /// `retry_budget`
+    pub retry_budget: Percent,
+    /// `max_fails`
+    pub max_fails: u64,
+    /// `fail_time`
+    pub fail_time: Duration,
+    /// `slow_start`
+    pub slow_start: Optional<Duration>,
+    /// `errors`
+    pub errors: Errors,
+    /// `cancel`
+    pub cancel: bool,
+    /// `keep_alive.connections`
+    pub connections: u64,
+    /// `keep_alive.idle`
+    pub idle: Duration,
+    /// `timeouts.connect`
+    pub connect: Duration,
+    /// `timeouts.head`
+    pub head: Duration,
+    /// `timeouts.silence`
+    pub silence: Duration,
+}
+
+impl Upstreams {
+    /// A key that means nothing as things are, and what it would need.
+    pub(super) fn idle(&self) -> Option<(&'static str, &'static str)> {
+        let needs_hash = self.hash.0.is_some() && self.balance != Balance::Hash;
+        needs_hash.then_some(("hash", "balance = \"hash\""))
+    }
+
+    /// Those at these addresses.
+    pub(super) fn group(&self, to: Vec<Address>, check: Option<Check>) -> Group {
+        // ranges keep the numbers small
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        Group {
+            to,
+            balance: self.balance,
+            key: self.hash.0.clone().unwrap_or_default().0,
+            in_flight: self.in_flight.0.map(small),
+            keep_alive: KeepAlive { connections: small(self.connections), idle: self.idle },
+            timeouts: Timeouts { connect: self.connect, head: self.head, silence: self.silence },
+            retries: small(self.retries),
+            retry_permille: small(self.retry_budget.0 / 10),
+            max_fails: small(self.max_fails),
+            fail_time: self.fail_time,
+            slow_start: self.slow_start.0.unwrap_or_default(),
+            check,
+        }
+    }
+}
+
+/// Makes the path of a Unix socket relative to `directory`.
+pub(super) fn rebase(address: &mut Address, join: &impl Fn(&mut PathBuf)) {
+    if let Address::Unix(path) = address {
+        join(path);
+    }
+}
+
+/// The rows of a kind of section that has [`Upstreams`] as `upstreams`: some of its own, those that all
+/// have, those of all in subsections, and then its own in subsections; and how many connections are kept,
+/// what that means, and another number.
+macro_rules! rows_with_upstreams {
+    ([$($plain:expr),* $(,)?], [$($below:expr),* $(,)?], $kept:literal, $keeps:literal, $more:literal) => { &[
+        $($plain,)*
+        Setting {
+            key: "balance",
+            preset: Preset::Value("least"),
+            range: None,
+            meaning: "Which of several is asked: the one with the least requests under way (least), one \
+                      after the other (round-robin), of two that are drawn the one with less under way \
+                      (two-choices), or by hash, so that the same requests go to the same one unless it \
+                      has much more to do than the others.",
+            example: "\"hash\"",
+            at: |s| &mut s.upstreams.balance,
+        },
+        Setting {
+            key: "hash",
+            preset: Preset::Unset("client"),
+            range: None,
+            meaning: "What is the same for the same requests: the client, the url, or a cookie \
+                      (\"cookie=session\"; without it, the client).",
+            example: "\"cookie=session\"",
+            at: |s| &mut s.upstreams.hash,
+        },
+        Setting {
+            key: "in_flight",
+            preset: Preset::Unset("no limit"),
+            range: Some(("1", "1000000")),
+            meaning: "Requests under way to each of them at most, in the whole process; others wait, by \
+                      the order of their classes. Set it to the number that one can work on at once, \
+                      such as its workers.",
+            example: "8",
+            at: |s| &mut s.upstreams.in_flight,
+        },
+        Setting {
+            key: "retries",
+            preset: Preset::Value("1"),
+            range: Some(("0", "10")),
+            meaning: "How often a request is sent again at most, to another one if there is one. GET, HEAD \
+                      and OPTIONS are while nothing of an answer has been passed on; others only \
+                      where it is certain that nothing ran.",
+            example: "2",
+            at: |s| &mut s.upstreams.retries,
+        },
+        Setting {
+            key: "retry_budget",
+            preset: Preset::Value("20%"),
+            range: Some(("0%", "100%")),
+            meaning: "How many of the requests may be sent again, so that what is down is not asked more \
+                      than usual. Ten are free.",
+            example: "\"10%\"",
+            at: |s| &mut s.upstreams.retry_budget,
+        },
+        Setting {
+            key: "max_fails",
+            preset: Preset::Value("3"),
+            range: Some(("0", "1000")),
+            meaning: "After so many failures in a row one is asked nothing for fail_time; 0 asks on. A \
+                      failure is no connection, none in time, or an answer that cannot be understood; an \
+                      error with a status is an answer. Where most are out, all are asked.",
+            example: "1",
+            at: |s| &mut s.upstreams.max_fails,
+        },
+        Setting {
+            key: "fail_time",
+            preset: Preset::Value("10s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long that is; then one request is let through, and if that fails it is twice \
+                      as long.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.fail_time,
+        },
+        Setting {
+            key: "slow_start",
+            preset: Preset::Unset("off"),
+            range: Some(("1s", "1h")),
+            meaning: "In so long one that is well again gets more and more of its share.",
+            example: "\"30s\"",
+            at: |s| &mut s.upstreams.slow_start,
+        },
+        Setting {
+            key: "errors",
+            preset: Preset::Value("theirs"),
+            range: None,
+            meaning: "Whose page a client sees where the application answers with a status of 400 and \
+                      more: theirs, or ours, which is that of errors.",
+            example: "\"ours\"",
+            at: |s| &mut s.upstreams.errors,
+        },
+        Setting {
+            key: "cancel",
+            preset: Preset::Value("true"),
+            range: None,
+            meaning: "Whether a request is given up when its client is gone; false lets the application \
+                      come to its end.",
+            example: "false",
+            at: |s| &mut s.upstreams.cancel,
+        },
+        Setting {
+            key: "keep_alive.connections",
+            preset: Preset::Value($kept),
+            range: Some(("0", "100000")),
+            meaning: $keeps,
+            example: $more,
+            at: |s| &mut s.upstreams.connections,
+        },
+        Setting {
+            key: "keep_alive.idle",
+            preset: Preset::Value("4s"),
+            range: Some(("100ms", "1h")),
+            meaning: "For how long. It must be less than the application keeps them, or requests meet \
+                      connections that are being closed; many keep them for 5 s.",
+            example: "\"50s\"",
+            at: |s| &mut s.upstreams.idle,
+        },
+        Setting {
+            key: "timeouts.connect",
+            preset: Preset::Value("3s"),
+            range: Some(("10ms", "5m")),
+            meaning: "Time to open a connection.",
+            example: "\"1s\"",
+            at: |s| &mut s.upstreams.connect,
+        },
+        Setting {
+            key: "timeouts.head",
+            preset: Preset::Value("60s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time from the end of a request to the end of the answer's head; then the client gets \
+                      504.",
+            example: "\"10s\"",
+            at: |s| &mut s.upstreams.head,
+        },
+        Setting {
+            key: "timeouts.silence",
+            preset: Preset::Value("60s"),
+            range: Some(("100ms", "1d")),
+            meaning: "Time without a byte in a body, in either direction, and in a WebSocket.",
+            example: "\"1h\"",
+            at: |s| &mut s.upstreams.silence,
+        },
+        $($below,)*
+    ] };
+}
+
+pub(super) use rows_with_upstreams;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_read_as_they_are_shown() {
+        for text in ["200", "2xx", "200-399", "100-101", "5xx"] {
+            assert_eq!(Statuses::read(text).map(|found| found.text()).ok().as_deref(), Some(text));
+        }
+        assert_eq!(Statuses::read("200-299").unwrap().text(), "2xx");
+        for text in ["", "xx", "6xx", "20", "2000", "300-200", "200-200", "+20", "2x"] {
+            assert!(Statuses::read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Requests that applications answer: which one, and what comes before it.
+//!
+//! Here it is known that a path is an application's, by its number among the routes of the site; what
+//! stands behind the number is not. All rules hold as for files, in the same order: to https, access and
+//! passwords, redirects, rewrites. Then the longest path has it, be it a route or an alias; the root has
+//! what is left.
+
+use crate::answer;
+use crate::body::Body;
+use crate::content::Content;
+use crate::entry::{Asked, Entry, Key, Script, What};
+use crate::fields::Fields;
+use crate::guard::{self, Stop};
+use crate::job::{Done, Job, Outcome as Brought};
+use crate::pages::{self, Refusal};
+use crate::route;
+use crate::site::Site;
+use crate::vhost::VirtualHost;
+use forebay_conn::{Hsts, Outcome, Reply, Request};
+use forebay_http::head::Method;
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The application a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The site, by its place in [`Settings::sites`](crate::Settings::sites).
+    pub site: u32,
+    /// The route, by its place in [`SiteSettings::routes`](crate::SiteSettings::routes).
+    pub route: u32,
+    /// The path that a rule has put in the place of the one asked for, decoded.
+    pub rewritten: Option<Box<[u8]>>,
+    /// The file it runs. An application that runs none has none, and as long as only the path is known
+    /// ([`Site::destination`]) no application has one.
+    pub script: Option<Script>,
+}
+
+/// What becomes of a request before an application could have it.
+pub enum Routed {
+    /// It is for no application: [`Site::process`] answers it, with what a job has brought.
+    Here(Option<Done>),
+    /// The answer is written.
+    Replied,
+    /// This must be done first; then it is routed again with the result.
+    Job(Job),
+    /// This application answers.
+    To(Destination),
+}
+
+impl Content {
+    /// Whether some site has an application.
+    pub fn has_routes(&self) -> bool {
+        self.has_routes
+    }
+}
+
+/// Whether an application may have it, wherever it leads.
+fn is_for_applications(request: &Request<'_>) -> bool {
+    let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
+    is_for_one && request.head.path.starts_with(b"/")
+}
+
+impl VirtualHost {
+    /// Whether an application runs files.
+    fn runs_scripts(&self, route: u32) -> bool {
+        self.settings.routes.get(route as usize).is_some_and(|route| route.scripts.is_some())
+    }
+
+    fn has_scripts(&self) -> bool {
+        self.settings.routes.iter().any(|route| route.scripts.is_some())
+    }
+
+    /// The application for a request, as far as its path tells.
+    fn destination(&self, site: u32, request: &Request<'_>) -> Option<Destination> {
+        if self.settings.routes.is_empty() || !is_for_applications(request) {
+            return None;
+        }
+        let path = request.path().ok()?;
+        let rewritten = route::rewrite(&self.settings, &path);
+        let decisive = rewritten.as_deref().unwrap_or(&path);
+        let is_dots = |name: &[u8]| matches!(name, b"." | b"..");
+        if self.settings.work.iter().any(|rule| rule.path.matches(&path))
+            || decisive.split(|&b| b == b'/').any(is_dots)
+        {
+            return None;
+        }
+        let route = route::route_of(&self.settings, decisive)?;
+        Some(Destination { site, route, rewritten: rewritten.map(Vec::into), script: None })
+    }
+}
+
+impl Site {
+    /// The application a request is for, as soon as its head is there; rules may yet answer instead.
+    pub fn destination(&mut self, request: &Request<'_>) -> Option<Destination> {
+        if !self.content.has_routes {
+            return None;
+        }
+        let site = self.site_of(request)?;
+        if self.is_file(site, request.head.path) {
+            return None;
+        }
+        self.vhost(site).destination(site, request)
+    }
+
+    /// Lets a request through to the application it is for, if rules allow it. To be asked before
+    /// [`process`](Site::process), with what a job has brought.
+    #[inline]
+    pub fn route(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        match self.content.has_routes {
+            true => self.route_to(request, client, done, reply),
+            false => Routed::Here(done),
+        }
+    }
+
+    fn route_to(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
+            return Routed::Here(done);
+        };
+        let Ok(path) = request.path() else { return Routed::Here(done) };
+        let vhost = self.vhost(site);
+        let destination = vhost.destination(site, request);
+        let runs_scripts = match &destination {
+            Some(to) => vhost.runs_scripts(to.route),
+            // files of other paths may be scripts, too
+            None => vhost.has_scripts() && is_for_applications(request),
+        };
+        if destination.is_none() && !runs_scripts {
+            return Routed::Here(done);
+        }
+        if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
+            return Routed::Replied;
+        }
+        let number = self.content.number;
+        let mut loaded = None;
+        match done.filter(|done| done.0.content == number) {
+            None => {}
+            Some(done) => match done.0.outcome {
+                Brought::Loaded { ref entry, refusal: None, .. } if runs_scripts => {
+                    loaded = Some((Arc::clone(entry), done));
+                }
+                Brought::Verified(verified) => {
+                    let realms = Arc::clone(&self.content.realms);
+                    let decision = realms.take(&verified, &mut self.credentials);
+                    if let Err(stop) = guard::stop(decision, &realms, verified.realm()) {
+                        return self.stopped(stop, site, request, reply);
+                    }
+                }
+                // the page of an error
+                _ => return Routed::Here(Some(done)),
+            },
+        }
+        let mut paths = vec![&*path];
+        paths.extend(destination.as_ref().and_then(|to| to.rewritten.as_deref()));
+        if let Some(guard) = self.vhost(site).guard_of(&paths) {
+            let Site { content, credentials, now_ms, .. } = self;
+            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
+                return self.stopped(stop, site, request, reply);
+            }
+        }
+        if runs_scripts {
+            return self.script_at(site, &path, loaded, request, client, reply);
+        }
+        let Some(destination) = destination else { return Routed::Here(None) };
+        if !self.vhost(site).settings.redirects.is_empty() {
+            let dress = self.dress_of(site, request);
+            let Site { content, room, .. } = self;
+            let vhost = &content.vhosts[site as usize];
+            let (settings, pages) = (&vhost.settings, &vhost.pages);
+            if let Some(to) = route::redirect(settings, pages, vhost.dress(&dress), &path) {
+                answer::redirect(&to, vhost, request, room, reply);
+                return Routed::Replied;
+            }
+        }
+        Routed::To(destination)
+    }
+
+    /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.
+    /// What an application has is never in its table, but for scripts.
+    #[inline]
+    fn is_file(&self, site: u32, raw: &[u8]) -> bool {
+        let known = self.front.peek(self.front.spot(site, raw), site, raw, self.now_ms);
+        known.is_some_and(|entry| !matches!(entry.what, What::Script(_)))
+    }
+
+    /// The script that answers, by what is known of the files, which is found out first.
+    fn script_at(
+        &mut self,
+        site: u32,
+        path: &[u8],
+        loaded: Option<(Arc<Entry>, Done)>,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        let (entry, done) = match loaded {
+            Some((entry, done)) => (entry, Some(done)),
+            None => match self.known(site, path, request.head.path) {
+                Some(entry) => (entry, None),
+                None => {
+                    let key = Key { site, path: path.into() };
+                    return match self.load(key, request) {
+                        Outcome::Job(job) => Routed::Job(job),
+                        _ => Routed::Here(None),
+                    };
+                }
+            },
+        };
+        let What::Script(script) = &entry.what else { return Routed::Here(done) };
+        if let Err(stop) = self.check(&entry, site, request, &client) {
+            return self.stopped(stop, site, request, reply);
+        }
+        let rewritten = route::rewrite(&self.vhost(site).settings, path).map(Vec::into);
+        Routed::To(Destination {
+            site,
+            route: script.route,
+            rewritten,
+            script: Some(script.clone()),
+        })
+    }
+
+    /// What is known of a path, from the loop's own table or the shared cache.
+    fn known(&mut self, site: u32, path: &[u8], raw: &[u8]) -> Option<Arc<Entry>> {
+        let spot = self.front.spot(site, raw);
+        if let Some(hit) = self.front.find(spot, site, raw, self.now_ms) {
+            return Some(Arc::clone(hit.entry));
+        }
+        let entry = self.cached(Asked { site, path })?;
+        self.remember(site, raw, &entry);
+        Some(entry)
+    }
+
+    fn stopped(
+        &mut self,
+        stop: Stop,
+        site: u32,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        let dress = self.dress_of(site, request);
+        match self.stop(stop, dress, site, request, reply) {
+            Outcome::Job(job) => Routed::Job(job),
+            _ => Routed::Replied,
+        }
+    }
+
+    /// Appends the fields of an application's answer, as header rules change them; but not those that
+    /// frame it.
+    pub fn write_fields<'f>(
+        &self,
+        destination: &Destination,
+        request: &Request<'_>,
+        status: u16,
+        said: impl Iterator<Item = (&'f str, Cow<'f, [u8]>)>,
+        head: &mut Vec<u8>,
+    ) {
+        let Some(vhost) = self.content.vhosts.get(destination.site as usize) else { return };
+        let mut fields = Fields::default();
+        said.for_each(|(name, value)| fields.push(name, value));
+        if !fields.has("Server") {
+            pages::server(vhost.pages.is_server_named, &mut fields);
+        }
+        let mut dress = self.dress_of(destination.site, request).into_vec();
+        // what the application says of who may keep its answer is more than is known here
+        let is_private = vhost.has_private_rule && dress.first() == Some(&0);
+        if is_private && fields.has("Cache-Control") {
+            dress.remove(0);
+        }
+        let is_about_caches = |number: &u16| {
+            vhost
+                .settings
+                .headers
+                .get(usize::from(*number))
+                .is_some_and(|rule| rule.set().iter().any(|(name, _)| name.is("Cache-Control")))
+        };
+        let shortens = status >= 400 && dress.iter().any(is_about_caches);
+        fields.apply(vhost.dress(&dress), None);
+        if shortens {
+            fields.shorten_for_error();
+        }
+        fields.write(head);
+    }
+
+    /// What clients that come through TLS are told about that.
+    pub fn hsts_of(&self, destination: &Destination) -> Option<Hsts> {
+        self.content.vhosts.get(destination.site as usize)?.settings.hsts
+    }
+
+    /// Answers with an error in the place of an application: with the site's page, if it has one for
+    /// the status.
+    pub fn refuse_for(
+        &mut self,
+        destination: &Destination,
+        request: &Request<'_>,
+        status: u16,
+        text: &'static str,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job> {
+        self.refuse_path(destination.site, request, Refusal::new(status, text), reply)
+    }
+}

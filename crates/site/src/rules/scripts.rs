@@ -1,0 +1,129 @@
+//! Routes to applications: which paths they answer, and which files are scripts.
+
+use super::{MountPath, Scope};
+use std::fmt;
+
+/// The paths of an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Which paths.
+    pub path: Scope,
+    /// If it runs files of the site: which. Everything else beneath the path is a file as any other.
+    pub scripts: Option<Scripts>,
+}
+
+impl Route {
+    /// All of these paths, whatever files there are.
+    pub fn all(path: Scope) -> Route {
+        Route { path, scripts: None }
+    }
+}
+
+/// Which files are run, and not sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scripts {
+    /// What their names end with.
+    pub ending: Ending,
+    /// The name of the one that answers for a directory.
+    pub index: Box<str>,
+    /// The one that answers where nothing else does: a front controller.
+    pub fallback: Option<MountPath>,
+}
+
+/// The ending of the names of scripts, with its dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending(Box<str>);
+
+impl Ending {
+    /// Reads `.php`.
+    ///
+    /// # Errors
+    /// [`EndingError`] for what is no ending.
+    pub fn parse(text: &str) -> Result<Ending, EndingError> {
+        let is_good = text.strip_prefix('.').is_some_and(|rest| {
+            !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        });
+        is_good.then(|| Ending(text.into())).ok_or(EndingError)
+    }
+
+    /// With its dot.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The script that a path names, up to the first segment with this ending, and what follows it, which
+    /// is empty or begins with a slash. Whether it is there must be seen: a program that looks for
+    /// it by itself would run a picture if asked for `/picture.png/x.php`.
+    ///
+    /// ```
+    /// use forebay_site::rules::Ending;
+    ///
+    /// let php = Ending::parse(".php").unwrap();
+    /// let (script, info) = php.split(b"/blog/index.php/2026/may").unwrap();
+    /// assert_eq!((script, info), (&b"/blog/index.php"[..], &b"/2026/may"[..]));
+    /// assert_eq!(php.split(b"/blog/2026"), None);
+    /// ```
+    pub fn split<'p>(&self, path: &'p [u8]) -> Option<(&'p [u8], &'p [u8])> {
+        let mut end = 0;
+        loop {
+            let slash = path[end..].iter().position(|&b| b == b'/');
+            let next = slash.map_or(path.len(), |at| end + at);
+            let (name, info) = path.split_at(next);
+            let last = name.rsplit(|&b| b == b'/').next().unwrap_or_default();
+            // a segment that is nothing but the ending has no name
+            if last.len() > self.0.len() && last.ends_with(self.0.as_bytes()) {
+                return Some((name, info));
+            }
+            slash?;
+            end = next + 1;
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// It is no ending of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndingError;
+
+impl fmt::Display for EndingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an ending is a dot with letters or digits behind it, such as .php")
+    }
+}
+
+impl std::error::Error for EndingError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_script_of_a_path() {
+        let php = Ending::parse(".php").unwrap();
+        for (path, expected) in [
+            ("/index.php", Some(("/index.php", ""))),
+            ("/index.php/", Some(("/index.php", "/"))),
+            ("/a/b.php/c/d.php", Some(("/a/b.php", "/c/d.php"))),
+            ("/picture.png/x.php", Some(("/picture.png/x.php", ""))),
+            ("/a.php.png", None),
+            ("/a.phpx/b", None),
+            ("/.php", None),
+            ("/a/.php/b.php", Some(("/a/.php/b.php", ""))),
+            ("/", None),
+            ("", None),
+            ("/a.PHP", None),
+        ] {
+            let text = |bytes| std::str::from_utf8(bytes).unwrap();
+            let found = php.split(path.as_bytes()).map(|(name, info)| (text(name), text(info)));
+            assert_eq!(found, expected, "{path}");
+        }
+        for text in ["", ".", "php", ".p/p", ".php*", "..php"] {
+            assert_eq!(Ending::parse(text), Err(EndingError), "{text}");
+        }
+    }
+}

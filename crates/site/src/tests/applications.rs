@@ -1,0 +1,325 @@
+//! Which requests go to applications, and what comes before that.
+
+use crate::rules::{
+    Access, Alias, Auth, Ending, ErrorPage, FieldName, FieldValue, HeaderRule, MountPath, Network,
+    Pattern, Realm, Redirect, Rewrite, Route, Scope, Scripts, Template, TryFiles, User, Work,
+};
+use crate::testing::{Answered, Client, Folder};
+use crate::{Settings, SiteSettings, ToHttps};
+
+/// "password", as cheap as bcrypt gets.
+const HASH: &str = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+/// alice:password
+const ALICE: &str = "Authorization: Basic YWxpY2U6cGFzc3dvcmQ=\r\n";
+
+fn client(folder: &Folder, routes: &[&str], change: impl FnOnce(&mut SiteSettings)) -> Client {
+    let mut settings = Settings::new(folder.path());
+    let route = |path: &&str| Route::all(Scope::parse(path).unwrap());
+    settings.sites[0].routes = routes.iter().map(route).collect();
+    change(&mut settings.sites[0]);
+    Client::with(settings)
+}
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::parse(text).unwrap()
+}
+
+/// The route, or the status.
+fn route(answered: &Answered) -> String {
+    let status = answered.status.to_string();
+    answered.field("X-Route").map_or(status, |route| format!("to {route}"))
+}
+
+#[test]
+fn the_longest_path_answers_whatever_the_method() {
+    let folder = Folder::new();
+    folder.write("index.html", "page");
+    folder.write("static/a.css", "a {}");
+    folder.write("api/never", "seen");
+    let other = Folder::new();
+    other.write("b.css", "b {}");
+    let mut client = client(&folder, &["/api", "/app", "=/app/health"], |site| {
+        site.aliases = vec![Alias::new(MountPath::parse("/app/assets").unwrap(), other.path())];
+    });
+    for _ in 0..2 {
+        for (method, target, expected) in [
+            ("GET", "/", "200"),
+            ("GET", "/static/a.css", "200"),
+            ("POST", "/static/a.css", "405"),
+            ("GET", "/api", "to 0"),
+            ("GET", "/api/never", "to 0"),
+            ("HEAD", "/x/../api/never", "to 0"),
+            ("POST", "/%61pi/new?a", "to 0"),
+            ("PROPFIND", "/api/new", "to 0"),
+            ("OPTIONS", "/api/new", "to 0"),
+            ("GET", "/app/x", "to 1"),
+            ("GET", "/app/health", "to 2"),
+            ("GET", "/app/assets/b.css", "200"),
+            ("POST", "/app/assets/b.css", "405"),
+            ("TRACE", "/api/new", "405"),
+            ("OPTIONS", "*", "204"),
+            ("GET", "/apis", "404"),
+            // what no rule can judge goes nowhere
+            ("GET", "/api/%2e%2e/%2e%2e/", "400"),
+            ("GET", "/api/a%2fb", "404"),
+            ("POST", "/api/a%5cb", "404"),
+        ] {
+            assert_eq!(route(&client.ask(method, target, "")), expected, "{method} {target}");
+        }
+    }
+}
+
+#[test]
+fn rules_come_before_applications() {
+    let folder = Folder::new();
+    let scope = |text: &str| Scope::parse(text).unwrap();
+    let mut client = client(&folder, &["/api", "/inner", "*.php"], |site| {
+        let to = |text: &str| Template::parse(text).unwrap();
+        site.redirects = vec![Redirect::new(pattern("/api/old"), to("/api/new"), 307).unwrap()];
+        site.rewrites = vec![
+            Rewrite::new(pattern("/public/*"), to("/inner/$1")).unwrap(),
+            Rewrite::new(pattern("/api/file"), to("/file.txt")).unwrap(),
+        ];
+        let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
+        site.access = vec![Access { path: scope("/inner"), allow: Vec::new(), deny }];
+        let users = vec![User::parse("alice", HASH).unwrap()];
+        let (path, realm) = (scope("/api/admin"), Realm::default());
+        site.auth = vec![Auth { path, realm, users, file: None }];
+        site.work = vec![Work { path: pattern("/api/work") }];
+        site.errors = vec![ErrorPage::parse("401", "/sorry.html").unwrap()];
+    });
+    folder.write("file.txt", "a file");
+    folder.write("sorry.html", "sorry");
+    for _ in 0..2 {
+        assert_eq!(route(&client.get("/api/new")), "to 0");
+        let moved = client.ask("POST", "/api/old", "");
+        assert_eq!((moved.status, moved.field("Location")), (307, Some("/api/new")));
+        let inner = client.get("/public/a%20b");
+        assert_eq!(route(&inner), "to 1");
+        assert_eq!(inner.field("X-Path"), Some("/inner/a b"));
+        // where a rule leads decides, as for files
+        assert_eq!(client.get("/api/file").text(), "a file");
+        assert_eq!(client.get("/api/work?cpu=0").status, 200);
+        client.client = "192.0.2.7".parse().unwrap();
+        assert_eq!(route(&client.get("/public/a")), "403");
+        assert_eq!(route(&client.get("/inner")), "403");
+        client.client = "127.0.0.1".parse().unwrap();
+        let refused = client.get("/api/admin/x");
+        assert_eq!((refused.status, refused.text()), (401, "sorry"));
+        assert_eq!(route(&client.ask("POST", "/api/admin/x", ALICE)), "to 0");
+    }
+    let answered = client.ask("GET", "/api/admin?Cache-Control=no-store", ALICE);
+    assert_eq!(answered.field("Cache-Control"), Some("no-store"), "the application knows better");
+    assert_eq!(
+        client.ask("GET", "/api/admin", ALICE).field("Cache-Control"),
+        Some("private, no-cache")
+    );
+    assert_eq!(client.get("/api/new").field("Cache-Control"), None);
+}
+
+#[test]
+fn tls_comes_before_applications() {
+    let folder = Folder::new();
+    let mut client = client(&folder, &["/"], |site| {
+        site.to_https = Some(ToHttps { status: 308, port: 443 });
+    });
+    assert_eq!(client.ask("POST", "/api", "").status, 308);
+    client.is_secured = true;
+    assert_eq!(route(&client.ask("POST", "/api", "")), "to 0");
+}
+
+#[test]
+fn header_rules_change_answers_of_applications() {
+    let folder = Folder::new();
+    let mut client = client(&folder, &["/api"], |site| {
+        let field = |name: &str, value: &str| {
+            (FieldName::parse(name).unwrap(), FieldValue::parse(value).unwrap())
+        };
+        let set = vec![field("Cache-Control", "public, max-age=60"), field("X-A", "ours")];
+        let remove = vec![FieldName::parse("X-Powered-By").unwrap()];
+        site.headers =
+            vec![HeaderRule::new(Some(pattern("/api/kept")), None, set, remove).unwrap()];
+    });
+    let said = "X-A=1&X-B=2&X-a=3&X-Powered-By=a&x-powered-by=b&Server=theirs";
+    let answered = client.get(&format!("/api/kept?{said}"));
+    assert_eq!(answered.field("Cache-Control"), Some("public, max-age=60"));
+    assert_eq!(answered.head.to_lowercase().matches("x-a: ").count(), 1, "{}", answered.head);
+    assert_eq!(answered.field("X-A"), Some("ours"));
+    assert_eq!(answered.field("X-Powered-By"), None);
+    assert_eq!(answered.field("Server"), Some("theirs"));
+    assert_eq!(client.get("/api/kept?status=500").field("Cache-Control"), None);
+    let answered =
+        client.get("/api/x?Set-Cookie=a&Set-Cookie=b&Cache-Control=max-age=5&status=404");
+    assert_eq!(answered.head.matches("Set-Cookie: ").count(), 2);
+    assert_eq!(answered.field("Cache-Control"), Some("max-age=5"), "what is theirs stays");
+    assert_eq!(answered.field("Server"), Some("Forebay"));
+}
+
+/// A route to an application that runs files that end in `.php`.
+fn php(path: &str, fallback: Option<&str>) -> Route {
+    let scripts = Scripts {
+        ending: Ending::parse(".php").unwrap(),
+        index: "index.php".into(),
+        fallback: fallback.map(|path| MountPath::parse(path).unwrap()),
+    };
+    Route { path: Scope::parse(path).unwrap(), scripts: Some(scripts) }
+}
+
+/// The script and what follows it, or the status.
+fn script(answered: &Answered) -> String {
+    let field = |name| answered.field(name).unwrap_or_default();
+    match answered.field("X-Script") {
+        Some(name) => format!("{name} {}", field("X-Info")).trim_end().to_owned(),
+        None => answered.status.to_string(),
+    }
+}
+
+#[test]
+fn scripts_are_run_and_everything_else_is_sent() {
+    let folder = Folder::new();
+    for name in ["index.php", "a.php", "b/index.php", "b/c d.php", ".f/g.php"] {
+        folder.write(name, "<?php secret");
+    }
+    folder.write("e/index.html", "a page");
+    folder.write("b/style.css", "b {}");
+    folder.write("picture.png", "a picture");
+    std::fs::create_dir(folder.path().join("x.php")).unwrap();
+    let mut client = client(&folder, &[], |site| site.routes = vec![php("/", None)]);
+    for _ in 0..2 {
+        for (method, target, expected) in [
+            ("GET", "/", "/index.php"),
+            ("POST", "/?q", "/index.php"),
+            ("GET", "/a.php", "/a.php"),
+            ("DELETE", "/%61.php", "/a.php"),
+            ("GET", "/a.php/", "/a.php /"),
+            ("PUT", "/a.php/b/c.php", "/a.php /b/c.php"),
+            ("GET", "/b/", "/b/index.php"),
+            ("GET", "/b", "301"),
+            ("GET", "/b/c%20d.php", "/b/c d.php"),
+            ("GET", "/b/style.css", "200"),
+            ("POST", "/b/style.css", "405"),
+            ("GET", "/e/", "200"),
+            // the script must be there, whatever the application would make of it
+            ("GET", "/picture.png/x.php", "404"),
+            ("GET", "/none.php", "404"),
+            ("GET", "/none", "404"),
+            ("GET", "/.f/g.php", "404"),
+            ("GET", "/x.php", "301"),
+            ("GET", "/a.php%00", "404"),
+            ("OPTIONS", "/b/style.css", "204"),
+            ("TRACE", "/a.php", "405"),
+        ] {
+            let answered = client.ask(method, target, "");
+            assert_eq!(script(&answered), expected, "{method} {target}");
+            assert!(!String::from_utf8_lossy(&answered.body).contains("secret"), "{target}");
+        }
+    }
+}
+
+#[test]
+fn a_front_controller_answers_what_nothing_else_does() {
+    let folder = Folder::new();
+    folder.write("index.php", "<?php secret");
+    folder.write("wp-admin/index.php", "<?php secret");
+    folder.write("style.css", "a {}");
+    std::fs::create_dir(folder.path().join("uploads")).unwrap();
+    let fallback = Some("/index.php");
+    let mut client = client(&folder, &[], |site| {
+        site.routes = vec![php("/", fallback), Route::all(Scope::parse("/api").unwrap())];
+    });
+    for _ in 0..2 {
+        for (method, target, expected) in [
+            ("GET", "/2026/may/a-post/", "/index.php"),
+            ("GET", "/a-post", "/index.php"),
+            ("POST", "/wp-json/x", "/index.php"),
+            ("GET", "/none.php/x", "/index.php"),
+            ("GET", "/uploads/", "/index.php"),
+            ("GET", "/style.css", "200"),
+            ("GET", "/wp-admin/", "/wp-admin/index.php"),
+            ("GET", "/wp-admin", "301"),
+        ] {
+            assert_eq!(script(&client.ask(method, target, "")), expected, "{method} {target}");
+        }
+        assert_eq!(route(&client.get("/api/a.php")), "to 1");
+    }
+    // what is known of files follows them
+    assert_eq!(script(&client.get("/new.txt")), "/index.php");
+    folder.write("new.txt", "new");
+    client.until("/new.txt", |answered| answered.status == 200);
+    folder.write("new.php", "<?php secret");
+    client.until("/new.php", |answered| script(answered) == "/new.php");
+    std::fs::remove_file(folder.path().join("new.php")).unwrap();
+    client.until("/new.php", |answered| script(answered) == "/index.php");
+    std::fs::remove_file(folder.path().join("index.php")).unwrap();
+    client.until("/a-post", |answered| answered.status == 404);
+}
+
+#[test]
+fn the_source_of_a_script_is_never_sent() {
+    let folder = Folder::new();
+    for name in ["index.php", "front.php", "error.php", "a/index.php"] {
+        folder.write(name, "<?php secret");
+    }
+    let other = Folder::new();
+    other.write("b.php", "<?php secret");
+    let mut client = client(&folder, &[], |site| {
+        site.routes = vec![php("*.php", None)];
+        site.index = vec!["index.php".to_owned()];
+        site.try_files = TryFiles::parse(&["$path", "$path/", "/front.php"]).unwrap();
+        site.errors = vec![ErrorPage::parse("403", "/error.php").unwrap()];
+        site.aliases = vec![Alias::new(MountPath::parse("/other").unwrap(), other.path())];
+        let (path, allow) = (Scope::parse("/closed").unwrap(), Vec::new());
+        let deny = vec![Network::parse("all").unwrap()];
+        site.access = vec![Access { path, allow, deny }];
+        let to = Template::parse("/a/index.php").unwrap();
+        site.rewrites = vec![Rewrite::new(pattern("/short"), to).unwrap()];
+    });
+    for _ in 0..2 {
+        for (target, expected) in [
+            ("/", "/index.php"),
+            ("/a/", "/a/index.php"),
+            ("/anything", "/front.php"),
+            ("/short", "/a/index.php"),
+            ("/other/b.php", "/other/b.php"),
+            ("/closed", "403"),
+        ] {
+            let answered = client.get(target);
+            assert_eq!(script(&answered), expected, "{target}");
+            assert!(!String::from_utf8_lossy(&answered.body).contains("secret"), "{target}");
+        }
+    }
+    let file = format!("{}/b.php", other.path().display());
+    assert_eq!(client.get("/other/b.php").field("X-File"), Some(&*file));
+    assert_eq!(client.get("/short").field("X-Path"), Some("/a/index.php"));
+}
+
+#[test]
+fn scripts_are_protected_like_files() {
+    let folder = Folder::new();
+    folder.write("index.php", "<?php secret");
+    folder.write("admin/index.php", "<?php secret");
+    let scope = |text: &str| Scope::parse(text).unwrap();
+    let mut client = client(&folder, &[], |site| {
+        site.routes = vec![php("/", Some("/index.php"))];
+        let users = vec![User::parse("alice", HASH).unwrap()];
+        // the folder is the script, and the script the folder
+        let (path, realm) = (scope("=/admin/"), Realm::default());
+        site.auth = vec![Auth { path, realm, users, file: None }];
+        let deny = vec![Network::parse("192.0.2.0/24").unwrap()];
+        site.access = vec![Access { path: scope("/index.php"), allow: Vec::new(), deny }];
+    });
+    for _ in 0..2 {
+        for target in ["/admin/", "/admin/index.php", "/admin/index.php/x"] {
+            assert_eq!(client.get(target).status, 401, "{target}");
+            let answered = client.ask("POST", target, ALICE);
+            assert_eq!(answered.field("X-Script"), Some("/admin/index.php"), "{target}");
+        }
+        client.client = "192.0.2.7".parse().unwrap();
+        // whichever way it is reached
+        for target in ["/", "/index.php", "/index.php/x", "/a-post"] {
+            assert_eq!(client.get(target).status, 403, "{target}");
+        }
+        client.client = "127.0.0.1".parse().unwrap();
+        assert_eq!(script(&client.get("/a-post")), "/index.php");
+    }
+}

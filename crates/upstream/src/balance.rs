@@ -1,0 +1,288 @@
+//! Which upstream is asked next.
+
+use crate::settings::Balance;
+
+/// A whole share.
+pub const WHOLE: u16 = 1000;
+
+/// With hashing, none has more than so many hundredths of its part of the requests under way. With less
+/// room, keys wander; with more, one that many ask for takes all of its upstream.
+const BOUND_PERCENT: u64 = 125;
+
+/// What is known of one upstream when one is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Requests under way to it.
+    pub in_flight: u32,
+    /// Its share, of [`WHOLE`]: 0 if it is not to be asked, less than the whole while it starts slowly.
+    pub share: u16,
+}
+
+impl Candidate {
+    /// How much it would have to do with one more request, as if it had a whole share.
+    fn load(self) -> u64 {
+        (u64::from(self.in_flight) + 1) * u64::from(WHOLE) / u64::from(self.share.max(1))
+    }
+}
+
+/// Chooses among the same upstreams, again and again.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    balance: Balance,
+    /// What each is called, for hashing: the same after a reload, in whatever order they are named.
+    keys: Vec<u64>,
+    /// What each is owed, in turns of [`WHOLE`].
+    owed: Vec<i64>,
+    /// Where the search for the least begins.
+    next: usize,
+    random: u64,
+}
+
+impl Balancer {
+    /// For upstreams with these keys, see [`hash`]. `seed` is any number; loops with different ones draw
+    /// differently.
+    pub fn new(balance: Balance, keys: Vec<u64>, seed: u64) -> Balancer {
+        let count = keys.len();
+        // not all begin with the first
+        let next = if count > 0 { (mix(seed) % count as u64) as usize } else { 0 };
+        Balancer { balance, owed: vec![0; count], keys, next, random: seed }
+    }
+
+    /// The next to be asked, by its place. `key` is the [hash] of what the request is balanced by.
+    /// `None` if none has a share.
+    pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {
+        debug_assert_eq!(candidates.len(), self.keys.len());
+        match self.balance {
+            Balance::RoundRobin => self.in_turn(candidates),
+            Balance::Least => self.least(candidates),
+            Balance::TwoChoices => self.of_two(candidates),
+            Balance::Hash => self.by_key(candidates, key),
+        }
+    }
+
+    /// Each gets its share in the smoothest order: who is owed most is next.
+    fn in_turn(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let mut whole = 0;
+        let mut best: Option<usize> = None;
+        for (at, candidate) in candidates.iter().enumerate() {
+            if candidate.share == 0 {
+                // what it missed is not made up for
+                self.owed[at] = 0;
+                continue;
+            }
+            whole += i64::from(candidate.share);
+            self.owed[at] += i64::from(candidate.share);
+            if best.is_none_or(|best| self.owed[at] > self.owed[best]) {
+                best = Some(at);
+            }
+        }
+        self.owed[best?] -= whole;
+        best
+    }
+
+    fn least(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let count = candidates.len();
+        let from = self.next;
+        let places = (0..count).map(|step| (from + step) % count);
+        let best = places
+            .filter(|&at| candidates[at].share > 0)
+            .min_by_key(|&at| candidates[at].load())?;
+        // of several with as little, each in turn
+        self.next = (best + 1) % count;
+        Some(best)
+    }
+
+    fn of_two(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let first = self.draw(candidates, None)?;
+        let Some(second) = self.draw(candidates, Some(first)) else { return Some(first) };
+        let is_better = candidates[second].load() < candidates[first].load();
+        Some(if is_better { second } else { first })
+    }
+
+    /// Draws one by its share, but not `other`.
+    fn draw(&mut self, candidates: &[Candidate], other: Option<usize>) -> Option<usize> {
+        let able = || candidates.iter().enumerate().filter(|(at, _)| Some(*at) != other);
+        let whole: u64 = able().map(|(_, candidate)| u64::from(candidate.share)).sum();
+        if whole == 0 {
+            return None;
+        }
+        self.random = self.random.wrapping_add(GOLDEN);
+        let mut left = mix(self.random) % whole;
+        for (at, candidate) in able() {
+            match left.checked_sub(u64::from(candidate.share)) {
+                Some(rest) => left = rest,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// The one that fits the key best and has room: when one comes or goes, no other's keys move
+    /// (rendezvous hashing); and none has much more than its part (bounded loads).
+    fn by_key(&self, candidates: &[Candidate], key: u64) -> Option<usize> {
+        let shares: u64 = candidates.iter().map(|one| u64::from(one.share)).sum();
+        let able = candidates.iter().filter(|one| one.share > 0);
+        let under_way: u64 = able.map(|one| u64::from(one.in_flight)).sum::<u64>() + 1;
+        let has_room = |one: &Candidate| {
+            let part = under_way * u64::from(one.share) * BOUND_PERCENT;
+            u64::from(one.in_flight) < part.div_ceil(shares * 100)
+        };
+        let fitting = |needs_room: bool| {
+            let able = candidates
+                .iter()
+                .enumerate()
+                .filter(move |(_, one)| one.share > 0 && (!needs_room || has_room(one)));
+            able.max_by_key(|(at, _)| mix(key ^ self.keys[*at])).map(|(at, _)| at)
+        };
+        if shares == 0 { None } else { fitting(true).or_else(|| fitting(false)) }
+    }
+}
+
+/// The golden ratio, made odd.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Spreads a number over all bits (splitmix64).
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(GOLDEN);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A key: the same for the same bytes, here and in every other process. Whoever can choose the bytes can
+/// choose the upstream; the bound on its load holds all the same.
+pub fn hash(bytes: &[u8]) -> u64 {
+    let fnv = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, fnv))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Balance; 4] =
+        [Balance::RoundRobin, Balance::Least, Balance::TwoChoices, Balance::Hash];
+
+    fn balancer(balance: Balance, count: usize) -> Balancer {
+        let keys = (0..count).map(|number| hash(format!("10.0.0.{number}:80").as_bytes()));
+        Balancer::new(balance, keys.collect(), 7)
+    }
+
+    fn idle(shares: &[u16]) -> Vec<Candidate> {
+        shares.iter().map(|&share| Candidate { in_flight: 0, share }).collect()
+    }
+
+    fn counts(balancer: &mut Balancer, candidates: &[Candidate], picks: usize) -> Vec<usize> {
+        let mut counts = vec![0; candidates.len()];
+        for number in 0..picks {
+            let key = hash(&number.to_le_bytes());
+            counts[balancer.pick(candidates, key).unwrap()] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn in_turn_each_gets_its_share() {
+        let mut turns = balancer(Balance::RoundRobin, 3);
+        assert_eq!(counts(&mut turns, &idle(&[WHOLE; 3]), 30), [10, 10, 10]);
+        assert_eq!(counts(&mut turns, &idle(&[WHOLE, 500, 0]), 30), [20, 10, 0]);
+        // one that is back does not get all that it has missed
+        let after = counts(&mut turns, &idle(&[WHOLE; 3]), 6);
+        assert!(after.iter().all(|&count| (1..=3).contains(&count)), "{after:?}");
+    }
+
+    #[test]
+    fn the_least_busy_is_asked_and_equals_take_turns() {
+        let mut least = balancer(Balance::Least, 3);
+        assert_eq!(counts(&mut least, &idle(&[WHOLE; 3]), 30), [10, 10, 10]);
+        let busy = |in_flight: [u32; 3], share: [u16; 3]| {
+            let one = |at: usize| Candidate { in_flight: in_flight[at], share: share[at] };
+            [one(0), one(1), one(2)]
+        };
+        for _ in 0..3 {
+            assert_eq!(least.pick(&busy([5, 3, 4], [WHOLE; 3]), 0), Some(1));
+            assert_eq!(least.pick(&busy([5, 3, 4], [WHOLE, 0, WHOLE]), 0), Some(2));
+            // half a share is twice the load
+            assert_eq!(least.pick(&busy([5, 3, 9], [WHOLE, 500, WHOLE]), 0), Some(0));
+        }
+    }
+
+    #[test]
+    fn of_two_the_worst_is_never_taken() {
+        let mut two = balancer(Balance::TwoChoices, 3);
+        let mut candidates = idle(&[WHOLE; 3]);
+        candidates[1].in_flight = 10;
+        let spread = counts(&mut two, &candidates, 3000);
+        assert_eq!(spread[1], 0);
+        assert!(spread[0] > 1000 && spread[2] > 1000, "{spread:?}");
+        let shares = counts(&mut two, &idle(&[WHOLE, WHOLE, 100]), 3000);
+        assert!(shares[2] < 400, "{shares:?}");
+    }
+
+    #[test]
+    fn keys_are_spread_and_stay() {
+        let mut by_key = balancer(Balance::Hash, 5);
+        let all = idle(&[WHOLE; 5]);
+        let spread = counts(&mut by_key, &all, 10_000);
+        assert!(spread.iter().all(|count| (1700..2300).contains(count)), "{spread:?}");
+        let without = idle(&[WHOLE, WHOLE, 0, WHOLE, WHOLE]);
+        for number in 0..1000u32 {
+            let key = hash(&number.to_le_bytes());
+            let (before, after) = (by_key.pick(&all, key), by_key.pick(&without, key));
+            assert!(before == after || before == Some(2), "only what it had is moved");
+        }
+        // the same upstreams in another order
+        let mut turned = by_key.clone();
+        turned.keys.reverse();
+        for number in 0..1000u32 {
+            let key = hash(&number.to_le_bytes());
+            assert_eq!(by_key.pick(&all, key), turned.pick(&all, key).map(|at| 4 - at));
+        }
+    }
+
+    proptest! {
+        /// One is picked if there is one to pick, and only such.
+        #[test]
+        fn who_has_no_share_is_not_asked(
+            candidates in prop::collection::vec((0u32..20, prop_oneof![Just(0u16), 1u16..=WHOLE]), 1..7),
+            picks in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
+            let candidates: Vec<_> = candidates
+                .iter()
+                .map(|&(in_flight, share)| Candidate { in_flight, share })
+                .collect();
+            for balance in ALL {
+                let mut balancer = balancer(balance, candidates.len());
+                for key in &picks {
+                    match balancer.pick(&candidates, *key) {
+                        Some(at) => prop_assert!(candidates[at].share > 0),
+                        None => prop_assert!(candidates.iter().all(|one| one.share == 0)),
+                    }
+                }
+            }
+        }
+
+        /// However much is asked for by one key, no upstream has much more than its part.
+        #[test]
+        fn no_key_takes_everything(
+            steps in prop::collection::vec((0u64..3, any::<bool>()), 1..300), count in 1usize..6,
+        ) {
+            let mut balancer = balancer(Balance::Hash, count);
+            let mut candidates = idle(&vec![WHOLE; count]);
+            let mut under_way: Vec<usize> = Vec::new();
+            for (key, ends) in steps {
+                if ends && !under_way.is_empty() {
+                    candidates[under_way.remove(0)].in_flight -= 1;
+                    continue;
+                }
+                let all = u64::from(candidates.iter().map(|one| one.in_flight).sum::<u32>()) + 1;
+                let at = balancer.pick(&candidates, hash(&key.to_le_bytes())).unwrap();
+                candidates[at].in_flight += 1;
+                under_way.push(at);
+                let bound = (all * BOUND_PERCENT).div_ceil(100 * count as u64);
+                prop_assert!(u64::from(candidates[at].in_flight) <= bound);
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! FastCGI, as programs such as php-fpm speak it: one request at a time on each connection.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `record.rs` | what is sent and received: records, names with values |
+//! | `params.rs` | what a script is told of a request |
+//! | `answer.rs` | what comes back: a head as CGI has it, a body, words for the log |
+
+mod answer;
+mod params;
+mod record;
+
+pub use answer::{Error, Piece, Read, Reader};
+pub use params::{Params, Script, Settings, write};
+pub use record::{MOST_CONTENT_BYTES, abort, end_of_stdin, stdin};

@@ -1,0 +1,544 @@
+//! What a FastCGI application sends back (§5.3, §5.5; RFC 3875 §6): a head, a body, words for the log, and
+//! how it ended.
+
+use super::record::{HEADER_BYTES, Header, Kind};
+use forebay_http::head::Lines;
+use forebay_http::response::{self, Asked, Limits, Parsed, Response};
+use forebay_http::status;
+
+/// Most bytes for the log that are kept of one request.
+const MOST_STDERR_BYTES: usize = 8 * 1024;
+
+/// Bytes of the record that ends a request.
+const END_BYTES: u16 = 8;
+
+/// Why an application cannot be understood, or has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// What came is no FastCGI, or no head of CGI; says what is wrong.
+    Malformed(&'static str),
+    /// The head is longer than allowed or has too many lines.
+    TooLarge,
+    /// It ended without a whole head.
+    NoHead,
+    /// It has no room for the request (`FCGI_OVERLOADED`, `FCGI_CANT_MPX_CONN`).
+    Overloaded,
+}
+
+impl Error {
+    /// What is wrong, in a few words.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Error::Malformed(what) => what,
+            Error::TooLarge => "the head of the answer is too large",
+            Error::NoHead => "the application has ended without an answer",
+            Error::Overloaded => "the application has no room for more requests",
+        }
+    }
+}
+
+/// What some bytes held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read<'b> {
+    /// So many of them are dealt with.
+    pub used: usize,
+    /// What was found.
+    pub piece: Piece<'b>,
+}
+
+/// A part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'b> {
+    /// Nothing yet.
+    More,
+    /// The head is whole: see [`Reader::head`].
+    Head,
+    /// Some of the body: no more than the head has announced, and none where there is to be none,
+    /// whatever the script sends.
+    Body(&'b [u8]),
+    /// The answer is over. The connection can have another request, if it is to be kept.
+    End {
+        /// What the program says of itself: 0 is success.
+        status: u32,
+    },
+}
+
+/// Reads one answer.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    asked: Asked,
+    limits: Limits,
+    state: State,
+    /// The header, or the content of the last record, as far as it has come.
+    partial: Vec<u8>,
+    /// The head: first as it came, then as HTTP/1.1 has it.
+    head: Vec<u8>,
+    has_head: bool,
+    body: Body,
+    stderr: Vec<u8>,
+}
+
+/// What is to come of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    /// Nothing that is for the client.
+    Dropped,
+    Sized(u64),
+    UntilEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Header,
+    Content { kind: Kind, left: u16, padding: u8 },
+    Padding(u8),
+    Over(u32),
+    Broken(Error),
+}
+
+impl Reader {
+    /// For the answer to a request that was just sent.
+    pub fn new(asked: Asked, limits: Limits) -> Reader {
+        Reader {
+            // scripts speak no other protocol
+            asked: Asked { upgrade: false, ..asked },
+            limits,
+            state: State::Header,
+            partial: Vec::new(),
+            head: Vec::new(),
+            has_head: false,
+            body: Body::UntilEnd,
+            stderr: Vec::new(),
+        }
+    }
+
+    /// Takes `bytes` up to the first part of the answer in them. What it did not use is to be given
+    /// again.
+    ///
+    /// # Errors
+    /// When the answer cannot be understood; from then on always the same.
+    pub fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<Read<'b>, Error> {
+        let mut used = 0;
+        loop {
+            if let State::Over(status) = self.state {
+                return Ok(Read { used, piece: Piece::End { status } });
+            }
+            if used == bytes.len() {
+                return Ok(Read { used, piece: Piece::More });
+            }
+            match self.step(&bytes[used..]) {
+                Ok((count, Piece::More)) => used += count,
+                Ok((count, piece)) => return Ok(Read { used: used + count, piece }),
+                Err(error) => {
+                    self.state = State::Broken(error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The head, as a server that speaks HTTP/1.1 would have sent it: to be parsed as one. Empty until
+    /// it is whole.
+    pub fn head(&self) -> &[u8] {
+        if self.has_head { &self.head } else { b"" }
+    }
+
+    /// What it has said for the log, the first of it, without a line end at its end.
+    pub fn stderr(&self) -> &[u8] {
+        self.stderr.trim_ascii_end()
+    }
+
+    /// Deals with at least one byte.
+    fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, Piece<'b>), Error> {
+        match self.state {
+            State::Broken(error) => Err(error),
+            State::Over(status) => Ok((0, Piece::End { status })),
+            State::Padding(left) => {
+                let count = bytes.len().min(usize::from(left));
+                // at most what was left
+                self.state = match left - count as u8 {
+                    0 => State::Header,
+                    left => State::Padding(left),
+                };
+                Ok((count, Piece::More))
+            }
+            State::Header => {
+                let count = bytes.len().min(HEADER_BYTES - self.partial.len());
+                self.partial.extend_from_slice(&bytes[..count]);
+                if let Ok(header) = <[u8; HEADER_BYTES]>::try_from(&self.partial[..]) {
+                    self.partial.clear();
+                    let Header { kind, content, padding } =
+                        Header::parse(header).map_err(Error::Malformed)?;
+                    if kind == Kind::End && content != END_BYTES {
+                        return Err(Error::Malformed("the last record is malformed"));
+                    }
+                    self.state = State::Content { kind, left: content, padding };
+                    self.skip_empty();
+                }
+                Ok((count, Piece::More))
+            }
+            State::Content { kind, left, padding } => {
+                let part = &bytes[..bytes.len().min(usize::from(left))];
+                let (count, piece) = match kind {
+                    Kind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
+                    Kind::Stdout => self.more_head(part)?,
+                    Kind::Stderr => {
+                        let room = MOST_STDERR_BYTES - self.stderr.len();
+                        self.stderr.extend_from_slice(&part[..part.len().min(room)]);
+                        (part.len(), Piece::More)
+                    }
+                    _ => {
+                        self.partial.extend_from_slice(part);
+                        (part.len(), Piece::More)
+                    }
+                };
+                let left = left - count as u16;
+                self.state = State::Content { kind, left, padding };
+                if left == 0 && kind == Kind::End {
+                    self.end()?;
+                }
+                self.skip_empty();
+                Ok((count, piece))
+            }
+        }
+    }
+
+    /// Goes on to what follows content that is over.
+    fn skip_empty(&mut self) {
+        if let State::Content { left: 0, padding, .. } = self.state {
+            self.state = if padding == 0 { State::Header } else { State::Padding(padding) };
+        }
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let [a, b, c, d, protocol, ..] = self.partial[..] else {
+            return Err(Error::Malformed("the last record is malformed"));
+        };
+        self.partial.clear();
+        match protocol {
+            0 if !self.has_head => return Err(Error::NoHead),
+            0 if matches!(self.body, Body::Sized(1..)) => {
+                return Err(Error::Malformed("the body is shorter than announced"));
+            }
+            0 => self.state = State::Over(u32::from_be_bytes([a, b, c, d])),
+            1 | 2 => return Err(Error::Overloaded),
+            _ => return Err(Error::Malformed("the application does not take such requests")),
+        }
+        Ok(())
+    }
+
+    /// More of the body: what of it is for the client.
+    fn more_body<'b>(&mut self, part: &'b [u8]) -> Result<Piece<'b>, Error> {
+        match &mut self.body {
+            Body::Dropped => return Ok(Piece::More),
+            Body::UntilEnd => {}
+            Body::Sized(left) => {
+                let rest = left.checked_sub(part.len() as u64);
+                *left = rest.ok_or(Error::Malformed("the body is longer than announced"))?;
+            }
+        }
+        Ok(Piece::Body(part))
+    }
+
+    /// What follows the head, which is checked like that of any server.
+    fn body_of_head(&self) -> Result<Body, Error> {
+        let mut lines = Lines::new();
+        // the status line was added
+        let limits = Limits { head_bytes: self.head.len(), ..self.limits };
+        match Response::parse(&self.head, &mut lines, self.asked, &limits) {
+            Ok(Parsed::Complete(head)) if head.len == self.head.len() => Ok(match head.body {
+                response::Body::Sized(length) => Body::Sized(length),
+                // an answer of no bytes has none, unless it says nothing of its length
+                response::Body::None => Body::Dropped,
+                _ => Body::UntilEnd,
+            }),
+            Err(response::Error::TooLarge) => Err(Error::TooLarge),
+            Err(response::Error::Malformed(what)) => Err(Error::Malformed(what)),
+            Ok(_) => Err(Error::Malformed("the head is malformed")),
+        }
+    }
+
+    /// Takes more of the head; says how much of `part` that was.
+    fn more_head(&mut self, part: &[u8]) -> Result<(usize, Piece<'static>), Error> {
+        let before = self.head.len();
+        self.head.extend_from_slice(part);
+        let from = before.saturating_sub(3);
+        match end_of_head(&self.head, from) {
+            Some(end) if end <= self.limits.head_bytes => {
+                self.head.truncate(end);
+                self.head = as_http(&self.head, &self.limits)?;
+                self.body = self.body_of_head()?;
+                self.has_head = true;
+                Ok((end - before, Piece::Head))
+            }
+            None if self.head.len() < self.limits.head_bytes => Ok((part.len(), Piece::More)),
+            _ => Err(Error::TooLarge),
+        }
+    }
+}
+
+/// Where the empty line ends that ends a head, if it does at or behind `from`.
+fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
+    if head.starts_with(b"\n") || head.starts_with(b"\r\n") {
+        return Some(if head[0] == b'\n' { 1 } else { 2 });
+    }
+    let ends = head.iter().enumerate().skip(from).filter(|(_, byte)| **byte == b'\n');
+    let empty = ends.filter_map(|(at, _)| match head[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    });
+    empty.min()
+}
+
+/// The head of CGI as one of HTTP. What frames a message is not the script's to say, but how long
+/// its answer is.
+fn as_http(head: &[u8], limits: &Limits) -> Result<Vec<u8>, Error> {
+    let mut fields = Vec::with_capacity(head.len() + 32);
+    let (mut status, mut has_location, mut has_type) = (None, false, false);
+    let mut lines = 0;
+    for line in head.split(|&b| b == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        lines += 1;
+        if lines > limits.head_lines {
+            return Err(Error::TooLarge);
+        }
+        let Some(colon) = line.iter().position(|&b| b == b':') else {
+            return Err(Error::Malformed("a line of the head is no field"));
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        if is("status") {
+            if status.is_some() {
+                return Err(Error::Malformed("Status is given twice"));
+            }
+            status = Some(status_of(value)?);
+            continue;
+        }
+        has_location |= is("location");
+        has_type |= is("content-type");
+        if is("transfer-encoding") || is("connection") || is("keep-alive") || is("trailer") {
+            continue;
+        }
+        fields.extend_from_slice(name);
+        fields.extend_from_slice(b": ");
+        fields.extend_from_slice(value);
+        fields.extend_from_slice(b"\r\n");
+    }
+    // RFC 3875 §6.2: one of these says what the answer is
+    let code = match status {
+        Some(code) => code,
+        None if has_location => 302,
+        None if has_type || lines > 0 => 200,
+        None => return Err(Error::NoHead),
+    };
+    let mut http = format!("HTTP/1.1 {code} {}\r\n", status::reason(code)).into_bytes();
+    http.extend_from_slice(&fields);
+    http.extend_from_slice(b"\r\n");
+    Ok(http)
+}
+
+/// Three digits, and perhaps a reason.
+fn status_of(value: &[u8]) -> Result<u16, Error> {
+    let (digits, rest) = value.split_at(value.len().min(3));
+    let is_number = digits.len() == 3 && digits.iter().all(u8::is_ascii_digit);
+    let code = digits.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit.wrapping_sub(b'0')));
+    match is_number && matches!(rest, [] | [b' ', ..]) && (200..600).contains(&code) {
+        true => Ok(code),
+        false => Err(Error::Malformed("Status is none")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u8, content: &[u8], padding: u8) -> Vec<u8> {
+        let [high, low] = (content.len() as u16).to_be_bytes();
+        let mut record = vec![1, kind, 0, 1, high, low, padding, 0];
+        record.extend_from_slice(content);
+        record.extend(vec![0; usize::from(padding)]);
+        record
+    }
+
+    fn end(status: u8, protocol: u8) -> Vec<u8> {
+        record(3, &[0, 0, 0, status, protocol, 0, 0, 0], 0)
+    }
+
+    /// Head, body, words for the log and the status of the program, given in pieces of such lengths.
+    fn read(bytes: &[u8], cuts: &[usize]) -> Result<(String, Vec<u8>, String, Option<u32>), Error> {
+        read_asked(bytes, cuts, Asked::default())
+    }
+
+    type Found = (String, Vec<u8>, String, Option<u32>);
+
+    fn read_asked(bytes: &[u8], cuts: &[usize], asked: Asked) -> Result<Found, Error> {
+        let mut reader = Reader::new(asked, Limits { head_bytes: 1000, head_lines: 20 });
+        let (mut body, mut ended, mut at) = (Vec::new(), None, 0);
+        let mut cuts = cuts.iter().copied().cycle();
+        while at < bytes.len() {
+            let most = cuts.next().unwrap_or(bytes.len()).max(1);
+            let piece = &bytes[at..bytes.len().min(at + most)];
+            let mut used = 0;
+            while used < piece.len() {
+                let read = reader.read(&piece[used..])?;
+                used += read.used;
+                match read.piece {
+                    Piece::More => assert_eq!(used, piece.len()),
+                    Piece::Head => assert!(!reader.head().is_empty()),
+                    Piece::Body(data) => body.extend_from_slice(data),
+                    Piece::End { status } => {
+                        ended = Some(status);
+                        assert_eq!(at + used, bytes.len(), "nothing follows");
+                        break;
+                    }
+                }
+            }
+            at += used;
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((text(reader.head()), body, text(reader.stderr()), ended))
+    }
+
+    fn stdout(text: &str) -> Vec<u8> {
+        [record(6, text.as_bytes(), 3), record(6, b"", 0), end(0, 0)].concat()
+    }
+
+    #[test]
+    fn heads_of_cgi_become_heads_of_http() {
+        for (head, expected) in [
+            (
+                "Content-type: text/html\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-type: text/html\r\n\r\n",
+            ),
+            ("Status: 404 Gone Fishing\nX-A:b\n\n", "HTTP/1.1 404 Not Found\r\nX-A: b\r\n\r\n"),
+            ("X-A: b\r\nstatus: 503\r\n\r\n", "HTTP/1.1 503 Service Unavailable\r\nX-A: b\r\n\r\n"),
+            ("Location: /x\r\n\r\n", "HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n"),
+            (
+                "Status: 301\r\nLocation: /x\r\n\r\n",
+                "HTTP/1.1 301 Moved Permanently\r\nLocation: /x\r\n\r\n",
+            ),
+            (
+                "Transfer-Encoding: chunked\r\nConnection: close\r\nContent-Length: 4\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n",
+            ),
+        ] {
+            let found = read(&stdout(&format!("{head}body")), &[]).unwrap();
+            assert_eq!(found, (expected.to_owned(), b"body".to_vec(), String::new(), Some(0)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        for (head, expected) in [
+            ("Status: 20\n\n", Error::Malformed("Status is none")),
+            ("Status: 2000\n\n", Error::Malformed("Status is none")),
+            ("Status: 100\n\n", Error::Malformed("Status is none")),
+            ("Status: 200\nStatus: 200\n\n", Error::Malformed("Status is given twice")),
+            ("HTTP/1.1 200 OK\n\n", Error::Malformed("a line of the head is no field")),
+            ("\n", Error::NoHead),
+            ("\r\nbody", Error::NoHead),
+            ("A: b\n", Error::NoHead),
+            ("", Error::NoHead),
+        ] {
+            assert_eq!(read(&stdout(head), &[]), Err(expected), "{head:?}");
+        }
+        let long = format!("A: {}\n\n", "b".repeat(1000));
+        assert_eq!(read(&stdout(&long), &[]), Err(Error::TooLarge));
+        assert_eq!(read(&stdout(&long[..1000]), &[]), Err(Error::TooLarge));
+        assert_eq!(read(&stdout(&("A: b\n".repeat(21) + "\n")), &[]), Err(Error::TooLarge));
+        assert_eq!(read(&end(0, 2), &[]), Err(Error::Overloaded));
+        assert!(matches!(read(&end(0, 3), &[]), Err(Error::Malformed(_))));
+        assert!(matches!(read(&record(3, b"short", 0), &[]), Err(Error::Malformed(_))));
+        assert!(matches!(read(b"HTTP/1.1 200 OK\r\n\r\n", &[]), Err(Error::Malformed(_))));
+        for head in ["A b: c\n\n", "A: b\rc\n\n", "A: b\0\n\n", "A: b\n c: d\n\n", ": b\n\n"] {
+            assert!(matches!(read(&stdout(head), &[]), Err(Error::Malformed(_))), "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_as_long_as_announced() {
+        let length = "Content-Length: 4\n\n";
+        let bytes = |text: &str| read(&stdout(&format!("{length}{text}")), &[5]);
+        assert_eq!(bytes("body").map(|found| found.1), Ok(b"body".to_vec()));
+        let wrong = |what| Err(Error::Malformed(what));
+        assert_eq!(bytes("bodys"), wrong("the body is longer than announced"));
+        assert_eq!(bytes("bod"), wrong("the body is shorter than announced"));
+        // what has no body has none, whatever the script sends
+        let asked = Asked { is_head: true, upgrade: false };
+        for (head, asked) in [
+            (length, asked),
+            ("Status: 204\n\n", Asked::default()),
+            ("Status: 304\nContent-Length: 9\n\n", Asked::default()),
+        ] {
+            let found = read_asked(&stdout(&format!("{head}body")), &[3], asked).unwrap();
+            assert_eq!((found.1, found.3), (Vec::new(), Some(0)), "{head}");
+        }
+    }
+
+    #[test]
+    fn words_for_the_log_are_bounded() {
+        let mut bytes = record(7, b"PHP Warning: a\n", 1);
+        bytes.extend(record(6, b"A: b\n\n", 0));
+        bytes.extend(record(7, b"b\n", 0));
+        bytes.extend(end(9, 0));
+        let (_, body, stderr, status) = read(&bytes, &[3]).unwrap();
+        assert_eq!(
+            (body.as_slice(), stderr.as_str(), status),
+            (&b""[..], "PHP Warning: a\nb", Some(9))
+        );
+        let mut bytes: Vec<u8> = (0..3).flat_map(|_| record(7, &[b'x'; 5000], 0)).collect();
+        bytes.extend(stdout("A: b\n\n"));
+        assert_eq!(read(&bytes, &[]).unwrap().2.len(), MOST_STDERR_BYTES);
+    }
+
+    proptest! {
+        /// However the answer is cut, into records and into what is received, it says the same.
+        #[test]
+        fn cuts_do_not_matter(
+            body in prop::collection::vec(any::<u8>(), 0..300),
+            records in prop::collection::vec((1usize..40, 0u8..9, any::<bool>()), 1..20),
+            cuts in prop::collection::vec(1usize..30, 1..10),
+            crlf in any::<bool>(),
+        ) {
+            let line = if crlf { "\r\n" } else { "\n" };
+            let head = format!("Status: 201 Created{line}X-A: b{line}{line}");
+            let whole = [head.as_bytes(), &body].concat();
+            let (mut bytes, mut rest, mut words) = (Vec::new(), whole.as_slice(), String::new());
+            for (len, padding, logs) in records.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (part, after) = rest.split_at(rest.len().min(*len));
+                bytes.extend(record(6, part, *padding));
+                rest = after;
+                if *logs {
+                    bytes.extend(record(7, b"x", *padding));
+                    words.push('x');
+                }
+            }
+            bytes.extend(end(0, 0));
+            let (found_head, found, said, status) = read(&bytes, &cuts).unwrap();
+            prop_assert_eq!(found_head, "HTTP/1.1 201 Created\r\nX-A: b\r\n\r\n");
+            prop_assert_eq!((found, said, status), (body, words, Some(0)));
+        }
+
+        #[test]
+        fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), good in 0usize..3) {
+            let mut all: Vec<u8> = (0..good).flat_map(|_| record(6, b"A: b\n", 1)).collect();
+            all.extend(bytes);
+            let mut reader = Reader::new(Asked::default(), Limits::default());
+            let mut rest = all.as_slice();
+            while let Ok(Read { used, piece }) = reader.read(rest) {
+                rest = &rest[used..];
+                if rest.is_empty() || matches!(piece, Piece::End { .. }) {
+                    break;
+                }
+            }
+        }
+    }
+}

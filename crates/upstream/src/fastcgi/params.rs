@@ -1,0 +1,345 @@
+//! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
+
+use super::record::{begin, pair, params};
+use crate::names::{Forwarding, Kind, kind};
+use crate::request::{Request, valid_id};
+use crate::target::{self, Ambiguous, Refused};
+use forebay_http::head::{Method, Version};
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+/// What a person decides about requests to FastCGI applications.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the application finds the files of the site, without a slash at its end.
+    pub root: Box<[u8]>,
+    /// What becomes of ambiguous paths.
+    pub ambiguous: Ambiguous,
+    /// Whether the connection stays open after a request.
+    pub keep: bool,
+    /// Parameters to set, each instead of what the request says.
+    pub set: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A script, and what follows it in a path. All of it decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script<'s> {
+    /// The path of the script in the site.
+    pub name: &'s [u8],
+    /// What follows; empty, or begins with a slash.
+    pub path_info: &'s [u8],
+    /// Where it is, if that is not beneath the root.
+    pub file: Option<&'s [u8]>,
+}
+
+/// A request for a script.
+#[derive(Clone, Copy, Debug)]
+pub struct Params<'p> {
+    /// The request.
+    pub request: Request<'p>,
+    /// The script, which is there.
+    pub script: Script<'p>,
+    /// Bytes of the body, all of which is to follow. A script is told before it is asked.
+    pub body_bytes: u64,
+    /// The address and port that the connection has come to.
+    pub local: SocketAddr,
+    /// The port that the client's connection has come from; 0 if that is not known.
+    pub remote_port: u16,
+    /// The name that the client has given, if it had to give one.
+    pub user: Option<&'p str>,
+}
+
+/// Appends the beginning of a request, up to its body.
+///
+/// # Errors
+/// Why it is not passed on; `out` then holds nothing of it.
+pub fn write(
+    params_of: &Params<'_>,
+    settings: &Settings,
+    out: &mut Vec<u8>,
+) -> Result<(), Refused> {
+    let mut pairs = Pairs { bytes: Vec::with_capacity(2048), settings };
+    pairs.request(params_of)?;
+    pairs.script(params_of);
+    pairs.peer(params_of);
+    pairs.fields(params_of);
+    for (name, value) in &settings.set {
+        pair(name, &[value.as_bytes()], &mut pairs.bytes);
+    }
+    begin(settings.keep, out);
+    params(&pairs.bytes, out);
+    Ok(())
+}
+
+struct Pairs<'s> {
+    bytes: Vec<u8>,
+    settings: &'s Settings,
+}
+
+impl Pairs<'_> {
+    fn add(&mut self, name: &str, value: &[&[u8]]) {
+        if !self.settings.set.iter().any(|(other, _)| **other == *name) {
+            pair(name, value, &mut self.bytes);
+        }
+    }
+
+    fn request(&mut self, params: &Params<'_>) -> Result<(), Refused> {
+        let Request { head, judged, .. } = params.request;
+        if matches!(head.method, Method::Connect | Method::Trace) {
+            return Err(Refused::Method);
+        }
+        // the address that was asked for; what a rule has made of it is said by the script
+        let mut uri = Vec::with_capacity(head.path.len() + 1);
+        target::push(head.path, judged, self.settings.ambiguous, &mut uri)?;
+        let query = head.query.unwrap_or_default();
+        if head.query.is_some() {
+            uri.push(b'?');
+            uri.extend_from_slice(query);
+        }
+        self.add("GATEWAY_INTERFACE", &[b"CGI/1.1"]);
+        self.add("SERVER_SOFTWARE", &[b"forebay"]);
+        self.add(
+            "SERVER_PROTOCOL",
+            &[match head.version {
+                Version::Http10 => b"HTTP/1.0",
+                Version::Http11 => b"HTTP/1.1",
+                Version::Http2 => b"HTTP/2.0",
+            }],
+        );
+        self.add("REQUEST_METHOD", &[head.method_text.as_bytes()]);
+        self.add("REQUEST_URI", &[&uri]);
+        self.add("QUERY_STRING", &[query]);
+        let has_body = params.body_bytes > 0 || matches!(head.method, Method::Post | Method::Put);
+        let length = if has_body { params.body_bytes.to_string() } else { String::new() };
+        self.add("CONTENT_LENGTH", &[length.as_bytes()]);
+        let mut types = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        self.add("CONTENT_TYPE", &[types.next().map_or(b"", |(_, value)| value)]);
+        // PHP runs nothing that did not come through a server
+        self.add("REDIRECT_STATUS", &[b"200"]);
+        Ok(())
+    }
+
+    fn script(&mut self, params: &Params<'_>) {
+        let Script { name, path_info, file } = params.script;
+        let root = &*self.settings.root;
+        self.add("DOCUMENT_ROOT", &[root]);
+        match file {
+            Some(file) => self.add("SCRIPT_FILENAME", &[file]),
+            None => self.add("SCRIPT_FILENAME", &[root, name]),
+        }
+        self.add("SCRIPT_NAME", &[name]);
+        self.add("DOCUMENT_URI", &[name, path_info]);
+        if !path_info.is_empty() {
+            self.add("PATH_INFO", &[path_info]);
+            self.add("PATH_TRANSLATED", &[root, path_info]);
+        }
+    }
+
+    fn peer(&mut self, params: &Params<'_>) {
+        let Request { head, from, .. } = params.request;
+        let says_https = |(name, value): (&str, &[u8])| {
+            kind(name) == Kind::Forwarding(Forwarding::Proto)
+                && value.eq_ignore_ascii_case(b"https")
+        };
+        let is_https = from.is_secure || (from.is_trusted && head.fields().any(says_https));
+        if is_https {
+            self.add("HTTPS", &[b"on"]);
+        }
+        self.add("REQUEST_SCHEME", &[if is_https { b"https".as_slice() } else { b"http" }]);
+        self.add("SERVER_NAME", &[host(head.authority)]);
+        self.add("SERVER_PORT", &[from.port.to_string().as_bytes()]);
+        self.add("SERVER_ADDR", &[params.local.ip().to_canonical().to_string().as_bytes()]);
+        self.add("REMOTE_ADDR", &[from.client.to_canonical().to_string().as_bytes()]);
+        if params.remote_port > 0 {
+            self.add("REMOTE_PORT", &[params.remote_port.to_string().as_bytes()]);
+        }
+        if let Some(user) = params.user {
+            self.add("REMOTE_USER", &[user.as_bytes()]);
+            self.add("AUTH_TYPE", &[b"Basic"]);
+        }
+    }
+
+    /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
+    /// `Proxy` is what libraries take for the proxy of their own requests.
+    fn fields(&mut self, params: &Params<'_>) {
+        let Request { head, from, id, .. } = params.request;
+        if !head.authority.is_empty() {
+            self.add("HTTP_HOST", &[head.authority]);
+        }
+        let mut name = String::new();
+        for (at, (field, value)) in head.fields().enumerate() {
+            let is_passed = match kind(field) {
+                Kind::Own => false,
+                Kind::Forwarding(Forwarding::RequestId) => false,
+                Kind::Forwarding(_) => from.is_trusted,
+                Kind::Trailer => false,
+                Kind::Plain | Kind::Cookie | Kind::MaxForwards => true,
+            };
+            let is_told_above = ["content-type", "content-length"]
+                .iter()
+                .any(|other| field.eq_ignore_ascii_case(other));
+            let is_same = |(other, _): &(&str, &[u8])| other.eq_ignore_ascii_case(field);
+            let is_again = head.fields().take(at).any(|other| is_same(&other));
+            if !is_passed || is_told_above || is_again || field.contains('_') {
+                continue;
+            }
+            variable(field, &mut name);
+            let others = head.fields().skip(at + 1).filter(is_same);
+            let between: &[u8] = if kind(field) == Kind::Cookie { b"; " } else { b", " };
+            let mut values = vec![value];
+            others.for_each(|(_, value)| values.extend([between, value]));
+            self.add(&name, &values);
+        }
+        match valid_id(head).filter(|_| from.is_trusted) {
+            Some(theirs) => self.add("HTTP_X_REQUEST_ID", &[theirs]),
+            None => self.add("HTTP_X_REQUEST_ID", &[format!("{id:032x}").as_bytes()]),
+        }
+    }
+}
+
+/// The name of a field as a variable.
+fn variable(field: &str, name: &mut String) {
+    name.clear();
+    name.push_str("HTTP_");
+    for character in field.chars() {
+        let character = if character == '-' { '_' } else { character.to_ascii_uppercase() };
+        // writing into a string does not fail
+        let _ = name.write_char(character);
+    }
+}
+
+/// A host without its port.
+fn host(authority: &[u8]) -> &[u8] {
+    let is_inside = authority.iter().rposition(|&b| b == b']');
+    match authority.iter().rposition(|&b| b == b':') {
+        Some(colon) if is_inside.is_none_or(|bracket| bracket < colon) => &authority[..colon],
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::end_of_stdin;
+    use super::super::record::tests::received;
+    use super::*;
+    use crate::request::From;
+    use forebay_http::head::{Head, Limits, Lines, Parsed};
+    use forebay_http::path;
+    use std::collections::HashMap;
+
+    const STRANGER: From = From {
+        nearest: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
+        client: std::net::IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
+        is_trusted: false,
+        is_secure: false,
+        port: 8080,
+    };
+
+    fn told(text: &str, from: From, body_bytes: u64) -> Result<HashMap<String, String>, Refused> {
+        let mut lines = Lines::new();
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+        let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+        let mut judged = Vec::new();
+        path::normalise(head.path, &mut judged).unwrap();
+        let at =
+            judged.windows(5).position(|five| five == b".php/").map_or(judged.len(), |at| at + 4);
+        let (name, path_info) = judged.split_at(at);
+        let script = Script { name, path_info, file: None };
+        let request = Request { head: &head, judged: &judged, rewritten: None, from, id: 0xabc };
+        let params = Params {
+            request,
+            script,
+            body_bytes,
+            local: "192.0.2.1:8080".parse().unwrap(),
+            remote_port: 4711,
+            user: Some("alice"),
+        };
+        let set = vec![("APP_ENV".into(), "test".into()), ("SERVER_SOFTWARE".into(), "x".into())];
+        let settings = Settings { root: b"/srv/www".as_slice().into(), set, ..Settings::default() };
+        let mut out = Vec::new();
+        write(&params, &settings, &mut out)?;
+        end_of_stdin(&mut out);
+        let (pairs, _) = received(&out);
+        let count = pairs.len();
+        let pairs: HashMap<_, _> = pairs.into_iter().collect();
+        assert_eq!(pairs.len(), count, "no name is there twice");
+        Ok(pairs)
+    }
+
+    #[test]
+    fn a_script_is_told_of_its_request() {
+        let text = "POST /blog/a%20b.php/x?q=1&r HTTP/1.1\r\nHost: Shop.example:8080\r\n\
+                    Content-Type: text/plain\r\nContent-Length: 5\r\nCookie: a=b\r\nAccept: x\r\n\
+                    cookie: c=d\r\naccept: y\r\nAuthorization: Basic eDp5\r\n\r\n";
+        let told = told(text, STRANGER, 5).unwrap();
+        for (name, value) in [
+            ("GATEWAY_INTERFACE", "CGI/1.1"),
+            ("SERVER_SOFTWARE", "x"),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+            ("REQUEST_METHOD", "POST"),
+            ("REQUEST_URI", "/blog/a%20b.php/x?q=1&r"),
+            ("QUERY_STRING", "q=1&r"),
+            ("CONTENT_LENGTH", "5"),
+            ("CONTENT_TYPE", "text/plain"),
+            ("REDIRECT_STATUS", "200"),
+            ("DOCUMENT_ROOT", "/srv/www"),
+            ("SCRIPT_FILENAME", "/srv/www/blog/a b.php"),
+            ("SCRIPT_NAME", "/blog/a b.php"),
+            ("DOCUMENT_URI", "/blog/a b.php/x"),
+            ("PATH_INFO", "/x"),
+            ("PATH_TRANSLATED", "/srv/www/x"),
+            ("REQUEST_SCHEME", "http"),
+            ("SERVER_NAME", "Shop.example"),
+            ("SERVER_PORT", "8080"),
+            ("SERVER_ADDR", "192.0.2.1"),
+            ("REMOTE_ADDR", "203.0.113.9"),
+            ("REMOTE_PORT", "4711"),
+            ("REMOTE_USER", "alice"),
+            ("AUTH_TYPE", "Basic"),
+            ("APP_ENV", "test"),
+            ("HTTP_HOST", "Shop.example:8080"),
+            ("HTTP_COOKIE", "a=b; c=d"),
+            ("HTTP_ACCEPT", "x, y"),
+            ("HTTP_AUTHORIZATION", "Basic eDp5"),
+            ("HTTP_X_REQUEST_ID", "00000000000000000000000000000abc"),
+        ] {
+            assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert_eq!(told.len(), 29, "{told:?}");
+    }
+
+    #[test]
+    fn strangers_set_no_variables_of_others() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\nProxy: http://evil.example\r\nX_Real_IP: 1.1.1.1\r\n\
+                    X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-Proto: https\r\nX-Request-Id: mine\r\n\
+                    X_Custom: a\r\nConnection: keep-alive\r\nTE: x\r\nHTTPS: on\r\n\r\n";
+        let told_stranger = told(text, STRANGER, 0).unwrap();
+        let of_fields: Vec<_> =
+            told_stranger.keys().filter(|name| name.starts_with("HTTP")).collect();
+        assert_eq!(of_fields.len(), 3, "{of_fields:?}");
+        assert_eq!(told_stranger["HTTP_HTTPS"], "on");
+        assert!(!told_stranger.contains_key("HTTPS"));
+        assert_eq!(told_stranger["CONTENT_LENGTH"], "");
+        let proxy = From { is_trusted: true, ..STRANGER };
+        let told_proxy = told(text, proxy, 0).unwrap();
+        assert_eq!(told_proxy["HTTPS"], "on");
+        assert_eq!(told_proxy["HTTP_X_FORWARDED_FOR"], "1.1.1.1");
+        assert_eq!(told_proxy["HTTP_X_REQUEST_ID"], "mine");
+        assert!(!told_proxy.contains_key("HTTP_X_REAL_IP"));
+        assert!(!told_proxy.contains_key("HTTP_PROXY"));
+    }
+
+    #[test]
+    fn what_is_ambiguous_is_refused() {
+        let ask =
+            |line: &str| told(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"), STRANGER, 0).err();
+        assert!(matches!(ask("GET /a//b.php"), Some(Refused::Ambiguous(_))));
+        assert_eq!(ask("TRACE /b.php"), Some(Refused::Method));
+        assert_eq!(ask("GET http://b.example/x.php"), None);
+        for (authority, expected) in
+            [("a", "a"), ("a:80", "a"), ("[::1]", "[::1]"), ("[::1]:80", "[::1]")]
+        {
+            assert_eq!(host(authority.as_bytes()), expected.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Upstreams that do the same: who is asked, who is not, and how much is under way to each.
+//!
+//! It keeps no socket and reads no clock. Whoever shares it between threads locks it for a moment when a
+//! request begins and when it ends.
+
+use crate::balance::{Balancer, Candidate, WHOLE, hash};
+use crate::health::{Condition, Health, Told};
+use crate::retry::Budget;
+use crate::settings;
+
+/// One of them, by its place in [`settings::Group::to`].
+pub type Member = usize;
+
+/// Several upstreams, and what is known of them.
+#[derive(Clone, Debug)]
+pub struct Group {
+    members: Vec<State>,
+    balancer: Balancer,
+    budget: Budget,
+    /// Requests under way to each, at most.
+    most_in_flight: u32,
+    /// Room for what is compared.
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    health: Health,
+    in_flight: u32,
+}
+
+/// Why none is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// All that may be asked have as much under way as they may.
+    Full,
+    /// None may be asked.
+    Down,
+}
+
+impl Group {
+    /// As the settings say. `seed` is any number; groups with different ones draw differently.
+    pub fn new(settings: &settings::Group, seed: u64, now_ms: u64) -> Group {
+        let settings::Group { max_fails, fail_time, slow_start, check, .. } = settings;
+        let member = |_| State {
+            health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
+            in_flight: 0,
+        };
+        let keys = settings.to.iter().map(|to| hash(to.to_string().as_bytes())).collect();
+        Group {
+            members: settings.to.iter().map(member).collect(),
+            balancer: Balancer::new(settings.balance, keys, seed),
+            budget: Budget::new(settings.retry_permille, now_ms),
+            most_in_flight: settings.in_flight.unwrap_or(u32::MAX),
+            candidates: Vec::with_capacity(settings.to.len()),
+        }
+    }
+
+    /// The one that is asked now, by the [`hash`] of what the request is balanced by. Those in `tried` are
+    /// asked again only if there is no other. It has one more request under way then, which
+    /// [ends](Group::end).
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn begin(
+        &mut self,
+        key: u64,
+        tried: &[Member],
+        now_ms: u64,
+    ) -> Result<Member, Unavailable> {
+        if tried.is_empty() {
+            self.budget.deposit();
+        }
+        let member = self.pick(key, tried, now_ms);
+        let member = member.or_else(|| self.pick(key, &[], now_ms).filter(|_| !tried.is_empty()));
+        let Some(member) = member else {
+            let may_be_asked = |one: &State| one.health.may_be_asked();
+            return Err(match self.members.iter().any(may_be_asked) {
+                true => Unavailable::Full,
+                false => Unavailable::Down,
+            });
+        };
+        let one = &mut self.members[member];
+        one.health.begin(now_ms);
+        one.in_flight += 1;
+        Ok(member)
+    }
+
+    fn pick(&mut self, key: u64, tried: &[Member], now_ms: u64) -> Option<Member> {
+        let Group { members, balancer, candidates, most_in_flight, .. } = self;
+        let shares = members.iter().filter(|one| one.health.share(now_ms) > 0).count();
+        let staying = members.iter().filter(|one| one.health.may_be_asked()).count();
+        // where most are out, it is not they who are to blame, and the others would be next
+        let all_are_asked = shares * 2 < staying;
+        candidates.clear();
+        candidates.extend(members.iter().enumerate().map(|(at, one)| {
+            let share = match all_are_asked {
+                true if one.health.may_be_asked() => WHOLE,
+                true => 0,
+                false => one.health.share(now_ms),
+            };
+            let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
+            Candidate { in_flight: one.in_flight, share: if is_able { share } else { 0 } }
+        }));
+        balancer.pick(candidates, key)
+    }
+
+    /// A request to one of them is over.
+    pub fn end(&mut self, member: Member, told: Told, now_ms: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            debug_assert!(one.in_flight > 0, "it was begun");
+            one.in_flight = one.in_flight.saturating_sub(1);
+            one.health.told(told, now_ms);
+        }
+    }
+
+    /// Whether one more request may be sent again, as far as all of them are concerned; then it counts.
+    pub fn may_retry(&mut self, now_ms: u64) -> bool {
+        self.budget.withdraw(now_ms)
+    }
+
+    /// Requests under way to one of them.
+    pub fn in_flight(&self, member: Member) -> u32 {
+        self.members.get(member).map_or(0, |one| one.in_flight)
+    }
+
+    /// What is to be told of one of them.
+    pub fn condition(&self, member: Member) -> Option<Condition> {
+        self.members.get(member).map(|one| one.health.condition())
+    }
+
+    /// Takes one of them out, or back in.
+    pub fn drain(&mut self, member: Member, is_draining: bool, now_ms: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            one.health.drain(is_draining, now_ms);
+        }
+    }
+
+    /// When the next of them is to be asked whether it is well.
+    pub fn next_check_ms(&self) -> Option<u64> {
+        self.members.iter().filter_map(|one| one.health.next_check_ms()).min()
+    }
+
+    /// One that is to be asked so now; the answer must be [told](Group::checked).
+    pub fn begin_check(&mut self, now_ms: u64) -> Option<Member> {
+        self.members.iter_mut().position(|one| one.health.begin_check(now_ms))
+    }
+
+    /// What came of asking.
+    pub fn checked(&mut self, member: Member, is_good: bool, now_ms: u64) {
+        if let Some(one) = self.members.get_mut(member) {
+            one.health.checked(is_good, now_ms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Address, Balance, Check, KeepAlive, Key, Timeouts};
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    const S: u64 = 1000;
+
+    fn settings(count: usize, balance: Balance, in_flight: Option<u32>) -> settings::Group {
+        let second = Duration::from_secs(1);
+        settings::Group {
+            to: (1..=count)
+                .map(|number| Address::http(&format!("http://10.0.0.{number}")).unwrap())
+                .collect(),
+            balance,
+            key: Key::Client,
+            in_flight,
+            keep_alive: KeepAlive { connections: 1, idle: second },
+            timeouts: Timeouts { connect: second, head: second, silence: second },
+            retries: 1,
+            retry_permille: 200,
+            max_fails: 1,
+            fail_time: 10 * second,
+            slow_start: Duration::ZERO,
+            check: None,
+        }
+    }
+
+    fn group(count: usize, balance: Balance, in_flight: Option<u32>) -> Group {
+        Group::new(&settings(count, balance, in_flight), 1, 0)
+    }
+
+    #[test]
+    fn who_fails_is_left_out_unless_most_do() {
+        let mut group = group(3, Balance::RoundRobin, None);
+        for _ in 0..2 {
+            let first = group.begin(0, &[], 0).unwrap();
+            group.end(first, Told::Failed, 0);
+            let asked: Vec<_> = (0..6)
+                .map(|_| {
+                    let member = group.begin(0, &[], S).unwrap();
+                    group.end(member, Told::Nothing, S);
+                    member
+                })
+                .collect();
+            let out = (0..3).filter(|&at| group.condition(at) != Some(Condition::Well)).count();
+            match out {
+                1 => assert!(!asked.contains(&first), "{asked:?}"),
+                _ => assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn another_one_is_tried_if_there_is_one() {
+        for balance in [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices] {
+            let mut two = group(2, balance, None);
+            let first = two.begin(7, &[], 0).unwrap();
+            assert_eq!(two.begin(7, &[first], 0), Ok(1 - first));
+            let mut one = group(1, balance, None);
+            assert_eq!(one.begin(7, &[0], 0), Ok(0));
+        }
+    }
+
+    #[test]
+    fn what_is_full_waits_and_what_is_drained_is_not_asked() {
+        let mut group = group(2, Balance::Least, Some(2));
+        let members: Vec<_> = (0..4).map(|_| group.begin(0, &[], 0).unwrap()).collect();
+        assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Full));
+        group.end(members[0], Told::Well, 0);
+        assert_eq!(group.begin(0, &[], 0), Ok(members[0]));
+        group.drain(0, true, 0);
+        group.end(0, Told::Well, 0);
+        assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Full));
+        group.drain(1, true, 0);
+        assert_eq!(group.begin(0, &[], 0), Err(Unavailable::Down));
+        assert_eq!((group.in_flight(0), group.in_flight(1)), (1, 2));
+    }
+
+    #[test]
+    fn each_is_checked_when_its_time_has_come() {
+        let check =
+            Check { path: "/".into(), interval: Duration::from_secs(5), statuses: Vec::new() };
+        let settings = settings::Group { check: Some(check), ..settings(2, Balance::Least, None) };
+        let mut group = Group::new(&settings, 1, 0);
+        assert_eq!(group.next_check_ms(), Some(0));
+        for turn in 0..3 {
+            let now_ms = turn * 5 * S;
+            assert_eq!(group.begin_check(now_ms), Some(0));
+            assert_eq!(group.begin_check(now_ms), Some(1));
+            assert_eq!((group.begin_check(now_ms), group.next_check_ms()), (None, None));
+            group.checked(0, false, now_ms + 1);
+            group.checked(1, true, now_ms + 2);
+            assert_eq!(group.next_check_ms(), Some(now_ms + 5 * S));
+        }
+        for _ in 0..4 {
+            assert_eq!(group.begin(0, &[], 20 * S), Ok(1));
+        }
+        assert_eq!(group.condition(0), Some(Condition::Unwell { since_ms: 10 * S + 1 }));
+    }
+
+    proptest! {
+        /// Whatever fails when: nobody has more under way than it may, what ends was begun, and one
+        /// that may be asked is found whenever there is room.
+        #[test]
+        fn every_request_finds_room_where_there_is_some(
+            steps in prop::collection::vec((0u8..5, 0u64..3000, any::<u64>()), 1..200),
+            count in 1usize..5, most in 1u32..4, balance in 0usize..4,
+        ) {
+            let balance =
+                [Balance::Hash, Balance::Least, Balance::RoundRobin, Balance::TwoChoices][balance];
+            let mut group = group(count, balance, Some(most));
+            let mut under_way: VecDeque<Member> = VecDeque::new();
+            let mut now_ms = 0;
+            for (what, pass_ms, key) in steps {
+                now_ms += pass_ms;
+                match what {
+                    0 | 1 => match group.begin(key, &[], now_ms) {
+                        Ok(member) => under_way.push_back(member),
+                        // those that are well have no room, or too few are well to tell
+                        Err(error) => {
+                            prop_assert_eq!(error, Unavailable::Full);
+                            let has_room = |at: &Member| {
+                                group.condition(*at) == Some(Condition::Well)
+                                    && group.in_flight(*at) < most
+                            };
+                            prop_assert!((0..count).find(has_room).is_none());
+                        }
+                    },
+                    what => {
+                        let told = [Told::Well, Told::Failed, Told::Nothing][usize::from(what) - 2];
+                        if let Some(member) = under_way.pop_front() {
+                            group.end(member, told, now_ms);
+                        }
+                    }
+                }
+                for at in 0..count {
+                    let known = under_way.iter().filter(|member| **member == at).count();
+                    prop_assert_eq!(group.in_flight(at) as usize, known);
+                    prop_assert!(group.in_flight(at) <= most);
+                }
+            }
+        }
+    }
+}

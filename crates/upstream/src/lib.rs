@@ -1,0 +1,60 @@
+//! Applications behind: what they are told, what comes back, and which one is asked.
+//!
+//! A request whose path belongs to an application does not end here. Its head is written anew for an
+//! upstream, which is chosen among those that can take it; the head of the answer is read, within
+//! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
+//! clocks: bytes and time are arguments. The first three modules have the sockets.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`exchange`] | one request and its answer, as the client's connection drives it |
+//! | [`application`] | the upstreams of one application, and how they are reached |
+//! | [`pool`] | connections that wait for their next request |
+//! | [`target`] | the path that an upstream is asked for: the one that was judged |
+//! | [`request`] | the head of a request, as an upstream is told it |
+//! | [`response`] | the head of an answer, as the client is told it |
+//! | [`fastcgi`] | the same for applications that speak FastCGI |
+//! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
+//! | [`balance`] | which of them is asked next |
+//! | [`health`] | which of them are asked at all |
+//! | [`retry`] | which requests may be sent again, and how many of all |
+//! | [`settings`] | what a person decides about applications |
+//!
+//! It deliberately does not know which path belongs to which application: the site decides that, by the
+//! number of a route. Nor does it read a configuration: settings arrive parsed.
+//!
+//! ```
+//! use forebay_http::head::{Head, Limits, Lines, Parsed};
+//! use forebay_upstream::request::{self, From, Request, Settings};
+//!
+//! let bytes = b"GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
+//! let mut lines = Lines::new();
+//! let Ok(Parsed::Complete(head)) = Head::parse(bytes, &mut lines, &Limits::default()) else {
+//!     unreachable!()
+//! };
+//! let address = [192, 0, 2, 7].into();
+//! let from =
+//!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
+//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1 };
+//! let mut out = Vec::new();
+//! let settings = Settings { remove: Vec::new(), ..Settings::default() };
+//! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
+//! assert!(out.starts_with(b"GET /a HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-For: 192.0.2.7\r\n"));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod application;
+pub mod balance;
+pub mod exchange;
+pub mod fastcgi;
+pub mod group;
+pub mod health;
+mod names;
+pub mod pool;
+pub mod request;
+pub mod response;
+pub mod retry;
+pub mod settings;
+pub mod target;
+
+pub use names::is_own;

@@ -1,0 +1,88 @@
+//! Connections to upstreams that wait for their next request.
+//!
+//! A loop has a pool of its own, since the kernel reports its sockets to that loop; threads that serve one
+//! connection each share one. Who takes a connection looks first whether it has ended meanwhile; and all
+//! are looked at once in a while, so that none is kept that its upstream has closed.
+
+use crate::application::Application;
+use crate::group::Member;
+use forebay_sys::client;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// How often all are looked at, in milliseconds.
+const LOOK_MS: u64 = 1_000;
+
+/// Idle connections, by application and upstream.
+#[derive(Debug, Default)]
+pub struct Pool {
+    idle: HashMap<(u64, Member), Vec<Idle>>,
+    looked_ms: u64,
+}
+
+#[derive(Debug)]
+struct Idle {
+    socket: OwnedFd,
+    until_ms: u64,
+}
+
+impl Pool {
+    /// The connection to this upstream that was used last, if there is one that has not ended.
+    pub(crate) fn take(
+        &mut self,
+        application: &Application,
+        member: Member,
+        now_ms: u64,
+    ) -> Option<OwnedFd> {
+        let idle = self.idle.get_mut(&(application.number(), member))?;
+        while let Some(last) = idle.pop() {
+            if last.until_ms > now_ms && client::is_quiet(last.socket.as_fd()) {
+                return Some(last.socket);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection on which a request is over. The one that has waited for longest makes room.
+    pub(crate) fn keep(
+        &mut self,
+        application: &Application,
+        member: Member,
+        socket: OwnedFd,
+        now_ms: u64,
+    ) {
+        let settings = application.settings().group.keep_alive;
+        let most = settings.connections as usize;
+        if most == 0 {
+            return;
+        }
+        let idle = self.idle.entry((application.number(), member)).or_default();
+        if idle.len() >= most {
+            idle.remove(0);
+        }
+        let idle_ms = u64::try_from(settings.idle.as_millis()).unwrap_or(u64::MAX);
+        idle.push(Idle { socket, until_ms: now_ms.saturating_add(idle_ms) });
+    }
+
+    /// Closes those that have ended or waited for long enough, if it is time to look.
+    pub fn look(&mut self, now_ms: u64) {
+        if now_ms < self.looked_ms + LOOK_MS {
+            return;
+        }
+        self.looked_ms = now_ms;
+        self.idle.retain(|_, idle| {
+            idle.retain(|one| one.until_ms > now_ms && client::is_quiet(one.socket.as_fd()));
+            !idle.is_empty()
+        });
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.idle.values().map(Vec::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.idle.is_empty()
+    }
+}

@@ -1,0 +1,473 @@
+//! What an upstream is told: the head of a request to an application, in HTTP/1.1.
+//!
+//! Written anew from the head that was judged, never copied: the target in the form that rules went by,
+//! one host, one length, and about the client only what is known here or comes from a proxy that is
+//! trusted.
+
+use crate::names::{Forwarding, Kind, is_same, kind};
+use crate::target::{self, Ambiguous, Base, Refused};
+use forebay_http::field::{FieldName, FieldValue};
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Method, Name, Version};
+use forebay_http::response::Asked;
+use std::io::Write;
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// The name under which requests and answers say that they came this way (`Via`).
+const PSEUDONYM: &str = "forebay";
+
+/// Under what name requests are known in several logs.
+const REQUEST_ID: &str = "X-Request-Id";
+
+/// The longest request id that is taken over, bytes.
+const MOST_ID_BYTES: usize = 128;
+
+/// Which host an upstream is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// The one that the client has asked for.
+    #[default]
+    Client,
+    /// Its own address.
+    Upstream,
+    /// This one.
+    Named(Box<str>),
+}
+
+/// What a person decides about requests to an upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Which host it is told.
+    pub host: Host,
+    /// What paths begin with that it does not see.
+    pub strip: Base,
+    /// What paths begin with for it.
+    pub prefix: Base,
+    /// What becomes of ambiguous paths.
+    pub ambiguous: Ambiguous,
+    /// Whether other protocols may be asked for (WebSocket).
+    pub upgrade: bool,
+    /// Whether each connection is for one request.
+    pub close: bool,
+    /// Fields to set, each instead of what the client, or this proxy, says.
+    pub set: Vec<(FieldName, FieldValue)>,
+    /// Fields to leave out.
+    pub remove: Vec<FieldName>,
+}
+
+impl Settings {
+    fn changes(&self, name: &str) -> bool {
+        let sets = |field: &(FieldName, FieldValue)| is_same(field.0.as_str(), name);
+        self.set.iter().any(sets) || self.remove.iter().any(|field| is_same(field.as_str(), name))
+    }
+}
+
+/// Who asks, and how the request came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct From {
+    /// Whose connection it is: the peer, or whom a trusted proxy has stated in a PROXY header. `0.0.0.0`
+    /// is a Unix socket.
+    pub nearest: IpAddr,
+    /// The client, as trusted proxies tell it.
+    pub client: IpAddr,
+    /// Whether fields about the client come from a proxy that is trusted.
+    pub is_trusted: bool,
+    /// Whether it came through TLS.
+    pub is_secure: bool,
+    /// The port it came to; 0 if it was a Unix socket.
+    pub port: u16,
+}
+
+/// A request that is to be passed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// What the client sent.
+    pub head: &'r Head<'r>,
+    /// The normal form of its path, which rules went by.
+    pub judged: &'r [u8],
+    /// The path that a rule has put in its place, decoded and free of detours.
+    pub rewritten: Option<&'r [u8]>,
+    /// Who asks.
+    pub from: From,
+    /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
+    /// guessed and does not come again.
+    pub id: u128,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// How the body is framed that is to follow.
+    pub framing: Framing,
+    /// Whether the body is to wait for `100 Continue`.
+    pub expects_continue: bool,
+    /// What may come back.
+    pub asked: Asked,
+    /// Where in the output the request id stands; empty if there is none.
+    pub id: Range<usize>,
+}
+
+/// Appends the head of `request` to `out`. `authority` is host and port of the upstream, as it would be
+/// asked for.
+///
+/// # Errors
+/// Why it is not passed on; `out` then holds nothing of it.
+pub fn write(
+    request: &Request<'_>,
+    authority: &str,
+    settings: &Settings,
+    out: &mut Vec<u8>,
+) -> Result<Written, Refused> {
+    let begin = out.len();
+    let written = Writer { request, authority, settings, out }.head();
+    if written.is_err() {
+        out.truncate(begin);
+    }
+    written
+}
+
+struct Writer<'w> {
+    request: &'w Request<'w>,
+    authority: &'w str,
+    settings: &'w Settings,
+    out: &'w mut Vec<u8>,
+}
+
+/// Which fields of a trusted proxy were there, one bit each.
+#[derive(Clone, Copy, Default)]
+struct Said(u8);
+
+impl Said {
+    fn note(&mut self, field: Forwarding) {
+        self.0 |= 1 << field as u8;
+    }
+
+    fn has(self, field: Forwarding) -> bool {
+        self.0 & 1 << field as u8 != 0
+    }
+}
+
+impl Writer<'_> {
+    fn head(&mut self) -> Result<Written, Refused> {
+        let head = self.request.head;
+        if matches!(head.method, Method::Connect | Method::Trace) {
+            return Err(Refused::Method);
+        }
+        self.request_line()?;
+        self.host();
+        let upgrade = self.upgrade();
+        let said = self.client_fields()?;
+        let id = self.forwarding(said);
+        for (name, value) in &self.settings.set {
+            line(self.out, name.as_str(), value.as_str().as_bytes());
+        }
+        let expects_continue = head.expects_continue && head.framing != Framing::None;
+        if expects_continue {
+            line(self.out, "Expect", b"100-continue");
+        }
+        self.framing();
+        self.connection(&upgrade);
+        self.out.extend_from_slice(b"\r\n");
+        let asked = Asked { is_head: head.method == Method::Head, upgrade: !upgrade.is_empty() };
+        Ok(Written { framing: head.framing, expects_continue, asked, id })
+    }
+
+    fn request_line(&mut self) -> Result<(), Refused> {
+        let Request { head, judged, rewritten, .. } = self.request;
+        self.out.extend_from_slice(head.method_text.as_bytes());
+        self.out.push(b' ');
+        let begin = self.out.len();
+        match rewritten {
+            Some(made) => target::push_made(made, self.out)?,
+            None => target::push(head.path, judged, self.settings.ambiguous, self.out)?,
+        }
+        target::rebase(begin, &self.settings.strip, &self.settings.prefix, self.out);
+        if let Some(query) = head.query {
+            self.out.push(b'?');
+            self.out.extend_from_slice(query);
+        }
+        self.out.extend_from_slice(b" HTTP/1.1\r\n");
+        Ok(())
+    }
+
+    fn host(&mut self) {
+        let client = self.request.head.authority;
+        let host = match &self.settings.host {
+            Host::Named(name) => name.as_bytes(),
+            // HTTP/1.0 need not name one
+            Host::Client if !client.is_empty() => client,
+            Host::Client | Host::Upstream => self.authority.as_bytes(),
+        };
+        line(self.out, "Host", host);
+    }
+
+    /// The protocols that are asked for and may be, ready for the field; empty if there is none. HTTP/2
+    /// without TLS would let requests by that nobody has judged.
+    fn upgrade(&self) -> Vec<u8> {
+        let head = self.request.head;
+        let is_asked = self.settings.upgrade
+            && head.version == Version::Http11
+            && head.framing == Framing::None
+            && head.has(Name::Upgrade)
+            && options(head).any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        if !is_asked {
+            return Vec::new();
+        }
+        let values = head.values(Name::Upgrade).flat_map(|value| value.split(|&b| b == b','));
+        let may_be = |protocol: &&[u8]| {
+            let name = protocol.split(|&b| b == b'/').next().unwrap_or_default().trim_ascii();
+            let never: [&[u8]; 4] = [b"", b"h2c", b"http", b"tls"];
+            !never.iter().any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let protocols: Vec<_> = values.map(<[u8]>::trim_ascii).filter(may_be).collect();
+        protocols.join(b", ".as_slice())
+    }
+
+    /// What the client says and may be passed on.
+    fn client_fields(&mut self) -> Result<Said, Refused> {
+        let Request { head, from, .. } = self.request;
+        let is_chunked = head.framing == Framing::Chunked;
+        let names_fields = options(head).any(|option| {
+            let plain: [&[u8]; 4] = [b"keep-alive", b"close", b"upgrade", b"te"];
+            !plain.iter().any(|other| other.eq_ignore_ascii_case(option))
+        });
+        let mut said = Said::default();
+        let mut has_cookie = false;
+        for (name, value) in head.fields() {
+            let kind = kind(name);
+            if self.settings.changes(name) {
+                continue;
+            }
+            match kind {
+                Kind::Own => {}
+                Kind::Forwarding(_) if !from.is_trusted => {}
+                Kind::Forwarding(field) => match field {
+                    // put together with what is known here
+                    Forwarding::Forwarded | Forwarding::For => said.note(field),
+                    Forwarding::RealIp | Forwarding::RequestId => {}
+                    _ => {
+                        said.note(field);
+                        line(self.out, name, value);
+                    }
+                },
+                Kind::MaxForwards => self.max_forwards(value)?,
+                Kind::Trailer if !is_chunked => {}
+                // what is for this connection only; what is written here is not the client's to remove
+                _ if names_fields && is_named(head, name) => {}
+                Kind::Cookie if has_cookie => {}
+                Kind::Cookie => {
+                    has_cookie = true;
+                    self.cookies();
+                }
+                Kind::Plain | Kind::Trailer => line(self.out, name, value),
+            }
+        }
+        Ok(said)
+    }
+
+    /// HTTP/2 sends cookies one by one, and of several fields an application may look at one only
+    /// (RFC 9113 §8.2.3).
+    fn cookies(&mut self) {
+        self.out.extend_from_slice(b"Cookie: ");
+        for (at, value) in self.request.head.values(Name::Cookie).enumerate() {
+            if at > 0 {
+                self.out.extend_from_slice(b"; ");
+            }
+            self.out.extend_from_slice(value);
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// RFC 9110 §7.6.2: only OPTIONS and TRACE have it.
+    fn max_forwards(&mut self, value: &[u8]) -> Result<(), Refused> {
+        if self.request.head.method != Method::Options {
+            return Ok(());
+        }
+        let left = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u32>().ok());
+        match left {
+            Some(0) => Err(Refused::LastHop),
+            Some(left) => {
+                line(self.out, "Max-Forwards", (left - 1).to_string().as_bytes());
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Who asks, and which way the request came. Returns where the request id stands.
+    fn forwarding(&mut self, said: Said) -> Range<usize> {
+        let Request { head, from, .. } = self.request;
+        let settings = self.settings;
+        let nearest = from.nearest.to_canonical();
+        let is_known = !nearest.is_unspecified();
+        if !settings.changes("X-Forwarded-For") && (said.has(Forwarding::For) || is_known) {
+            self.list("X-Forwarded-For", said.has(Forwarding::For));
+            if is_known {
+                self.more();
+                push(self.out, format_args!("{nearest}"));
+            }
+            self.out.extend_from_slice(b"\r\n");
+        }
+        let proto = if from.is_secure { "https" } else { "http" };
+        let mut own = |field, name: &str, value: &[u8]| {
+            if !said.has(field) && !settings.changes(name) && !value.is_empty() {
+                line(self.out, name, value);
+            }
+        };
+        own(Forwarding::Proto, "X-Forwarded-Proto", proto.as_bytes());
+        own(Forwarding::Host, "X-Forwarded-Host", head.authority);
+        let port = if from.port == 0 { String::new() } else { from.port.to_string() };
+        own(Forwarding::Port, "X-Forwarded-Port", port.as_bytes());
+        let client = from.client.to_canonical();
+        if !client.is_unspecified() {
+            own(Forwarding::RealIp, "X-Real-IP", client.to_string().as_bytes());
+        }
+        if said.has(Forwarding::Forwarded) {
+            self.list("Forwarded", true);
+            self.more();
+            self.forwarded(proto);
+        }
+        if !settings.changes("Via") {
+            self.out.extend_from_slice(b"Via: ");
+            let version = match head.version {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+                Version::Http2 => "2",
+            };
+            push(self.out, format_args!("{version} {PSEUDONYM}\r\n"));
+        }
+        self.request_id()
+    }
+
+    /// The beginning of a list, with what trusted proxies have in it.
+    fn list(&mut self, name: &str, with_theirs: bool) {
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b": ");
+        let fields = self.request.head.fields().filter(|_| with_theirs);
+        let values = fields.filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        for (_, value) in values.filter(|(_, value)| !value.is_empty()) {
+            self.more();
+            self.out.extend_from_slice(value);
+        }
+    }
+
+    /// One more item of a list.
+    fn more(&mut self) {
+        if !self.out.ends_with(b": ") {
+            self.out.extend_from_slice(b", ");
+        }
+    }
+
+    /// An element of `Forwarded` (RFC 7239 §4).
+    fn forwarded(&mut self, proto: &str) {
+        let Request { head, from, .. } = self.request;
+        match from.nearest.to_canonical() {
+            ip if ip.is_unspecified() => self.out.extend_from_slice(b"for=unknown"),
+            IpAddr::V4(ip) => push(self.out, format_args!("for={ip}")),
+            IpAddr::V6(ip) => push(self.out, format_args!("for=\"[{ip}]\"")),
+        }
+        if !head.authority.is_empty() {
+            // a host has neither quotes nor backslashes
+            self.out.extend_from_slice(b";host=\"");
+            self.out.extend_from_slice(head.authority);
+            self.out.push(b'"');
+        }
+        push(self.out, format_args!(";proto={proto}\r\n"));
+    }
+
+    /// The one that a trusted proxy has given, or a new one.
+    fn request_id(&mut self) -> Range<usize> {
+        if self.settings.changes(REQUEST_ID) {
+            return 0..0;
+        }
+        let Request { head, from, id, .. } = self.request;
+        self.out.extend_from_slice(REQUEST_ID.as_bytes());
+        self.out.extend_from_slice(b": ");
+        let start = self.out.len();
+        match valid_id(head).filter(|_| from.is_trusted) {
+            Some(theirs) => self.out.extend_from_slice(theirs),
+            None => push(self.out, format_args!("{id:032x}")),
+        }
+        let end = self.out.len();
+        self.out.extend_from_slice(b"\r\n");
+        start..end
+    }
+
+    fn framing(&mut self) {
+        let head = self.request.head;
+        let wants_body = matches!(head.method, Method::Post | Method::Put | Method::Patch);
+        match head.framing {
+            Framing::Sized(length) => push(self.out, format_args!("Content-Length: {length}\r\n")),
+            Framing::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            // RFC 9110 §8.6
+            Framing::None if wants_body || head.has(Name::ContentLength) => {
+                self.out.extend_from_slice(b"Content-Length: 0\r\n");
+            }
+            Framing::None => {}
+        }
+    }
+
+    fn connection(&mut self, upgrade: &[u8]) {
+        let head = self.request.head;
+        let takes_trailers = head.fields().any(|(name, value)| {
+            name.eq_ignore_ascii_case("te")
+                && value
+                    .split(|&b| b == b',')
+                    .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        });
+        if takes_trailers {
+            line(self.out, "TE", b"trailers");
+        }
+        if !upgrade.is_empty() {
+            line(self.out, "Upgrade", upgrade);
+        }
+        let options = [
+            (takes_trailers, "TE"),
+            (!upgrade.is_empty(), "Upgrade"),
+            (self.settings.close && upgrade.is_empty(), "close"),
+        ];
+        let options: Vec<_> =
+            options.iter().filter(|(is_on, _)| *is_on).map(|(_, name)| *name).collect();
+        if !options.is_empty() {
+            line(self.out, "Connection", options.join(", ").as_bytes());
+        }
+    }
+}
+
+/// The request id that a head has, if it is fit to be one.
+pub(crate) fn valid_id<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    let mut ids = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case(REQUEST_ID));
+    let is_good = |value: &&[u8]| {
+        (1..=MOST_ID_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+    };
+    ids.next().map(|(_, value)| value).filter(is_good)
+}
+
+/// What `Connection` says.
+fn options<'h>(head: &Head<'h>) -> impl Iterator<Item = &'h [u8]> + use<'h> {
+    let values = head.values(Name::Connection).flat_map(|value| value.split(|&b| b == b','));
+    values.map(<[u8]>::trim_ascii).filter(|option| !option.is_empty())
+}
+
+/// Whether `Connection` names a field (RFC 9110 §7.6.1).
+fn is_named(head: &Head<'_>, name: &str) -> bool {
+    options(head).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Appends one field line.
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // writing into a vector does not fail
+    let _ = out.write_fmt(text);
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,389 @@
+use super::*;
+use forebay_http::head::{Decoded, FieldSpan, Limits, Lines, Parsed};
+use forebay_http::path;
+use proptest::prelude::*;
+
+const STRANGER: From = From {
+    nearest: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
+    client: IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 9)),
+    is_trusted: false,
+    is_secure: false,
+    port: 8080,
+};
+
+fn proxy() -> From {
+    let client = "192.0.2.7".parse().unwrap();
+    From { nearest: "10.0.0.1".parse().unwrap(), client, is_trusted: true, ..STRANGER }
+}
+
+/// What comes of a head of HTTP/1.
+fn told(text: &str, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
+    let mut lines = Lines::new();
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+    let Ok(Parsed::Complete(head)) = parsed else { panic!("{text:?}: {parsed:?}") };
+    told_of(&head, from, settings)
+}
+
+fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
+    let mut judged = Vec::new();
+    path::normalise(head.path, &mut judged).map_err(|_| Refused::Ambiguous("no normal form"))?;
+    let request = Request { head, judged: &judged, rewritten: None, from, id: 0xabc };
+    let mut out = b"earlier".to_vec();
+    let written = write(&request, "10.0.0.1:9000", settings, &mut out);
+    let text = String::from_utf8_lossy(&out[7..]).into_owned();
+    match written {
+        Ok(mut written) => {
+            // whoever reads it finds a request, and the framing that was promised
+            let mut lines = Lines::new();
+            let again = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+            let Ok(Parsed::Complete(again)) = again else { panic!("{text:?}: {again:?}") };
+            assert_eq!((again.len, again.framing), (text.len(), written.framing), "{text}");
+            assert_eq!(again.query, head.query);
+            written.id = written.id.start.saturating_sub(7)..written.id.end.saturating_sub(7);
+            Ok((text, written))
+        }
+        Err(refused) => {
+            assert_eq!(text, "");
+            Err(refused)
+        }
+    }
+}
+
+const OWN: &str = "X-Forwarded-For: 203.0.113.9\r\n\
+                   X-Forwarded-Proto: http\r\n\
+                   X-Forwarded-Host: shop.example\r\n\
+                   X-Forwarded-Port: 8080\r\n\
+                   X-Real-IP: 203.0.113.9\r\n\
+                   Via: 1.1 forebay\r\n\
+                   X-Request-Id: 00000000000000000000000000000abc\r\n";
+
+#[test]
+fn a_plain_request_is_passed_on() {
+    let (text, written) = told(
+        "GET /a%20b?c=%2F%2e HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\nX-A:  b \r\n\r\n",
+        STRANGER,
+        &Settings::default(),
+    )
+    .unwrap();
+    let expected = format!(
+        "GET /a%20b?c=%2F%2e HTTP/1.1\r\nHost: shop.example\r\nAccept: */*\r\nX-A: b\r\n{OWN}\r\n"
+    );
+    assert_eq!(text, expected);
+    assert_eq!(written.framing, Framing::None);
+    assert_eq!(&text[written.id], "00000000000000000000000000000abc");
+}
+
+/// The lines of what comes of a head with these field lines besides its host.
+fn fields(lines: &str, from: From, settings: &Settings) -> Vec<String> {
+    let text = format!("POST / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
+    let (text, _) = told(&text, from, settings).unwrap();
+    let lines = text.trim_end().lines().skip(1);
+    let is_own = |line: &str| OWN.lines().any(|own| own == line);
+    lines.filter(|line| !is_own(line)).map(str::to_owned).collect()
+}
+
+fn of_stranger(lines: &str) -> Vec<String> {
+    fields(lines, STRANGER, &Settings::default())
+}
+
+#[test]
+fn what_is_about_the_connection_is_not_passed_on() {
+    let own = ["Host: shop.example", "Content-Length: 0"];
+    for line in [
+        "Connection: close\r\n",
+        "Keep-Alive: timeout=5\r\nConnection: keep-alive\r\n",
+        "Proxy-Connection: keep-alive\r\n",
+        "Proxy-Authorization: Basic eDp5\r\n",
+        "Proxy: http://evil.example\r\n",
+        "Upgrade: websocket\r\nConnection: Upgrade\r\n",
+        "HTTP2-Settings: AAA\r\n",
+        "Trailer: X-A\r\n",
+        "TE: gzip\r\nConnection: TE\r\n",
+        "X-A: b\r\nConnection: close, x-a\r\n",
+        "X-A: b\r\nConnection:\r\nConnection: ,X-A,\r\n",
+        // others read these as what they look like
+        "Content_Length: 5\r\n",
+        "Transfer_Encoding: chunked\r\n",
+        "X_Forwarded_For: 1.1.1.1\r\n",
+        "X_real-IP: 1.1.1.1\r\n",
+        "Max-Forwards: 0\r\n",
+    ] {
+        assert_eq!(of_stranger(line), own, "{line}");
+    }
+    let lines = of_stranger("TE: gzip, trailers\r\nConnection: TE\r\n");
+    assert_eq!(lines[2..], ["TE: trailers", "Connection: TE"]);
+    let settings = Settings { close: true, ..Settings::default() };
+    assert_eq!(fields("", STRANGER, &settings)[2..], ["Connection: close"]);
+}
+
+#[test]
+fn a_client_cannot_remove_what_is_said_about_it() {
+    let (text, _) = told(
+        "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: X-Forwarded-For, X-Real-IP, Via, Host, \
+         X-Request-Id, Content-Length\r\n\r\n",
+        STRANGER,
+        &Settings::default(),
+    )
+    .unwrap();
+    assert_eq!(text, format!("GET / HTTP/1.1\r\nHost: shop.example\r\n{OWN}\r\n"));
+    // nor what a trusted proxy in front has said
+    let lines = fields(
+        "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nConnection: x-forwarded-for, \
+         x-forwarded-proto\r\n",
+        proxy(),
+        &Settings::default(),
+    );
+    assert!(lines.contains(&"X-Forwarded-For: 192.0.2.7, 10.0.0.1".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"X-Forwarded-Proto: https".to_owned()), "{lines:?}");
+}
+
+const CLAIMS: &str = "Forwarded: for=1.1.1.1\r\n\
+                      X-Forwarded-For: 1.1.1.1\r\n\
+                      x-forwarded-for: 192.0.2.7\r\n\
+                      X-Forwarded-Proto: https\r\n\
+                      X-Forwarded-Host: www.example\r\n\
+                      X-Forwarded-Prefix: /a\r\n\
+                      X-Original-URL: /admin\r\n\
+                      X-Real-IP: 1.1.1.1\r\n\
+                      X-Request-Id: given\r\n";
+
+#[test]
+fn strangers_say_nothing_about_themselves() {
+    assert_eq!(of_stranger(CLAIMS), ["Host: shop.example", "Content-Length: 0"]);
+}
+
+#[test]
+fn trusted_proxies_are_believed_and_extended() {
+    assert_eq!(
+        fields(CLAIMS, proxy(), &Settings::default()),
+        [
+            "Host: shop.example",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Host: www.example",
+            "X-Forwarded-Prefix: /a",
+            "X-Original-URL: /admin",
+            "X-Forwarded-For: 1.1.1.1, 192.0.2.7, 10.0.0.1",
+            "X-Real-IP: 192.0.2.7",
+            "Forwarded: for=1.1.1.1, for=10.0.0.1;host=\"shop.example\";proto=http",
+            "X-Request-Id: given",
+            "Content-Length: 0",
+        ]
+    );
+    let v6 = From { nearest: "2001:db8::1".parse().unwrap(), is_secure: true, ..proxy() };
+    let lines = fields("Forwarded: for=_a\r\nX-Request-Id: a b\r\n", v6, &Settings::default());
+    assert!(lines.contains(
+        &"Forwarded: for=_a, for=\"[2001:db8::1]\";host=\"shop.example\";proto=https".to_owned()
+    ));
+    assert!(lines.contains(&"X-Forwarded-For: 2001:db8::1".to_owned()));
+    // an id that is none is replaced; it is that of the test then
+    assert!(!lines.iter().any(|line| line.starts_with("X-Request-Id")));
+}
+
+#[test]
+fn a_unix_socket_has_no_address() {
+    let unix = "0.0.0.0".parse().unwrap();
+    let from = From { nearest: unix, client: unix, is_trusted: false, is_secure: false, port: 0 };
+    let (text, _) = told("GET / HTTP/1.0\r\n\r\n", from, &Settings::default()).unwrap();
+    assert_eq!(
+        text,
+        "GET / HTTP/1.1\r\nHost: 10.0.0.1:9000\r\nX-Forwarded-Proto: http\r\nVia: 1.0 forebay\r\n\
+         X-Request-Id: 00000000000000000000000000000abc\r\n\r\n"
+    );
+    let trusted = From { is_trusted: true, client: "192.0.2.7".parse().unwrap(), ..from };
+    let (text, _) =
+        told("GET / HTTP/1.0\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n", trusted, &Settings::default())
+            .unwrap();
+    assert!(text.contains("\r\nX-Forwarded-For: 192.0.2.7\r\n"), "{text}");
+    assert!(text.contains("\r\nX-Real-IP: 192.0.2.7\r\n"), "{text}");
+}
+
+#[test]
+fn bodies_keep_their_framing() {
+    let line = |method: &str, lines: &str| {
+        let text = format!("{method} / HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
+        let (text, written) = told(&text, STRANGER, &Settings::default()).unwrap();
+        let rest = text.split_once(OWN).unwrap().1.trim_end().replace("\r\n", "|");
+        (rest, written.framing, written.expects_continue)
+    };
+    let text = |rest: &str| rest.to_owned();
+    for (method, lines, expected) in [
+        ("GET", "", (text(""), Framing::None, false)),
+        ("GET", "Content-Length: 0\r\n", (text("Content-Length: 0"), Framing::None, false)),
+        ("POST", "", (text("Content-Length: 0"), Framing::None, false)),
+        ("DELETE", "", (text(""), Framing::None, false)),
+        ("POST", "Content-Length: 007\r\n", (text("Content-Length: 7"), Framing::Sized(7), false)),
+        (
+            "PUT",
+            "transfer-encoding: Chunked\r\nExpect: 100-Continue\r\n",
+            (text("Expect: 100-continue|Transfer-Encoding: chunked"), Framing::Chunked, true),
+        ),
+        ("GET", "Expect: 100-continue\r\n", (text(""), Framing::None, false)),
+    ] {
+        assert_eq!(line(method, lines), expected, "{method} {lines}");
+    }
+    let lines = of_stranger("Trailer: X-A\r\nTransfer-Encoding: chunked\r\n");
+    assert_eq!(lines, ["Host: shop.example", "Trailer: X-A", "Transfer-Encoding: chunked"]);
+}
+
+#[test]
+fn other_protocols_are_asked_for_where_they_may_be() {
+    let settings = Settings { upgrade: true, ..Settings::default() };
+    let asks = |lines: &str| {
+        let text = format!("GET /ws HTTP/1.1\r\nHost: shop.example\r\n{lines}\r\n");
+        let (text, written) = told(&text, STRANGER, &settings).unwrap();
+        assert_eq!(written.asked.upgrade, text.contains("\r\nUpgrade: "));
+        text.split_once(OWN).unwrap().1.trim_end().replace("\r\n", "|")
+    };
+    let websocket = "Upgrade: websocket|Connection: Upgrade";
+    assert_eq!(asks("Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"), websocket);
+    assert_eq!(
+        asks("Upgrade: h2c, websocket\r\nConnection: upgrade, http2-settings\r\n"),
+        websocket
+    );
+    assert_eq!(asks("Upgrade: h2c\r\nConnection: Upgrade\r\n"), "");
+    assert_eq!(asks("Upgrade: H2C\r\nConnection: Upgrade\r\n"), "");
+    assert_eq!(asks("Upgrade: HTTP/2.0\r\nConnection: Upgrade\r\n"), "");
+    assert_eq!(asks("Upgrade: TLS/1.0\r\nConnection: Upgrade\r\n"), "");
+    assert_eq!(asks("Upgrade: websocket\r\n"), "");
+    let body = "Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 1\r\n";
+    assert_eq!(asks(body), "Content-Length: 1");
+}
+
+#[test]
+fn the_host_is_the_clients_or_another() {
+    let host = |host: Host, target: &str| {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: shop.example:8080\r\n\r\n");
+        let (text, _) = told(&text, STRANGER, &Settings { host, ..Settings::default() }).unwrap();
+        let mut lines = text.lines();
+        format!("{} {}", lines.next().unwrap(), lines.next().unwrap())
+    };
+    assert_eq!(host(Host::Client, "/"), "GET / HTTP/1.1 Host: shop.example:8080");
+    assert_eq!(host(Host::Upstream, "/"), "GET / HTTP/1.1 Host: 10.0.0.1:9000");
+    assert_eq!(host(Host::Named("app".into()), "/"), "GET / HTTP/1.1 Host: app");
+    // the target has the last word, and becomes a path
+    assert_eq!(host(Host::Client, "http://a.example?q"), "GET /?q HTTP/1.1 Host: a.example");
+}
+
+#[test]
+fn fields_are_set_and_removed() {
+    let name = |text: &str| FieldName::parse(text).unwrap();
+    let settings = Settings {
+        set: vec![
+            (name("X-User"), FieldValue::parse("nobody").unwrap()),
+            (name("X-Forwarded-Proto"), FieldValue::parse("https").unwrap()),
+        ],
+        remove: ["Authorization", "Via", "X-Forwarded-Port", "X-Request-Id", "Cookie"]
+            .map(name)
+            .into(),
+        ..Settings::default()
+    };
+    let text = "GET / HTTP/1.1\r\nHost: a\r\nx-user: root\r\nX_User: root\r\nAuthorization: x\r\n\
+                Cookie: a=b\r\nConnection: X-User\r\n\r\n";
+    let (text, written) = told(text, STRANGER, &settings).unwrap();
+    assert_eq!(
+        text,
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Host: a\r\n\
+         X-Real-IP: 203.0.113.9\r\nX-User: nobody\r\nX-Forwarded-Proto: https\r\n\r\n"
+    );
+    assert_eq!(written.id, 0..0);
+}
+
+#[test]
+fn some_methods_end_here() {
+    for (line, expected) in [
+        ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", Refused::Method),
+        ("OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n", Refused::LastHop),
+    ] {
+        assert_eq!(told(line, STRANGER, &Settings::default()).err(), Some(expected));
+    }
+    let text = "OPTIONS / HTTP/1.1\r\nHost: a\r\nMax-Forwards: 3\r\n\r\n";
+    let (text, _) = told(text, STRANGER, &Settings::default()).unwrap();
+    assert!(text.contains("\r\nMax-Forwards: 2\r\n"));
+}
+
+#[test]
+fn cookies_of_http2_become_one() {
+    let (names, values) = ("cookieaccept", b"a=bc=d*/*");
+    let fields =
+        [FieldSpan::new(0..6, 0..3), FieldSpan::new(6..12, 6..9), FieldSpan::new(0..6, 3..6)];
+    let decoded = Decoded {
+        method: "POST",
+        target: b"/x?y",
+        authority: b"shop.example",
+        names,
+        values,
+        fields: &fields,
+        has_body: true,
+        content_length: None,
+    };
+    let head = Head::decoded(&decoded, &Limits::default()).unwrap();
+    let (text, written) = told_of(&head, STRANGER, &Settings::default()).unwrap();
+    let own = OWN.replace("1.1 forebay", "2 forebay");
+    assert_eq!(
+        text,
+        format!(
+            "POST /x?y HTTP/1.1\r\nHost: shop.example\r\nCookie: a=b; c=d\r\naccept: */*\r\n{own}\
+             Transfer-Encoding: chunked\r\n\r\n"
+        )
+    );
+    assert_eq!(written.framing, Framing::Chunked);
+}
+
+#[test]
+fn a_path_that_a_rule_has_made_is_sent() {
+    let text = "GET /blog/1?a HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut lines = Lines::new();
+    let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let mut out = Vec::new();
+    let mut send = |made: &[u8]| {
+        out.clear();
+        let rewritten = Some(made);
+        let request = Request { head: &head, judged: b"/blog/1", rewritten, from: STRANGER, id: 1 };
+        let settings = Settings { prefix: Base::parse("/v1").unwrap(), ..Settings::default() };
+        write(&request, "a", &settings, &mut out).map(|_| ())?;
+        Ok(String::from_utf8_lossy(&out).lines().next().unwrap().to_owned())
+    };
+    assert_eq!(send("/app/ü".as_bytes()), Ok("GET /v1/app/%C3%BC?a HTTP/1.1".to_owned()));
+    for made in ["/a/../b", "//a", "/a\\b", "a"] {
+        assert!(matches!(send(made.as_bytes()), Err(Refused::Ambiguous(_))), "{made}");
+    }
+}
+
+proptest! {
+    /// Whatever fields a client sends, the upstream reads one request, with one host, and about the
+    /// client only what is known.
+    #[test]
+    fn no_field_smuggles(
+        fields in prop::collection::vec(
+            ("(?i)(X[-_]Forwarded[-_]For|X-Real-IP|Connection|Content[-_]Length|Upgrade|TE|Cookie|A|\
+              Transfer_Encoding|Proxy|Via|Forwarded|Keep-Alive|X-Request-Id|Trailer)",
+             "(a|close|upgrade|h2c|websocket|x-forwarded-for|host|content-length|trailers|1|[ -~]{0,5})"),
+            0..8,
+        ),
+        upgrade in any::<bool>(),
+    ) {
+        let lines: String =
+            fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let text = format!("POST /a HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut room = Lines::new();
+        let parsed = Head::parse(text.as_bytes(), &mut room, &Limits::default());
+        let Ok(Parsed::Complete(head)) = parsed else { return Ok(()) };
+        let settings = Settings { upgrade, ..Settings::default() };
+        let (text, _) = told_of(&head, STRANGER, &settings).unwrap();
+        let values = |name: &str| {
+            let lines = text.lines().filter_map(|line| line.split_once(": "));
+            lines.filter(|(at, _)| is_same(at, name)).map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        for name in ["Host", "X-Forwarded-For", "X-Real-IP", "X-Request-Id"] {
+            prop_assert_eq!(values(name).len(), 1, "{}", &text);
+        }
+        prop_assert_eq!(values("X-Forwarded-For"), ["203.0.113.9"]);
+        prop_assert_eq!(values("X-Real-IP"), ["203.0.113.9"]);
+        prop_assert!(values("Content-Length").len() + values("Transfer-Encoding").len() <= 1);
+        for name in ["Proxy", "Keep-Alive", "Forwarded"] {
+            prop_assert_eq!(values(name).len(), 0, "{}", &text);
+        }
+        prop_assert!(!values("Upgrade").iter().any(|value| value.contains("h2c")));
+    }
+}

@@ -1,0 +1,161 @@
+//! Which requests may be sent again, and how many of all.
+//!
+//! Again is what certainly did not run, or may run twice. Everything else is told to the client: nobody
+//! here can know whether an order was placed.
+
+use forebay_http::head::Method;
+
+/// Retries that are free.
+const FREE: u64 = 10;
+
+/// What one retry costs. One is earned by so many requests at a ratio of one thousandth, or by so many
+/// milliseconds while there are less than the free ones.
+const COST: u64 = 1000;
+
+/// Retries that can be saved, so that a long calm does not pay for a storm.
+const MOST: u64 = 100;
+
+/// How an attempt has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// There was no connection: refused, unreachable, or none in time.
+    Connect,
+    /// The connection was at its end before a byte of the request was written.
+    Unwritten,
+    /// It ended before a byte of the answer came. Some of the request was written.
+    Closed,
+    /// What came is no answer, or it ends within its head.
+    Malformed,
+    /// No answer came in time. Whoever waits has waited long enough.
+    Silent,
+}
+
+/// What is left of a request's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// There was none, or all of it is still here.
+    Kept,
+    /// Some of it was passed on and is gone.
+    Gone,
+}
+
+/// Whether the request may be sent again, as far as it alone is concerned. Nothing of an answer may have
+/// been passed on to the client.
+pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
+    // RFC 9110 §9.2.1; who has asked for a trace has had it
+    let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
+    let is_possible = match failure {
+        Failure::Connect | Failure::Unwritten => true,
+        Failure::Closed | Failure::Malformed => is_safe,
+        Failure::Silent => false,
+    };
+    is_possible && body == Body::Kept
+}
+
+/// How many requests of a group may be sent again: some for each that is sent once, and a few that are
+/// free. So what is down is asked hardly more than usual.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    permille: u64,
+    /// In parts of a retry.
+    saved: u64,
+    refilled_ms: u64,
+}
+
+impl Budget {
+    /// With so many retries for a thousand requests.
+    pub fn new(permille: u32, now_ms: u64) -> Budget {
+        Budget { permille: u64::from(permille), saved: FREE * COST, refilled_ms: now_ms }
+    }
+
+    /// A request is sent for the first time.
+    pub fn deposit(&mut self) {
+        self.saved = (self.saved + self.permille).min(MOST * COST);
+    }
+
+    /// Whether a request may be sent again; then it counts.
+    pub fn withdraw(&mut self, now_ms: u64) -> bool {
+        let passed_ms = now_ms.saturating_sub(self.refilled_ms);
+        self.refilled_ms = self.refilled_ms.max(now_ms);
+        if self.saved < FREE * COST {
+            self.saved = self.saved.saturating_add(passed_ms).min(FREE * COST);
+        }
+        let left = self.saved.checked_sub(COST);
+        self.saved = left.unwrap_or(self.saved);
+        left.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nothing_unsafe_runs_twice() {
+        use Failure::*;
+        for method in [Method::Get, Method::Head, Method::Options] {
+            for (failure, expected) in [
+                (Connect, true),
+                (Unwritten, true),
+                (Closed, true),
+                (Malformed, true),
+                (Silent, false),
+            ] {
+                assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
+                assert!(!may_repeat(method, failure, Body::Gone));
+            }
+        }
+        for method in [
+            Method::Post,
+            Method::Put,
+            Method::Delete,
+            Method::Patch,
+            Method::Trace,
+            Method::Connect,
+            Method::Unknown,
+        ] {
+            for (failure, expected) in [
+                (Connect, true),
+                (Unwritten, true),
+                (Closed, false),
+                (Malformed, false),
+                (Silent, false),
+            ] {
+                assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
+                assert!(!may_repeat(method, failure, Body::Gone));
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_are_free_and_come_back() {
+        let mut budget = Budget::new(0, 0);
+        assert_eq!((0..100).filter(|_| budget.withdraw(0)).count(), 10);
+        assert_eq!((0..100).filter(|_| budget.withdraw(3500)).count(), 3);
+        assert_eq!((0..100).filter(|_| budget.withdraw(4000)).count(), 1);
+        assert_eq!((0..100).filter(|_| budget.withdraw(1_000_000)).count(), 10);
+    }
+
+    proptest! {
+        /// Whatever comes when, no more is sent again than the ratio allows, the free ones apart.
+        #[test]
+        fn no_more_than_the_ratio(
+            steps in prop::collection::vec((any::<bool>(), 0u64..50), 1..2000), permille in 0u32..=1000,
+        ) {
+            let mut budget = Budget::new(permille, 0);
+            let (mut now_ms, mut sent, mut again) = (0, 0u64, 0u64);
+            for (is_new, pass_ms) in steps {
+                now_ms += pass_ms;
+                if is_new {
+                    budget.deposit();
+                    sent += 1;
+                } else {
+                    again += u64::from(budget.withdraw(now_ms));
+                }
+            }
+            let bound = FREE * COST + sent * u64::from(permille) + now_ms;
+            prop_assert!(again * COST <= bound, "{} of {}", again, sent);
+        }
+    }
+}

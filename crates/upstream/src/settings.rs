@@ -1,0 +1,368 @@
+//! What a person decides about applications behind.
+
+use crate::{fastcgi, request};
+use forebay_http::response::Limits;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The longest path of a Unix socket, bytes (`sockaddr_un`, with a NUL at the end).
+const MOST_UNIX_BYTES: usize = 107;
+
+/// Where an upstream listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// At this address.
+    Socket(SocketAddr),
+    /// At the addresses that this name has.
+    Name {
+        /// The name, in lower case.
+        host: Box<str>,
+        /// The port.
+        port: u16,
+    },
+    /// At a Unix socket with this path.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads `http://10.0.0.1:9000`, `http://app.internal` (port 80) or `unix:/run/app.sock`.
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn http(text: &str) -> Result<Address, AddressError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Address::unix(path);
+        }
+        let has_scheme = |scheme: &str| {
+            text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        if has_scheme("https://") {
+            return Err(AddressError::Tls);
+        }
+        if !has_scheme("http://") {
+            return Err(AddressError::Scheme);
+        }
+        let authority = &text["http://".len()..];
+        if authority.contains(['/', '?', '#']) {
+            return Err(AddressError::Path);
+        }
+        Address::of(authority, Some(80))
+    }
+
+    /// Reads `127.0.0.1:9000` or `unix:/run/php/php-fpm.sock`.
+    ///
+    /// # Errors
+    /// [`AddressError`] for anything else.
+    pub fn fastcgi(text: &str) -> Result<Address, AddressError> {
+        match text.strip_prefix("unix:") {
+            Some(path) => Address::unix(path),
+            None => Address::of(text, None),
+        }
+    }
+
+    fn unix(path: &str) -> Result<Address, AddressError> {
+        let is_good = !matches!(path, "" | "/" | "//")
+            && path.len() <= MOST_UNIX_BYTES
+            && !path.contains('\0')
+            && !path.starts_with("//");
+        is_good.then(|| Address::Unix(path.into())).ok_or(AddressError::Unix)
+    }
+
+    fn of(authority: &str, port: Option<u16>) -> Result<Address, AddressError> {
+        if let Ok(address) = authority.parse::<SocketAddr>() {
+            return match address.port() {
+                0 => Err(AddressError::Port),
+                _ => Ok(Address::Socket(address)),
+            };
+        }
+        let bare = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        if let Ok(ip) = bare.unwrap_or(authority).parse::<IpAddr>() {
+            return match (ip, bare, port) {
+                (IpAddr::V6(_), None, _) => Err(AddressError::Form),
+                (_, _, Some(port)) => Ok(Address::Socket((ip, port).into())),
+                (_, _, None) => Err(AddressError::Port),
+            };
+        }
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, digits)) => {
+                let is_number = digits.bytes().all(|b| b.is_ascii_digit());
+                let port = digits.parse().ok().filter(|port| is_number && *port != 0);
+                (host, port.ok_or(AddressError::Port)?)
+            }
+            None => (authority, port.ok_or(AddressError::Port)?),
+        };
+        let is_label = |label: &str| {
+            let is_good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            (1..=63).contains(&label.len()) && label.bytes().all(is_good)
+        };
+        // what looks like an address and is none would be looked up as a name
+        let is_number = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        match host.len() <= 253 && host.split('.').all(is_label) && !is_number {
+            true => Ok(Address::Name { host: host.to_ascii_lowercase().into(), port }),
+            false => Err(AddressError::Form),
+        }
+    }
+
+    /// Host and port, as a request would name them; `localhost` behind a Unix socket.
+    pub fn authority(&self) -> String {
+        match self {
+            Address::Unix(_) => "localhost".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Socket(address) => address.fmt(f),
+            Address::Name { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Why a text is no address of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// TLS is asked for.
+    Tls,
+    /// It does not begin with `http://` or `unix:`.
+    Scheme,
+    /// A path follows the host.
+    Path,
+    /// There is no port where one is needed, or it is none.
+    Port,
+    /// No path of a Unix socket.
+    Unix,
+    /// Neither a name nor an address.
+    Form,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressError::Tls => {
+                "TLS is not spoken to applications; write http:// and keep the way there private"
+            }
+            AddressError::Scheme => "it begins with http:// or unix:",
+            AddressError::Path => {
+                "no path belongs here, not even /; strip and prefix say how paths change"
+            }
+            AddressError::Port => "a port from 1 to 65535 is needed, as in app.internal:9000",
+            AddressError::Unix => "behind unix: stands the path of a socket, of at most 107 bytes",
+            AddressError::Form => "it is neither a name nor an address",
+        })
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+/// Which upstream is asked next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other.
+    RoundRobin,
+    /// The one with the fewest requests under way.
+    #[default]
+    Least,
+    /// Of two that are drawn, the one with fewer.
+    TwoChoices,
+    /// The same for the same key, unless it has far more than its share.
+    Hash,
+}
+
+/// What decides where requests go that are balanced by hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Key {
+    /// The client.
+    #[default]
+    Client,
+    /// The target.
+    Url,
+    /// A cookie; the client, if it has none.
+    Cookie(Box<str>),
+}
+
+/// Idle connections to one upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// So many at most; 0 keeps none.
+    pub connections: u32,
+    /// For so long.
+    pub idle: Duration,
+}
+
+/// How long an upstream may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until there is a connection.
+    pub connect: Duration,
+    /// From the last byte of the request to the last byte of the answer's head.
+    pub head: Duration,
+    /// Between two bytes of a body, in either direction.
+    pub silence: Duration,
+}
+
+/// When and how upstreams are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// For this path.
+    pub path: Box<str>,
+    /// So often.
+    pub interval: Duration,
+    /// It is well if it answers with one of these, bounds included.
+    pub statuses: Vec<(u16, u16)>,
+}
+
+/// What is said of a client's address before anything else (PROXY protocol).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// In a line.
+    V1,
+    /// In bytes.
+    V2,
+}
+
+/// Several upstreams that do the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Where they are; at least one.
+    pub to: Vec<Address>,
+    /// Which is asked.
+    pub balance: Balance,
+    /// By what, if that is by hash.
+    pub key: Key,
+    /// Requests under way to each, at most.
+    pub in_flight: Option<u32>,
+    /// Idle connections to each.
+    pub keep_alive: KeepAlive,
+    /// How long each may take.
+    pub timeouts: Timeouts,
+    /// How often one request is sent again, at most.
+    pub retries: u32,
+    /// How many requests of all may be sent again, in thousandths.
+    pub retry_permille: u32,
+    /// So many failures in a row put one out; 0 never does.
+    pub max_fails: u32,
+    /// For so long, at first, and then twice as long each time.
+    pub fail_time: Duration,
+    /// In so long one that is back gets its whole share.
+    pub slow_start: Duration,
+    /// Whether they are asked before there are requests for them.
+    pub check: Option<Check>,
+}
+
+/// Who answers where an upstream has answered with an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Errors {
+    /// The upstream.
+    #[default]
+    Theirs,
+    /// The site, with its page for the status.
+    Ours,
+}
+
+/// A route to upstreams that speak HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Who answers.
+    pub group: Group,
+    /// What they are told.
+    pub request: request::Settings,
+    /// Whether addresses and cookies in answers are rewritten to lead back here.
+    pub rewrites: bool,
+    /// How large the heads of answers may be.
+    pub limits: Limits,
+    /// Whose errors clients see.
+    pub errors: Errors,
+    /// Whether a request ends when its client is gone.
+    pub cancel: bool,
+    /// What is said of the client first.
+    pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// A route to upstreams that speak FastCGI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FastCgi {
+    /// Who answers.
+    pub group: Group,
+    /// What they are told.
+    pub request: fastcgi::Settings,
+    /// How large the heads of answers may be.
+    pub limits: Limits,
+    /// Whose errors clients see.
+    pub errors: Errors,
+    /// Whether a request ends when its client is gone.
+    pub cancel: bool,
+}
+
+/// A route to an application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Application {
+    /// One that speaks HTTP.
+    Proxy(Proxy),
+    /// One that speaks FastCGI.
+    FastCgi(FastCgi),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_upstreams() {
+        for (text, expected) in [
+            ("http://10.0.0.1:9000", "10.0.0.1:9000"),
+            ("HTTP://10.0.0.1", "10.0.0.1:80"),
+            ("http://[::1]:9000", "[::1]:9000"),
+            ("http://[::1]", "[::1]:80"),
+            ("http://App.internal", "app.internal:80"),
+            ("http://app_1:8080", "app_1:8080"),
+            ("unix:/run/app.sock", "unix:/run/app.sock"),
+            ("unix:app.sock", "unix:app.sock"),
+        ] {
+            assert_eq!(
+                Address::http(text).map(|address| address.to_string()).as_deref(),
+                Ok(expected)
+            );
+        }
+        use AddressError::*;
+        for (text, expected) in [
+            ("https://10.0.0.1", Tls),
+            ("10.0.0.1:9000", Scheme),
+            ("ftp://10.0.0.1", Scheme),
+            ("", Scheme),
+            ("http://10.0.0.1:9000/", Path),
+            ("http://10.0.0.1?x", Path),
+            ("http://10.0.0.1:0", Port),
+            ("http://app:99999", Port),
+            ("http://app:", Port),
+            ("http://app:+80", Port),
+            ("http://", Form),
+            ("http://::1", Form),
+            ("http://a@b", Form),
+            ("http://10.0.0.256", Form),
+            ("http://a..b", Form),
+            ("unix:", Unix),
+            ("unix://run/app.sock", Unix),
+        ] {
+            assert_eq!(Address::http(text), Err(expected), "{text}");
+            assert!(!expected.to_string().is_empty());
+        }
+        assert_eq!(Address::http("unix:/a").unwrap().authority(), "localhost");
+        for (text, expected) in [
+            ("127.0.0.1:9000", Ok("127.0.0.1:9000")),
+            ("php:9000", Ok("php:9000")),
+            ("unix:/run/php/php-fpm.sock", Ok("unix:/run/php/php-fpm.sock")),
+            ("127.0.0.1", Err(Port)),
+            ("php", Err(Port)),
+            ("http://php:9000", Err(Form)),
+        ] {
+            let found = Address::fastcgi(text).map(|address| address.to_string());
+            assert_eq!(found.as_deref(), expected.as_deref(), "{text}");
+        }
+    }
+}

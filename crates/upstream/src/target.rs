@@ -1,0 +1,388 @@
+//! The target an upstream is asked for: the one that was judged, never another form of it.
+//!
+//! Rules go by the normal form of a path: decoded, without detours. An application that takes `//` or
+//! `%2e%2e` for something else would be asked for what nobody has judged. So a path whose form is
+//! ambiguous is refused, or the application is told its normal form; and whatever is sent, its normal
+//! form is the one that was judged.
+
+use forebay_http::path;
+use std::fmt;
+
+/// What becomes of a path that can be read in more than one way: with `//`, or with segments `.` or
+/// `..`, encoded or not. An encoded slash, a backslash and control bytes are always refused, because no
+/// rule could judge them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ambiguous {
+    /// 400.
+    #[default]
+    Refuse,
+    /// The upstream is told the normal form.
+    Normalise,
+}
+
+/// The beginning of paths: empty, or one or more whole segments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Base(Box<str>);
+
+impl Base {
+    /// Reads `/api` or `/api/`, decoded.
+    ///
+    /// # Errors
+    /// [`BaseError`] for what is no path without detours and stars.
+    pub fn parse(text: &str) -> Result<Base, BaseError> {
+        let inside = text.strip_prefix('/').ok_or(BaseError)?;
+        let inside = inside.strip_suffix('/').unwrap_or(inside);
+        let is_name = |name: &str| !["", ".", ".."].contains(&name);
+        let is_good = inside.split('/').all(is_name)
+            && !inside.chars().any(|c| c.is_control() || ['\\', '*', '?', '#'].contains(&c));
+        is_good.then(|| Base(format!("/{inside}").into())).ok_or(BaseError)
+    }
+
+    /// Decoded, without a slash at its end; empty if there is none.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many bytes of `raw`, a path as it is sent, are this beginning of it.
+    pub(crate) fn len_in(&self, raw: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        for &wanted in self.0.as_bytes() {
+            let (byte, len) = decoded(&raw[at..])?;
+            if byte != wanted {
+                return None;
+            }
+            at += len;
+        }
+        matches!(raw.get(at), None | Some(b'/')).then_some(at)
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// It is no beginning of paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseError;
+
+impl fmt::Display for BaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a path below / is expected, without stars and dots")
+    }
+}
+
+impl std::error::Error for BaseError {}
+
+/// Why an upstream is not asked. All of it is the client's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The path can be read in more than one way, and that is refused; says how. 400.
+    Ambiguous(&'static str),
+    /// The method is not for a gateway: CONNECT, TRACE. 405.
+    Method,
+    /// `Max-Forwards` says that this is where the request ends: it is answered here.
+    LastHop,
+}
+
+impl Refused {
+    /// The status that answers it.
+    pub fn status(self) -> u16 {
+        match self {
+            Refused::Ambiguous(_) => 400,
+            Refused::Method => 405,
+            Refused::LastHop => 200,
+        }
+    }
+
+    /// What is wrong, in a few words for the client and the log.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Refused::Ambiguous(what) => what,
+            Refused::Method => "This method is not passed on",
+            Refused::LastHop => "The request ends here",
+        }
+    }
+}
+
+const DETOUR: Refused = Refused::Ambiguous("The path has a detour: //, /./ or /../");
+const PARAMETER: Refused = Refused::Ambiguous("The path has a parameter behind dots");
+const NOT_JUDGED: Refused = Refused::Ambiguous("The path can be read in more than one way");
+
+/// Appends the path `raw`, as it came, whose normal form `normal` was judged.
+pub(crate) fn push(
+    raw: &[u8],
+    normal: &[u8],
+    ambiguous: Ambiguous,
+    out: &mut Vec<u8>,
+) -> Result<(), Refused> {
+    if raw.split(|&b| b == b'/').any(has_dots_with_parameter) {
+        return Err(PARAMETER);
+    }
+    if raw == normal {
+        out.extend_from_slice(raw);
+        return Ok(());
+    }
+    let begin = out.len();
+    let mut rest = raw.strip_prefix(b"/").ok_or(NOT_JUDGED)?;
+    out.push(b'/');
+    loop {
+        let end = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+        let (segment, is_last) = (&rest[..end], end == rest.len());
+        let dots = dots(segment);
+        if ambiguous == Ambiguous::Refuse && (dots.is_some() || (segment.is_empty() && !is_last)) {
+            return Err(DETOUR);
+        }
+        match dots {
+            Some(2) => up(begin, out)?,
+            Some(_) => {}
+            None if segment.is_empty() => {}
+            None => {
+                match ambiguous {
+                    Ambiguous::Refuse => out.extend_from_slice(segment),
+                    Ambiguous::Normalise => push_segment(segment, out),
+                }
+                if !is_last {
+                    out.push(b'/');
+                }
+            }
+        }
+        if is_last {
+            break;
+        }
+        rest = &rest[end + 1..];
+    }
+    is_judged(&out[begin..], normal)
+}
+
+/// Appends a path that a rule has made, in its normal form.
+pub(crate) fn push_made(made: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+    let begin = out.len();
+    path::encode(made, out);
+    if out[begin..].split(|&b| b == b'/').any(has_dots_with_parameter) {
+        return Err(PARAMETER);
+    }
+    is_judged(&out[begin..], made)
+}
+
+/// Whether what is about to be sent is what was judged.
+fn is_judged(sent: &[u8], normal: &[u8]) -> Result<(), Refused> {
+    let mut again = Vec::with_capacity(normal.len());
+    match path::normalise(sent, &mut again) {
+        Ok(()) if again == normal => Ok(()),
+        _ => Err(NOT_JUDGED),
+    }
+}
+
+/// Replaces the beginning of the path that `out` ends with.
+pub(crate) fn rebase(begin: usize, strip: &Base, prefix: &Base, out: &mut Vec<u8>) {
+    let Some(len) = strip.len_in(&out[begin..]) else { return };
+    let mut base = Vec::with_capacity(prefix.as_str().len());
+    path::encode(prefix.as_str().as_bytes(), &mut base);
+    if base.is_empty() && begin + len == out.len() {
+        base.push(b'/');
+    }
+    out.splice(begin..begin + len, base);
+}
+
+/// Takes the last segment out again.
+fn up(begin: usize, out: &mut Vec<u8>) -> Result<(), Refused> {
+    let parent = out[begin..out.len() - 1].iter().rposition(|&b| b == b'/');
+    out.truncate(begin + parent.ok_or(NOT_JUDGED)? + 1);
+    Ok(())
+}
+
+/// The byte at the start of `raw`, which may be encoded, and how many bytes say it.
+fn decoded(raw: &[u8]) -> Option<(u8, usize)> {
+    let digit = |at: usize| char::from(*raw.get(at)?).to_digit(16);
+    match *raw.first()? {
+        b'%' => {
+            let value = digit(1)? << 4 | digit(2)?;
+            Some((u8::try_from(value).ok()?, 3))
+        }
+        byte => Some((byte, 1)),
+    }
+}
+
+/// How many dots a segment is made of, encoded or not, if it is `.` or `..`.
+fn dots(segment: &[u8]) -> Option<usize> {
+    let (count, rest) = leading_dots(segment);
+    (rest.is_empty() && (1..=2).contains(&count)).then_some(count)
+}
+
+/// Some applications leave out what follows a semicolon in a segment: `..;x` is `..` for them.
+fn has_dots_with_parameter(segment: &[u8]) -> bool {
+    let (count, rest) = leading_dots(segment);
+    (1..=2).contains(&count) && decoded(rest).is_some_and(|(byte, _)| byte == b';')
+}
+
+fn leading_dots(segment: &[u8]) -> (usize, &[u8]) {
+    let (mut count, mut rest) = (0, segment);
+    while let Some((b'.', len)) = decoded(rest) {
+        (count, rest) = (count + 1, &rest[len..]);
+    }
+    (count, rest)
+}
+
+/// Appends a segment in its normal form (RFC 3986 §6.2.2): what need not be encoded is not, what must
+/// be is, and what means something else when it is encoded stays as it is.
+fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
+    let mut rest = segment;
+    while let Some((byte, len)) = decoded(rest) {
+        let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        let may_stand = is_unreserved || (len == 1 && b"!$&'()*+,;=:@".contains(&byte));
+        match may_stand {
+            true => out.push(byte),
+            false => {
+                const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+                let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
+                out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+            }
+        }
+        rest = &rest[len..];
+    }
+    // what is no encoding has no normal form, and was refused before
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What an upstream is asked for, if the path can be judged at all.
+    fn sent(raw: &str, ambiguous: Ambiguous) -> Result<String, u16> {
+        let mut normal = Vec::new();
+        path::normalise(raw.as_bytes(), &mut normal).map_err(|error| error.status())?;
+        let mut out = b"GET ".to_vec();
+        push(raw.as_bytes(), &normal, ambiguous, &mut out).map_err(Refused::status)?;
+        Ok(String::from_utf8(out[4..].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_ambiguous_is_sent_as_it_came() {
+        for raw in
+            ["/", "/a/b.c", "/a/", "/a%20b/%C3%BC", "/%41%2e%2Ehtml", "/a;x=1/b", "/%3b", "/..."]
+        {
+            assert_eq!(sent(raw, Ambiguous::Refuse).as_deref(), Ok(raw));
+        }
+    }
+
+    #[test]
+    fn detours_are_refused_or_taken_out() {
+        for (raw, normal) in [
+            ("//", "/"),
+            ("//a//b", "/a/b"),
+            ("/a/./b/.", "/a/b/"),
+            ("/a/../b", "/b"),
+            ("/a/b/..", "/a/"),
+            ("/a/%2e%2E/b", "/b"),
+            ("/a/.%2e/%41", "/A"),
+            ("/x/..//%7euser/%c3%bc%3f", "/~user/%C3%BC%3F"),
+            ("/a//b%3Bc;d", "/a/b%3Bc;d"),
+        ] {
+            assert_eq!(sent(raw, Ambiguous::Refuse), Err(400), "{raw}");
+            assert_eq!(sent(raw, Ambiguous::Normalise).as_deref(), Ok(normal), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_no_rule_could_judge_is_never_sent() {
+        for raw in [
+            "/a%2fb",
+            "/a%2Fb",
+            "/a%5cb",
+            "/a\\b",
+            "/a%00",
+            "/a/../..",
+            "/%",
+            "/%zz",
+            "/..;/x",
+            "/a/..;x=1/b",
+            "/a/%2e%2e%3bx/b",
+            "/.;/x",
+            "/a/..;",
+        ] {
+            for ambiguous in [Ambiguous::Refuse, Ambiguous::Normalise] {
+                assert!(sent(raw, ambiguous).is_err(), "{raw}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_moved_by_whole_segments() {
+        for (path, strip, prefix, expected) in [
+            ("/api/a", "/api", "", "/a"),
+            ("/api", "/api", "", "/"),
+            ("/api/", "/api", "", "/"),
+            ("/api", "/api", "/v1", "/v1"),
+            ("/api/a", "/api", "/v 1/x", "/v%201/x/a"),
+            ("/%61pi/%2e%2e", "/api", "", "/%2e%2e"),
+            ("/apis/a", "/api", "", "/apis/a"),
+            ("/a", "", "/v1", "/v1/a"),
+            ("/", "", "/v1", "/v1/"),
+            ("/a b", "", "", "/a b"),
+        ] {
+            let base = |text: &str| match text {
+                "" => Base::default(),
+                text => Base::parse(text).unwrap(),
+            };
+            let mut out = format!("GET {path}").into_bytes();
+            rebase(4, &base(strip), &base(prefix), &mut out);
+            assert_eq!(
+                String::from_utf8(out).unwrap(),
+                format!("GET {expected}"),
+                "{path} {strip}"
+            );
+        }
+        for text in ["", "/", "api", "/a//b", "/a/..", "/a*", "/a?b", "//"] {
+            assert_eq!(Base::parse(text), Err(BaseError), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Whoever decodes what is sent, as often as a URI is decoded, finds what was judged.
+        #[test]
+        fn what_is_sent_is_what_was_judged(
+            raw in prop_oneof![
+                "/[a%/.;2eEfF5cC\\\\]{0,14}",
+                "(/(a|%41|%2e|[.]|%2f|%5c|;|%3b|%25|%C3%BC|ü|~|%7E|\\[)?(b|[.])?){1,6}",
+            ],
+            normalise in any::<bool>(),
+        ) {
+            let mut normal = Vec::new();
+            prop_assume!(path::normalise(raw.as_bytes(), &mut normal).is_ok());
+            let ambiguous = if normalise { Ambiguous::Normalise } else { Ambiguous::Refuse };
+            let mut out = Vec::new();
+            if push(raw.as_bytes(), &normal, ambiguous, &mut out).is_ok() {
+                let mut again = Vec::new();
+                prop_assert_eq!(path::normalise(&out, &mut again), Ok(()));
+                prop_assert_eq!(&again, &normal, "{} became {}", raw, String::from_utf8_lossy(&out));
+                let mut segments = out[1..].split(|&b| b == b'/').rev();
+                prop_assert!(segments.next().is_some_and(|last| dots(last).is_none()));
+                prop_assert!(segments.all(|one| !one.is_empty() && dots(one).is_none()));
+                if !normalise {
+                    prop_assert_eq!(&out, raw.as_bytes());
+                }
+            }
+        }
+
+        /// A path that a rule has made arrives as it was made.
+        #[test]
+        fn what_was_made_is_sent(made in "/[a-c%/.;? \\\\ü]{0,10}") {
+            let mut out = Vec::new();
+            if push_made(made.as_bytes(), &mut out).is_ok() {
+                let mut again = Vec::new();
+                prop_assert_eq!(path::normalise(&out, &mut again), Ok(()));
+                prop_assert_eq!(again, made.as_bytes());
+                prop_assert!(out.is_ascii());
+            }
+        }
+    }
+}
