@@ -321,7 +321,7 @@ enum Lane {
     /// As it is.
     Plain,
     /// The server speaks TLS, and what the test says in clear passes through a [`Relay`].
-    Tls { authority: Authority, addr: SocketAddr, folder: PathBuf },
+    Tls { authority: Box<Authority>, addr: SocketAddr, folder: PathBuf },
 }
 
 /// The name that the server is asked for behind a relay.
@@ -338,7 +338,7 @@ impl Lane {
         }
         let authority = Authority::new();
         authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
-        Lane::Tls { authority, addr, folder: folder.to_owned() }
+        Lane::Tls { authority: Box::new(authority), addr, folder: folder.to_owned() }
     }
 
     /// The address of the server behind a relay.
