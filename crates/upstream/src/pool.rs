@@ -51,7 +51,7 @@ impl Pool {
         socket: OwnedFd,
         now_ms: u64,
     ) {
-        let settings = application.settings().group.keep_alive;
+        let settings = application.settings().group().keep_alive;
         let most = settings.connections as usize;
         if most == 0 {
             return;
