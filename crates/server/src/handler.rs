@@ -187,10 +187,10 @@ impl Process for FastLane {
         _: &mut Option<Ticket>,
         _: Option<Done>,
     ) -> Decision<Job> {
-        match self.site.destination(request) {
+        match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
-            Some(_) => Decision::Stream(u64::MAX),
-            None => Decision::Here,
+            true => Decision::Stream(u64::MAX),
+            false => Decision::Here,
         }
     }
 

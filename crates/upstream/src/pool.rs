@@ -83,6 +83,6 @@ impl Pool {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.idle.is_empty()
+        self.idle.values().all(Vec::is_empty)
     }
 }

@@ -13,6 +13,7 @@ mod classes;
 mod clients;
 mod cold;
 mod compress;
+mod fastcgi;
 mod faults_drain;
 mod faults_limits;
 mod faults_sending;

@@ -201,3 +201,7 @@ impl<T> Exchange<T> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;
