@@ -58,7 +58,7 @@ bench-overload: ## More load than a server can do: goodput, classes, voigt's fig
 
 $(BENCHES):
 	@scripts/install build bench
-	cargo build --release --locked --bin forebay
+	cargo build --release --locked -p forebay-cli
 	cargo build --release --locked -p forebay-benches
 	$(TARGET)/release/$(patsubst bench-%,%,$@) $(ARGS)
 
@@ -87,7 +87,7 @@ install: build ## Install program, man pages, completions, unit and sample below
 
 build:
 	@scripts/install build
-	cargo build --release --locked --bin forebay
+	cargo build --release --locked -p forebay-cli
 
 example:
 	@scripts/make-example

@@ -10,6 +10,7 @@
 //! Cookie: tier=gold
 //! ```
 
+use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
@@ -53,6 +54,7 @@ fn check_decisions(policy: &Policy, asked: &Asked<'_>, overload: bool) {
         host: if host { facts.host } else { b"" },
         method,
         path: if path { facts.path } else { b"" },
+        certificate: facts.certificate,
         fields: facts.fields.filter(|_| fields),
     };
     assert_eq!(policy.request(&told, overload), decisions);
@@ -152,7 +154,12 @@ impl<'b> Asked<'b> {
 
     fn facts(&self) -> RequestFacts<'_, impl Iterator<Item = (&str, &[u8])> + Clone> {
         let Asked { ends, host, method, path, fields, .. } = self;
-        RequestFacts { ends: *ends, host, method, path, fields: fields.iter().copied() }
+        // one field stands for a certificate
+        let shown = fields.iter().find(|(name, _)| *name == "certificate");
+        let subject = shown.and_then(|(_, subject)| std::str::from_utf8(subject).ok());
+        let certificate = subject.map(|subject| CertificateFacts { subject, fingerprint: "" });
+        let fields = fields.iter().copied();
+        RequestFacts { ends: *ends, host, method, path, certificate, fields }
     }
 }
 
@@ -169,6 +176,7 @@ fn rule(number: usize, line: &str) -> Rule {
             "method" => read(Method::parse(value), value, &mut these.method),
             "path" => read(PathPattern::parse(value), value, &mut these.path),
             "type" => read(FileType::parse(value), value, &mut these.file_type),
+            "certificate" => read(CertificatePattern::parse(value), value, &mut these.certificate),
             "header" => read(Field::parse(value), value, &mut these.header),
             "cookie" => read(Field::parse(value), value, &mut these.cookie),
             "class" => rule.class = Some(value.to_owned()),

@@ -7,6 +7,7 @@ use forebay_http::status::reason;
 use forebay_http2::hpack::encode;
 use forebay_http2::{Connection, ErrorCode, Event, Fields, Limits, Part};
 use rustix::net::sockopt::set_socket_linger;
+use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 /// One connection.
 pub struct Client {
     stream: Box<dyn Wire>,
+    /// The host that is asked for.
+    host: String,
     machine: Connection,
     fields: Fields,
     out: Vec<u8>,
@@ -66,6 +69,7 @@ impl Client {
     fn over(stream: impl Read + Write + Send + 'static, limits: Limits) -> Client {
         Client {
             stream: Box::new(stream),
+            host: "a.example".to_owned(),
             machine: Connection::client(limits),
             fields: Fields::default(),
             out: Vec::new(),
@@ -105,11 +109,18 @@ impl Client {
     /// # Panics
     /// If nobody accepts.
     pub fn sealed(authority: &Authority, addr: SocketAddr, host: &str) -> Client {
-        let mut config = authority.client();
+        Client::sealed_by(authority.client(), addr, host)
+    }
+
+    /// The same with a client of its own kind.
+    ///
+    /// # Panics
+    /// If nobody accepts.
+    pub fn sealed_by(mut config: ClientConfig, addr: SocketAddr, host: &str) -> Client {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let stream = crate::tls::connect(&Arc::new(config), addr, host);
         stream.sock.set_read_timeout(Some(wire::PATIENCE)).unwrap();
-        Client::over(stream, Limits::default())
+        Client { host: host.to_owned(), ..Client::over(stream, Limits::default()) }
     }
 
     /// Sends the head of a request; returns its stream. `ends` if it has no body.
@@ -118,7 +129,8 @@ impl Client {
     /// If the server takes no more streams.
     pub fn begin(&mut self, method: &str, path: &str, more: &[(&str, &str)], ends: bool) -> u32 {
         let first = [(":method", method), (":scheme", "http"), (":path", path)];
-        let host = [(":authority", "a.example")];
+        let host = self.host.clone();
+        let host = [(":authority", &*host)];
         let all = first.iter().chain(&host).chain(more);
         let all: Vec<(&str, &[u8])> = all.map(|(name, value)| (*name, value.as_bytes())).collect();
         self.open(&all, method == "HEAD", ends)
@@ -173,6 +185,24 @@ impl Client {
         }
         self.flush();
         at
+    }
+
+    /// Sends all of a body, and waits for windows where they are closed.
+    ///
+    /// # Panics
+    /// If the stream is over, or nothing is taken for longer than [`wire::PATIENCE`].
+    pub fn send_all(&mut self, stream: u32, body: &[u8]) {
+        let (mut at, mut deadline) = (0, Instant::now() + wire::PATIENCE);
+        while at < body.len() {
+            let count = self.send(stream, &body[at..], true);
+            at += count;
+            if count == 0 {
+                assert!(Instant::now() < deadline, "no window opens, {}", self.unfinished());
+                self.receive();
+            } else {
+                deadline = Instant::now() + wire::PATIENCE;
+            }
+        }
     }
 
     /// Sends trailers, which end a request.

@@ -1,5 +1,6 @@
 //! The real binary, running on an address of its own.
 
+use crate::tls::{Authority, Relay};
 use crate::{ENGINES, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -88,6 +89,7 @@ impl Options {
 pub struct Server {
     child: Child,
     addr: SocketAddr,
+    lane: Lane,
     folder: PathBuf,
     stdout: Captured,
     stderr: Captured,
@@ -137,18 +139,22 @@ impl Server {
     pub fn start(options: &Options) -> Server {
         let folder = folder();
         let addr = free_addr();
-        let mut command = command(options, addr, &folder);
+        let lane = Lane::of(options, addr, &folder);
+        let mut command = command(options, addr, &lane, &folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let stdout = Captured::new(child.stdout.take().unwrap());
         let stderr = Captured::new(child.stderr.take().unwrap());
-        let mut server = Server { child, addr, folder, stdout, stderr };
+        let mut server = Server { child, addr, lane, folder, stdout, stderr };
         server.wait_for_listener();
+        if let Lane::Tls { authority, .. } = &server.lane {
+            server.addr = Relay::narrow(authority, addr, LANE_HOST).addr;
+        }
         server
     }
 
-    /// The address it listens on.
+    /// Where to connect to: the address it listens on, or that of a [`Relay`] before it.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -173,7 +179,8 @@ impl Server {
     /// # Panics
     /// If the file cannot be written.
     pub fn configure(&self, options: &Options) {
-        self.configure_with(&configuration(options, self.addr));
+        let addr = self.lane.addr().unwrap_or(self.addr);
+        self.configure_with(&configuration(options, addr, &self.lane));
     }
 
     /// Replaces its configuration file by this text, in one step.
@@ -308,7 +315,57 @@ pub fn binary() -> PathBuf {
         .unwrap_or_else(|| panic!("no forebay beside {}: build it first", exe.display()))
 }
 
-fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
+/// How the test reaches the server.
+#[derive(Debug)]
+enum Lane {
+    /// As it is.
+    Plain,
+    /// The server speaks TLS, and what the test says in clear passes through a [`Relay`].
+    Tls { authority: Authority, addr: SocketAddr, folder: PathBuf },
+}
+
+/// The name that the server is asked for behind a relay.
+const LANE_HOST: &str = "lane.example";
+
+impl Lane {
+    /// `FOREBAY_TLS=1` has servers speak TLS whose test says nothing of TLS and listeners itself.
+    fn of(options: &Options, addr: SocketAddr, folder: &Path) -> Lane {
+        let Options { config, args, .. } = options;
+        let speaks_of_it = ["tls", "listen = [", "[[listener]]", "proxy"];
+        let is_wanted = env::var("FOREBAY_TLS").is_ok_and(|wanted| wanted == "1");
+        if !is_wanted || speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty() {
+            return Lane::Plain;
+        }
+        let authority = Authority::new();
+        authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
+        Lane::Tls { authority, addr, folder: folder.to_owned() }
+    }
+
+    /// The address of the server behind a relay.
+    fn addr(&self) -> Option<SocketAddr> {
+        match self {
+            Lane::Plain => None,
+            Lane::Tls { addr, .. } => Some(*addr),
+        }
+    }
+
+    /// The lines of a configuration by which the server listens.
+    fn lines(&self, addr: SocketAddr) -> String {
+        match self {
+            Lane::Plain => format!("listen = [\"{addr}\"]\n"),
+            Lane::Tls { folder, .. } => {
+                let file = |end| folder.join(format!("lane.{end}"));
+                format!(
+                    "listen = [\"https://{addr}\"]\ntls.certificate = [{:?}]\ntls.key = [{:?}]\n",
+                    file("crt"),
+                    file("key")
+                )
+            }
+        }
+    }
+}
+
+fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> Command {
     let mut binary = binary();
     let user = options.user.filter(|_| rustix::process::geteuid().is_root());
     if user.is_some() {
@@ -319,7 +376,8 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
     let mut command = Command::new(words.next().unwrap());
     command.args(words);
     // what has no option is said in a file
-    if options.config.is_empty() && !options.engine.contains(':') {
+    let is_plain = matches!(lane, Lane::Plain);
+    if is_plain && options.config.is_empty() && !options.engine.contains(':') {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
         command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
         if !options.log {
@@ -327,7 +385,7 @@ fn command(options: &Options, addr: SocketAddr, folder: &Path) -> Command {
         }
     } else {
         let file = folder.join("forebay.toml");
-        fs::write(&file, configuration(options, addr)).unwrap();
+        fs::write(&file, configuration(options, addr, lane)).unwrap();
         command.arg("run").arg("-c").arg(file);
     }
     command.args(&options.args);
@@ -352,7 +410,7 @@ fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
 }
 
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
-fn configuration(options: &Options, addr: SocketAddr) -> String {
+fn configuration(options: &Options, addr: SocketAddr, lane: &Lane) -> String {
     let Options { root, workers, config, .. } = options;
     let engine = engine_lines(&options.engine);
     let log = match options.log {
@@ -360,7 +418,8 @@ fn configuration(options: &Options, addr: SocketAddr) -> String {
         true => "log.access = \"-\"\n",
         false => "log.access = \"off\"\n",
     };
-    format!("listen = [\"{addr}\"]\nroot = {root:?}\n{engine}workers = {workers}\n{log}{config}")
+    let listen = lane.lines(addr);
+    format!("{listen}root = {root:?}\n{engine}workers = {workers}\n{log}{config}")
 }
 
 /// The lines of a configuration file that choose one of [`ENGINES`].

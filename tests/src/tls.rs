@@ -1,13 +1,22 @@
 //! Certificates for tests, and a client that speaks TLS.
 
+use crate::faults::crowd::connect_from;
 use crate::server::free_addr;
 use crate::wire;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SignatureAlgorithm};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams,
+    SignatureAlgorithm, date_time_ymd,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
 use rustls::client::Resumption;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, ClientConnection, DEFAULT_VERSIONS, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -19,11 +28,25 @@ use std::{fs, io, thread};
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority that signs certificates, and clients that trust it.
+#[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate in PEM.
     pub pem: String,
+    roots: RootCertStore,
     client: Arc<ClientConfig>,
+}
+
+fn client(roots: RootCertStore, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    // what is resumed shows the certificate of before
+    client.resumption = Resumption::disabled();
+    client
 }
 
 impl Default for Authority {
@@ -35,22 +58,20 @@ impl Default for Authority {
 impl Authority {
     /// A new one.
     pub fn new() -> Authority {
+        Authority::named("authority")
+    }
+
+    /// A new one with this name.
+    pub fn named(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut client = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        // what is resumed shows the certificate of before
-        client.resumption = Resumption::disabled();
-        let pem = certificate.pem();
-        Authority { issuer: Issuer::new(params, key), pem, client: Arc::new(client) }
+        let client = Arc::new(client(roots.clone(), DEFAULT_VERSIONS));
+        Authority { issuer: Issuer::new(params, key), pem: certificate.pem(), roots, client }
     }
 
     /// Writes a certificate for these names to NAME.crt below `folder`, and its key to NAME.key.
@@ -87,6 +108,45 @@ impl Authority {
         ClientConfig::clone(&self.client)
     }
 
+    /// The same, of clients that speak these versions only.
+    pub fn client_speaking(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+        client(self.roots.clone(), versions)
+    }
+
+    /// What a client goes by, and that it shows a certificate which this authority has signed for it, with
+    /// this common name and serial number.
+    pub fn known(&self, mut client: ClientConfig, name: &str, serial: u8) -> ClientConfig {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.serial_number = Some(vec![serial].into());
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
+        let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
+        client.client_auth_cert_resolver = Arc::new(shown);
+        client
+    }
+
+    /// A list in PEM that revokes the certificate with this serial number.
+    pub fn list(&self, serial: u8) -> String {
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(2999, 1, 1),
+            crl_number: vec![1].into(),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: vec![serial].into(),
+                revocation_time: date_time_ymd(2020, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     /// A connection to a server that is asked for by this name. The handshake comes with the first byte.
     pub fn connect(&self, addr: SocketAddr, host: &str) -> Stream {
         connect(&self.client, addr, host)
@@ -121,8 +181,18 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// To the server at `to`, which is asked for by this name; until the process ends.
+    /// To the server at `to`, which is asked for by this name; until the process ends. What comes is held as
+    /// the kernel would, for a client that takes its time.
     pub fn start(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
+        Relay::holding(authority, to, host, usize::MAX)
+    }
+
+    /// The same, with clients that keep their addresses, and little room for what a client does not take.
+    pub fn narrow(authority: &Authority, to: SocketAddr, host: &str) -> Relay {
+        Relay::holding(authority, to, host, 64 * 1024)
+    }
+
+    fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> Relay {
         let addr = free_addr();
         let listener = TcpListener::bind(addr).unwrap();
         let (config, host) = (Arc::clone(&authority.client), host.to_owned());
@@ -130,8 +200,9 @@ impl Relay {
             for client in listener.incoming().map_while(Result::ok) {
                 let name = ServerName::try_from(host.clone()).unwrap();
                 let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
-                let Ok(server) = TcpStream::connect(to) else { continue };
-                thread::spawn(move || Passing { client, server, connection }.run());
+                let Ok(from) = client.peer_addr() else { continue };
+                let Ok(server) = connect_from(from.ip(), to) else { continue };
+                thread::spawn(move || Passing { client, server, connection, most }.run());
             }
         });
         Relay { addr }
@@ -143,6 +214,8 @@ struct Passing {
     client: TcpStream,
     server: TcpStream,
     connection: ClientConnection,
+    /// So many bytes may wait for the client.
+    most: usize,
 }
 
 impl Passing {
@@ -170,9 +243,10 @@ impl Passing {
                 let write = if write { PollFlags::OUT } else { PollFlags::empty() };
                 read | write
             };
+            let reads = down && to_client.len() < self.most;
             let mut fds = [
                 PollFd::new(&self.client, wants(may_say, !to_client.is_empty())),
-                PollFd::new(&self.server, wants(down, sealed)),
+                PollFd::new(&self.server, wants(reads, sealed)),
             ];
             poll(&mut fds, None)?;
             if sealed {
@@ -193,7 +267,7 @@ impl Passing {
                 }
             }
             // all that comes, as the kernel would hold it for a client that takes its time
-            if down {
+            if reads {
                 match would_block(self.connection.read_tls(&mut self.server))? {
                     None => {}
                     Some(count) => {

@@ -50,6 +50,13 @@ pub(crate) enum Command {
         #[arg(long)]
         strict: bool,
     },
+    /// Say what this machine's kernel can enforce of the policy, what is missing for more, and what gets
+    /// in the way
+    Doctor {
+        /// A configuration file whose addresses are looked at; without one ports 80 and 443
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
     /// Make load for a server, and measure what it does with it
     Load(Box<crate::load::Load>),
     /// Measure what requests cost on this machine, and write it to a file for pipeline.calibration

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use forebay_site::rules::{HashingError, PasswordHash, Scheme};
 use std::fmt;
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 
 /// The longest line that is read from a pipe.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -21,6 +21,8 @@ pub(crate) struct HashPassword {
 pub(crate) enum PasswordError {
     /// Nothing can be read from the terminal or the pipe.
     Unreadable(io::Error),
+    /// More than one line came through the pipe.
+    SeveralLines,
     /// What was typed first is not what was typed then.
     Differ,
     /// The password cannot be hashed.
@@ -31,6 +33,9 @@ impl fmt::Display for PasswordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PasswordError::Unreadable(error) => write!(f, "the password cannot be read: {error}"),
+            PasswordError::SeveralLines => f.write_str(
+                "a password is one line, and standard input has more; write it once, and nothing behind it",
+            ),
             PasswordError::Differ => f.write_str("the two passwords differ"),
             PasswordError::Hashing(error) => error.fmt(f),
         }
@@ -57,17 +62,17 @@ fn typed() -> Result<Vec<u8>, PasswordError> {
     Ok(password.into_bytes())
 }
 
-/// The first line.
-fn piped(input: &mut impl BufRead) -> Result<Vec<u8>, PasswordError> {
+/// The only line.
+fn piped(input: &mut impl Read) -> Result<Vec<u8>, PasswordError> {
     let mut line = Vec::new();
-    input.take(MOST_BYTES).read_until(b'\n', &mut line).map_err(PasswordError::Unreadable)?;
+    input.take(MOST_BYTES).read_to_end(&mut line).map_err(PasswordError::Unreadable)?;
     if line.last() == Some(&b'\n') {
         line.pop();
         if line.last() == Some(&b'\r') {
             line.pop();
         }
     }
-    Ok(line)
+    if line.contains(&b'\n') { Err(PasswordError::SeveralLines) } else { Ok(line) }
 }
 
 #[cfg(test)]
@@ -77,7 +82,6 @@ mod tests {
     #[test]
     fn one_line_is_read_from_a_pipe() {
         for (input, expected) in [
-            ("secret\nmore\n", "secret"),
             ("secret\r\n", "secret"),
             ("secret", "secret"),
             (" a b ", " a b "),
@@ -85,6 +89,11 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(piped(&mut input.as_bytes()).unwrap(), expected.as_bytes(), "{input:?}");
+        }
+        // which of them is meant?
+        for input in ["secret\nmore\n", "secret\nsecret", "\nsecret\n", "secret\n\n"] {
+            let read = piped(&mut input.as_bytes());
+            assert!(matches!(read, Err(PasswordError::SeveralLines)), "{input:?}");
         }
     }
 }

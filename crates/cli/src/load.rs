@@ -21,7 +21,7 @@ use std::{fs, io};
 pub(crate) struct Load {
     #[command(subcommand)]
     command: Option<LoadCommand>,
-    /// Whom to ask, and for what: `http://HOST[:PORT][/PATH]`
+    /// Whom to ask, and for what: `http[s]://HOST[:PORT][/PATH]`
     url: Option<String>,
     /// Closed loop: so many clients, each waits for its answer [default: 10]; with --rate the most
     /// connections at once
@@ -43,6 +43,18 @@ pub(crate) struct Load {
     /// What every request carries: a text, or @ and a file
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
+    /// Speak HTTP/2: agreed on in the handshake of TLS, or known before where the URL is http
+    #[arg(long)]
+    http2: bool,
+    /// Requests under way at once on one connection of HTTP/2 [default: 1]
+    #[arg(long, value_name = "N")]
+    streams: Option<String>,
+    /// Certificates of trusted authorities in PEM [default: those of this machine]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<String>,
+    /// Take any certificate; the report says so
+    #[arg(long)]
+    insecure: bool,
     /// A setting of the group made by the options above; see the table below
     #[arg(short, long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -130,6 +142,10 @@ impl Load {
             ("method", self.method.is_some()),
             ("header", !self.header.is_empty()),
             ("body", self.body.is_some()),
+            ("http2", self.http2),
+            ("streams", self.streams.is_some()),
+            ("ca", self.ca.is_some()),
+            ("insecure", self.insecure),
             ("set", !self.set.is_empty()),
         ];
         given.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option)
@@ -266,12 +282,23 @@ fn single(load: &Load, base: Option<&Target>) -> Result<Group, Failed> {
     if let Some(connections) = connections {
         draft.set("connections", connections);
     }
-    let plain =
-        [("requests", &load.requests), ("method", &load.method), ("request_body", &load.body)];
+    let plain = [
+        ("requests", &load.requests),
+        ("method", &load.method),
+        ("request_body", &load.body),
+        ("streams", &load.streams),
+        ("ca", &load.ca),
+    ];
     for (key, value) in plain {
         if let Some(value) = value {
             draft.set(key, value);
         }
+    }
+    if load.http2 {
+        draft.set("http", "2");
+    }
+    if load.insecure {
+        draft.set("insecure", "true");
     }
     load.header.iter().for_each(|header| draft.set("header", header));
     for setting in &load.set {

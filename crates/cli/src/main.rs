@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),
+        Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
         Command::Calibrate(options) => calibrate(&options),
         Command::HashPassword(options) => {
@@ -96,7 +97,8 @@ fn lacks_index(site: &config::Site) -> Option<String> {
             format!("forebay serve: {root} has no index.html, the page that --spa answers with")
         });
     }
-    let has_page = site.listing || site.index.iter().any(|index| root.join(index).exists());
+    let has_page =
+        !site.listing.0.is_empty() || site.index.iter().any(|index| root.join(index).exists());
     (!has_page).then(|| {
         let (root, index) = (root.display(), site.index.join(", "));
         format!("forebay serve: {root} has no {index}; --listing shows what is in it")
@@ -135,6 +137,11 @@ fn check(file: &Path, print: bool, is_strict: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+fn doctor(file: Option<&Path>) -> Result<(), Failure> {
+    let config = file.map(load).transpose()?;
+    print_out(&forebay_server::doctor::report(config.as_ref()))
+}
+
 /// The defaults, and what the options of `serve` say.
 fn from_options(serve: Serve) -> Result<Config, Failure> {
     let mut draft = Draft::new();
@@ -149,7 +156,7 @@ fn from_options(serve: Serve) -> Result<Config, Failure> {
     if serve.tls {
         with_tls(&mut draft)?;
     }
-    draft.site.listing = serve.listing;
+    draft.site.listing = serve.listing.into();
     if serve.no_log {
         draft.site.log.access = Access::Off;
     }

@@ -35,6 +35,24 @@ pub struct Secured {
     /// The hosts for which the certificate is that was shown, in small letters; `*.` and a domain stands
     /// for all right below it.
     pub hosts: Arc<[String]>,
+    /// What was asked of the client; `None` where no certificate is asked for.
+    pub policy: Option<ClientPolicy>,
+    /// The certificate it has shown, which was found good.
+    pub client: Option<ClientCertificate>,
+}
+
+/// What is asked of clients: whether they must show a certificate, and who may have signed it. The same
+/// for all connections of which the same is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientPolicy(pub [u8; 32]);
+
+/// The certificate of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Whose it is, as RFC 4514 writes names, in ASCII: `CN=worker,O=Example`.
+    pub subject: Box<str>,
+    /// Its SHA-256 in small hexadecimal digits.
+    pub fingerprint: Box<str>,
 }
 
 impl Peer {

@@ -70,8 +70,27 @@ pub enum Failure {
     Name,
     /// The client does not want what it was shown.
     Client,
+    /// The client has not shown a certificate that is good.
+    Unproven(Unproven),
     /// The client does not keep to the rules, or nothing could be agreed on.
     Rules,
+}
+
+/// Why a client's certificate is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproven {
+    /// There is none.
+    Missing,
+    /// No authority that is trusted has signed it.
+    Untrusted,
+    /// It has expired, or is not valid yet.
+    Expired,
+    /// It was revoked.
+    Revoked,
+    /// No list says whether it was revoked, or the list has expired.
+    Unlisted,
+    /// It is wrong in another way.
+    Wrong,
 }
 
 /// What [`Transport::read`] has.

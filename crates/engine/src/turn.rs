@@ -10,7 +10,7 @@ use crate::stream::{Stream, Wire};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::transport::Failure;
+use forebay_conn::transport::{Failure, Unproven};
 use forebay_conn::{
     Await, Awaited, Closing, Context, Event, Handler, Opening, Protocol, Rank, RequestId, Step,
 };
@@ -482,6 +482,12 @@ impl<H: Handler> Worker<H> {
                 Failure::Protocol => Counter::HandshakesNotTls,
                 Failure::Name => Counter::HandshakesUnknownName,
                 Failure::Client => Counter::HandshakesRefused,
+                Failure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
+                Failure::Unproven(Unproven::Untrusted) => Counter::HandshakesClientUntrusted,
+                Failure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
+                Failure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
+                Failure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
+                Failure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
                 Failure::Rules => Counter::HandshakesFailed,
             });
         }

@@ -22,6 +22,29 @@ impl ErrorCode {
     pub const HTTP_1_1_REQUIRED: ErrorCode = ErrorCode(0xd);
 }
 
+impl ErrorCode {
+    /// Its registered name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ErrorCode::NO_ERROR => "NO_ERROR",
+            ErrorCode::PROTOCOL_ERROR => "PROTOCOL_ERROR",
+            ErrorCode::INTERNAL_ERROR => "INTERNAL_ERROR",
+            ErrorCode::FLOW_CONTROL_ERROR => "FLOW_CONTROL_ERROR",
+            ErrorCode::SETTINGS_TIMEOUT => "SETTINGS_TIMEOUT",
+            ErrorCode::STREAM_CLOSED => "STREAM_CLOSED",
+            ErrorCode::FRAME_SIZE_ERROR => "FRAME_SIZE_ERROR",
+            ErrorCode::REFUSED_STREAM => "REFUSED_STREAM",
+            ErrorCode::CANCEL => "CANCEL",
+            ErrorCode::COMPRESSION_ERROR => "COMPRESSION_ERROR",
+            ErrorCode::CONNECT_ERROR => "CONNECT_ERROR",
+            ErrorCode::ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
+            ErrorCode::INADEQUATE_SECURITY => "INADEQUATE_SECURITY",
+            ErrorCode::HTTP_1_1_REQUIRED => "HTTP_1_1_REQUIRED",
+            ErrorCode(_) => "an unknown code",
+        }
+    }
+}
+
 /// What the peer did wrong. All of it is the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {

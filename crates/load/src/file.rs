@@ -1,7 +1,7 @@
 //! A plan from a TOML file: `[run]` for the run, one `[[group]]` per group of clients.
 //!
-//! A group's keys are those of [`crate::setting`]; values may be text, numbers, or for `header` a
-//! list of texts.
+//! A group's keys are those of [`crate::setting`]; values may be text, numbers, true or false, or for
+//! `header` a list of texts.
 
 use crate::plan::Plan;
 use crate::setting::{Draft, SettingError};
@@ -182,7 +182,7 @@ fn read_group(
     let mut draft = Draft::new(name, base);
     for (key, item) in table.iter().filter(|(key, _)| *key != "name") {
         let at = item.span().map_or(begin, |span| span.start);
-        let wrong = || (at, What::from(format!("{key}: expected text or a number")));
+        let wrong = || (at, What::from(format!("{key}: expected text, a number, true or false")));
         match item.as_value().ok_or_else(wrong)? {
             Value::Array(list) => {
                 for value in list {
@@ -201,6 +201,7 @@ fn plain(value: &Value) -> Option<String> {
         Value::String(text) => Some(text.value().clone()),
         Value::Integer(number) => Some(number.value().to_string()),
         Value::Float(number) => Some(number.value().to_string()),
+        Value::Boolean(flag) => Some(flag.value().to_string()),
         _ => None,
     }
 }

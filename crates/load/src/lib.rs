@@ -15,12 +15,14 @@
 //! | [`arrivals`] | when requests are due in an open loop |
 //! | [`run`](mod@run) | threads, started and added up |
 //! | `worker` | the loop of one thread |
-//! | `response`, `request` | HTTP/1 as a client sees it |
+//! | `response`, `request` | HTTP/1 as a client sees it; requests of HTTP/2 |
 //! | `tally`, `ledger` | counting, per interval and in all |
 //! | [`report`] | results: JSON, table, HTML, comparison, expectations |
 //! | [`units`] | durations, sizes and rates as people write them |
 //!
-//! It deliberately has no TLS, no HTTP/2 and no async runtime.
+//! TLS is [`forebay_tls::Client`], HTTP/2 is [`forebay_http2::Connection`]: the server's own, seen from
+//! the other end. That they are right is shown by others' servers and clients, not by this one. It
+//! deliberately has no HTTP/3, no early data and no async runtime, and it follows no redirects.
 //!
 //! ```no_run
 //! use forebay_load::{Draft, Plan, Target, run};

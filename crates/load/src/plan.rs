@@ -2,7 +2,9 @@
 
 use crate::arrivals::Arrivals;
 use crate::mix::Mix;
-use crate::target::Target;
+use crate::target::{Target, host};
+use forebay_http2::by_id::MOST_STREAMS;
+use forebay_tls::Versions;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -71,15 +73,19 @@ pub struct Group {
     pub version: Version,
     /// How many requests a connection carries.
     pub per_connection: PerConnection,
-    /// Requests under way at once on one connection.
+    /// Requests under way at once on one connection of HTTP/1.
     pub pipeline: u32,
+    /// Requests under way at once on one connection of HTTP/2, where the server takes as many.
+    pub streams: u32,
+    /// How TLS is spoken, where the target's URL is `https`.
+    pub tls: Tls,
     /// When it begins, after the start of the run (warm-up included).
     pub from: Duration,
     /// When it makes no new requests any more; `None`: at the end of the run.
     pub until: Option<Duration>,
     /// How long an answer may take, connection included.
     pub timeout: Duration,
-    /// How long a connection may take.
+    /// How long a connection may take, the handshake of TLS included.
     pub connect_timeout: Duration,
     /// An answer that takes longer, from its intended start, is not goodput.
     pub within: Option<Duration>,
@@ -127,6 +133,28 @@ pub enum Version {
     Http10,
     /// HTTP/1.1.
     Http11,
+    /// HTTP/2: agreed on in the handshake of TLS, or known before.
+    Http2,
+}
+
+/// How TLS is spoken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Whether any certificate is taken.
+    pub insecure: bool,
+    /// The certificates of the authorities that are trusted, in PEM; `None`: those of this machine.
+    pub roots: Option<Vec<u8>>,
+    /// Which versions are spoken.
+    pub versions: Versions,
+    /// Whether a client resumes the session of its last connection; each handshake is a full one
+    /// otherwise.
+    pub resume: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Tls {
+        Tls { insecure: false, roots: None, versions: Versions::Both, resume: true }
+    }
 }
 
 /// How many requests a connection carries.
@@ -192,6 +220,8 @@ impl Group {
             version: Version::Http11,
             per_connection: PerConnection::Unlimited,
             pipeline: 1,
+            streams: 1,
+            tls: Tls::default(),
             from: Duration::ZERO,
             until: None,
             timeout: Duration::from_secs(10),
@@ -213,6 +243,24 @@ impl Group {
             (None, Some(_)) => "POST",
             (None, None) => "GET",
         }
+    }
+
+    /// What stands in `Host`, or `:authority`: a host that is given stands for a virtual host of the
+    /// target.
+    pub fn authority(&self) -> &str {
+        let given = self.headers.iter().filter_map(|line| line.split_once(':'));
+        let mut hosts = given.filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+        hosts.next().map_or(&*self.target.authority, |(_, host)| host.trim())
+    }
+
+    /// The name, or address, that its server is asked for in a handshake and has a certificate for.
+    pub fn server_name(&self) -> &str {
+        host(self.authority())
+    }
+
+    /// The most requests under way at once on one connection.
+    pub(crate) fn at_once(&self) -> usize {
+        (if self.version == Version::Http2 { self.streams } else { self.pipeline }) as usize
     }
 
     /// Whether its load is open.
@@ -323,6 +371,10 @@ impl Plan {
     }
 }
 
+/// Fields that HTTP/2 does not have.
+const OF_CONNECTIONS: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
+
 /// More requests than this in one write help nobody.
 const MOST_PIPELINED: u32 = 1024;
 
@@ -338,12 +390,44 @@ impl Group {
         if self.is_open() && unlimited && !self.hold.is_zero() {
             return Some("`hold` in an open loop needs `per_connection`");
         }
+        if let Some(what) = self.conflict_of_versions() {
+            return Some(what);
+        }
         if self.pipeline > MOST_PIPELINED {
             return Some("`pipeline` is at most 1024");
         }
-        if self.pipeline == 0 || self.per_connection == PerConnection::Exactly(0) {
-            return Some("`pipeline` and `per_connection` are at least 1");
+        let least = self.pipeline.min(self.streams);
+        if least == 0 || self.per_connection == PerConnection::Exactly(0) {
+            return Some("`pipeline`, `streams` and `per_connection` are at least 1");
         }
         None
+    }
+
+    fn conflict_of_versions(&self) -> Option<&'static str> {
+        if !self.target.is_tls && self.tls != Tls::default() {
+            return Some("`ca`, `insecure`, `tls` and `resume` need an https:// URL");
+        }
+        if self.tls.insecure && self.tls.roots.is_some() {
+            return Some("`insecure` takes any certificate, and excludes `ca`");
+        }
+        if self.version != Version::Http2 {
+            let what = "`streams` needs HTTP/2: `http=2`, or --http2";
+            return (self.streams > 1).then_some(what);
+        }
+        if self.pipeline > 1 {
+            return Some("HTTP/2 has `streams` where HTTP/1 has a `pipeline`");
+        }
+        if self.per_connection == PerConnection::Specweb99 {
+            return Some(
+                "SPECweb99's connections are of HTTP/1: `http=2` needs another `per_connection`",
+            );
+        }
+        if self.streams > MOST_STREAMS {
+            return Some("`streams` is at most 16384");
+        }
+        let names = self.headers.iter().filter_map(|line| Some(line.split_once(':')?.0));
+        let mut forbidden = names
+            .filter(|name| OF_CONNECTIONS.iter().any(|known| name.eq_ignore_ascii_case(known)));
+        forbidden.next().map(|_| "HTTP/2 has no fields about the connection (RFC 9113 §8.2.2)")
     }
 }

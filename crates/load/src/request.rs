@@ -1,6 +1,8 @@
 //! Requests as bytes: put together once per group, appended to a buffer per request.
 
+use crate::mix::Entry;
 use crate::plan::{Group, Version};
+use forebay_http2::hpack::encode;
 
 /// The parts around the path, for one group.
 #[derive(Clone, Debug)]
@@ -56,6 +58,66 @@ impl Template {
     }
 }
 
+/// The fields of requests of HTTP/2, encoded without a table: those around the path, and each path of
+/// the group's mix.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blocks {
+    before: Vec<u8>,
+    paths: Vec<Box<[u8]>>,
+    behind: Vec<u8>,
+}
+
+impl Blocks {
+    /// Those of a group; none if it speaks another version.
+    pub(crate) fn new(group: &Group) -> Blocks {
+        let mut blocks = Blocks::default();
+        if group.version != Version::Http2 {
+            return blocks;
+        }
+        let before = [
+            (":method", group.method()),
+            (":scheme", group.target.scheme()),
+            (":authority", group.authority()),
+        ];
+        for (name, value) in before {
+            encode::field(&mut blocks.before, name.as_bytes(), value.as_bytes());
+        }
+        let path = |entry: &Entry| {
+            let mut path = Vec::new();
+            encode::field(&mut path, PATH, entry.path.as_bytes());
+            path.into_boxed_slice()
+        };
+        blocks.paths = group.mix.entries().iter().map(path).collect();
+        let lines = group.headers.iter().filter_map(|line| line.split_once(':'));
+        for (name, value) in lines.filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            let name = name.trim().to_ascii_lowercase();
+            encode::field(&mut blocks.behind, name.as_bytes(), value.trim().as_bytes());
+        }
+        if let Some(body) = &group.body {
+            let length = body.len().to_string();
+            encode::field(&mut blocks.behind, b"content-length", length.as_bytes());
+        }
+        blocks
+    }
+
+    /// Appends the fields of a request for an entry of the mix.
+    #[inline]
+    pub(crate) fn append(&self, to: &mut Vec<u8>, place: usize) {
+        to.extend_from_slice(&self.before);
+        to.extend_from_slice(&self.paths[place]);
+        to.extend_from_slice(&self.behind);
+    }
+
+    /// The same for another path.
+    pub(crate) fn append_path(&self, to: &mut Vec<u8>, path: &str) {
+        to.extend_from_slice(&self.before);
+        encode::field(to, PATH, path.as_bytes());
+        to.extend_from_slice(&self.behind);
+    }
+}
+
+const PATH: &[u8] = b":path";
+
 fn is_host(line: &str) -> bool {
     line.split_once(':').is_some_and(|(name, _)| name.eq_ignore_ascii_case("host"))
 }
@@ -86,6 +148,29 @@ mod tests {
             format!("GET /a HTTP/1.0\r\n{lines}Connection: keep-alive\r\n\r\n")
         );
         assert_eq!(text(Version::Http10, true), format!("GET /a HTTP/1.0\r\n{lines}\r\n"));
+    }
+
+    #[test]
+    fn fields_of_http_2_are_those_of_the_lines() {
+        let mut group = Group::new("a", Target::parse("https://127.0.0.1:81/x").unwrap());
+        group.version = Version::Http2;
+        group.headers = ["Cookie: tier=gold", "hOST: a.example"].map(str::to_owned).to_vec();
+        group.body = Some(b"x=1".to_vec());
+        let (mut bytes, mut same, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        let blocks = Blocks::new(&group);
+        blocks.append(&mut bytes, 0);
+        blocks.append_path(&mut same, "/x");
+        for (name, value) in [
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":authority", "a.example"),
+            (":path", "/x"),
+            ("cookie", "tier=gold"),
+            ("content-length", "3"),
+        ] {
+            encode::field(&mut expected, name.as_bytes(), value.as_bytes());
+        }
+        assert_eq!((&bytes, &same), (&expected, &expected));
     }
 
     #[test]

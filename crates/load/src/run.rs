@@ -1,10 +1,11 @@
 //! Running a plan: threads are started together, their counts are added up as they come in.
 
 use crate::ledger::Ledger;
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Group, Plan, PlanError, Version};
 use crate::report::Report;
 use crate::worker::{Finished, Interval, Shared, Worker};
 use forebay_sys::{clock, process};
+use forebay_tls::{Client, Roots, Terms, Trust};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use std::{fmt, io, thread};
 pub enum RunError {
     /// The plan cannot be run.
     Plan(PlanError),
+    /// The clients of a group cannot speak TLS: its name, and why not.
+    Tls(String, String),
     /// A thread could not be started, bound to its core, or watch its sockets.
     Thread(io::Error),
     /// A thread of the generator has panicked; a defect of Forebay.
@@ -25,6 +28,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Plan(error) => error.fmt(f),
+            RunError::Tls(group, why) => write!(f, "{group}: {why}"),
             RunError::Thread(error) => write!(f, "the generator could not run: {error}"),
             RunError::Panicked => write!(f, "a thread of the generator has panicked"),
         }
@@ -64,6 +68,10 @@ pub struct GroupProgress {
 /// Room for descriptors that are not connections: epoll sets, standard streams, files.
 const OTHER_DESCRIPTORS: u64 = 64;
 
+/// Time enough for all threads to be there, ns; where TLS is spoken, they collect entropy first.
+const LEAD_NS: u64 = 10_000_000;
+const TLS_LEAD_NS: u64 = 100_000_000;
+
 /// Runs a plan to its end and reports. Blocks; `observe` is called on this thread after every
 /// interval. When `stop` becomes true the run ends within a tenth of a second and reports what it
 /// has.
@@ -78,11 +86,13 @@ pub fn run(
 ) -> Result<Report, RunError> {
     plan.check()?;
     check_descriptors(plan)?;
+    let tls = tls_clients(plan)?;
     let timeline = timeline(plan);
-    // Time enough for all threads to be there.
-    let start_ns = clock::monotonic_ns() + 10_000_000;
+    let has_tls = tls.iter().any(Option::is_some);
+    let start_ns = clock::monotonic_ns() + if has_tls { TLS_LEAD_NS } else { LEAD_NS };
     let shared = Shared {
         plan,
+        tls: &tls,
         start_ns,
         timeline: &timeline,
         stop,
@@ -108,6 +118,37 @@ pub fn run(
     })?;
     Ok(Report::new(plan, &ledger, &finished))
 }
+
+/// How the clients of each group speak TLS, if they do.
+fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
+    let client = |group: &Group| {
+        let failed = |why: String| RunError::Tls(group.name.clone(), why);
+        let own = || Roots::of_certificates(rustls_native_certs::load_native_certs().certs);
+        let trust = match &group.tls.roots {
+            _ if group.tls.insecure => Some(Trust::Anybody),
+            Some(text) => Roots::of_pem(text).map(Trust::Roots),
+            None => own().map(Trust::Roots),
+        };
+        let trust = trust.ok_or_else(|| failed(NO_ROOTS.to_owned()))?;
+        let terms = Terms {
+            trust,
+            versions: group.tls.versions,
+            is_for_http2: group.version == Version::Http2,
+            resumes: group.tls.resume,
+        };
+        let name = group.server_name();
+        Client::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))
+    };
+    let clients = plan.groups.iter().map(|group| match group.target.is_tls {
+        true => client(group).map(Some),
+        false => Ok(None),
+    });
+    clients.collect()
+}
+
+/// What a machine lacks that knows no authority.
+const NO_ROOTS: &str = "this machine has no certificates of trusted authorities; name some with \
+    `ca`, or take any certificate with `insecure`";
 
 /// Takes intervals in until all threads have ended.
 fn collect(from: &Receiver<Interval>, to: &mut Ledger<'_>, observe: &mut dyn FnMut(&Progress)) {

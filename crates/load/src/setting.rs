@@ -6,6 +6,7 @@ use crate::mix::{Mix, MixError};
 use crate::plan::{BodyCheck, Group, Load, PerConnection, Version};
 use crate::target::{Target, TargetError};
 use crate::units;
+use forebay_tls::{Roots, Versions};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -26,7 +27,7 @@ pub const SETTINGS: &[Row] = &[
     ("steps", "RATE:TIME+RATE:TIME+…", "open loop: rates that follow each other; 0 pauses"),
     ("bursts", "LEAST-MOST@N/s", "open loop: so many requests at once, N times per second"),
     ("trace", "FILE", "open loop: one `SECONDS [PATH]` per line"),
-    ("url", "PATH or http://…", "what is asked for, and whom"),
+    ("url", "PATH or http[s]://…", "what is asked for, and whom"),
     ("urls", "FILE", "one `PATH [WEIGHT [BYTES]]` per line, drawn by weight"),
     ("set", "specweb99:CONNECTIONS | webstone", "a file set and its mix, at the url's path"),
     (
@@ -37,13 +38,18 @@ pub const SETTINGS: &[Row] = &[
     ("method", "NAME", "GET, HEAD, … (GET; POST with `request_body`)"),
     ("header", "NAME: VALUE", "a line for every request; may be given again"),
     ("request_body", "TEXT or @FILE", "what every request carries, with its length"),
-    ("http", "1.0 | 1.1", "the version of the requests (1.1)"),
+    ("http", "1.0 | 1.1 | 2", "the version of the requests (1.1)"),
     ("per_connection", "N | unlimited | specweb99", "requests per connection (unlimited)"),
-    ("pipeline", "N", "requests under way at once on one connection (1)"),
+    ("pipeline", "N", "requests under way at once on one connection of HTTP/1 (1)"),
+    ("streams", "N", "requests under way at once on one connection of HTTP/2 (1)"),
+    ("ca", "FILE", "certificates of trusted authorities in PEM (those of this machine)"),
+    ("insecure", "true | false", "take any certificate; the report says so (false)"),
+    ("tls", "auto | 1.2 | 1.3", "versions of TLS that are spoken (auto: both)"),
+    ("resume", "true | false", "resume a client's last session; false: full handshakes (true)"),
     ("from", "TIME", "when the group begins (0)"),
     ("until", "TIME", "when it ends (with the run)"),
     ("timeout", "TIME", "how long an answer may take (10s)"),
-    ("connect_timeout", "TIME", "how long a connection may take (10s)"),
+    ("connect_timeout", "TIME", "how long a connection may take, with its handshake (10s)"),
     ("within", "TIME", "a later answer is not goodput"),
     ("receive", "RATE", "the most a connection receives: 400kbit/s, 50KB/s"),
     ("receive_buffer", "SIZE", "the socket's receive buffer (16KiB with `receive`)"),
@@ -310,9 +316,22 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
             group.version = match value {
                 "1.0" => Version::Http10,
                 "1.1" => Version::Http11,
-                _ => return Err("1.0 or 1.1"),
+                "2" => Version::Http2,
+                _ => return Err("1.0, 1.1 or 2"),
             }
         }
+        "streams" => group.streams = count(value)?,
+        "ca" => group.tls.roots = Some(roots(value)?),
+        "insecure" => group.tls.insecure = flag(value)?,
+        "tls" => {
+            group.tls.versions = match value {
+                "auto" => Versions::Both,
+                "1.2" => Versions::Only12,
+                "1.3" => Versions::Only13,
+                _ => return Err("auto, 1.2 or 1.3"),
+            }
+        }
+        "resume" => group.tls.resume = flag(value)?,
         "pipeline" => group.pipeline = count(value)?,
         "from" => group.from = units::duration(value)?,
         "until" => group.until = Some(units::duration(value)?),
@@ -342,6 +361,17 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
 
 fn count(value: &str) -> Result<u32, &'static str> {
     value.parse().ok().filter(|count| *count > 0).ok_or("a number, 1 or more")
+}
+
+fn flag(value: &str) -> Result<bool, &'static str> {
+    value.parse().map_err(|_| "true or false")
+}
+
+/// The text of a file with certificates that can be read.
+fn roots(file: &str) -> Result<Vec<u8>, &'static str> {
+    let text = std::fs::read(file).ok();
+    text.filter(|text| Roots::of_pem(text).is_some())
+        .ok_or("a file that can be read, with certificates in PEM")
 }
 
 fn token(value: &str) -> Result<String, &'static str> {
@@ -418,6 +448,7 @@ fn ports(value: &str) -> Result<RangeInclusive<u16>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
 
     fn group(text: &str) -> Result<Group, SettingError> {
         let base = Target::parse("http://127.0.0.1:81/base").unwrap();
@@ -444,6 +475,53 @@ mod tests {
         let closed = group("b:connections=7,think=1s-2s,arrivals=poisson").unwrap();
         assert!(matches!(closed.load, Load::Closed { connections: 7, .. }));
         assert!(matches!(group("c:rate=5,ramp=1s"), Err(SettingError::BothLoops("ramp"))));
+    }
+
+    #[test]
+    fn versions_and_tls_are_of_the_group() {
+        let of = |url: &str, text: &str| {
+            Draft::parse(&format!("a:{text}"), Some(&Target::parse(url).unwrap()))
+                .and_then(Draft::finish)
+                .unwrap()
+        };
+        let group = of(
+            "https://127.0.0.1/",
+            "http=2,streams=8,insecure=true,tls=1.2,resume=false,header=Host: a.example:8",
+        );
+        let tls = &group.tls;
+        assert_eq!((group.version, group.streams, group.at_once()), (Version::Http2, 8, 8));
+        assert!(tls.insecure && !tls.resume && tls.versions == Versions::Only12);
+        assert_eq!((group.authority(), group.server_name()), ("a.example:8", "a.example"));
+        let said = |url: &str, text: &str| {
+            let plan = Plan { groups: vec![of(url, text)], ..Plan::default() };
+            plan.check().map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        let (plain, tls) = ("http://127.0.0.1/", "https://127.0.0.1/");
+        assert_eq!(said(plain, "http=2,streams=16384"), "");
+        assert_eq!(said(tls, "tls=1.3"), "");
+        for (url, text, part) in [
+            (plain, "insecure=true", "need an https:// URL"),
+            (plain, "resume=false", "need an https:// URL"),
+            (plain, "streams=2", "`streams` needs HTTP/2"),
+            (tls, "http=2,pipeline=2", "HTTP/2 has `streams`"),
+            (plain, "http=2,streams=16385", "at most 16384"),
+            (plain, "http=2,set=specweb99:10", "SPECweb99"),
+            (plain, "http=2,header=Connection: close", "no fields about the connection"),
+        ] {
+            assert!(said(url, text).contains(part), "{text}: {}", said(url, text));
+        }
+    }
+
+    #[test]
+    fn authorities_are_read_from_a_file() {
+        let file = std::env::temp_dir().join(format!("forebay-ca-{}", std::process::id()));
+        std::fs::write(&file, "nothing").unwrap();
+        let error = group(&format!("a:ca={}", file.display())).unwrap_err().to_string();
+        assert!(
+            error.ends_with("expected a file that can be read, with certificates in PEM"),
+            "{error}"
+        );
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What is counted: one [`Tally`] per group, thread and interval; sums of them make every result.
 
+use forebay_tls::client::Agreed;
 use hdrhistogram::Histogram;
 
 /// How a request, or the connection it needed, can fail.
@@ -20,7 +21,7 @@ pub enum Failure {
     Short,
     /// No complete answer within the timeout.
     Timeout,
-    /// What came is not HTTP.
+    /// What came is not the HTTP that was to be spoken.
     Malformed,
     /// The body has another length or content than it should.
     WrongBody,
@@ -32,11 +33,21 @@ pub enum Failure {
     Unsent,
     /// It was never sent: this machine had no local port or descriptor for it.
     Exhausted,
+    /// The handshake of TLS did not come to a good end.
+    Handshake,
+    /// Its stream was reset by the server.
+    StreamReset,
+    /// Its stream was refused: the server has processed nothing of it.
+    StreamRefused,
+    /// The server has said goodbye before it processed it.
+    GoAway,
+    /// What came is HTTP/2, and against its rules.
+    Protocol,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Failure; 13] = [
+    pub const ALL: [Failure; 18] = [
         Failure::Refused,
         Failure::Unreachable,
         Failure::ConnectTimeout,
@@ -50,6 +61,11 @@ impl Failure {
         Failure::Unfinished,
         Failure::Unsent,
         Failure::Exhausted,
+        Failure::Handshake,
+        Failure::StreamReset,
+        Failure::StreamRefused,
+        Failure::GoAway,
+        Failure::Protocol,
     ];
 
     /// Its name in results.
@@ -68,6 +84,11 @@ impl Failure {
             Failure::Unfinished => "unfinished",
             Failure::Unsent => "unsent",
             Failure::Exhausted => "exhausted",
+            Failure::Handshake => "handshake",
+            Failure::StreamReset => "stream_reset",
+            Failure::StreamRefused => "stream_refused",
+            Failure::GoAway => "goaway",
+            Failure::Protocol => "protocol",
         }
     }
 
@@ -81,19 +102,24 @@ impl Failure {
             Failure::Closed => "connection closed",
             Failure::Short => "answer cut short",
             Failure::Timeout => "no answer in time",
-            Failure::Malformed => "no HTTP",
+            Failure::Malformed => "malformed answer",
             Failure::WrongBody => "wrong body",
             Failure::Status => "wrong status",
             Failure::Unfinished => "unfinished",
             Failure::Unsent => "unsent",
             Failure::Exhausted => "no port or descriptor left here",
+            Failure::Handshake => "no TLS handshake",
+            Failure::StreamReset => "stream reset",
+            Failure::StreamRefused => "stream refused",
+            Failure::GoAway => "server has said goodbye",
+            Failure::Protocol => "rules of HTTP/2 broken",
         }
     }
 
-    /// How often something happened, for people; `kind` is its name in results.
-    pub(crate) fn counted(kind: &str, count: u64) -> String {
+    /// What happened, for people; `kind` is its name in results.
+    pub(crate) fn in_words(kind: &str) -> String {
         let failure = Failure::ALL.into_iter().find(|failure| failure.name() == kind);
-        format!("{} × {count}", failure.map_or(kind, |failure| failure.words()))
+        failure.map_or_else(|| kind.to_owned(), |failure| failure.words().to_owned())
     }
 }
 
@@ -122,6 +148,12 @@ pub(crate) struct Counts {
     pub(crate) syn_retried: u64,
     /// Repeated SYNs.
     pub(crate) syn_retries: u64,
+    /// Handshakes of TLS that were done in full.
+    pub(crate) full: u64,
+    /// Handshakes that resumed a session.
+    pub(crate) resumed: u64,
+    /// Connections on which the server has said goodbye (GOAWAY).
+    pub(crate) goaways: u64,
     /// Arrivals that had to wait because every connection was taken.
     pub(crate) waited: u64,
     /// Requests of a closed loop that the end of the run cut off.
@@ -148,6 +180,9 @@ impl Counts {
         self.connected += other.connected;
         self.syn_retried += other.syn_retried;
         self.syn_retries += other.syn_retries;
+        self.full += other.full;
+        self.resumed += other.resumed;
+        self.goaways += other.goaways;
         self.waited += other.waited;
         self.cut += other.cut;
         self.failures.iter_mut().zip(other.failures).for_each(|(sum, count)| *sum += count);
@@ -216,9 +251,18 @@ pub(crate) struct Tally {
     pub(crate) actual: Times,
     /// From connect to established.
     pub(crate) connect: Times,
+    /// From established to the end of the handshake of TLS; `None` without any.
+    pub(crate) handshake: Option<Times>,
     /// Answers by status.
     pub(crate) statuses: Vec<(u16, u64)>,
+    /// Handshakes by what was agreed on.
+    pub(crate) agreed: Vec<(Agreed, u64)>,
+    /// Failures of which more is known than their kind.
+    pub(crate) reasons: Vec<(Failure, String, u64)>,
 }
+
+/// Different reasons that are kept; a server could make up any number.
+const MOST_REASONS: usize = 32;
 
 impl Tally {
     pub(crate) fn new() -> Tally {
@@ -227,7 +271,37 @@ impl Tally {
             intended: Times::new(),
             actual: Times::new(),
             connect: Times::new(),
+            handshake: None,
             statuses: Vec::new(),
+            agreed: Vec::new(),
+            reasons: Vec::new(),
+        }
+    }
+
+    /// A handshake has come to a good end.
+    pub(crate) fn shake(&mut self, agreed: Agreed, took_ns: u64) {
+        let count = if agreed.resumed { &mut self.counts.resumed } else { &mut self.counts.full };
+        *count += 1;
+        self.agree(Agreed { resumed: false, ..agreed }, 1);
+        self.handshake.get_or_insert_with(Times::new).record(took_ns);
+    }
+
+    fn agree(&mut self, agreed: Agreed, count: u64) {
+        match self.agreed.iter_mut().find(|(known, _)| *known == agreed) {
+            Some((_, sum)) => *sum += count,
+            None => self.agreed.push((agreed, count)),
+        }
+    }
+
+    /// Why so many requests have failed.
+    pub(crate) fn explain(&mut self, failure: Failure, why: &str, count: u64) {
+        let is_full = self.reasons.len() >= MOST_REASONS;
+        let same =
+            |(kind, known, _): &&mut (Failure, String, u64)| *kind == failure && known == why;
+        match self.reasons.iter_mut().find(same) {
+            Some((_, _, sum)) => *sum += count,
+            None if is_full => {}
+            None => self.reasons.push((failure, why.to_owned(), count)),
         }
     }
 
@@ -250,6 +324,13 @@ impl Tally {
         self.intended.add(&other.intended);
         self.actual.add(&other.actual);
         self.connect.add(&other.connect);
+        if let Some(times) = &other.handshake {
+            self.handshake.get_or_insert_with(Times::new).add(times);
+        }
+        other.agreed.iter().for_each(|(agreed, count)| self.agree(*agreed, *count));
+        for (failure, why, count) in &other.reasons {
+            self.explain(*failure, why, *count);
+        }
         for (status, count) in &other.statuses {
             self.status(*status, *count);
         }

@@ -1,4 +1,4 @@
-//! Whom the requests go to: an `http://` URL, taken apart and resolved once.
+//! Whom the requests go to: an `http://` or `https://` URL, taken apart and resolved once.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -8,6 +8,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 pub struct Target {
     /// Where to connect to.
     pub address: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub is_tls: bool,
     /// What stands in `Host`: name and port as written.
     pub authority: String,
     /// Path and query, `/` at least.
@@ -17,7 +19,7 @@ pub struct Target {
 /// Why a URL is no target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetError {
-    /// The scheme is not `http`. TLS is not spoken by this generator.
+    /// The scheme is neither `http` nor `https`.
     Scheme(String),
     /// There is no host, or its port is no number.
     Authority(String),
@@ -29,7 +31,7 @@ impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TargetError::Scheme(url) => {
-                write!(f, "{url}: only http:// URLs can be loaded")?;
+                write!(f, "{url}: only http:// and https:// URLs can be loaded")?;
                 match url.contains("://") {
                     true => Ok(()),
                     false => write!(f, ", did you mean http://{url}?"),
@@ -49,13 +51,16 @@ impl TargetError {
 }
 
 impl Target {
-    /// Takes `http://host[:port][/path]` apart and resolves the host; the first address counts.
+    /// Takes `http[s]://host[:port][/path]` apart and resolves the host; the first address counts.
     ///
     /// # Errors
     /// When it is no such URL or the name has no address.
     pub fn parse(url: &str) -> Result<Target, TargetError> {
-        let rest = url.strip_prefix("http://");
-        let rest = rest.ok_or_else(|| TargetError::Scheme(url.to_owned()))?;
+        let (is_tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            (None, None) => return Err(TargetError::Scheme(url.to_owned())),
+        };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let path = match path {
@@ -66,17 +71,33 @@ impl Target {
         let has_port = authority.rfind(':') > authority.rfind(']');
         let (host, port) = match authority.rsplit_once(':').filter(|_| has_port) {
             Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
-            None => (authority, 80),
+            None => (authority, if is_tls { 443 } else { 80 }),
         };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = unbracketed(host);
         if host.is_empty() || !authority.bytes().chain(path.bytes()).all(|b| b.is_ascii_graphic()) {
             return Err(wrong());
         }
         let mut addresses =
             (host, port).to_socket_addrs().map_err(|_| TargetError::Unresolved(host.to_owned()))?;
         let address = addresses.next().ok_or_else(|| TargetError::Unresolved(host.to_owned()))?;
-        Ok(Target { address, authority: authority.to_owned(), path })
+        Ok(Target { address, is_tls, authority: authority.to_owned(), path })
     }
+
+    /// How its URL begins.
+    pub fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+}
+
+/// The host of what stands in `Host`: without a port and without brackets.
+pub(crate) fn host(authority: &str) -> &str {
+    let has_port = authority.rfind(':') > authority.rfind(']');
+    let host = authority.rsplit_once(':').filter(|_| has_port).map_or(authority, |(host, _)| host);
+    unbracketed(host)
+}
+
+fn unbracketed(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 #[cfg(test)]
@@ -91,11 +112,18 @@ mod tests {
         let target = Target::parse("http://[::1]").unwrap();
         assert_eq!(target.address, "[::1]:80".parse().unwrap());
         assert_eq!(target.path, "/");
+        let target = Target::parse("https://[::1]").unwrap();
+        assert_eq!(target.address, "[::1]:443".parse().unwrap());
+        assert!(target.is_tls && host(&target.authority) == "::1");
+        assert_eq!(
+            (host("a.example:8443"), host("a.example"), host("[::1]:8")),
+            ("a.example", "a.example", "::1")
+        );
     }
 
     #[test]
     fn what_cannot_be_loaded_is_said() {
-        assert!(matches!(Target::parse("https://a/"), Err(TargetError::Scheme(_))));
+        assert!(matches!(Target::parse("ftp://a/"), Err(TargetError::Scheme(_))));
         let said = Target::parse("127.0.0.1:80/a").unwrap_err().to_string();
         assert!(said.ends_with(", did you mean http://127.0.0.1:80/a?"), "{said}");
         assert!(matches!(Target::parse("http:///"), Err(TargetError::Authority(_))));

@@ -11,6 +11,7 @@
 //! | [`local`] | the counters of one writer, and their sum |
 //! | [`sites`] | counters per site under a bounded number of names |
 //! | [`classes`] | the ledger of each class of service |
+//! | [`gate`] | what the kernel counts, where rules judge there |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | Prometheus text and JSON |
 //!
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod gate;
 pub mod local;
 pub mod render;
 pub mod schema;
@@ -27,6 +29,7 @@ pub mod stopwatch;
 pub use classes::{
     ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
 };
+pub use gate::{GateFigures, GateRule};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, Snapshot};
 pub use schema::{Activity, Counter, Gauge};

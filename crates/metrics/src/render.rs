@@ -2,6 +2,7 @@
 //! or activity appears in both by itself.
 
 use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Place, Reason};
+use crate::gate::{self, GateFigures};
 use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
 use std::fmt::Write;
 
@@ -21,6 +22,8 @@ pub struct Snapshot {
     pub classes: Vec<(String, ClassTotals)>,
     /// What the agent limits each class to, where it is asked.
     pub limits: Vec<(String, ClassLimits)>,
+    /// What the kernel has counted, where rules judge there.
+    pub gate: Option<GateFigures>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
     /// The certificates of sites.
@@ -108,6 +111,9 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     sites(&mut text, snapshot);
     classes(&mut text, snapshot);
     limits(&mut text, snapshot);
+    if let Some(figures) = &snapshot.gate {
+        gate::metrics(&mut text, figures);
+    }
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
         if metric != previous {
@@ -282,11 +288,11 @@ fn refusals(totals: &ClassTotals) -> impl Iterator<Item = (Place, Reason, u64)> 
     })
 }
 
-fn announce(text: &mut String, metric: &str, help: &str, kind: &str) {
+pub(crate) fn announce(text: &mut String, metric: &str, help: &str, kind: &str) {
     let _ = write!(text, "# HELP {metric} {help}\n# TYPE {metric} {kind}\n");
 }
 
-fn line(text: &mut String, metric: &str, labels: &str, value: &str) {
+pub(crate) fn line(text: &mut String, metric: &str, labels: &str, value: &str) {
     let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
     let _ = writeln!(text, "{metric}{open}{labels}{close} {value}");
 }
@@ -354,6 +360,9 @@ pub fn json(snapshot: &Snapshot) -> String {
     let _ = write!(text, "\"certificates\":[{}],", certificates.join(","));
     let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
     let _ = write!(text, "\"limits\":{{{}}},", limits.join(","));
+    if let Some(figures) = &snapshot.gate {
+        gate::json(&mut text, figures);
+    }
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
@@ -381,7 +390,7 @@ fn class_json(totals: &ClassTotals) -> String {
 }
 
 /// A JSON object of numbers.
-fn object(members: impl Iterator<Item = (impl AsRef<str>, u64)>) -> String {
+pub(crate) fn object(members: impl Iterator<Item = (impl AsRef<str>, u64)>) -> String {
     let one = |(name, value): (_, u64)| format!("\"{}\":{value}", escape(AsRef::as_ref(&name)));
     format!("{{{}}}", members.map(one).collect::<Vec<_>>().join(","))
 }
@@ -411,7 +420,7 @@ fn label(labels: &str) -> String {
 
 /// `\`, `"` and line ends as both formats write them; other control characters, which JSON does
 /// not allow, become spaces.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -427,6 +436,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::GateRule;
     use crate::{ClassEvent, ClassNames, Local, SiteNames, Slot};
 
     /// `\`, `"`, a line end and a tab in each place where a text from outside may stand.
@@ -481,6 +491,13 @@ mod tests {
                     },
                 ),
             ],
+            gate: Some(GateFigures {
+                interfaces: 2,
+                syns: vec![("passed", 5), ("dropped", 6)],
+                handshakes: vec![("charged", 4)],
+                unread: vec![("fragment", 1)],
+                rules: vec![GateRule { name: ODD.to_owned(), admitted: 5, dropped: 6, reset: 0 }],
+            }),
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
             certificates: vec![
                 Certificate {

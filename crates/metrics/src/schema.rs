@@ -65,6 +65,12 @@ schema! {
         HandshakesNotTls = "forebay_tls_handshakes_total" "result=\"not_tls\"", "TLS handshakes by what has come of them.";
         HandshakesUnknownName = "forebay_tls_handshakes_total" "result=\"unknown_name\"", "TLS handshakes by what has come of them.";
         HandshakesRefused = "forebay_tls_handshakes_total" "result=\"refused_by_client\"", "TLS handshakes by what has come of them.";
+        HandshakesClientMissing = "forebay_tls_handshakes_total" "result=\"client_certificate_missing\"", "TLS handshakes by what has come of them.";
+        HandshakesClientUntrusted = "forebay_tls_handshakes_total" "result=\"client_certificate_untrusted\"", "TLS handshakes by what has come of them.";
+        HandshakesClientExpired = "forebay_tls_handshakes_total" "result=\"client_certificate_expired\"", "TLS handshakes by what has come of them.";
+        HandshakesClientRevoked = "forebay_tls_handshakes_total" "result=\"client_certificate_revoked\"", "TLS handshakes by what has come of them.";
+        HandshakesClientUnlisted = "forebay_tls_handshakes_total" "result=\"client_certificate_unlisted\"", "TLS handshakes by what has come of them.";
+        HandshakesClientWrong = "forebay_tls_handshakes_total" "result=\"client_certificate_wrong\"", "TLS handshakes by what has come of them.";
         HandshakesFailed = "forebay_tls_handshakes_total" "result=\"failed\"", "TLS handshakes by what has come of them.";
         HandshakesCut = "forebay_tls_handshakes_total" "result=\"cut\"", "TLS handshakes by what has come of them.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";

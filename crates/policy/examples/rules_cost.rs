@@ -86,6 +86,7 @@ fn judge(policy: &Policy, asked: &Asked) -> Decisions {
         host: asked.host.as_bytes(),
         method: "GET",
         path: asked.path.as_bytes(),
+        certificate: None,
         fields: FIELDS.into_iter(),
     };
     policy.request(&facts, false)

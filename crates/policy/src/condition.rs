@@ -19,6 +19,8 @@ pub enum Condition {
     Type,
     /// The path.
     Path,
+    /// The client's certificate.
+    Certificate,
     /// A header field.
     Header,
     /// A cookie.
@@ -27,13 +29,14 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 8] = [
+    pub const ALL: [Condition; 9] = [
         Condition::Method,
         Condition::Local,
         Condition::Client,
         Condition::Site,
         Condition::Type,
         Condition::Path,
+        Condition::Certificate,
         Condition::Header,
         Condition::Cookie,
     ];
@@ -47,6 +50,7 @@ impl Condition {
             Condition::Site => "site",
             Condition::Type => "file_type",
             Condition::Path => "path",
+            Condition::Certificate => "certificate",
             Condition::Header => "header",
             Condition::Cookie => "cookie",
         }
@@ -61,6 +65,7 @@ impl Condition {
             Condition::Site => !conditions.site.is_empty(),
             Condition::Type => !conditions.file_type.is_empty(),
             Condition::Path => !conditions.path.is_empty(),
+            Condition::Certificate => !conditions.certificate.is_empty(),
             Condition::Header => !conditions.header.is_empty(),
             Condition::Cookie => !conditions.cookie.is_empty(),
         }
@@ -71,7 +76,7 @@ impl Condition {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let RequestFacts { ends, host, method, path, fields } = facts;
+        let RequestFacts { ends, host, method, path, certificate, fields } = facts;
         match self {
             Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
             Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
@@ -79,6 +84,9 @@ impl Condition {
             Condition::Site => conditions.site.iter().any(|one| one.matches(host)),
             Condition::Type => conditions.file_type.iter().any(|one| one.matches(path)),
             Condition::Path => conditions.path.iter().any(|one| one.matches(path)),
+            Condition::Certificate => certificate.as_ref().is_some_and(|certificate| {
+                conditions.certificate.iter().any(|one| one.matches(certificate))
+            }),
             Condition::Header => fields.clone().any(|(name, value)| {
                 conditions.header.iter().any(|one| one.matches_header(name, value))
             }),
@@ -98,7 +106,7 @@ impl fmt::Display for Condition {
 
 /// A set of conditions, such as those that are still to be tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked(u8);
+pub(crate) struct Asked(u16);
 
 impl Asked {
     pub(crate) fn of(conditions: &Conditions) -> Asked {

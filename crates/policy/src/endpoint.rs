@@ -30,6 +30,24 @@ enum Who {
     Prefix(Prefix),
 }
 
+/// The addresses of an [`Endpoint`], for those who look them up in a form of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// All of them.
+    Any,
+    /// No address: a Unix socket.
+    Unix,
+    /// Those that begin with the same bits.
+    Network {
+        /// The first of them; an IPv4 address stands in `::ffff:0:0/96`.
+        first: Ipv6Addr,
+        /// How many bits are the same, also of those that stand before an IPv4 address.
+        len: u8,
+        /// Whether IPv4 addresses are meant, or IPv6 addresses. Never both.
+        is_v4: bool,
+    },
+}
+
 /// Addresses that begin with the same bits. IPv4 addresses are those of `::ffff:0:0/96`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
@@ -107,6 +125,23 @@ impl Endpoint {
     #[inline]
     fn holds_port(&self, port: u16) -> bool {
         self.ports.is_none_or(|(first, last)| (first..=last).contains(&port))
+    }
+
+    /// Its addresses.
+    pub fn addresses(&self) -> Addresses {
+        match self.who {
+            Who::Any => Addresses::Any,
+            Who::Unix => Addresses::Unix,
+            Who::Prefix(Prefix { network, is_v4 }) => {
+                let first = Ipv6Addr::from_bits(network.bits);
+                Addresses::Network { first, len: network.len, is_v4 }
+            }
+        }
+    }
+
+    /// Its ports, first and last; `None` for all.
+    pub fn ports(&self) -> Option<(u16, u16)> {
+        self.ports
     }
 
     /// Its addresses, if they are not all.

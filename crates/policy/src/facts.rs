@@ -1,5 +1,6 @@
 //! What is known of a connection or a request when it is judged.
 
+use crate::certificate::CertificateFacts;
 use std::net::SocketAddr;
 
 /// Both ends of a connection.
@@ -25,6 +26,8 @@ pub struct RequestFacts<'f, F> {
     pub method: &'f str,
     /// The path, decoded and without detours.
     pub path: &'f [u8],
+    /// The certificate that the client has shown.
+    pub certificate: Option<CertificateFacts<'f>>,
     /// All header fields, name and value; values come without surrounding blanks. Walked over only
     /// where a rule asks for fields, and then once for each such rule.
     pub fields: F,

@@ -20,11 +20,13 @@
 //! | [`rule`] | rules: conditions, limits, actions |
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
+//! | [`certificate`] | certificates of clients as conditions: `subject=CN=worker-*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`Glob`] | texts with stars |
 //! | [`rate`] | rates as people write them: `10/m` |
 //! | [`condition`] | the kinds of conditions, and which of them hold |
 //! | [`facts`] | what is known of a connection or a request when it is judged |
+//! | [`syn`] | what can be decided where only a SYN is seen |
 //! | [`near`] | "did you mean": the known name that a slip was meant to be |
 //! | [`decision`] | what was decided: which rule decides what, and why somebody was refused |
 //!
@@ -68,6 +70,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bucket;
+pub mod certificate;
 mod check;
 pub mod class;
 mod clients;
@@ -89,6 +92,7 @@ pub mod rate;
 pub mod rule;
 mod search;
 mod state;
+pub mod syn;
 mod text;
 mod trace;
 mod trie;

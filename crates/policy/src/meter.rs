@@ -27,8 +27,8 @@ pub(crate) struct Rated {
 
 #[derive(Debug)]
 enum Bucket {
-    /// Shared by all; on a cache line of its own, for every loop writes to it.
-    Rule(Arc<Line<AtomicU64>>),
+    /// Shared by all.
+    Rule(Word),
     /// One for each client, under this number.
     Client(u64),
 }
@@ -36,6 +36,36 @@ enum Bucket {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
+
+/// The word of a bucket, on a cache line of its own, for every loop writes to it.
+#[derive(Clone, Debug)]
+enum Word {
+    Own(Arc<Line<AtomicU64>>),
+    /// In memory that somebody else charges, too: the kernel.
+    Given(&'static AtomicU64),
+}
+
+impl Word {
+    #[inline]
+    fn get(&self) -> &AtomicU64 {
+        match self {
+            Word::Own(word) => &word.0,
+            Word::Given(word) => word,
+        }
+    }
+
+    fn of(arrival: u64) -> Word {
+        Word::Own(Arc::new(Line(AtomicU64::new(arrival))))
+    }
+
+    /// Whether both are the same word.
+    fn is(&self, other: &Word) -> bool {
+        std::ptr::eq(self.get(), other.get())
+    }
+}
+
+/// Gives the buckets of rules their words, by the name of the rule: `None` for a word of its own.
+pub(crate) type Words<'w> = dyn FnMut(&str) -> Option<&'static AtomicU64> + 'w;
 
 /// A limit on how many at once.
 #[derive(Debug)]
@@ -51,16 +81,25 @@ enum Count {
 }
 
 impl Meters {
-    /// Those of a rule; `before` are those of the rule that had its name until now.
-    pub(crate) fn new(rule: &Rule, before: Option<&Meters>, now_ns: u64) -> Meters {
-        let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>| {
+    /// Those of a rule; `before` are those of the rule that had its name until now. `words` gives
+    /// the bucket for connections its word.
+    pub(crate) fn new(
+        rule: &Rule,
+        before: Option<&Meters>,
+        now_ns: u64,
+        words: &mut Words<'_>,
+    ) -> Meters {
+        let rated = |setting, limit: &Option<Limit>, before: Option<&Option<Rated>>, given| {
             let before = before.and_then(Option::as_ref);
-            limit.map(|limit| Rated::new(&rule.name, setting, limit, before, now_ns))
+            limit.map(|limit| Rated::new(&rule.name, setting, limit, before, now_ns, given))
         };
         let tally = before.and_then(|before| before.in_flight.as_ref());
+        let is_shared = rule.connections.is_some_and(|limit| limit.per == Per::Rule);
+        let given = if is_shared { words(&rule.name) } else { None };
+        let connections = before.map(|before| &before.connections);
         Meters {
-            connections: rated(1, &rule.connections, before.map(|before| &before.connections)),
-            requests: rated(2, &rule.requests, before.map(|before| &before.requests)),
+            connections: rated(1, &rule.connections, connections, given),
+            requests: rated(2, &rule.requests, before.map(|before| &before.requests), None),
             in_flight: rule.in_flight.map(|limit| Tally::new(&rule.name, limit, tally)),
         }
     }
@@ -87,21 +126,47 @@ fn number(of: impl std::hash::Hash) -> u64 {
 }
 
 impl Rated {
-    fn new(name: &str, setting: u8, limit: Limit, before: Option<&Rated>, now_ns: u64) -> Rated {
+    fn new(
+        name: &str,
+        setting: u8,
+        limit: Limit,
+        before: Option<&Rated>,
+        now_ns: u64,
+        given: Option<&'static AtomicU64>,
+    ) -> Rated {
         let terms = Terms::of(&limit);
-        let bucket = match (limit.per, before) {
-            (Per::Client, _) => {
+        let before = before.and_then(|before| match &before.bucket {
+            Bucket::Rule(word) => Some((word, before.terms)),
+            Bucket::Client(_) => None,
+        });
+        let bucket = match (limit.per, before, given.map(Word::Given)) {
+            (Per::Client, ..) => {
                 Bucket::Client(number((name, setting, terms.interval_ns, limit.burst)))
             }
-            (Per::Rule, Some(Rated { bucket: Bucket::Rule(word), terms: old, .. })) => {
-                Bucket::Rule(match *old == terms {
-                    true => Arc::clone(word),
-                    false => word_of(bucket::fit(word.0.load(Relaxed), now_ns, &terms)),
-                })
+            (Per::Rule, Some((word, old)), None) => Bucket::Rule(match (old == terms, word) {
+                (true, Word::Own(_)) => word.clone(),
+                _ => Word::of(bucket::fit(word.get().load(Relaxed), now_ns, &terms)),
+            }),
+            (Per::Rule, None, None) => Bucket::Rule(Word::of(0)),
+            (Per::Rule, Some((word, _)), Some(given)) => {
+                if !given.is(word) {
+                    given.get().store(word.get().load(Relaxed), Relaxed);
+                }
+                let fit = |arrival| Some(bucket::fit(arrival, now_ns, &terms));
+                let _ = given.get().fetch_update(Relaxed, Relaxed, fit);
+                Bucket::Rule(given)
             }
-            (Per::Rule, _) => Bucket::Rule(word_of(0)),
+            (Per::Rule, None, Some(given)) => {
+                given.get().store(0, Relaxed);
+                Bucket::Rule(given)
+            }
         };
         Rated { limit, terms, bucket }
+    }
+
+    /// Whether its bucket lies where somebody else charges it, too.
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self.bucket, Bucket::Rule(Word::Given(_)))
     }
 
     /// # Errors
@@ -114,7 +179,7 @@ impl Rated {
         now_ns: u64,
     ) -> Result<u64, u64> {
         match &self.bucket {
-            Bucket::Rule(word) => bucket::charge(&word.0, now_ns, &self.terms),
+            Bucket::Rule(word) => bucket::charge(word.get(), now_ns, &self.terms),
             Bucket::Client(number) => {
                 clients.charge(clients.key(*number, client), now_ns, &self.terms)
             }
@@ -123,7 +188,7 @@ impl Rated {
 
     pub(crate) fn refund(&self, clients: &Clients, client: IpAddr, now_ns: u64) {
         match &self.bucket {
-            Bucket::Rule(word) => bucket::refund(&word.0, &self.terms),
+            Bucket::Rule(word) => bucket::refund(word.get(), &self.terms),
             Bucket::Client(number) => {
                 clients.refund(clients.key(*number, client), now_ns, &self.terms);
             }
@@ -133,14 +198,10 @@ impl Rated {
     /// What is left; `None` if each client has a bucket of its own.
     pub(crate) fn available(&self, now_ns: u64) -> Option<u32> {
         match &self.bucket {
-            Bucket::Rule(word) => Some(bucket::available(&word.0, now_ns, &self.terms)),
+            Bucket::Rule(word) => Some(bucket::available(word.get(), now_ns, &self.terms)),
             Bucket::Client(_) => None,
         }
     }
-}
-
-fn word_of(arrival: u64) -> Arc<Line<AtomicU64>> {
-    Arc::new(Line(AtomicU64::new(arrival)))
 }
 
 impl Tally {

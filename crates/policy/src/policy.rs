@@ -168,5 +168,12 @@ impl Policy {
 
 /// A connection without a request.
 pub(crate) fn bare<'f>(ends: ConnectionFacts) -> RequestFacts<'f, Empty<(&'f str, &'f [u8])>> {
-    RequestFacts { ends, host: b"", method: "", path: b"", fields: std::iter::empty() }
+    RequestFacts {
+        ends,
+        host: b"",
+        method: "",
+        path: b"",
+        certificate: None,
+        fields: std::iter::empty(),
+    }
 }

@@ -1,5 +1,6 @@
 //! Rules: whom they are for, and what they say.
 
+use crate::certificate::CertificatePattern;
 use crate::endpoint::Endpoint;
 use crate::field::Field;
 use crate::pattern::{FileType, Method, PathPattern, SitePattern};
@@ -33,12 +34,22 @@ impl Rule {
     /// Whether it asks for addresses only, so that a connection can be judged by it before there is a
     /// request.
     pub fn is_for_connections(&self) -> bool {
-        let Conditions { client: _, local: _, site, method, path, file_type, header, cookie } =
-            &self.conditions;
+        let Conditions {
+            client: _,
+            local: _,
+            site,
+            method,
+            path,
+            file_type,
+            certificate,
+            header,
+            cookie,
+        } = &self.conditions;
         site.is_empty()
             && method.is_empty()
             && path.is_empty()
             && file_type.is_empty()
+            && certificate.is_empty()
             && header.is_empty()
             && cookie.is_empty()
     }
@@ -80,6 +91,8 @@ pub struct Conditions {
     pub path: Vec<PathPattern>,
     /// What stands behind the last dot of the path.
     pub file_type: Vec<FileType>,
+    /// The client's certificate.
+    pub certificate: Vec<CertificatePattern>,
     /// The fields of the head: any line of it.
     pub header: Vec<Field>,
     /// Its cookies.

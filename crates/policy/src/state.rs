@@ -99,9 +99,21 @@ impl State {
     /// changed keeps what it is charged for, as far as it can be under the new one; tickets that are
     /// out are counted on, and so is what rules have refused. `now_ns` is the time of a clock that never goes back, the same in all calls.
     pub fn new(policy: Arc<Policy>, before: Option<&State>, now_ns: u64) -> State {
+        State::with_words(policy, before, now_ns, &mut |_| None)
+    }
+
+    /// The same, but buckets for connections that all share lie in the words that `words` gives, by the
+    /// name of the rule; nobody else may have had such a word but a rule of that name. Where it gives
+    /// none, a bucket has a word of its own.
+    pub fn with_words(
+        policy: Arc<Policy>,
+        before: Option<&State>,
+        now_ns: u64,
+        words: &mut dyn FnMut(&str) -> Option<&'static AtomicU64>,
+    ) -> State {
         let meters = policy.rules().iter().map(|rule| {
             let before = before.and_then(|before| before.meters_of(&rule.name));
-            Meters::new(rule, before, now_ns)
+            Meters::new(rule, before, now_ns, words)
         });
         let classes = policy.classes().iter().map(|class| {
             let before = before.and_then(|before| before.class_of(&class.name));
@@ -130,6 +142,20 @@ impl State {
     /// nothing.
     #[inline]
     pub fn charge_connection(&self, decisions: &Decisions, client: IpAddr, now_ns: u64) -> Charge {
+        self.charge_arrived(decisions, client, now_ns, |_| false)
+    }
+
+    /// The same, where the connection may have been charged before it arrived. Where the bucket of the
+    /// rule lies in a [given word](State::with_words), `is_charged` says whether that rule has been
+    /// charged for this connection; it is asked once at most.
+    #[inline]
+    pub fn charge_arrived(
+        &self,
+        decisions: &Decisions,
+        client: IpAddr,
+        now_ns: u64,
+        is_charged: impl FnOnce(u32) -> bool,
+    ) -> Charge {
         let rank = decisions.rank;
         if let Some(rule) = decisions.class {
             self.traces.decide(rule);
@@ -143,6 +169,7 @@ impl State {
         }
         let rated = self.rated(decisions.connections, |meters| &meters.connections);
         if let Some((rule, rated)) = rated
+            && !(rated.is_given() && is_charged(rule))
             && let Err(retry_ns) = rated.charge(&self.clients, client, now_ns)
         {
             self.ignore(rated, client, now_ns);

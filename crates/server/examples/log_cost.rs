@@ -21,6 +21,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
     let entry = Entry {
         site: Some(0),
         client: request.peer.address().ip(),
+        user: None,
         secured: None,
         via_proxy: false,
         request: Some(request),

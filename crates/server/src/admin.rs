@@ -408,6 +408,8 @@ mod tests {
             alpn: None,
             resumed: false,
             hosts: Arc::new(["web1.example".to_owned(), "*.web1.example".to_owned()]),
+            policy: None,
+            client: None,
         }));
         let status = |host: &str| {
             let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");

@@ -6,16 +6,20 @@
 //!
 //! Files that change while the server runs are noticed by [`watch`].
 
+mod clients;
 mod tokens;
 pub mod watch;
 
+pub(crate) use clients::{authorities, revoked};
 pub use tokens::{Tokens, TokensError};
 
-use crate::config::{Config, KeyPairs};
+use crate::config::{Clients as ClientFiles, Config, KeyPairs};
+use clients::Demand;
+use forebay_conn::Secured;
 use forebay_site::rules::Host;
 use forebay_tls::identity::{Tickets, tickets};
-use forebay_tls::{Identities, Identity, IdentityError, Pair, PairError};
-use std::collections::{HashMap, HashSet};
+use forebay_tls::{Clients, ClientsError, Identities, Identity, IdentityError, Pair, PairError};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +29,9 @@ use std::{fmt, fs, io};
 /// by a program are when they have a month to live.
 pub(crate) const SOON_DAYS: i64 = 21;
 
+/// Why a request is answered with 421.
+pub const OTHER_CONNECTION: &str = "This connection is for another host; open one for this";
+
 /// Certificates that are in force.
 #[derive(Default)]
 pub struct Certificates {
@@ -32,6 +39,9 @@ pub struct Certificates {
     pub identities: Arc<Identities>,
     /// What the admin listener goes by.
     pub admin: Arc<OfAdmin>,
+    /// What is asked of the clients of each site, in the order of the configuration; nothing where no site
+    /// asks for certificates.
+    demands: Vec<Demand>,
     /// Each site that has certificates.
     sites: Vec<Held>,
     /// Those of the admin listener.
@@ -80,14 +90,29 @@ struct HeldTokens {
 struct Held {
     owner: Owner,
     /// Its files.
-    pairs: KeyPairs,
+    files: Files,
     identity: Arc<Identity>,
+    /// When lists of revoked certificates expire, in seconds since 1970.
+    lists: Vec<(PathBuf, i64)>,
     /// What seals its tickets: it outlives a reload.
     tickets: Tickets,
     /// Whether its clients may speak HTTP/2.
     with_http2: bool,
     /// What its files were when they were read.
     stamps: Stamps,
+}
+
+/// The files of one owner.
+#[derive(Clone)]
+struct Files {
+    pairs: KeyPairs,
+    clients: ClientFiles,
+}
+
+impl Files {
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.pairs.files().chain(self.clients.files())
+    }
 }
 
 /// What files were at some moment; `None` where that could not be told.
@@ -175,6 +200,20 @@ pub enum CertificateError {
         /// What is wrong.
         error: PairError,
     },
+    /// A file about certificates of clients cannot be used.
+    ClientFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: ClientsError,
+    },
+    /// Files about certificates of clients that do not go together.
+    Clients {
+        /// Whose.
+        owner: Owner,
+        /// What is wrong.
+        error: ClientsError,
+    },
     /// Pairs that do not go together.
     Names {
         /// Whose.
@@ -201,21 +240,20 @@ impl Certificates {
     pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
         let before: HashMap<&Owner, &Held> =
             before.held().map(|held| (&held.owner, held)).collect();
-        let open = |owner, pairs: &KeyPairs, with_http2| {
-            let tickets = match before.get(&owner) {
-                Some(before) => Arc::clone(&before.tickets),
-                None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
-            };
-            Held::open(owner, pairs.clone(), tickets, with_http2)
+        let open = |owner, pairs: &KeyPairs, clients: &ClientFiles, with_http2| {
+            let files = Files { pairs: pairs.clone(), clients: clients.clone() };
+            let before = before.get(&owner).copied();
+            Held::open(owner, files, before, with_http2)
         };
         let sites = config.sites.iter().filter(|site| !site.tls.pairs.is_empty()).map(|site| {
             let owner = Owner::Site(site.name().to_string());
-            open(owner, &site.tls.pairs, config.limits.streams > 0)
+            open(owner, &site.tls.pairs, &site.tls.clients, config.limits.streams > 0)
         });
         let sites = sites.collect::<Result<_, _>>()?;
         let admin = Some(&config.admin.pairs).filter(|pairs| !pairs.is_empty());
         // it speaks HTTP/1
-        let admin = admin.map(|pairs| open(Owner::Admin, pairs, false)).transpose()?;
+        let nobody = ClientFiles::default();
+        let admin = admin.map(|pairs| open(Owner::Admin, pairs, &nobody, false)).transpose()?;
         let tokens = config.admin.token_file.clone().map(HeldTokens::open).transpose()?;
         Ok(Certificates::of(config, sites, admin, tokens))
     }
@@ -246,8 +284,36 @@ impl Certificates {
             identities: Arc::new(Identities::new(admin)),
             tokens: tokens.as_ref().map(|held| held.tokens.clone()),
         };
+        let demands = clients::demands(config, &sites);
         let (identities, admin) = (Arc::new(identities), Arc::new(admin));
-        Certificates { identities, admin, sites, held_by_admin, tokens }
+        Certificates { identities, admin, demands, sites, held_by_admin, tokens }
+    }
+
+    /// Whether some site asks its clients for certificates.
+    #[inline]
+    pub fn ask_clients(&self) -> bool {
+        !self.demands.is_empty()
+    }
+
+    /// Whether `site`, by its place in the configuration, may be asked for `host` in this way: its clients
+    /// may be unknown only where it does not ask who they are. If it may not: with what status that is
+    /// answered, and why.
+    pub fn refusal(
+        &self,
+        secured: Option<&Secured>,
+        site: usize,
+        host: &[u8],
+    ) -> Option<(u16, &'static str)> {
+        let demand = self.demands.get(site)?;
+        let Some(secured) = secured else {
+            return demand.only_tls.then_some((403, "This site is for clients with a certificate"));
+        };
+        // a site without a certificate is asked through a connection of another one
+        let wanted = demand.policy.unwrap_or_else(|| {
+            let host = String::from_utf8_lossy(host).to_ascii_lowercase();
+            self.identities.find(Some(&host)).and_then(|identity| identity.policy())
+        });
+        (wanted != secured.policy).then_some((421, OTHER_CONNECTION))
     }
 
     /// Reads those again whose files have changed; `config` is what these are of.
@@ -301,7 +367,7 @@ impl Certificates {
     /// The files of all, each as often as it is named.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let tokens = self.tokens.iter().map(|held| &held.path);
-        self.held().flat_map(|held| held.pairs.files()).chain(tokens)
+        self.held().flat_map(|held| held.files.all()).chain(tokens)
     }
 
     /// What they were when they were read.
@@ -316,32 +382,64 @@ impl Certificates {
         self.held().flat_map(Held::stamps_now).chain(tokens).collect()
     }
 
-    /// Hosts of sites without a certificate that no other one is for, and what becomes of their clients that
-    /// ask for them through TLS.
+    /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
+    /// them through TLS.
     pub fn uncovered(&self, config: &Config) -> Vec<String> {
-        let sites = config.sites.iter().filter(|site| site.tls.pairs.is_empty());
-        let hosts = sites.flat_map(|site| site.hosts.iter().map(Host::as_str));
-        let told = hosts.filter_map(|host| {
-            let what = match self.identities.find(Some(host)) {
-                None => "are refused",
-                Some(identity) if !identity.covers(host) => {
-                    "are shown the certificate of the default site, which they will refuse"
+        let told = config.sites.iter().flat_map(|site| {
+            let hosts = site.hosts.iter().map(Host::as_str);
+            hosts.filter_map(move |host| match self.identities.find(Some(host)) {
+                Some(identity) if identity.covers(host) => None,
+                _ if !site.tls.pairs.is_empty() => Some(format!(
+                    "the certificate of {} is not for {host:?}: clients that ask for it with https will \
+                     refuse it",
+                    Owner::Site(site.name().to_string())
+                )),
+                found => {
+                    let what = match found {
+                        None => "are refused",
+                        Some(_) => {
+                            "are shown the certificate of the default site, which they will refuse"
+                        }
+                    };
+                    Some(format!(
+                        "no certificate is for {host:?}: clients that ask for it with https {what}"
+                    ))
                 }
-                Some(_) => return None,
-            };
-            Some(format!(
-                "no certificate is for {host:?}: clients that ask for it with https {what}"
-            ))
+            })
         });
         told.collect()
+    }
+
+    /// Lists of revoked certificates that have expired, and what becomes of clients.
+    pub fn expired_lists(&self, now_s: i64) -> Vec<String> {
+        let lists = self.sites.iter().flat_map(|held| {
+            held.lists.iter().map(move |(path, until_s)| (&held.owner, path, *until_s))
+        });
+        let expired = lists.filter(|(_, _, until_s)| *until_s < now_s);
+        let told = expired.map(|(owner, path, until_s)| {
+            let days = days_left(now_s, until_s);
+            format!(
+                "the list of revoked certificates {path:?} of {owner} has expired {days} days ago: clients \
+                 of its authority are refused"
+            )
+        });
+        told.collect()
+    }
+
+    /// Files that are not there any more. One in a directory that may not be entered is not known to be.
+    fn missing(&self) -> BTreeSet<PathBuf> {
+        let is_gone = |path: &&PathBuf| {
+            fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        self.files().filter(is_gone).cloned().collect()
     }
 
     /// When each expires, the next first. A certificate that several have is told once.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         let mut told = HashSet::new();
-        for Held { owner, pairs, identity, .. } in self.held() {
-            for (certificate, pair) in pairs.certificates.iter().zip(identity.pairs()) {
+        for Held { owner, files, identity, .. } in self.held() {
+            for (certificate, pair) in files.pairs.certificates.iter().zip(identity.pairs()) {
                 if told.insert(certificate) {
                     let (owner, certificate) = (owner.clone(), certificate.clone());
                     expiries.push(Expiry { owner, certificate, not_after_s: pair.not_after_s });
@@ -354,32 +452,40 @@ impl Certificates {
 }
 
 impl Held {
+    /// Reads the files of `owner`. What it had `before` seals its tickets, unless other things are asked of
+    /// its clients now: a session does not outlive that.
     fn open(
         owner: Owner,
-        pairs: KeyPairs,
-        tickets: Tickets,
+        files: Files,
+        before: Option<&Held>,
         with_http2: bool,
     ) -> Result<Held, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
-        let stamps = pairs.files().map(Stamp::of).collect();
-        let read = self::pairs(&pairs)?;
-        let identity = match Identity::new(read, Arc::clone(&tickets), with_http2) {
+        let stamps = files.all().map(Stamp::of).collect();
+        let read = self::pairs(&files.pairs)?;
+        let (clients, lists) = clients::open(&owner, &files.clients)?;
+        let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
+        let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
+        let tickets = match before.filter(is_same) {
+            Some(before) => Arc::clone(&before.tickets),
+            None => tickets().map_err(|error| CertificateError::Tickets(error.to_string()))?,
+        };
+        let identity = match Identity::new(read, Arc::clone(&tickets), with_http2, clients) {
             Ok(identity) => Arc::new(identity),
             Err(error) => return Err(CertificateError::Names { owner, error }),
         };
-        Ok(Held { owner, pairs, identity, tickets, with_http2, stamps })
+        Ok(Held { owner, files, identity, lists, tickets, with_http2, stamps })
     }
 
     /// The same, with what its files are now.
     fn again(&self) -> Result<Held, CertificateError> {
-        let Held { owner, pairs, tickets, with_http2, .. } = self.clone();
-        Held::open(owner, pairs, tickets, with_http2)
+        Held::open(self.owner.clone(), self.files.clone(), Some(self), self.with_http2)
     }
 
     /// What its files are now. One that cannot be looked at, or is not there, is what it was.
     fn stamps_now(&self) -> Stamps {
         let known = self.stamps.iter();
-        self.pairs.files().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
+        self.files.all().zip(known).map(|(path, known)| Stamp::of(path).or(*known)).collect()
     }
 }
 
@@ -398,15 +504,15 @@ impl HeldTokens {
     }
 }
 
+fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|error| CertificateError::Unreadable { path: path.to_owned(), error })
+}
+
 /// Certificates with their keys.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub(crate) fn pairs(files: &KeyPairs) -> Result<Vec<Pair>, CertificateError> {
-    let read = |path: &Path| {
-        let unreadable = |error| CertificateError::Unreadable { path: path.to_owned(), error };
-        fs::read(path).map_err(unreadable)
-    };
     let pairs = files.certificates.iter().zip(&files.keys).map(|(certificate, key)| {
         let pair = Pair::read(&read(certificate)?, &read(key)?);
         pair.map_err(|error| {
@@ -432,6 +538,10 @@ impl fmt::Display for CertificateError {
             }
             CertificateError::Pair { certificate, key, error } => {
                 write!(f, "the certificate {certificate:?} with the key {key:?}: {error}")
+            }
+            CertificateError::ClientFile { path, error } => write!(f, "the file {path:?}: {error}"),
+            CertificateError::Clients { owner, error } => {
+                write!(f, "the authorities and lists for clients of {owner}: {error}")
             }
             CertificateError::Names { owner, error } => {
                 write!(f, "the certificates of {owner}: {error}")

@@ -36,6 +36,7 @@
 pub mod account;
 pub mod address;
 mod applications;
+mod caching;
 pub mod calibration;
 pub mod check;
 pub mod choice;
@@ -44,7 +45,9 @@ pub mod draft;
 mod exposed;
 pub mod fastcgi;
 mod foreign;
+mod gated;
 pub mod limit;
+mod linked;
 pub mod listener;
 pub mod lower;
 mod nowhere;
@@ -55,6 +58,7 @@ pub mod print;
 pub mod problem;
 pub mod process;
 pub mod proxy;
+mod reach;
 pub mod read;
 mod redirects;
 mod remarks;
@@ -73,8 +77,8 @@ pub use account::Account;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, By, ControlSocket, FieldValue, KeepAliveLaw, Landlock, LogFormat, Over, Per,
-    Refuse, Switch, When,
+    Access, Action, AskClients, By, ControlSocket, FieldValue, GateCharge, GateMode, KeepAliveLaw,
+    Landlock, LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
@@ -280,6 +284,10 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `agent`
     pub agent: Switch,
+    /// `gate`
+    pub gate: GateMode,
+    /// `gate_charge`
+    pub gate_charge: GateCharge,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,
@@ -429,6 +437,25 @@ impl KeyPairs {
     /// All these files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().chain(&self.keys)
+    }
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clients {
+    /// `tls.client`
+    pub asked: AskClients,
+    /// `tls.client_ca`
+    pub authorities: Vec<PathBuf>,
+    /// `tls.client_crl`
+    pub revoked: Vec<PathBuf>,
+}
+
+impl Clients {
+    /// The files that are read: none where nobody is asked.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let is_read = self.asked != AskClients::Off;
+        self.authorities.iter().chain(&self.revoked).filter(move |_| is_read)
     }
 }
 

@@ -2,7 +2,7 @@
 //! are, what is logged, and what else happens on a loop.
 
 use crate::applications::{Applications, Asked, Pools, ask, failed, full};
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
 use crate::job::{Done, Job};
 use crate::listen::TLS;
@@ -205,13 +205,11 @@ impl Process for FastLane {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
-        if let Some(secured) = &request.peer.secured
-            && self.certificates.identities.is_misdirected(secured, host_of(request.head.authority))
-        {
+        if let Some((status, reason)) = self.wrong_way(request) {
             if let Some(ticket) = ticket {
                 ticket.end();
             }
-            self.refuse(421, "This connection is for another host; open one for this", reply);
+            self.refuse(status, reason, reply);
             return Outcome::Replied;
         }
         let FastLane { site, trusted, .. } = self;
@@ -367,6 +365,24 @@ impl FastLane {
         }
     }
 
+    /// Why a request cannot be answered on its connection: that is of another host, or shows less of the
+    /// client than the site asks for.
+    #[inline]
+    fn wrong_way(&mut self, request: &Request<'_>) -> Option<(u16, &'static str)> {
+        let secured = request.peer.secured.as_deref();
+        let asks = self.certificates.ask_clients();
+        if secured.is_none() && !asks {
+            return None;
+        }
+        let host = host_of(request.head.authority);
+        let identities = &self.certificates.identities;
+        if secured.is_some_and(|secured| identities.is_misdirected(secured, host)) {
+            return Some((421, OTHER_CONNECTION));
+        }
+        let site = if asks { self.site.site_of(request) } else { None };
+        self.certificates.refusal(secured, site? as usize, host)
+    }
+
     /// A request cannot be answered without a worker: it gets one, unless its class has had enough.
     fn needs_worker(
         &mut self,
@@ -463,7 +479,10 @@ impl FastLane {
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
-        let entry = Entry { site, client, secured, via_proxy, request, judged, status, stages };
+        let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
+        let user = user.as_deref();
+        let entry =
+            Entry { site, client, user, secured, via_proxy, request, judged, status, stages };
         self.logger.line(&entry)
     }
 }

@@ -10,6 +10,8 @@
 //! | [`plan`] | what a configuration comes to on this machine |
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
+//! | [`doctor`] | what this machine can, and what gets in its way |
+//! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
 //! | [`agent`] | the thread that adapts what the classes are let in |
@@ -44,7 +46,9 @@ pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod control_socket;
+pub mod doctor;
 pub mod engines;
+pub mod gate;
 pub mod handler;
 pub mod job;
 pub mod listen;

@@ -3,9 +3,9 @@
 //! What only root can do is done first: sockets are bound, and log files that are not there yet are
 //! made, and given to that user.
 
-use crate::config::{Access, Account, Config};
+use crate::config::{Access, Account, Config, GateMode};
 use crate::listen::Listeners;
-use forebay_sys::privileges::{self, User};
+use forebay_sys::privileges::{self, Kept, User};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, fchown};
@@ -90,6 +90,10 @@ pub fn drop_to_user(
     listeners: &mut Listeners,
     files: &[&Path],
 ) -> Result<(), PrivilegeError> {
+    let kept = match config.gate {
+        GateMode::Off => Kept::Binding,
+        GateMode::Auto | GateMode::Address => Kept::BindingAndGate,
+    };
     let wanted = match &config.user {
         Some(user) => Some(user_of(user, config.group.as_ref())?),
         None => None,
@@ -107,15 +111,18 @@ pub fn drop_to_user(
             make_log(path, &user)
                 .map_err(|error| PrivilegeError::Log { path: path.to_owned(), error })?;
         }
-        privileges::become_user(&user).map_err(refused)?;
+        privileges::become_user(&user, kept).map_err(refused)?;
     } else if privileges::current().0 != 0 {
-        privileges::keep_binding_only().map_err(refused)?;
+        privileges::keep_only(kept).map_err(refused)?;
     }
     privileges::gain_nothing().map_err(refused)
 }
 
 /// The user, by name or number, in that group or the user's own.
-fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
+///
+/// # Errors
+/// [`PrivilegeError`] if this machine does not know them.
+pub(crate) fn user_of(user: &Account, group: Option<&Account>) -> Result<User, PrivilegeError> {
     let name = user.as_str();
     let found = privileges::user(name).map_err(refused)?;
     let group = match group {

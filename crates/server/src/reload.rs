@@ -293,6 +293,8 @@ fn at_the_start_only(next: &Config, now: &Config) -> Result<(), ReloadError> {
         ("group", next.group != now.group),
         ("control.socket", next.control != now.control),
         ("sandbox", next.sandbox != now.sandbox),
+        ("gate", next.gate != now.gate),
+        ("gate_charge", next.gate_charge != now.gate_charge),
     ];
     match changed.into_iter().find(|(_, is_changed)| *is_changed) {
         Some((key, _)) => Err(ReloadError::Restart { key }),

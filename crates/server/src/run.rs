@@ -19,6 +19,7 @@ use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
+use crate::gate;
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
@@ -49,6 +50,9 @@ const SAME_SIGNAL: Duration = Duration::from_millis(250);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const MOST_WARNINGS: usize = 20;
 
+/// How often is looked for new interfaces and addresses, which the gate is to be attached to.
+const INTERFACES: Duration = Duration::from_secs(5);
+
 /// What the main thread waits for.
 enum Event {
     Signal(i32),
@@ -70,6 +74,8 @@ enum Later {
     Watchdog,
     /// The operator should hear which certificates expire soon.
     Certificates,
+    /// Interfaces and addresses may have come or gone.
+    Gate,
     /// The time for a drain is over.
     Stop,
 }
@@ -94,6 +100,8 @@ struct Server {
     reload: Reload,
     /// A thread looks for certificates that change.
     watches_certificates: bool,
+    /// What was said last of why the gate is not attached everywhere.
+    gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,
     /// The signal that began the drain, and when.
     draining: Option<(&'static str, Instant)>,
@@ -146,22 +154,48 @@ impl Server {
         self.watch_later();
     }
 
+    /// Attaches the gate to interfaces that have come, now and every few seconds.
+    fn watch_gate(&mut self) {
+        if self.common.live.get().policy.gate.is_some() {
+            self.attach_gate();
+            self.later.push((Instant::now() + INTERFACES, Later::Gate));
+        }
+    }
+
+    /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
+    fn attach_gate(&mut self) {
+        let arrangement = self.common.live.get();
+        let Some(gate) = &arrangement.policy.gate else { return };
+        let addresses = gate::listeners(&self.plan, &self.listeners());
+        let trouble = gate.attach(&addresses).err();
+        if let Some(trouble) =
+            trouble.as_ref().filter(|new| Some(*new) != self.gate_trouble.as_ref())
+        {
+            say(format_args!("gate: {trouble}"));
+        }
+        self.gate_trouble = trouble;
+    }
+
     /// Says which certificates expire soon, now and every day.
     fn warn_of_certificates(&mut self) {
         let now_s = (clock::unix_coarse_ms() / 1000) as i64;
         let expiries = self.common.live.get().certificates.expiries();
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now_s));
+        let lists = self.common.live.get().certificates.expired_lists(now_s);
+        let warnings = warnings.chain(lists);
         warnings.take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
         self.later.push((Instant::now() + DAY, Later::Certificates));
     }
 
-    /// Says which hosts have no certificate, where TLS is spoken.
-    fn warn_of_uncovered(&self) {
+    /// Which hosts have no certificate, or one that is not for them, where TLS is spoken.
+    fn uncovered(&self) -> Vec<String> {
         let mut endpoints = self.plan.groups.iter().flat_map(|group| &group.listen);
-        if endpoints.any(|endpoint| endpoint.tls) {
-            let uncovered = self.common.live.get().certificates.uncovered(&self.config);
-            uncovered.iter().take(MOST_WARNINGS).for_each(|warning| say(format_args!("{warning}")));
+        if !endpoints.any(|endpoint| endpoint.tls) {
+            return Vec::new();
         }
+        let mut uncovered = self.common.live.get().certificates.uncovered(&self.config);
+        uncovered.truncate(MOST_WARNINGS);
+        uncovered
     }
 
     /// Has somebody look for certificates that change, if there are any.
@@ -240,6 +274,7 @@ impl Server {
                 Later::Close => self.listeners().close(),
                 Later::Watchdog => self.show_life(),
                 Later::Certificates => self.warn_of_certificates(),
+                Later::Gate => self.watch_gate(),
                 Later::Stop => {
                     let open = self.common.admission.open();
                     say(format_args!(

@@ -68,6 +68,7 @@ impl Needs {
         }
         for site in &config.sites {
             site.tls.pairs.files().for_each(|file| needs.add_file("tls.certificate", file));
+            site.tls.clients.files().for_each(|file| needs.add_file("tls.client_ca", file));
         }
         let admin = &config.admin;
         admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));

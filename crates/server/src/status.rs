@@ -4,6 +4,7 @@ use crate::agent;
 use crate::certificates::{Certificates, Expiry, Owner};
 use crate::config::choice::Word;
 use crate::engines::Common;
+use crate::gate::Enforced;
 use crate::plan::Plan;
 use forebay_metrics::{Certificate, Gauge, Info, Snapshot};
 use forebay_sys::clock;
@@ -133,6 +134,7 @@ impl Status {
             logs: arrangement.logs.dropped_by_log(),
             certificates: certificates(&arrangement.certificates),
             limits: agent::limits(&arrangement.policy),
+            gate: arrangement.policy.gate.as_ref().map(Enforced::figures),
             classes: match arrangement.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

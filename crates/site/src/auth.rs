@@ -225,6 +225,12 @@ fn challenge(name: &RealmName) -> Box<[u8]> {
     format!("Basic realm=\"{name}\", charset=\"UTF-8\"").into_bytes().into_boxed_slice()
 }
 
+/// The name that the credentials of a request say; whether they are right is not looked at.
+pub(crate) fn name(head: &Head<'_>) -> Option<Box<[u8]>> {
+    let [name, _] = decode(credentials(head)?)?;
+    Some(name)
+}
+
 /// What stands behind `Basic` in the only `Authorization` line, still encoded.
 #[inline]
 fn credentials<'h>(head: &Head<'h>) -> Option<&'h [u8]> {

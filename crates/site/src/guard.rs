@@ -97,6 +97,7 @@ impl Guard {
         own: &mut Own,
         now_ms: u64,
     ) -> Result<(), Stop> {
+        let has_passed = std::mem::take(&mut own.has_passed);
         let rules = self.access.iter().filter_map(|number| site.access.get(usize::from(*number)));
         if !rules.into_iter().all(|rule| rule.admits(client)) {
             let text = "This is not for clients with your address";
@@ -105,6 +106,7 @@ impl Guard {
         for realm in &self.realms {
             stop(realms.decide(*realm, head, own, now_ms, client), realms, *realm)?;
         }
+        own.has_passed = has_passed || self.is_private();
         Ok(())
     }
 }

@@ -257,7 +257,7 @@ impl Look<'_, '_> {
             seen.places.extend(rewritten);
             return seen;
         }
-        let (found_at, seen) = match self.vhost.settings.try_files.candidates() {
+        let (found_at, seen) = match self.vhost.settings.candidates(&order.path) {
             [] if !route::is_servable(&self.vhost.settings, path) => {
                 (path.to_vec(), Seen::none(Outcome::Missing))
             }
@@ -395,7 +395,7 @@ impl Look<'_, '_> {
         }
         let is_there = self.look_at(path, false).is_ok_and(|at| at.stamp.kind == Kind::Directory);
         Seen::none(match is_there {
-            true if vhost.settings.listing => Outcome::Listed(path.to_vec()),
+            true if vhost.settings.lists(path) => Outcome::Listed(path.to_vec()),
             true => Outcome::Unlisted,
             false => Outcome::Missing,
         })

@@ -17,11 +17,13 @@ use std::sync::Arc;
 impl Site {
     /// See [`Process::refuse`](forebay_conn::Process::refuse).
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
+        self.credentials.has_passed = false;
         self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
     }
 
     /// See [`Process::turn_away`](forebay_conn::Process::turn_away).
     pub fn turn_away(&mut self, refusal: forebay_conn::Refusal, reply: &mut Reply<'_, Body>) {
+        self.credentials.has_passed = false;
         reply.retry_after_s = refusal.retry_after_s;
         self.content.pages.turn_away(refusal.status, reply);
     }

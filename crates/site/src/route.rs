@@ -246,6 +246,10 @@ impl Writer {
 
     fn end(mut self) -> Box<[Piece]> {
         self.query();
+        // a question mark alone says that there is to be no query
+        if self.text.ends_with(b"?") {
+            self.text.pop();
+        }
         if !self.text.is_empty() {
             self.pieces.push(Piece::Text(self.text.into()));
         }
@@ -288,7 +292,11 @@ mod tests {
             ("/~*", "https://$1.example/", "/~evil.com/", "https://evil.com%2F.example/?q"),
             ("~^/a(/.*)$", "/$1", "/a/evil.com", "/evil.com?q"),
             ("~^/a/(.*)$", "$path", "/a/x", "/a/x?q"),
-            ("/a", "/ü?", "/a", "/%C3%BC?"),
+            ("/a", "/ü?", "/a", "/%C3%BC"),
+            ("/a/*", "/b/$1?", "/a/x?", "/b/x%3F"),
+            ("/a", "https://b.example?", "/a", "https://b.example"),
+            ("/a", "/b?#c", "/a", "/b?#c"),
+            ("/a", "/b?c=d", "/a", "/b?c=d"),
             ("/a", "//other.example/", "/a", "//other.example/?q"),
             ("/a", "https://b.example", "/a", "https://b.example?q"),
             ("/a", "/100$$", "/a", "/100$?q"),

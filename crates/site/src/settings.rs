@@ -2,8 +2,8 @@
 
 use crate::auth::UsersError;
 use crate::rules::{
-    Access, Alias, Auth, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite, Route,
-    SiteName, TryFiles, Work,
+    Access, Alias, Auth, Candidate, ErrorPage, FileMediaType, HeaderRule, Host, Redirect, Rewrite,
+    Route, Scope, SiteName, TryFiles, Work,
 };
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
@@ -60,13 +60,15 @@ pub struct SiteSettings {
     pub compress_bytes: u64,
     /// The types of files by their endings, before those that are known anyway.
     pub types: Vec<FileMediaType>,
-    /// Whether a directory without an index is answered with a list of its files. Default: no.
-    pub listing: bool,
+    /// Directories that are answered with a list of their files if they have no index. Default: none.
+    pub listing: Vec<Scope>,
     /// The value of `Cache-Control` in answers with content; `None` for no such field, and then
     /// browsers guess how long an answer holds. Default: `no-cache`, which is to ask each time.
     pub cache_control: Option<String>,
     /// Where files are looked for. Default: at the path itself.
     pub try_files: TryFiles,
+    /// For these paths only at the path itself.
+    pub try_files_except: Vec<Scope>,
     /// What clients that come through TLS are told about it. Default: nothing.
     pub hsts: Option<Hsts>,
     /// Where clients are sent that do not come through TLS. Default: nowhere.
@@ -94,6 +96,19 @@ impl SiteSettings {
     pub fn new(root: impl Into<PathBuf>) -> SiteSettings {
         SiteSettings { root: Some(root.into()), ..SiteSettings::default() }
     }
+
+    /// Whether what is in a directory is shown, which has this path.
+    pub(crate) fn lists(&self, directory: &[u8]) -> bool {
+        self.listing.iter().any(|scope| scope.contains(directory))
+    }
+
+    /// Where a file is looked for if `path` is asked for; without any, only there.
+    pub(crate) fn candidates(&self, path: &[u8]) -> &[Candidate] {
+        match self.try_files_except.iter().any(|scope| scope.contains(path)) {
+            true => &[],
+            false => self.try_files.candidates(),
+        }
+    }
 }
 
 impl Default for SiteSettings {
@@ -110,9 +125,10 @@ impl Default for SiteSettings {
             compress: vec![Coding::Br, Coding::Zstd, Coding::Gzip],
             compress_bytes: 4 << 20,
             types: Vec::new(),
-            listing: false,
+            listing: Vec::new(),
             cache_control: Some("no-cache".to_owned()),
             try_files: TryFiles::default(),
+            try_files_except: Vec::new(),
             hsts: None,
             to_https: None,
             errors: Vec::new(),
@@ -274,11 +290,10 @@ impl fmt::Display for Notice {
             }
             Notice::Users { file, error: UsersError::Unreadable(error) } => write!(
                 f,
-                "the file of users {} cannot be read ({error}); nobody is let in until it can",
-                file.display()
+                "the file of users {file:?} cannot be read ({error}); nobody is let in until it can"
             ),
             Notice::Users { file, error } => {
-                write!(f, "the file of users {}: {error}; this user is not let in", file.display())
+                write!(f, "the file of users {file:?}: {error}; this user is not let in")
             }
         }
     }

@@ -1,7 +1,7 @@
 //! One loop's part: finds the entry for a request and answers with it.
 
 use crate::answer::{self, Answer, Boundaries, Instead};
-use crate::auth::{Own, Verified};
+use crate::auth::{self, Own, Verified};
 use crate::body::{Body, Source};
 use crate::content::Content;
 use crate::entry::{Asked, Entry, Key, What};
@@ -83,6 +83,13 @@ impl Site {
         self.memo.site_of(&self.content.hosts, request.head.authority)
     }
 
+    /// The user who is answered: the name in the credentials of the request that was processed last, if
+    /// they were asked for and are right.
+    #[inline]
+    pub fn user(&self, request: &Request<'_>) -> Option<Box<[u8]>> {
+        if self.credentials.has_passed { auth::name(request.head) } else { None }
+    }
+
     /// See [`Process::process`](forebay_conn::Process::process). A `done` that comes from other
     /// content is not looked at. `client` says who asks; only rules about clients go by it.
     #[inline]
@@ -93,6 +100,7 @@ impl Site {
         done: Option<Done>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
+        self.credentials.has_passed = false;
         let Some(site) = self.site_of(request) else { return self.misdirected(request, reply) };
         if self.content.is_about_tls && self.goes_to_https(site, request, reply) {
             return Outcome::Replied;
@@ -381,6 +389,7 @@ impl Site {
                 self.answer_with(loaded, site, request, client, reply)
             }
             job::Outcome::Loaded { entry, refusal: Some(refusal), .. } => {
+                self.look_who_asks(site, request, client);
                 self.write_error(entry, &refusal, site, request, reply);
                 Outcome::Replied
             }
@@ -391,6 +400,16 @@ impl Site {
                 self.worked(&entry, worked, site, request, reply)
             }
             job::Outcome::Warm => self.search(site, request, client, reply),
+        }
+    }
+
+    /// Notes who is refused, as [`user`](Site::user) says: that was found out before the page was loaded.
+    fn look_who_asks(&mut self, site: u32, request: &Request<'_>, client: impl Fn() -> IpAddr) {
+        if let Ok(path) = request.path()
+            && let Some(guard) = self.vhost(site).guard_of(&[&path])
+        {
+            let Site { content, credentials, now_ms, .. } = self;
+            let _ = guard.check(content, site, request, client, credentials, *now_ms);
         }
     }
 

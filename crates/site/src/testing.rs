@@ -221,6 +221,8 @@ impl Client {
                 alpn: None,
                 resumed: false,
                 hosts: [].into(),
+                policy: None,
+                client: None,
             })
         });
         let path = NormalPath::default();

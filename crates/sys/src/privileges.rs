@@ -121,16 +121,52 @@ fn groups(name: &CStr, primary: u32) -> Vec<u32> {
     }
 }
 
-/// Becomes `user` for good and gives up every right of root but one: to listen on ports below 1024
-/// (`CAP_NET_BIND_SERVICE`), if the thread has it.
+/// What is kept of root's rights, as far as the thread has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// To listen on ports below 1024 (`CAP_NET_BIND_SERVICE`).
+    Binding,
+    /// And to change what judges packets in the kernel, and where (`CAP_BPF`, `CAP_NET_ADMIN`).
+    BindingAndGate,
+}
+
+impl Kept {
+    fn capabilities(self) -> CapabilitySet {
+        match self {
+            Kept::Binding => CapabilitySet::NET_BIND_SERVICE,
+            Kept::BindingAndGate => {
+                CapabilitySet::NET_BIND_SERVICE | CapabilitySet::BPF | CapabilitySet::NET_ADMIN
+            }
+        }
+    }
+}
+
+/// The rights that loading and attaching programs to the kernel needs, and this thread has not.
+pub fn lacks_for_gate() -> Vec<&'static str> {
+    let has = thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    let needed = [
+        ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        ("CAP_PERFMON", CapabilitySet::PERFMON),
+    ];
+    // CAP_SYS_ADMIN stands for each of them but that for the network
+    let admin = has.contains(CapabilitySet::SYS_ADMIN);
+    let lacks = needed
+        .into_iter()
+        .filter(|(_, one)| !has.contains(*one) && (!admin || *one == CapabilitySet::NET_ADMIN));
+    lacks.map(|(name, _)| name).collect()
+}
+
+/// Becomes `user` for good and gives up every right of root but those that are `kept`.
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
-pub fn become_user(user: &User) -> io::Result<()> {
-    let kept = CapabilitySet::NET_BIND_SERVICE;
+pub fn become_user(user: &User, kept: Kept) -> io::Result<()> {
     for number in 0..=MOST_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
-        if one != kept && thread::capability_is_in_bounding_set(one).unwrap_or(false) {
+        if !kept.capabilities().contains(one)
+            && thread::capability_is_in_bounding_set(one).unwrap_or(false)
+        {
             thread::remove_capability_from_bounding_set(one)?;
         }
     }
@@ -144,17 +180,13 @@ pub fn become_user(user: &User) -> io::Result<()> {
     keep_only(kept)
 }
 
-/// Gives up every right of root but to listen on ports below 1024. Whoever is not root may still have
-/// that one, from a service manager.
+/// Gives up every right of root but those that are `kept`. Whoever is not root may still have some, from
+/// a service manager.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn keep_binding_only() -> io::Result<()> {
-    keep_only(CapabilitySet::NET_BIND_SERVICE)
-}
-
-fn keep_only(kept: CapabilitySet) -> io::Result<()> {
-    let has = thread::capabilities(None)?.permitted & kept;
+pub fn keep_only(kept: Kept) -> io::Result<()> {
+    let has = thread::capabilities(None)?.permitted & kept.capabilities();
     thread::set_capabilities(
         None,
         CapabilitySets { effective: has, permitted: has, inheritable: CapabilitySet::empty() },
@@ -185,22 +217,25 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_becomes_nobody_and_keeps_one_right() {
+    fn a_thread_becomes_nobody_and_keeps_little() {
         if !may_become_another() {
             eprintln!("SKIPPED: only root can become another user");
             return;
         }
-        let nobody = User { user: 65534, group: 65534, groups: vec![65534] };
-        let after = std::thread::spawn(move || {
-            become_user(&nobody).unwrap();
-            gain_nothing().unwrap();
-            let sets = thread::capabilities(None).unwrap();
-            assert_eq!(sets.permitted, CapabilitySet::NET_BIND_SERVICE);
-            assert_eq!(sets.effective, CapabilitySet::NET_BIND_SERVICE);
-            assert!(thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err());
-            current()
-        });
-        assert_eq!(after.join().unwrap(), (65534, 65534));
+        let had = thread::capabilities(None).unwrap().permitted;
+        for kept in [Kept::Binding, Kept::BindingAndGate] {
+            let nobody = User { user: 65534, group: 65534, groups: vec![65534] };
+            let after = std::thread::spawn(move || {
+                become_user(&nobody, kept).unwrap();
+                gain_nothing().unwrap();
+                let sets = thread::capabilities(None).unwrap();
+                assert_eq!(sets.permitted, kept.capabilities() & had);
+                assert_eq!(sets.effective, kept.capabilities() & had);
+                assert!(thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err());
+                current()
+            });
+            assert_eq!(after.join().unwrap(), (65534, 65534));
+        }
         assert_eq!(current().0, 0, "only that thread");
     }
 }

@@ -1,8 +1,9 @@
 //! The transport: plain, or a session of TLS. The library keeps the rules of TLS; here is when it is
 //! given what, and what of it is work for a helper thread.
 
+use crate::clients;
 use crate::identity::{HTTP_2, Identities, Identity};
-use forebay_conn::transport::{Broken, Failure, Plaintext};
+use forebay_conn::transport::{Broken, Failure, Plaintext, Unproven};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
@@ -113,6 +114,8 @@ impl Session {
             _ => "1.2",
         };
         let cipher = connection.negotiated_cipher_suite()?.suite().as_str().unwrap_or("unknown");
+        let identity = self.identity.as_ref()?;
+        let shown = connection.peer_certificates().and_then(|chain| chain.first());
         let text = |protocol| String::from_utf8_lossy(protocol).into();
         Some(Secured {
             name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
@@ -120,7 +123,9 @@ impl Session {
             cipher,
             alpn: connection.alpn_protocol().map(text),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            hosts: Arc::clone(&self.identity.as_ref()?.names),
+            hosts: Arc::clone(&identity.names),
+            policy: identity.policy(),
+            client: shown.map(|certificate| clients::described(certificate)),
         })
     }
 
@@ -169,12 +174,27 @@ impl Session {
         }
     }
 
-    fn progress<J: Shakes>(&self) -> Opening<J> {
+    fn progress<J: Shakes>(&mut self) -> Opening<J> {
         match &self.state {
-            State::Up(connection) if !connection.is_handshaking() => Opening::Open,
+            State::Up(connection) if !connection.is_handshaking() => {
+                if self.is_past(connection) {
+                    self.failure = Some(Failure::Unproven(Unproven::Expired));
+                    return self.fail();
+                }
+                Opening::Open
+            }
             State::New(_) | State::Hello(..) | State::Working | State::Up(_) => Opening::Receive,
             State::Over => Opening::Failed,
         }
+    }
+
+    /// Whether a session is resumed that a client began with a certificate that would not be taken now.
+    fn is_past(&self, connection: &ServerConnection) -> bool {
+        let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let clients = self.identity.as_ref().and_then(|identity| identity.clients());
+        let Some(clients) = clients.filter(|_| is_resumed) else { return false };
+        let shown = connection.peer_certificates().and_then(|chain| chain.first());
+        shown.is_some_and(|certificate| clients.is_over(certificate))
     }
 
     fn fail<J: Shakes>(&mut self) -> Opening<J> {
@@ -216,9 +236,10 @@ impl Session {
                     let state = match connection.process_new_packets() {
                         Ok(state) => state,
                         Err(error) => {
-                            if let rustls::Error::AlertReceived(_) = error {
-                                self.failure = Some(Failure::Client);
-                            }
+                            self.failure = match error {
+                                rustls::Error::AlertReceived(_) => Some(Failure::Client),
+                                _ => clients::unproven(&error).map(Failure::Unproven),
+                            };
                             return Err(Broken);
                         }
                     };

@@ -1,10 +1,13 @@
 //! Who the server is, by the name a client asks for.
 
+use crate::clients::Clients;
 use crate::pair::{Pair, covers};
 use forebay_conn::Secured;
+use forebay_conn::peer::ClientPolicy;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{
     ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, ServerConfig,
+    WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
@@ -13,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// What a server says it speaks (RFC 7301).
-const HTTP_1_1: &[u8] = b"http/1.1";
+pub(crate) const HTTP_1_1: &[u8] = b"http/1.1";
 pub(crate) const HTTP_2: &[u8] = b"h2";
 
 /// One identity: the pairs of a site, of different kinds of keys, and what is agreed with its clients.
@@ -22,6 +25,7 @@ pub struct Identity {
     pub(crate) config: Arc<ServerConfig>,
     pairs: Vec<Pair>,
     pub(crate) names: Arc<[String]>,
+    pub(crate) clients: Option<Arc<Clients>>,
 }
 
 /// All identities of a server: the exact name before the wildcard, and one for everybody else.
@@ -58,8 +62,9 @@ impl ResolvesServerCert for Choice {
 
 impl Identity {
     /// Of these pairs, the preferred one first. `tickets` seals what clients bring to resume: it must be
-    /// shared by those only that may resume each other's sessions. Clients may speak HTTP/2 if
-    /// `with_http2`.
+    /// shared by those only that may resume each other's sessions, and never by two that ask for other
+    /// certificates of clients ([`Clients::stamp`]). Clients may speak HTTP/2 if `with_http2`; they are
+    /// asked for certificates if `clients` says so.
     ///
     /// # Errors
     /// See [`IdentityError`].
@@ -67,6 +72,7 @@ impl Identity {
         pairs: Vec<Pair>,
         tickets: Tickets,
         with_http2: bool,
+        clients: Option<Arc<Clients>>,
     ) -> Result<Identity, IdentityError> {
         let names: Arc<[String]> =
             pairs.first().ok_or(IdentityError::NoPairs)?.names.clone().into();
@@ -81,20 +87,34 @@ impl Identity {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(IdentityError::Settings)?
-            .with_no_client_auth()
+            .with_client_cert_verifier(match &clients {
+                None => WebPkiClientVerifier::no_client_auth(),
+                Some(clients) => Arc::clone(&clients.verifier),
+            })
             .with_cert_resolver(Arc::new(choice));
+        config.ignore_client_order = true;
         config.ticketer = tickets;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         let spoken = if with_http2 { &[HTTP_2, HTTP_1_1][..] } else { &[HTTP_1_1] };
         config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
         // one is enough: a client that opens several connections gets one with each
         config.send_tls13_tickets = 1;
-        Ok(Identity { config: Arc::new(config), pairs, names })
+        Ok(Identity { config: Arc::new(config), pairs, names, clients })
     }
 
     /// Whether its certificates are for this host, which is in small letters and without a port.
     pub fn covers(&self, host: &str) -> bool {
         covers(&self.names, host)
+    }
+
+    /// What it asks of its clients.
+    pub fn clients(&self) -> Option<&Arc<Clients>> {
+        self.clients.as_ref()
+    }
+
+    /// What is asked of its clients, to be compared.
+    pub fn policy(&self) -> Option<ClientPolicy> {
+        self.clients.as_ref().map(|clients| clients.policy())
     }
 
     /// The pairs it has.
@@ -162,9 +182,14 @@ pub fn tickets() -> Result<Tickets, rustls::Error> {
     aws_lc_rs::Ticketer::new()
 }
 
-/// The primitives of AWS-LC, X25519MLKEM768 first.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+/// The primitives of AWS-LC: X25519MLKEM768 first, and of ciphers those of 128 bits, which cost least.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    // stable: what costs the same keeps its order
+    provider.cipher_suites.sort_by_key(|suite| {
+        !suite.suite().as_str().is_some_and(|name| name.contains("AES_128_GCM"))
+    });
+    Arc::new(provider)
 }
 
 impl fmt::Display for IdentityError {

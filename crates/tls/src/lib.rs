@@ -5,9 +5,13 @@
 //! handshake is done at once, or by a helper thread if its signature is dear ([`Handshake`]). From then on
 //! the channel opens what comes and seals what leaves, and the protocol above knows nothing of it.
 //!
+//! The other end is a [`ClientSession`], which the load generator speaks through.
+//!
 //! | module | what it holds |
 //! |---|---|
 //! | [`channel`] | the transport: plain, or a session of TLS |
+//! | [`client`] | the client's end: whom it trusts, what it resumes |
+//! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identity`] | certificates by server name, found in O(1) |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
 //!
@@ -15,9 +19,13 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+pub mod client;
+pub mod clients;
 pub mod identity;
 pub mod pair;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
+pub use client::{Client, ClientError, ClientSession, Refusal, Roots, Terms, Trust, Versions};
+pub use clients::{Asked, Authorities, Clients, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};

@@ -46,6 +46,25 @@ impl Folder {
         fs::write(&path, content).unwrap();
         path
     }
+
+    /// Makes every file an hour old: the tag of one that was written a moment ago is weak, and soon is
+    /// not.
+    ///
+    /// # Panics
+    /// If the kernel says no.
+    pub fn age(&self) {
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        let mut directories = vec![self.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => directories.push(path),
+                    false => fs::File::open(path).unwrap().set_modified(then).unwrap(),
+                }
+            }
+        }
+    }
 }
 
 impl Drop for Folder {

@@ -45,6 +45,7 @@ fn site() -> Folder {
     folder.write("site/gone.html", "<p>nothing here</p>");
     folder.write("site/lists/one", "1");
     folder.write("site/large.bin", large());
+    folder.age();
     folder
 }
 

@@ -45,3 +45,56 @@ fn what_is_installed_stands_beneath_one_prefix() {
         assert!(prefix.join(path).is_file(), "{path}");
     }
 }
+
+/// The commands of the manual, as they stand there, but beneath a directory of the test. What they need of a
+/// machine is left out: users, systemd, an editor.
+#[test]
+fn the_commands_of_the_manual_make_what_the_check_asks_for() {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/manual");
+    let page = |name: &str| fs::read_to_string(manual.join(name)).unwrap();
+    let block = |text: &str, after: &str, fence: &str| {
+        let text = text.split_once(after).unwrap().1.split_once(fence).unwrap().1;
+        text.split_once("\n```").unwrap().0.to_owned()
+    };
+    let folder = Folder::new();
+    fs::create_dir(folder.join("run")).unwrap();
+    let top = folder.path().display().to_string();
+    let beneath = |text: &str| {
+        let paths = ["/etc/forebay", "/var/log/", "/srv/", "/run/"];
+        paths.iter().fold(text.to_owned(), |text, path| text.replace(path, &format!("{top}{path}")))
+    };
+    fs::create_dir_all(folder.join("var/log")).unwrap();
+    let config = beneath(&block(&page("systemd.md"), "## A service", "```toml"));
+    let mut checked = 0;
+    for line in block(&page("install.md"), "Once, as root:", "```\n").lines() {
+        let line = beneath(&line.replace("-o forebay -g forebay ", ""));
+        match line.split(' ').next().unwrap() {
+            "install" | "mkdir" => {
+                assert!(
+                    Command::new("sh").args(["-ec", &line]).status().unwrap().success(),
+                    "{line}"
+                );
+            }
+            "editor" => fs::write(line.split(' ').next_back().unwrap(), &config).unwrap(),
+            "forebay" => {
+                let words = line.split(' ').skip(1);
+                let output = Command::new(binary()).args(words).output().unwrap();
+                assert!(output.status.success(), "{line}: {output:?}");
+                checked += 1;
+            }
+            "useradd" | "cp" | "systemctl" => {}
+            other => panic!("the manual has another command: {other}"),
+        }
+    }
+    assert_eq!(checked, 1);
+}
+
+/// Who reads the manual sees the unit that is installed.
+#[test]
+fn the_manual_has_the_unit() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let read = |path: &str| fs::read_to_string(repository.join(path)).unwrap();
+    let unit = read("packaging/systemd/forebay.service");
+    let page = read("docs/manual/systemd.md");
+    assert!(page.contains(&format!("forebay.service\n{unit}```\n")), "copy the unit into the page");
+}

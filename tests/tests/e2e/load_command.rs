@@ -145,7 +145,7 @@ fn conditions_decide_the_exit_code() {
 #[test]
 fn what_is_wrong_is_said_before_the_run() {
     for (args, said) in [
-        (&["https://127.0.0.1/"][..], "only http:// URLs can be loaded"),
+        (&["ftp://127.0.0.1/"][..], "only http:// and https:// URLs can be loaded"),
         (&[][..], "no URL"),
         (&["http://127.0.0.1:1/", "-s", "conections=3"], "did you mean connections?"),
         (&["http://127.0.0.1:1/", "--expect", "gold.p99<1s"], "there is no such group"),

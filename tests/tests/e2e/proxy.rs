@@ -4,6 +4,7 @@
 
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
+use forebay_tests::http2;
 use forebay_tests::server::free_addr;
 use forebay_tests::wire::PATIENCE;
 use forebay_tests::{Options, Server, on_each_engine};
@@ -25,6 +26,7 @@ on_each_engine!(
     other_protocols_pass_through_and_survive_a_reload,
     a_client_that_leaves_cancels,
     rules_hold_for_applications,
+    many_streams_are_passed_on_beside_one_another,
 );
 
 /// An application: a thread per connection, which does what the path says.
@@ -528,4 +530,41 @@ fn rules_hold_for_applications(engine: &str) {
     assert!(matches!(client.get("/app/chunked").status, 403 | 429 | 503), "{engine}");
     assert_eq!(client.get("/app/sized").status, 200);
     assert_eq!(application.requests(), 3, "{engine}: what was refused was not asked");
+}
+
+fn many_streams_are_passed_on_beside_one_another(engine: &str) {
+    let application = Application::start();
+    let (server, _folder) = start(engine, &at(&application), "max_fails = 0");
+    let mut client = http2::Client::connect(server.addr());
+    let waiting = client.ask("/app/silent");
+    let streams = ["/app/sized", "/app/chunked", "/app/until-close", "/index.html", "/app/none"]
+        .map(|path| (path, client.ask(path)));
+    for (path, stream) in streams {
+        let got = client.answer(stream);
+        let body: &[u8] = match path {
+            "/index.html" => b"own",
+            "/app/none" => b"",
+            _ => b"hello",
+        };
+        assert_eq!(got.body, body, "{engine} {path}");
+        assert_eq!(got.field("transfer-encoding"), None);
+    }
+    // a body larger than all windows, which is given back as it is taken
+    let sent: Vec<u8> = (0..3 << 20).map(|at| (at % 251) as u8).collect();
+    let stream = client.begin("POST", "/app/sum", &[], false);
+    client.send_all(stream, &sent);
+    let got = client.answer(stream);
+    assert_eq!(String::from_utf8(got.body).unwrap(), format!("{} {}", sent.len(), sum(&sent)));
+    let got = client.get("/app/big");
+    assert!(got.body.len() == BIG && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
+    for (path, status) in [("/app/die", 502), ("/app/nonsense", 502), ("/app/error", 500)] {
+        assert_eq!(client.get(path).status, status, "{engine} {path}");
+    }
+    for path in ["/app/die-in-body", "/app/die-in-chunk"] {
+        assert!(client.get(path).reset.is_some(), "{engine} {path}");
+    }
+    // one that is given up is cancelled, and the others go on
+    client.reset(waiting);
+    assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}");
+    assert_eq!(client.get("/app/sized").body, b"hello");
 }

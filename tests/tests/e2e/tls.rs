@@ -31,6 +31,7 @@ fn site() -> Folder {
     folder.write("site/small.txt", "small");
     let large: Vec<u8> = (0..LARGE).map(|at| (at % 251) as u8).collect();
     folder.write("site/large.bin", large);
+    folder.age();
     folder
 }
 
@@ -153,7 +154,7 @@ fn lines_say_what_was_agreed() {
         let agreed = |resumed: bool| {
             format!(
                 ",\"sni\":\"a.example\",\"tls_version\":\"1.3\",\"tls_cipher\":\
-                 \"TLS13_AES_256_GCM_SHA384\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
+                 \"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":{resumed}}}\n"
             )
         };
         let line = |target: &str, rest: &str| format!("{{\"target\":\"{target}\"{rest}");
@@ -333,6 +334,48 @@ fn changed_files_are_taken_over_without_a_reload() {
     }
 }
 
+/// A certificate that nobody could start with any more is told of once, and once more when it is back.
+#[test]
+fn files_that_are_gone_are_told_of() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let (server, addr) = start(&folder, "event", &pair(folder.path(), "a"));
+    let (key, aside) = (folder.join("a.key"), folder.join("aside"));
+    let gone = format!("the file {key:?} is gone: what is in force is kept");
+    let back = format!("the file {key:?} is back");
+    let times = |text: &str| server.stderr().matches(text).count();
+    for round in 1..=2 {
+        fs::rename(&key, &aside).unwrap();
+        assert!(soon(PATIENCE, || times(&gone) == round), "{}", server.stderr());
+        assert_eq!(times(&back), round - 1, "{}", server.stderr());
+        shown(&mut authority.connect(addr, "a.example"));
+        // what else happens there is not a reason to say it again
+        fs::write(folder.join("other"), "").unwrap();
+        fs::rename(&aside, &key).unwrap();
+        assert!(soon(PATIENCE, || times(&back) == round), "{}", server.stderr());
+        assert_eq!(times(&gone), round, "{}", server.stderr());
+    }
+}
+
+/// A certificate for another host is taken over, as it may be meant; the operator hears what clients make
+/// of it.
+#[test]
+fn a_certificate_for_another_host_is_taken_over_and_told_of() {
+    let (folder, authority) = (site(), Authority::new());
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let tls = pair(folder.path(), "a").replace("[tls]", "[site.tls]");
+    let (server, _) = start(&folder, "event", &format!("[[site]]\nhosts = [\"a.example\"]\n{tls}"));
+    let told = "the certificate of the site \"a.example\" is not for \"a.example\": clients that ask for it \
+                with https will refuse it";
+    authority.write(folder.path(), "a", &["other.example"], &ECDSA);
+    assert!(soon(PATIENCE, || server.stderr().contains(told)), "{}", server.stderr());
+    let (code, said) = reload(&server);
+    assert!(code == Some(0) && said.contains(told), "{said}");
+    authority.write(folder.path(), "a", &["a.example"], &ECDSA);
+    let (code, said) = reload(&server);
+    assert!(code == Some(0) && !said.contains("is not for"), "{said}");
+}
+
 /// Whoever asks for a site without a certificate through TLS is refused, which the operator hears.
 #[test]
 fn a_site_without_a_certificate_is_told_of_at_the_start() {
@@ -403,12 +446,20 @@ fn handshakes_are_counted() {
     }
 }
 
+/// Ends a flood, also where a check has failed.
+struct Ends<'e>(&'e AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Many handshakes, completed or not, keep neither those who are there from being served, nor those who
-/// come first by their class. The pipeline that never fuses is left out: what it receives it takes in the
-/// order of its coming, handshakes included, and classes count from the next phase on.
+/// come first by their class.
 #[test]
 fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
-    for engine in ENGINES.into_iter().filter(|engine| *engine != "pipeline:never") {
+    for engine in ENGINES {
         let (folder, authority) = (site(), Authority::new());
         authority.write(folder.path(), "a", &["a.example"], &ECDSA);
         let classes = "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
@@ -456,6 +507,7 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
                     }
                 });
             }
+            let _ends = Ends(&is_over);
             // while there are some hundred
             let mut rounds = 0;
             while rounds < 5 || begun.load(Relaxed) < 300 {
@@ -463,7 +515,6 @@ fn a_flood_of_handshakes_keeps_nobody_of_a_higher_class_away() {
                 answered(&mut gold());
                 rounds += 1;
             }
-            is_over.store(true, Relaxed);
         });
         assert!(server.stderr().lines().count() < 3, "{engine}: {}", server.stderr());
     }

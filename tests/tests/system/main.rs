@@ -6,5 +6,6 @@
 mod faults_descriptors;
 mod faults_hang;
 mod faults_log;
+mod gate;
 mod privileges;
 mod systemd;

@@ -64,7 +64,7 @@ impl Bench {
     /// A group that asks a server for one path over so many connections.
     pub(super) fn group(&self, server: &Server, path: &str, connections: u32) -> Group {
         let (address, path) = (server.address(), format!("/{path}"));
-        let target = Target { address, authority: address.to_string(), path };
+        let target = Target { address, is_tls: false, authority: address.to_string(), path };
         let mut group = Group::new("calibrate", target);
         let (think, ramp) = (Duration::ZERO..=Duration::ZERO, Duration::ZERO);
         group.load = Load::Closed { connections, think, ramp };

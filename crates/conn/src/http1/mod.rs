@@ -44,6 +44,8 @@ pub struct Http1<H: Handler> {
     /// Seconds the client was told that the connection is kept.
     announced_s: u32,
     input_ended: bool,
+    /// An exchange is under way, and the client was given something to take when that was looked at last.
+    is_held: bool,
 }
 
 enum State<H: Handler> {
@@ -141,6 +143,7 @@ impl<H: Handler> Default for Http1<H> {
             served: 0,
             announced_s: 0,
             input_ended: false,
+            is_held: false,
         }
     }
 }
@@ -160,7 +163,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         input: &mut Input,
     ) -> Step<H::Job> {
         loop {
-            if (cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES) && !self.is_held() {
+            if (cx.out.body.is_some() || cx.out.bytes.len() >= BATCH_BYTES) && !self.is_held {
                 return Step::Send;
             }
             let blocked = match &self.state {
@@ -172,7 +175,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             match blocked {
                 None => continue,
                 Some(Step::Receive | Step::Yield | Step::Wait | Step::NotBefore(..))
-                    if !cx.out.is_empty() && !self.is_held() =>
+                    if !cx.out.is_empty() && !self.is_held =>
                 {
                     return Step::Send;
                 }

@@ -25,8 +25,6 @@ pub(super) struct Relaying<H: Parts> {
     /// Some of that body has come: its client does not wait to be asked for it.
     has_begun: bool,
     told: Told,
-    /// The client was given something to take when this was looked at last.
-    is_held: bool,
     line: Option<H::Line>,
     /// Bytes of the answer's body that were written.
     body_bytes: u64,
@@ -72,15 +70,7 @@ impl<H: Parts> Relaying<H> {
     pub(super) fn new(relay: Box<H::Relay>, mut upload: Option<Box<Decoder>>) -> Relaying<H> {
         upload.take_if(|decoder| decoder.is_done());
         let told = Told::Nothing;
-        Relaying {
-            relay,
-            upload,
-            has_begun: false,
-            told,
-            is_held: false,
-            line: None,
-            body_bytes: 0,
-        }
+        Relaying { relay, upload, has_begun: false, told, line: None, body_bytes: 0 }
     }
 
     pub(super) fn relay(&self) -> &H::Relay {
@@ -242,12 +232,6 @@ impl<H: Handler> Http1<H> {
         }
     }
 
-    /// Whether the client takes nothing. Then what else there is to be done for an exchange is done.
-    #[inline]
-    pub(super) fn is_held(&self) -> bool {
-        self.relaying().is_some_and(|relaying| relaying.is_held)
-    }
-
     /// Goes as far as both sides allow.
     #[cold]
     pub(super) fn relay<S: Stopwatch>(
@@ -260,9 +244,9 @@ impl<H: Handler> Http1<H> {
         let id = kept.id;
         let Stage::Relay(relaying) = &mut kept.stage else { return None };
         // what was left for the client the last time would have been sent before, if it took anything
-        let is_blocked = relaying.is_held && !cx.out.is_empty();
-        if relaying.is_held && !is_blocked {
-            relaying.is_held = false;
+        let was_held = std::mem::take(&mut self.is_held);
+        let is_blocked = was_held && !cx.out.is_empty();
+        if was_held && !is_blocked {
             relaying.relay.resume(cx.now_ms);
         }
         if let Some(Event::Socket(of)) = cx.event.take()
@@ -278,11 +262,12 @@ impl<H: Handler> Http1<H> {
             },
         };
         if let Far::Waits = far
-            && !is_blocked
             && !cx.out.is_empty()
         {
-            relaying.is_held = true;
-            return Some(Step::Send);
+            self.is_held = true;
+            if !is_blocked {
+                return Some(Step::Send);
+            }
         }
         match far {
             Far::Waits if !relaying.wants_input() => return Some(Step::Wait),
@@ -427,6 +412,7 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Closing> {
+        self.is_held = false;
         let State::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
         let Stage::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
         match relaying.told {

@@ -11,28 +11,29 @@ use forebay_http2::{ErrorCode, Part};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// How an attempt to answer ended.
-enum Answer<J> {
+enum Answer<H: Parts> {
     /// The answer stands in [`Out`](crate::Out), and its frames have no headers.
     Written(Page),
-    Job(J),
+    Job(H::Job),
     /// This is to be done first; then it is processed anew.
-    Again(J),
+    Again(H::Job),
     HandOver,
+    Relay(Box<H::Relay>),
 }
 
 /// An answer without its frames' headers: where it stands in [`Out`](crate::Out).
 #[derive(Clone, Copy)]
-struct Page {
+pub(super) struct Page {
     start: usize,
     /// Where its head ends.
-    head_end: usize,
-    status: u16,
+    pub(super) head_end: usize,
+    pub(super) status: u16,
     /// Bytes of its body, copied and left behind.
     body_bytes: u64,
 }
 
 impl Page {
-    fn of<B>(start: usize, reply: &Reply<'_, B>) -> Page {
+    pub(super) fn of<B>(start: usize, reply: &Reply<'_, B>) -> Page {
         let (status, body_bytes) = (reply.status(), reply.body_bytes());
         Page { start, head_end: reply.head_end, status, body_bytes }
     }
@@ -72,6 +73,7 @@ impl<H: Handler> Http2<H> {
         mut asked: Asked<'_, H::Ticket>,
     ) {
         let (Some(request), Some(grant)) = (asked.request, &mut asked.grant) else { return };
+        let mut relayed = None;
         let stage = match process(cx, request, &mut grant.ticket, None, 0) {
             Answer::Written(page) => return self.respond(cx, asked, page),
             Answer::Job(job) => Stage::Job(Some(job)),
@@ -80,12 +82,20 @@ impl<H: Handler> Http2<H> {
                 let ticket = std::mem::take(&mut grant.ticket);
                 return self.hand_back(cx, asked.stream, ticket);
             }
+            Answer::Relay(relay) => {
+                relayed = Some(relay);
+                Stage::Ready
+            }
         };
         let Asked { stream, is_open, stages, grant: Some(grant), .. } = asked else { return };
         let mut kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
         kept.withdrawn = u8::from(matches!(kept.stage, Stage::Again(_)));
-        self.live.insert(stream, Live { is_open, phase: Phase::Asked(Box::new(kept)) });
-        self.asking.push_back(stream);
+        let phase = Phase::Asked(Box::new(kept));
+        self.live.insert(stream, Live { is_open, phase, upload: None });
+        match relayed {
+            Some(relay) => self.begin_relay(cx, stream, relay),
+            None => self.asking.push_back(stream),
+        }
     }
 
     /// The process stage for a request that was kept.
@@ -105,6 +115,7 @@ impl<H: Handler> Http2<H> {
             Answer::HandOver => {
                 return self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
+            Answer::Relay(relay) => return self.begin_relay(cx, stream, relay),
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::Again(job) => {
                 kept.withdrawn += 1;
@@ -122,9 +133,13 @@ impl<H: Handler> Http2<H> {
         page: Page,
         is_settled: bool,
     ) {
-        let Some(Live { is_open, phase: Phase::Asked(mut kept) }) = self.live.remove(stream) else {
+        let Some(Live { is_open, phase: Phase::Asked(mut kept), upload }) =
+            self.live.remove(stream)
+        else {
             return;
         };
+        // nobody needs it
+        self.drop_upload(stream, upload);
         let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
@@ -132,6 +147,16 @@ impl<H: Handler> Http2<H> {
             let asked = Asked::new(stream, is_open, request, stages, grant);
             self.respond(cx, Asked { is_settled, ..asked }, page);
         });
+    }
+
+    /// The handler has answered in the place of another server.
+    pub(super) fn respond_own<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        asked: Asked<'_, H::Ticket>,
+        page: Page,
+    ) {
+        self.respond(cx, asked, page);
     }
 
     /// Makes frames of an answer: counts it, begins its log line, and keeps what the client's windows have no
@@ -189,7 +214,8 @@ impl<H: Handler> Http2<H> {
                 rank,
                 client,
             };
-            self.live.insert(stream, Live { is_open, phase: Phase::Answered(Box::new(sending)) });
+            let phase = Phase::Answered(Box::new(sending));
+            self.live.insert(stream, Live { is_open, phase, upload: None });
             return self.machine.offer(stream);
         }
         self.leave(stream, is_open, Leaving { line, ticket, body_bytes: page.body_bytes });
@@ -246,7 +272,7 @@ impl<H: Handler> Http2<H> {
                 }
             }
             // its file was not read in time
-            Phase::Answered(_) => {
+            Phase::Answered(_) | Phase::Relaying(_) => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
         }
@@ -307,7 +333,7 @@ fn process<H: Handler, S: Stopwatch>(
     ticket: &mut H::Ticket,
     mut done: Option<<H::Job as Job>::Done>,
     attempts: u8,
-) -> Answer<H::Job> {
+) -> Answer<H> {
     let mut attempt = attempts;
     loop {
         attempt += 1;
@@ -318,8 +344,8 @@ fn process<H: Handler, S: Stopwatch>(
         match cx.handler.process(request, ticket, done.take(), &mut reply) {
             Outcome::Replied => {}
             Outcome::Job(job) => return Answer::Job(job),
-            // not yet over a shared connection: the client is to ask anew with one of its own
-            Outcome::HandOver | Outcome::Relay(_) => return Answer::HandOver,
+            Outcome::HandOver => return Answer::HandOver,
+            Outcome::Relay(relay) => return Answer::Relay(relay),
         }
         cx.watch.lap(Activity::Process);
         let page = Page::of(start, &reply);

@@ -7,24 +7,27 @@
 mod answer;
 mod head;
 mod receive;
+mod relay;
 mod send;
 
 pub use head::{Room, bake};
 pub(crate) use head::{encode_head, encode_lines};
 
-use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Settled};
+use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Relay, Settled};
 use crate::input::Input;
 use crate::peer::Peer;
-use crate::protocol::{Awaited, Protocol};
+use crate::protocol::{Awaited, Protocol, SocketId, Wants};
 use crate::request::{Exchange, RequestId};
 use crate::step::{Await, Closing, Context, Event, Limits, Step};
 use forebay_http::path::NormalPath;
 use forebay_http2::error::Fault;
 use forebay_http2::{ById, Connection, ErrorCode, FieldLimits};
 use forebay_metrics::Stopwatch;
+use relay::{Relaying, Upload};
 use send::Sending;
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 /// Once this many bytes wait in [`Out`](crate::Out), they are sent before anything is added.
 const BATCH_BYTES: usize = 48 * 1024;
@@ -63,6 +66,8 @@ pub struct Http2<H: Handler> {
     served: u32,
     /// Bytes of bodies that were written since [`Protocol::taken`] asked.
     body_bytes: u64,
+    /// Requests that other servers answer.
+    relays: u32,
     /// Requests that policy has reset.
     resets: u32,
     closing: Option<Closing>,
@@ -76,6 +81,8 @@ struct Live<H: Handler> {
     /// More of its body may come.
     is_open: bool,
     phase: Phase<H>,
+    /// Its body, if that is to be passed on and is not yet.
+    upload: Option<Box<Upload>>,
 }
 
 /// A request that is kept.
@@ -86,6 +93,8 @@ enum Phase<H: Handler> {
     Asked(Kept<H>),
     /// Its answer is not written to its end.
     Answered(Box<Sending<H>>),
+    /// Another server answers it.
+    Relaying(Box<Relaying<H>>),
 }
 
 /// What a request that is not answered waits for.
@@ -126,14 +135,22 @@ impl<H: Handler> Live<H> {
             },
             Phase::Answered(sending) if sending.is_warming => Await::Job,
             Phase::Answered(_) if machine.is_blocked(stream) => Await::Send,
+            Phase::Relaying(relaying) if relaying.is_held && machine.is_blocked(stream) => {
+                Await::Send
+            }
             Phase::Answered(_) => return None,
+            Phase::Relaying(relaying) => relaying.awaits()?,
         };
         Some(Awaited { what, id: RequestId(stream) })
     }
 
     /// Whether some of an answer is to be sent, and is there.
     fn is_sending(&self) -> bool {
-        matches!(&self.phase, Phase::Answered(sending) if !sending.is_warming)
+        match &self.phase {
+            Phase::Asked(_) => false,
+            Phase::Answered(sending) => !sending.is_warming,
+            Phase::Relaying(relaying) => relaying.is_held,
+        }
     }
 
     /// Whether only its client keeps it from going on: by a body that has not come, or by its windows.
@@ -141,13 +158,14 @@ impl<H: Handler> Live<H> {
         match &self.phase {
             Phase::Asked(kept) => matches!(kept.stage, Stage::Body(_)),
             Phase::Answered(_) => self.is_sending(),
+            Phase::Relaying(relaying) => relaying.waits_for_client(),
         }
     }
 
     fn kept(&mut self) -> Option<&mut Kept<H>> {
         match &mut self.phase {
             Phase::Asked(kept) => Some(kept),
-            Phase::Answered(_) => None,
+            Phase::Answered(_) | Phase::Relaying(_) => None,
         }
     }
 }
@@ -171,6 +189,7 @@ impl<H: Handler> Http2<H> {
             client: None,
             served: 0,
             body_bytes: 0,
+            relays: 0,
             resets: 0,
             closing: None,
             input_ended: false,
@@ -203,6 +222,7 @@ impl<H: Handler> Http2<H> {
                     Some(job) => return Some(Step::Job(id, job)),
                     None => continue,
                 },
+                Phase::Relaying(_) => continue,
             };
             match &mut kept.stage {
                 Stage::Early(wait_ms) => return Some(Step::NotBefore(id, *wait_ms)),
@@ -235,8 +255,12 @@ impl<H: Handler> Http2<H> {
         | Event::Called(RequestId(stream))
         | Event::Due(RequestId(stream))
         | Event::Socket(RequestId(stream))) = event;
+        if let Event::Socket(_) = event {
+            return self.socket_ready(cx, stream);
+        }
         let Some(live) = self.live.get_mut(stream) else { return };
         let kept = match &mut live.phase {
+            Phase::Relaying(_) => return,
             Phase::Asked(kept) => kept,
             Phase::Answered(sending) => {
                 return match event {
@@ -269,8 +293,17 @@ impl<H: Handler> Http2<H> {
     fn reset(&mut self, handler: &mut H, peer: &Peer, stream: u32, code: ErrorCode) {
         self.machine.reset(stream, code);
         if let Some(live) = self.live.remove(stream) {
-            give_up(handler, peer, live);
+            self.give_up(handler, peer, stream, live);
         }
+    }
+
+    /// A request is over before its answer is.
+    fn give_up(&mut self, handler: &mut H, peer: &Peer, stream: u32, mut live: Live<H>) {
+        self.drop_upload(stream, live.upload.take());
+        if let Phase::Relaying(_) = live.phase {
+            self.relays -= 1;
+        }
+        give_up(handler, peer, live);
     }
 
     /// The connection ends with this.
@@ -286,15 +319,23 @@ impl<H: Handler> Http2<H> {
 
 /// A request is over before its answer is.
 fn give_up<H: Handler>(handler: &mut H, peer: &Peer, live: Live<H>) {
-    match live.phase {
-        Phase::Asked(mut kept) => {
-            let stages = kept.stages;
-            kept.with(peer, &NormalPath::default(), |request, grant, _| {
-                handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
-            });
-            handler.settle(&mut kept.grant.ticket, Settled::Cut);
+    let kept = match live.phase {
+        Phase::Asked(kept) => Some(kept),
+        Phase::Relaying(mut relaying) => {
+            let is_told = Http2::abandon_relay(handler, &mut relaying);
+            (!is_told).then_some(relaying.kept)
         }
-        Phase::Answered(sending) => sending.end().end(handler, Settled::Cut),
+        Phase::Answered(sending) => {
+            sending.end().end(handler, Settled::Cut);
+            None
+        }
+    };
+    if let Some(mut kept) = kept {
+        let stages = kept.stages;
+        kept.with(peer, &NormalPath::default(), |request, grant, _| {
+            handler.given_up(&GivenUp { peer, request, ticket: &grant.ticket, stages });
+        });
+        handler.settle(&mut kept.grant.ticket, Settled::Cut);
     }
 }
 
@@ -390,7 +431,7 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         let streams: Vec<u32> = self.live.iter().map(|(stream, _)| stream).collect();
         for stream in streams {
             if let Some(live) = self.live.remove(stream) {
-                give_up(handler, peer, live);
+                self.give_up(handler, peer, stream, live);
             }
         }
     }
@@ -406,11 +447,12 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             Await::Body => {
                 self.refuse_kept(cx, stream, 408, "the request body took too long to arrive");
             }
-            Await::Job | Await::Admission | Await::Connect | Await::Answer | Await::Flow => {
+            Await::Job | Await::Admission => {
                 self.expire_kept(cx, stream);
             }
             Await::Send if awaited.id == RequestId::SENDING => return Some(Closing::Reset),
             Await::Send => self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL),
+            Await::Connect | Await::Answer | Await::Flow => self.expire_relay(cx, stream),
             Await::Idle | Await::Head => {
                 self.machine.drain_now();
                 self.machine.flush(&mut cx.out.bytes);
@@ -447,19 +489,46 @@ impl<H: Handler> Protocol<H> for Http2<H> {
         if id == RequestId::SENDING {
             return std::mem::take(&mut self.body_bytes);
         }
-        match self.live.get_mut(id.0).map(|live| &mut live.phase) {
-            Some(Phase::Answered(sending)) => {
-                let before = std::mem::replace(&mut sending.told_bytes, sending.body_bytes);
-                sending.body_bytes - before
-            }
-            _ => 0,
+        let (told_bytes, body_bytes) = match self.live.get_mut(id.0).map(|live| &mut live.phase) {
+            Some(Phase::Answered(sending)) => (&mut sending.told_bytes, sending.body_bytes),
+            Some(Phase::Relaying(relaying)) => (&mut relaying.told_bytes, relaying.body_bytes),
+            _ => return 0,
+        };
+        body_bytes - std::mem::replace(told_bytes, body_bytes)
+    }
+
+    fn deadline_ms(&self, awaited: Awaited) -> u64 {
+        match self.live.get(awaited.id.0).map(|live| &live.phase) {
+            Some(Phase::Relaying(relaying)) => relaying.relay.deadline_ms(),
+            _ => u64::MAX,
         }
+    }
+
+    fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
+        if self.relays == 0 {
+            return;
+        }
+        for (stream, live) in self.live.iter() {
+            if let Phase::Relaying(relaying) = &live.phase
+                && let Some((number, socket, wants)) = relaying.relay.socket()
+            {
+                tell(SocketId { request: RequestId(stream), number }, socket, wants);
+            }
+        }
+    }
+
+    fn has_sockets(&self) -> bool {
+        self.relays > 0
     }
 
     fn standing(&self, id: RequestId) -> (Rank, Option<IpAddr>) {
         match self.live.get(id.0).map(|live| &live.phase) {
             Some(Phase::Asked(kept)) => (kept.grant.rank, kept.grant.client),
             Some(Phase::Answered(sending)) => (sending.rank, sending.client),
+            Some(Phase::Relaying(relaying)) => {
+                let grant = &relaying.kept.grant;
+                (grant.rank, grant.client)
+            }
             None => (self.rank, self.client),
         }
     }

@@ -1,7 +1,7 @@
 //! Receive and verdict: what has come, whose request it is, and whether it is served.
 
 use super::answer::Asked;
-use super::{DoneOf, Http2, Live, MOST_RESETS, Phase, Stage, give_up};
+use super::{DoneOf, Http2, Live, MOST_RESETS, Phase, Stage, Upload};
 use crate::handler::{Admitted, Decision, Handler, Settled, Stages, Verdict};
 use crate::input::Input;
 use crate::request::{Exchange, Grant, Request, RequestId};
@@ -21,6 +21,8 @@ enum Came {
         ends: bool,
     },
     Body(u32, usize, bool),
+    /// Some of a body that is passed on; whether it may be so much.
+    Upload(u32, bool),
     Reset(u32),
     Failed,
     /// Nothing that concerns a request.
@@ -56,9 +58,17 @@ impl<H: Handler> Http2<H> {
         let came = match received.event {
             Some(Event::Request { stream, ends }) => Came::Request { stream, ends },
             Some(Event::TooLarge { stream, ends }) => Came::TooLarge { stream, ends },
-            // the bytes of a body are discarded
-            Some(Event::Data { stream, bytes, ends }) => Came::Body(stream, bytes.len(), ends),
-            Some(Event::Trailers { stream }) => Came::Body(stream, 0, true),
+            Some(Event::Data { stream, bytes, ends }) => {
+                match self.receive_upload(stream, bytes, ends) {
+                    Some(fits) => Came::Upload(stream, fits),
+                    // the bytes are discarded
+                    None => Came::Body(stream, bytes.len(), ends),
+                }
+            }
+            Some(Event::Trailers { stream }) => match self.receive_upload(stream, b"", true) {
+                Some(fits) => Came::Upload(stream, fits),
+                None => Came::Body(stream, 0, true),
+            },
             Some(Event::Reset { stream, .. }) => Came::Reset(stream),
             Some(Event::Failed(_)) => Came::Failed,
             Some(_) => Came::Nothing,
@@ -75,10 +85,12 @@ impl<H: Handler> Http2<H> {
             Came::TooLarge { stream, ends } => {
                 self.refuse_unread(cx, stream, !ends, 431, "the request head is too large");
             }
+            Came::Upload(stream, true) => self.pump(cx, stream),
+            Came::Upload(stream, false) => self.refuse_upload(cx, stream),
             Came::Body(stream, count, ends) => self.discard(cx, stream, count, ends),
             Came::Reset(stream) => {
                 if let Some(live) = self.live.remove(stream) {
-                    give_up(cx.handler, cx.peer, live);
+                    self.give_up(cx.handler, cx.peer, stream, live);
                     return Some(Step::Forget(RequestId(stream)));
                 }
             }
@@ -144,13 +156,22 @@ impl<H: Handler> Http2<H> {
             let grant = Grant { rank, client, wait_ms, ticket };
             let kept = Exchange::keep(RequestId(stream), request, b"", grant, stages, stage);
             let phase = Phase::Asked(Box::new(kept));
-            conn.live.insert(stream, Live { is_open: !ends, phase });
+            conn.live.insert(stream, Live { is_open: !ends, phase, upload: None });
             conn.asking.push_back(stream);
         };
         if !ends {
             return match cx.handler.decide(request, &mut ticket, None) {
-                Decision::Job(job) => keep(self, ticket, Stage::Deciding(Some(job))),
-                Decision::HandOver | Decision::Stream(_) => self.hand_back(cx, stream, ticket),
+                Decision::Job(job) => {
+                    keep(self, ticket, Stage::Deciding(Some(job)));
+                    // until it is known whether somebody wants it
+                    self.expect_upload(stream, u64::MAX);
+                }
+                Decision::HandOver => self.hand_back(cx, stream, ticket),
+                Decision::Stream(most) => {
+                    let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
+                    keep(self, ticket, stage);
+                    self.expect_upload(stream, most);
+                }
                 Decision::Here => {
                     keep(self, ticket, Stage::Body(0));
                     self.ask_for_body(cx, stream, request.head.expects_continue);
@@ -202,15 +223,40 @@ impl<H: Handler> Http2<H> {
                 kept.stage = Stage::Deciding(Some(job));
                 self.asking.push_back(stream);
             }
-            Decision::HandOver | Decision::Stream(_) => {
+            Decision::Stream(most) => {
+                kept.stage = match kept.grant.wait_ms {
+                    0 => Stage::Whole,
+                    wait_ms => Stage::Early(wait_ms),
+                };
+                self.asking.push_back(stream);
+                if live.upload.as_mut().is_some_and(|upload| !upload.bound(most)) {
+                    self.refuse_upload(cx, stream);
+                }
+            }
+            Decision::HandOver => {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::HTTP_1_1_REQUIRED);
             }
-            Decision::Here if is_open => {
-                kept.stage = Stage::Body(0);
-                self.ask_for_body(cx, stream, expects);
+            Decision::Here => {
+                // what came meanwhile is discarded
+                let upload = live.upload.take();
+                let count = upload.as_ref().map_or(0, |upload| upload.bytes.len());
+                if let Some(kept) = live.kept() {
+                    kept.stage = Stage::Body(count as u64);
+                }
+                self.drop_upload(stream, upload);
+                if is_open {
+                    self.ask_for_body(cx, stream, expects && count == 0);
+                } else {
+                    self.complete(cx, stream);
+                }
             }
-            // all of it came meanwhile
-            Decision::Here => self.complete(cx, stream),
+        }
+    }
+
+    /// The body of a request is kept until it is passed on, as far as its window goes.
+    fn expect_upload(&mut self, stream: u32, most: u64) {
+        if let Some(live) = self.live.get_mut(stream) {
+            live.upload = Some(Box::new(Upload::new(most)));
         }
     }
 

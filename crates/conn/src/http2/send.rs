@@ -85,6 +85,10 @@ impl<H: Handler> Http2<H> {
                 self.machine.pause(stream);
                 continue;
             };
+            if let Phase::Relaying(_) = live.phase {
+                self.fill_relayed(cx, stream, turn.most as usize);
+                continue;
+            }
             let Phase::Answered(sending) = &mut live.phase else {
                 self.machine.pause(stream);
                 continue;
@@ -114,6 +118,27 @@ impl<H: Handler> Http2<H> {
             }
             if ends {
                 self.finish(stream);
+            }
+        }
+    }
+
+    /// Writes the next frame of an answer that another server gives.
+    fn fill_relayed<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, most: usize) {
+        let start = cx.out.bytes.len();
+        cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
+        let Some((count, ends)) = self.write_relayed(cx, stream, most) else {
+            return cx.out.bytes.truncate(start);
+        };
+        match self.machine.data(stream, count as u32, ends) {
+            Some(header) => {
+                cx.out.bytes[start..start + HEADER_BYTES].copy_from_slice(&header);
+                if ends {
+                    self.end_relay(cx.handler, stream);
+                }
+            }
+            None => {
+                cx.out.bytes.truncate(start);
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
         }
     }

@@ -45,7 +45,7 @@ const EVENTS: usize = 512;
 
 /// Handshakes that wait for their turn, at most; who comes then is refused before it costs anything. About a
 /// second's work.
-const MOST_SHAKING: usize = 4096;
+pub(crate) const MOST_SHAKING: usize = 4096;
 
 /// Everything a loop is made of.
 pub struct Parts<H: Handler, C> {

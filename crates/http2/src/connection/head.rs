@@ -198,6 +198,7 @@ impl Connection {
             return wrong(Fault::protocol("a body has another length than its head says"));
         }
         open.incoming = Incoming::Body;
+        self.budgets.earn(EARNED);
         if ends {
             self.end_incoming(stream);
         }

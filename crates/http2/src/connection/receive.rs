@@ -368,7 +368,8 @@ impl Connection {
         };
         let is_given_up = match self.role {
             Role::Server => open.outgoing != Outgoing::Ended,
-            Role::Client => true,
+            // what a server gives up was work of its own
+            Role::Client => false,
         };
         self.forget(stream, End::PeerReset);
         if is_given_up {

@@ -1,6 +1,6 @@
 //! Conditions on a report: `gold.p99<5ms`, `flood.errors<=1%`, `rate>1000`.
 
-use super::{GroupReport, Report};
+use super::{GroupReport, Report, Tls};
 use crate::plan::Plan;
 use crate::units::{self, show_count, show_us};
 use std::fmt;
@@ -51,15 +51,23 @@ enum Metric {
     Goodput,
     Errors,
     Conforming,
+    /// Handshakes of TLS per second.
+    Handshakes,
+    /// The share of them that resumed a session.
+    Resumed,
+    /// A percentile of their time, as a share of 1.
+    Handshake(f64),
 }
 
-const METRICS: [(&str, Metric); 6] = [
+const METRICS: [(&str, Metric); 8] = [
     ("mean", Metric::Mean),
     ("max", Metric::Max),
     ("rate", Metric::Rate),
     ("goodput", Metric::Goodput),
     ("errors", Metric::Errors),
     ("conforming", Metric::Conforming),
+    ("handshakes", Metric::Handshakes),
+    ("resumed", Metric::Resumed),
 ];
 
 /// Why a condition was not understood.
@@ -85,7 +93,8 @@ impl fmt::Display for ExpectError {
                 let names = METRICS.map(|(name, _)| name).join(", ");
                 write!(
                     f,
-                    "{name}: no such figure; there are {names} and percentiles such as p50 or p99.9"
+                    "{name}: no such figure; there are {names} and percentiles such as p50, p99.9 \
+                     or, of handshakes, handshake_p99"
                 )
             }
             ExpectError::Limit(expected) => write!(f, "the limit: expected {expected}"),
@@ -127,6 +136,12 @@ impl Metric {
         if let Some((_, metric)) = METRICS.iter().find(|(known, _)| *known == name) {
             return Some(*metric);
         }
+        if let Some(percentile) = name.strip_prefix("handshake_") {
+            return match Metric::named(percentile)? {
+                Metric::Quantile(share) => Some(Metric::Handshake(share)),
+                _ => None,
+            };
+        }
         let digits = name.strip_prefix('p')?;
         if !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return None;
@@ -136,24 +151,31 @@ impl Metric {
     }
 
     /// Whether the group has what this is a figure of: good answers; for the share of errors,
-    /// requests that came to an end.
+    /// requests that came to an end; handshakes.
     fn is_known(self, group: &GroupReport) -> bool {
-        group.good > 0 || (self == Metric::Errors && group.failed > 0)
+        match self {
+            Metric::Errors => group.good > 0 || group.failed > 0,
+            Metric::Handshakes | Metric::Resumed | Metric::Handshake(_) => {
+                group.tls.as_ref().is_some_and(|tls| tls.handshake.count > 0)
+            }
+            _ => group.good > 0,
+        }
     }
 
     fn limit(self, text: &str) -> Result<f64, &'static str> {
         match self {
-            Metric::Errors => {
+            Metric::Errors | Metric::Resumed => {
                 let percent = text.strip_suffix('%').and_then(|number| number.trim().parse().ok());
                 percent.map(|percent: f64| percent / 100.0).ok_or("a share such as 0.1%")
             }
-            Metric::Rate | Metric::Goodput => units::rate(text),
+            Metric::Rate | Metric::Goodput | Metric::Handshakes => units::rate(text),
             Metric::Conforming => text.parse().map_err(|_| "a number of clients"),
             _ => units::duration(text).map(|limit| limit.as_secs_f64() * 1e6),
         }
     }
 
     fn of(self, group: &GroupReport) -> f64 {
+        let of_tls = |figure: fn(&Tls) -> f64| group.tls.as_ref().map_or(0.0, figure);
         match self {
             Metric::Mean => group.latency.mean_us,
             Metric::Quantile(share) => group.latency.quantile_us(share),
@@ -162,13 +184,22 @@ impl Metric {
             Metric::Goodput => group.goodput,
             Metric::Errors => group.failed as f64 / (group.good + group.failed).max(1) as f64,
             Metric::Conforming => group.clients.map_or(0.0, |clients| clients.conforming as f64),
+            Metric::Handshakes => of_tls(|tls| tls.rate),
+            Metric::Resumed => {
+                of_tls(|tls| tls.resumed as f64 / (tls.full + tls.resumed).max(1) as f64)
+            }
+            Metric::Handshake(share) => {
+                group.tls.as_ref().map_or(0.0, |tls| tls.handshake.quantile_us(share))
+            }
         }
     }
 
     fn show(self, value: f64) -> String {
         match self {
-            Metric::Errors => format!("{:.3} %", value * 100.0),
-            Metric::Rate | Metric::Goodput => format!("{}/s", show_count(value)),
+            Metric::Errors | Metric::Resumed => format!("{:.3} %", value * 100.0),
+            Metric::Rate | Metric::Goodput | Metric::Handshakes => {
+                format!("{}/s", show_count(value))
+            }
             Metric::Conforming => format!("{value:.0}"),
             _ => show_us(value),
         }
@@ -200,6 +231,7 @@ impl Expectation {
         let group = report.groups.iter().filter(asked).find(|group| !holds(group))?;
         let found = match self.metric {
             metric if metric.is_known(group) => metric.show(metric.of(group)),
+            _ if group.good > 0 => "no handshake of TLS".to_owned(),
             _ => format!("not one good answer{}", group.why_failed()),
         };
         Some(format!("expected {}: {} has {found}", self.text, group.name))
@@ -227,6 +259,10 @@ mod tests {
         }
         assert!((read("errors<0.1%").limit - 0.001).abs() < 1e-12);
         assert_eq!(read("rate>1000").bound, Bound::Above);
+        let handshake = read("a.handshake_p99<5ms");
+        assert_eq!((handshake.metric, handshake.limit), (Metric::Handshake(0.99), 5_000.0));
+        assert!((read("resumed>=90%").limit - 0.9).abs() < 1e-12);
+        assert_eq!(read("handshakes>100").metric, Metric::Handshakes);
         assert_eq!(read("rate>=1000").bound, Bound::AtLeast);
         assert_eq!(read("errors<=0%").bound, Bound::AtMost);
     }
@@ -243,7 +279,16 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         assert_eq!("gold.p99".parse::<Expectation>(), Err(ExpectError::Form));
-        for figure in ["p101<1s", "p<1s", "p9x<1s", "p-1<1s", "median<1s", "gold.<1s"] {
+        for figure in [
+            "handshake_max<1s",
+            "handshake_<1s",
+            "p101<1s",
+            "p<1s",
+            "p9x<1s",
+            "p-1<1s",
+            "median<1s",
+            "gold.<1s",
+        ] {
             let read = figure.parse::<Expectation>();
             assert!(matches!(read, Err(ExpectError::Metric(_))), "{figure}: {read:?}");
         }

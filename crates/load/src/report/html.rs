@@ -2,7 +2,6 @@
 
 use super::chart::{Axis, COLOURS, Line, Range, escape, lines, ranges};
 use super::{GroupReport, Latency, Point, Report};
-use crate::tally::Failure;
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -221,6 +220,9 @@ impl Report {
             }
             time_row(page, &name, "actual start", &group.service);
             time_row(page, &name, "connect", &group.connect);
+            if let Some(tls) = &group.tls {
+                time_row(page, &name, "TLS handshake", &tls.handshake);
+            }
         }
         page.push_str("</table></div></section>\n<section><h2>Outcome</h2><div class=\"scroll\">");
         page.push_str("<table><tr><th>group<th>good<th>failed<th>why<th>statuses<th>connections");
@@ -232,7 +234,7 @@ impl Report {
                 escape(&group.name),
                 group.good,
                 group.failed,
-                list(group.failures.iter().map(|(kind, count)| Failure::counted(kind, *count))),
+                escape(&list(group.failures_in_words().into_iter())),
                 list(group.statuses.iter().map(|(status, count)| format!("{status} × {count}"))),
                 group.connections.opened,
                 group.connections.syn_retries
@@ -243,6 +245,12 @@ impl Report {
             if let Some(clients) = group.clients {
                 let name = escape(&group.name);
                 let _ = write!(page, "<p>{name} clients: {}</p>", clients.describe());
+            }
+        }
+        for group in &self.groups {
+            if let Some(tls) = &group.tls {
+                let name = escape(&group.name);
+                let _ = write!(page, "<p>{name} TLS: {}</p>", escape(&tls.describe()));
             }
         }
         page.push_str("</section>\n");

@@ -14,6 +14,7 @@ use crate::tally::{ClientTotals, Failure, Tally, Times};
 use crate::units;
 use crate::worker::Finished;
 pub use compare::Change;
+use forebay_tls::client::Agreed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -78,6 +79,9 @@ pub struct GroupReport {
     pub good_bytes_per_s: f64,
     /// Failed requests by kind; only kinds that occurred.
     pub failures: BTreeMap<String, u64>,
+    /// Why, of kinds that have more than one reason: by kind and reason, for people.
+    #[serde(default)]
+    pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Its connections.
@@ -88,6 +92,9 @@ pub struct GroupReport {
     pub service: Latency,
     /// From connect to established.
     pub connect: Latency,
+    /// TLS, if it was to be spoken.
+    #[serde(default)]
+    pub tls: Option<Tls>,
     /// Over time.
     pub series: Vec<Point>,
     /// The most a connection receives, bit/s, if that is limited.
@@ -107,8 +114,28 @@ pub struct Connections {
     pub syn_retried: u64,
     /// Repeated SYNs.
     pub syn_retries: u64,
+    /// Those on which the server has said goodbye (GOAWAY).
+    #[serde(default)]
+    pub goaways: u64,
     /// Arrivals that found all of the group's connections taken.
     pub waited: u64,
+}
+
+/// What TLS did, in the measured time and the drain. Handshakes that failed are among the failures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tls {
+    /// Whether certificates were verified.
+    pub verified: bool,
+    /// Handshakes done in full.
+    pub full: u64,
+    /// Handshakes that resumed a session.
+    pub resumed: u64,
+    /// Handshakes of both kinds per second of the measured time.
+    pub rate: f64,
+    /// From established to the end of the handshake, as the client sees it.
+    pub handshake: Latency,
+    /// Handshakes by what was agreed on: version, cipher, group of the key exchange, protocol.
+    pub agreed: BTreeMap<String, u64>,
 }
 
 /// A distribution of times, µs. Requests that timed out, or had no answer when the drain ended, are
@@ -255,9 +282,21 @@ fn generator(finished: &[Finished], lateness: &Times, ended: u64) -> Generator {
 impl GroupReport {
     /// Failed requests by kind, in brackets; empty without any.
     pub(crate) fn why_failed(&self) -> String {
-        let kinds = self.failures.iter().map(|(kind, count)| Failure::counted(kind, *count));
-        let kinds: Vec<_> = kinds.collect();
+        let kinds = self.failures_in_words();
         if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+    }
+
+    /// Failed requests by kind, for people.
+    fn failures_in_words(&self) -> Vec<String> {
+        let reasons = |kind: &String| {
+            let all = self.reasons.get(kind).into_iter().flatten();
+            let all: Vec<_> = all.map(|(why, count)| format!("{why} × {count}")).collect();
+            if all.is_empty() { String::new() } else { format!(" [{}]", all.join(", ")) }
+        };
+        let of = |(kind, count): (&String, &u64)| {
+            format!("{} × {count}{}", Failure::in_words(kind), reasons(kind))
+        };
+        self.failures.iter().map(of).collect()
     }
 
     fn new<'c>(
@@ -280,7 +319,12 @@ impl GroupReport {
         GroupReport {
             name: group.name.clone(),
             load: describe(group),
-            url: format!("http://{}{}", group.target.authority, group.mix.entries()[0].path),
+            url: format!(
+                "{}://{}{}",
+                group.target.scheme(),
+                group.target.authority,
+                group.mix.entries()[0].path
+            ),
             open: group.is_open(),
             seconds: active_s,
             // One that was due just before the end may have been taken note of just after it.
@@ -296,17 +340,27 @@ impl GroupReport {
             received_bytes_per_s: per_second(measured.received_bytes),
             good_bytes_per_s: per_second(measured.good_bytes),
             failures: failures(&all),
+            reasons: reasons(&all),
             statuses: all.statuses.iter().copied().collect(),
             connections: Connections {
                 opened: counts.opened,
                 connected: counts.connected,
                 syn_retried: counts.syn_retried,
                 syn_retries: counts.syn_retries,
+                goaways: counts.goaways,
                 waited: counts.waited,
             },
             latency: Latency::new(crate::ledger::latency(&all)),
             service: Latency::new(&all.actual),
             connect: Latency::new(&all.connect),
+            tls: group.target.is_tls.then(|| Tls {
+                verified: !group.tls.insecure,
+                full: counts.full,
+                resumed: counts.resumed,
+                rate: per_second(measured.full + measured.resumed),
+                handshake: Latency::new(all.handshake.as_ref().unwrap_or(&Times::new())),
+                agreed: agreed(&all),
+            }),
             series: sums.series.clone(),
             line_bit_per_s: group.receive.map(|rate| rate * 8.0),
             clients: Clients::new(clients),
@@ -317,6 +371,24 @@ impl GroupReport {
 fn failures(tally: &Tally) -> BTreeMap<String, u64> {
     let all = Failure::ALL.iter().zip(tally.counts.failures);
     all.filter(|(_, count)| *count > 0).map(|(f, count)| (f.name().to_owned(), count)).collect()
+}
+
+fn reasons(tally: &Tally) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut all: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (failure, why, count) in &tally.reasons {
+        all.entry(failure.name().to_owned()).or_default().insert(why.clone(), *count);
+    }
+    all
+}
+
+fn agreed(tally: &Tally) -> BTreeMap<String, u64> {
+    let in_words = |agreed: &Agreed| {
+        let Agreed { version, cipher, group, alpn, .. } = agreed;
+        let more: String =
+            [group, alpn].into_iter().flatten().map(|one| format!(", {one}")).collect();
+        format!("TLS {version}, {cipher}{more}")
+    };
+    tally.agreed.iter().map(|(agreed, count)| (in_words(agreed), *count)).collect()
 }
 
 /// What a group does, in a few words.
@@ -347,7 +419,24 @@ fn describe(group: &Group) -> String {
             text += ", trace";
         }
     }
-    text += if group.version == Version::Http10 { ", HTTP/1.0" } else { ", HTTP/1.1" };
+    text += match group.version {
+        Version::Http10 => ", HTTP/1.0",
+        Version::Http11 => ", HTTP/1.1",
+        Version::Http2 => ", HTTP/2",
+    };
+    if group.target.is_tls {
+        text += " over TLS";
+    }
+    if group.version == Version::Http2 {
+        text += &format!(
+            ", {} at once",
+            if group.streams == 1 {
+                "1 stream".to_owned()
+            } else {
+                format!("{} streams", group.streams)
+            }
+        );
+    }
     match group.per_connection {
         PerConnection::Unlimited => text += ", keep-alive",
         PerConnection::Exactly(count) => text += &format!(", {count} per connection"),
@@ -360,6 +449,22 @@ fn describe(group: &Group) -> String {
         text += &format!(", ≤ {}bit/s each", units::show_count(rate * 8.0).replace(' ', "\u{a0}"));
     }
     text
+}
+
+impl Tls {
+    /// What was agreed on, how often, and by which kind of handshake.
+    fn describe(&self) -> String {
+        let agreed = self.agreed.iter().map(|(agreed, count)| format!("{agreed} × {count}"));
+        let agreed: Vec<_> = agreed.collect();
+        let verified = if self.verified { "" } else { "; certificates were not verified" };
+        let (full, resumed) = (self.full, self.resumed);
+        let agreed =
+            if agreed.is_empty() { String::new() } else { format!(": {}", agreed.join("; ")) };
+        format!(
+            "{full} full handshakes and {resumed} resumed, {}/s{agreed}{verified}",
+            units::show_count(self.rate)
+        )
+    }
 }
 
 impl Latency {

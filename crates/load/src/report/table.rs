@@ -1,7 +1,6 @@
 //! The report as text for a terminal.
 
 use super::{GroupReport, Latency, Report};
-use crate::tally::Failure;
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
@@ -26,6 +25,9 @@ impl Report {
             }
             if group.connect.count > 0 {
                 times.push(time_row("", "connect", &group.connect));
+            }
+            if let Some(tls) = group.tls.as_ref().filter(|tls| tls.handshake.count > 0) {
+                times.push(time_row("", "TLS handshake", &tls.handshake));
             }
         }
         text.push_str(&columns(&times, TIME_HEADS));
@@ -93,9 +95,7 @@ fn time_row(name: &str, what: &str, times: &Latency) -> Vec<String> {
 fn details(group: &GroupReport, text: &mut String) {
     let name = &group.name;
     if !group.failures.is_empty() {
-        let all = group.failures.iter().map(|(kind, count)| Failure::counted(kind, *count));
-        let all: Vec<_> = all.collect();
-        let _ = writeln!(text, "\n{name} failures: {}", all.join(", "));
+        let _ = writeln!(text, "\n{name} failures: {}", group.failures_in_words().join(", "));
     }
     if group.statuses.keys().any(|status| *status != 200) {
         let all: Vec<_> =
@@ -118,6 +118,13 @@ fn details(group: &GroupReport, text: &mut String) {
             connections.syn_retried,
             connections.syn_retries
         );
+    }
+    if connections.goaways > 0 {
+        let count = connections.goaways;
+        let _ = writeln!(text, "{name}: the server said goodbye on {count} connections");
+    }
+    if let Some(tls) = &group.tls {
+        let _ = writeln!(text, "{name} TLS: {}", tls.describe());
     }
     if let Some(clients) = group.clients.filter(|_| group.line_bit_per_s.is_some()) {
         let _ = writeln!(text, "{name} clients: {}", clients.describe());

@@ -1,8 +1,11 @@
 //! One client: a place that has at most one connection, and what is under way on it.
 
+use super::http2::Http2;
 use crate::plan::Version;
 use crate::response::Reader;
 use crate::tally::ClientTotals;
+use crc32fast::Hasher;
+use forebay_tls::ClientSession;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
@@ -13,7 +16,7 @@ pub(super) enum Phase {
     Free,
     /// Waits for its timer to connect.
     Waiting,
-    /// The handshake is under way.
+    /// The handshake is under way: that of TCP, and then that of TLS.
     Connecting,
     /// Requests are under way.
     Busy,
@@ -34,12 +37,20 @@ pub(super) enum Asked {
     Line(u32),
 }
 
-/// A request under way.
-#[derive(Clone, Copy, Debug)]
+/// A request under way. What has come of its answer is kept here where others may come before it.
+#[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) intended_ns: u64,
     pub(super) started_ns: u64,
     pub(super) asked: Asked,
+    /// Its stream; 0 in HTTP/1.
+    pub(super) stream: u32,
+    /// The status of its answer; 0 before that has come.
+    pub(super) status: u16,
+    pub(super) body_bytes: u64,
+    pub(super) crc32: Option<Hasher>,
+    /// Bytes of its own body that are on their way.
+    pub(super) sent_bytes: usize,
 }
 
 /// The narrow line of a client that receives at a limited rate.
@@ -51,13 +62,16 @@ pub(super) struct Line {
     pub(super) readable: bool,
     /// The server has ended the stream; reads must go on to its end.
     pub(super) ended: bool,
-    /// The answer was read whole; it is complete when the line is free.
-    pub(super) complete: bool,
 }
 
-#[derive(Debug)]
 pub(super) struct Client {
     pub(super) socket: Option<OwnedFd>,
+    /// How it speaks TLS, with what it can resume.
+    pub(super) tls: Option<forebay_tls::Client>,
+    /// Its connection's session of TLS.
+    pub(super) session: Option<Box<ClientSession>>,
+    /// Its connection, if that is of HTTP/2.
+    pub(super) http2: Option<Box<Http2>>,
     /// Told apart from the connections this place had before.
     pub(super) generation: u32,
     pub(super) group: usize,
@@ -75,6 +89,10 @@ pub(super) struct Client {
     pub(super) arrival: Option<(u64, Option<u32>)>,
     /// When the connection was begun; `None` once a request was sent on it.
     pub(super) opened_ns: Option<u64>,
+    /// When its TCP connection was established, while the handshake of TLS is under way.
+    pub(super) established_ns: Option<u64>,
+    /// Since when requests are under way of which no time was counted yet.
+    pub(super) busy_from_ns: u64,
     /// When it is given up; `u64::MAX`: never.
     pub(super) deadline_ns: u64,
     /// When its timer rings; `u64::MAX`: it has none.
@@ -82,15 +100,27 @@ pub(super) struct Client {
     /// The last request failed: its client waits before the next (closed loop).
     pub(super) has_failed: bool,
     pub(super) line: Line,
+    /// What the line has not delivered yet.
+    pub(super) held: Vec<u8>,
+    /// It is among those of its group that can take a request.
+    pub(super) is_listed: bool,
     /// Bytes received since the last complete answer.
     pub(super) answer_bytes: u64,
     pub(super) totals: ClientTotals,
 }
 
 impl Client {
-    pub(super) fn new(group: usize, number: u32, with_crc32: bool) -> Client {
+    pub(super) fn new(
+        group: usize,
+        number: u32,
+        with_crc32: bool,
+        tls: Option<forebay_tls::Client>,
+    ) -> Client {
         Client {
             socket: None,
+            tls,
+            session: None,
+            http2: None,
             generation: 0,
             group,
             number,
@@ -102,10 +132,14 @@ impl Client {
             version: Version::Http11,
             arrival: None,
             opened_ns: None,
+            established_ns: None,
+            busy_from_ns: 0,
             deadline_ns: u64::MAX,
             timer_ns: u64::MAX,
             has_failed: false,
             line: Line::default(),
+            held: Vec::new(),
+            is_listed: false,
             answer_bytes: 0,
             totals: ClientTotals::default(),
         }
@@ -114,16 +148,29 @@ impl Client {
     /// Closes the connection and forgets what belonged to it.
     pub(super) fn close(&mut self) {
         self.socket = None;
+        self.session = None;
+        self.http2 = None;
         self.generation = self.generation.wrapping_add(1);
         self.phase = Phase::Free;
         self.reader.reset();
         self.pending.clear();
         self.unsent.clear();
         self.opened_ns = None;
+        self.established_ns = None;
         self.deadline_ns = u64::MAX;
         self.timer_ns = u64::MAX;
         self.has_failed = false;
         self.line = Line::default();
+        self.held.clear();
+        self.is_listed = false;
         self.answer_bytes = 0;
+    }
+
+    /// Whether one more request may be under way on its connection, where that may be `at_once`.
+    #[inline]
+    pub(super) fn has_room(&self, at_once: usize) -> bool {
+        self.pending.len() < at_once
+            && self.left > 0
+            && self.http2.as_ref().is_none_or(|http2| http2.machine.can_open())
     }
 }

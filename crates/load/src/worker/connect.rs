@@ -2,10 +2,13 @@
 
 use super::client::Phase;
 use super::group::Kind;
+use super::http2::Http2;
 use super::{Client, Worker};
+use crate::plan::Version;
 use crate::tally::Failure;
 use forebay_sys::client::{self, ConnectOptions};
 use forebay_sys::epoll::Ready;
+use forebay_sys::socket;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -64,6 +67,15 @@ impl Worker<'_> {
     pub(super) fn handshake(&mut self, slot: usize, event: Ready) {
         let client = &self.clients[slot];
         let Some(socket) = &client.socket else { return };
+        if client.established_ns.is_some() {
+            if event.writable && !client.unsent.is_empty() {
+                self.flush(slot);
+            }
+            if event.readable || event.broken {
+                self.receive(slot, event.ended || event.broken);
+            }
+            return;
+        }
         if event.broken {
             let result = client::connect_result(socket.as_fd());
             let failure = result.err().map_or(Failure::Reset, |error| failure_of(&error));
@@ -74,18 +86,68 @@ impl Worker<'_> {
         }
         let took_ns = self.now_ns - client.opened_ns.unwrap_or(self.now_ns);
         self.note_retries(slot, took_ns);
-        let group = &mut self.groups[self.clients[slot].group];
-        group.connecting -= 1;
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
         group.tally.counts.connected += 1;
         group.tally.connect.record(took_ns);
-        let client = &mut self.clients[slot];
-        client.deadline_ns = u64::MAX;
-        client.phase = Phase::Busy;
         let generation = client.generation;
-        self.go_on(slot);
+        match client.tls.as_ref().map(forebay_tls::Client::connect) {
+            None => self.opened(slot),
+            Some(Ok(session)) => {
+                client.session = Some(Box::new(session));
+                client.established_ns = Some(self.now_ns);
+                self.send_rest(slot);
+            }
+            Some(Err(refusal)) => return self.handshake_failed(slot, &refusal.to_string()),
+        }
         if event.readable && self.clients[slot].generation == generation {
             self.receive(slot, event.ended);
         }
+    }
+
+    /// The handshake of TLS is done. False when the connection is closed.
+    pub(super) fn secured(&mut self, slot: usize) -> bool {
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
+        let agreed = client.session.as_ref().and_then(|session| session.agreed());
+        let (Some(agreed), Some(since_ns)) = (agreed, client.established_ns.take()) else {
+            return true;
+        };
+        if group.plan.version == Version::Http2 && agreed.alpn != Some("h2") {
+            self.handshake_failed(slot, "the server does not speak HTTP/2");
+            return false;
+        }
+        group.tally.shake(agreed, self.now_ns - since_ns);
+        let generation = client.generation;
+        self.opened(slot);
+        self.clients[slot].generation == generation
+    }
+
+    /// Requests can be made on a connection.
+    fn opened(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
+        group.connecting -= 1;
+        client.deadline_ns = u64::MAX;
+        client.phase = Phase::Busy;
+        if client.version == Version::Http2 {
+            client.http2 = Some(Box::new(Http2::new(group.plan.streams)));
+        }
+        let generation = client.generation;
+        self.go_on(slot);
+        if self.clients[slot].generation == generation {
+            self.send_rest(slot);
+        }
+    }
+
+    /// The handshake of TLS has come to no good end.
+    pub(super) fn handshake_failed(&mut self, slot: usize, why: &str) {
+        self.send_rest(slot);
+        if self.clients[slot].phase != Phase::Connecting {
+            // what was sent found the connection broken, and that was noted
+            return;
+        }
+        self.connect_failed_for(slot, Failure::Handshake, Some(why));
     }
 
     /// Asks the kernel about repeated SYNs, where the handshake took so long that there may be some.
@@ -103,11 +165,28 @@ impl Worker<'_> {
 
     /// A connection did not come about: the request it was for has failed.
     pub(super) fn connect_failed(&mut self, slot: usize, failure: Failure) {
+        let is_late = failure == Failure::ConnectTimeout;
+        let is_shaking = is_late && self.clients[slot].established_ns.is_some();
+        self.connect_failed_for(slot, failure, is_shaking.then_some("within the handshake of TLS"));
+    }
+
+    fn connect_failed_for(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
         let opened_ns = self.clients[slot].opened_ns.unwrap_or(self.now_ns);
         self.note_retries(slot, self.now_ns - opened_ns);
+        self.groups[self.clients[slot].group].connecting -= 1;
+        self.lose_first(slot, failure, why);
+    }
+
+    /// A server that takes no stream has not taken the one that a connection was made for.
+    pub(super) fn never_asked(&mut self, slot: usize) {
+        self.lose_first(slot, Failure::Timeout, Some("the server takes no stream"));
+    }
+
+    /// The request that a connection was made for has failed before it was sent.
+    fn lose_first(&mut self, slot: usize, failure: Failure, why: Option<&str>) {
         let client = &mut self.clients[slot];
+        let opened_ns = client.opened_ns.unwrap_or(self.now_ns);
         let group = &mut self.groups[client.group];
-        group.connecting -= 1;
         let arrival = match group.kind {
             // others have made the requests it would have made
             Kind::Closed | Kind::Session if group.has_made_all() => None,
@@ -124,8 +203,11 @@ impl Worker<'_> {
                 group.note_request(self.now_ns, self.now_ns);
             }
             group.tally.fail(failure);
+            if let Some(why) = why {
+                group.tally.explain(failure, why, 1);
+            }
             client.totals.failures += 1;
-            if matches!(failure, Failure::ConnectTimeout | Failure::Unfinished) {
+            if matches!(failure, Failure::ConnectTimeout | Failure::Timeout | Failure::Unfinished) {
                 // It would have taken longer than this.
                 group.tally.actual.record(self.now_ns - opened_ns);
                 if group.kind != Kind::Closed {
@@ -136,9 +218,32 @@ impl Worker<'_> {
         self.end_connection(slot, true);
     }
 
-    /// Closes a client's connection.
+    /// Closes a client's connection, after the words that belong there.
     pub(super) fn close(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        let has_words = client.session.is_some() || client.http2.is_some();
+        if has_words && client.phase != Phase::Connecting && client.unsent.is_empty() {
+            self.say_goodbye(slot);
+        }
         self.clients[slot].close();
+    }
+
+    /// Says that nothing more is asked. What does not leave at once is not sent.
+    fn say_goodbye(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        let Some(socket) = &client.socket else { return };
+        self.output.clear();
+        if let Some(http2) = &mut client.http2 {
+            http2.machine.drain_now();
+            http2.machine.flush(&mut self.output);
+        }
+        if let Some(session) = &mut client.session {
+            self.sealed.clear();
+            session.write(&self.output, &mut self.sealed);
+            session.end(&mut self.sealed);
+            std::mem::swap(&mut self.output, &mut self.sealed);
+        }
+        let _ = socket::send(socket.as_fd(), &self.output, false);
     }
 
     /// Closes a client's connection and says what it does next.
@@ -181,16 +286,21 @@ impl Worker<'_> {
             if group.waiting.is_empty() {
                 return;
             }
-            let enough = (MOST_CONNECTING as usize).min(group.waiting.len());
+            let wanted = group.waiting.len().div_ceil(group.plan.at_once());
+            let enough = (MOST_CONNECTING as usize).min(wanted);
             let connects = group.kind != Kind::Pool || (group.connecting as usize) < enough;
             let wants_new = connects && group.lacks_sources(self.shared.plan.threads);
             let idle = if wants_new { None } else { group.pop_idle() };
             let slot = match idle {
                 Some((slot, generation)) => {
-                    let client = &self.clients[slot as usize];
+                    let at_once = group.plan.at_once();
+                    let client = &mut self.clients[slot as usize];
+                    if client.generation != generation {
+                        continue;
+                    }
+                    client.is_listed = false;
                     match client.phase {
-                        _ if client.generation != generation => continue,
-                        Phase::Idle => {
+                        Phase::Idle | Phase::Busy if client.has_room(at_once) => {
                             self.send_requests(slot as usize);
                             continue;
                         }

@@ -3,7 +3,7 @@
 use super::client::Asked;
 use crate::arrivals::{Arrival, Schedule};
 use crate::plan::{BodyCheck, Group, Load, PerConnection, Plan, Version};
-use crate::request::Template;
+use crate::request::{Blocks, Template};
 use crate::response::Answer;
 use crate::tally::{Failure, Tally};
 use fastrand::Rng;
@@ -34,6 +34,8 @@ pub(super) struct GroupShare<'p> {
     left: Option<u64>,
     measured_from_ns: u64,
     template: Template,
+    /// The same for HTTP/2.
+    blocks: Blocks,
     schedule: Option<StepBy<Skip<Schedule>>>,
     pub(super) next_arrival: Option<Arrival>,
     /// Arrivals that no connection has taken yet, oldest first.
@@ -100,6 +102,7 @@ impl<'p> GroupShare<'p> {
             left,
             measured_from_ns,
             template: Template::new(group),
+            blocks: Blocks::new(group),
             next_arrival: schedule.as_mut().and_then(Iterator::next),
             schedule,
             waiting: VecDeque::new(),
@@ -193,6 +196,15 @@ impl<'p> GroupShare<'p> {
             Asked::Line(line) => self.line_path(line).unwrap_or("/"),
         };
         self.template.append(to, path, version, last);
+    }
+
+    /// Appends the fields of a request of HTTP/2, encoded.
+    #[inline]
+    pub(super) fn append_fields(&self, to: &mut Vec<u8>, asked: Asked) {
+        match asked {
+            Asked::Entry(place) => self.blocks.append(to, place as usize),
+            Asked::Line(line) => self.blocks.append_path(to, self.line_path(line).unwrap_or("/")),
+        }
     }
 
     /// What is wrong with an answer, if anything is.

@@ -2,11 +2,12 @@
 //!
 //! A piece of input occupies the line for its length over the rate; only then is the next one
 //! read, and an answer is complete when the line has delivered its last byte. The times follow
-//! from each other, not from when the loop happened to look, so lateness does not add up.
+//! from each other, not from when the loop happened to look, so lateness does not add up. What comes
+//! while no answer is awaited (handshakes of TLS, words about a connection) is not held up.
 
 use super::Worker;
-use crate::tally::Failure;
 use forebay_sys::socket::{self, Received};
+use std::mem;
 use std::os::fd::AsFd;
 
 /// How much is read at once on a line of `rate` bytes/s: what it delivers in 30 ms, but a segment
@@ -31,12 +32,19 @@ impl Worker<'_> {
 
     /// The line has delivered what was read.
     pub(super) fn line_is_free(&mut self, slot: usize) {
-        if self.clients[slot].line.complete {
-            self.clients[slot].line.complete = false;
-            if !self.complete(slot) {
+        let held = mem::take(&mut self.clients[slot].held);
+        if !held.is_empty() {
+            if !self.take_wire(slot, &held) {
                 return;
             }
+            self.clients[slot].held = held;
+            self.clients[slot].held.clear();
+            let generation = self.clients[slot].generation;
             self.go_on(slot);
+            if self.clients[slot].generation != generation {
+                return;
+            }
+            self.send_rest(slot);
         }
         let client = &self.clients[slot];
         if client.line.readable && client.socket.is_some() && client.timer_ns == u64::MAX {
@@ -45,22 +53,32 @@ impl Worker<'_> {
     }
 
     fn read_piece(&mut self, slot: usize) {
-        let client = &mut self.clients[slot];
-        let Some(rate) = self.groups[client.group].plan.receive else { return };
-        let Some(socket) = &client.socket else { return };
-        let piece = piece_bytes(rate, self.input.len());
-        match socket::receive(socket.as_fd(), &mut self.input[..piece]) {
-            Received::Bytes(count) => {
-                client.line.readable = count == piece || client.line.ended;
-                client.line.free_ns += (count as f64 * 1e9 / rate) as u64;
-                let (phase, free_ns) = (client.phase, client.line.free_ns);
-                if self.take_in(slot, count) {
-                    self.wake_at(slot, phase, free_ns);
+        loop {
+            let client = &mut self.clients[slot];
+            let Some(rate) = self.groups[client.group].plan.receive else { return };
+            let Some(socket) = &client.socket else { return };
+            let piece = piece_bytes(rate, self.input.len());
+            match socket::receive(socket.as_fd(), &mut self.input[..piece]) {
+                Received::Bytes(count) => {
+                    client.line.readable = count == piece || client.line.ended;
+                    if !client.pending.is_empty() {
+                        client.line.free_ns += (count as f64 * 1e9 / rate) as u64;
+                        client.held.extend_from_slice(&self.input[..count]);
+                        let (phase, free_ns) = (client.phase, client.line.free_ns);
+                        return self.wake_at(slot, phase, free_ns);
+                    }
+                    if !self.take_input(slot, count) {
+                        return;
+                    }
+                    self.send_rest(slot);
                 }
+                Received::Blocked => return client.line.readable = client.line.ended,
+                Received::Ended => return self.ended(slot),
+                Received::Broken => return self.broken(slot),
             }
-            Received::Blocked => client.line.readable = client.line.ended,
-            Received::Ended => self.ended(slot),
-            Received::Broken => self.fail_all(slot, Failure::Reset, Failure::Reset),
+            if !self.clients[slot].line.readable {
+                return;
+            }
         }
     }
 }

@@ -10,11 +10,13 @@
 //! | `connect.rs` | connections: begun, established, failed, closed |
 //! | `send.rs` | which request goes out next |
 //! | `receive.rs` | what came in, and whether it is good |
+//! | `http2.rs` | connections of HTTP/2 |
 //! | `line.rs` | clients that receive at a limited rate |
 
 mod client;
 mod connect;
 mod group;
+mod http2;
 mod line;
 mod receive;
 mod send;
@@ -22,12 +24,14 @@ mod send;
 use crate::plan::{Load, Plan};
 use crate::tally::{ClientTotals, Failure, Tally, Times};
 use client::{Client, Phase};
+use forebay_http2::Fields;
 use forebay_sys::epoll::{Epoll, Events};
 use forebay_sys::{clock, process};
 use group::{GroupShare, Kind};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 /// Answers longer than this are read in pieces.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -45,6 +49,8 @@ const LONGEST_SPIN_NS: u64 = 5_000;
 const PREEMPTED_NS: u64 = 200_000;
 /// How long a core is taken for shared after that, ns.
 const SHARED_CORE_NS: u64 = 500_000_000;
+/// Sleeps before the start may last this much longer than they should, ns.
+const OVERSLEPT_NS: u64 = 2_000_000;
 /// The longest wait, so that a request to stop is seen, ns.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 
@@ -77,6 +83,8 @@ pub(crate) struct Finished {
 /// What all threads share.
 pub(crate) struct Shared<'p> {
     pub(crate) plan: &'p Plan,
+    /// How the clients of each group speak TLS, if they do.
+    pub(crate) tls: &'p [Option<forebay_tls::Client>],
     /// The start, on the monotonic clock.
     pub(crate) start_ns: u64,
     /// Ends of the intervals, ascending; the last one is the end of the run.
@@ -105,8 +113,15 @@ pub(crate) struct Worker<'p> {
     clients: Vec<Client>,
     groups: Vec<GroupShare<'p>>,
     timers: crate::timers::Timers,
+    /// What a socket has brought; empty while it is looked at.
     input: Box<[u8]>,
+    /// What TLS has brought of it; empty while it is looked at, and where no group speaks TLS.
+    plain: Box<[u8]>,
     output: Vec<u8>,
+    /// The output as TLS sends it.
+    sealed: Vec<u8>,
+    /// The fields of an answer of HTTP/2.
+    fields: Fields,
     now_ns: u64,
     /// The interval that is being counted.
     interval: usize,
@@ -132,6 +147,10 @@ impl<'p> Worker<'p> {
         results: Sender<Interval>,
     ) -> io::Result<Worker<'p>> {
         let plan = shared.plan;
+        if let Some(client) = shared.tls.iter().flatten().next() {
+            // The first words of a thread take some 20 ms: its random numbers are seeded. They are not sent.
+            client.connect().map_err(io::Error::other)?;
+        }
         let groups = plan.groups.iter().enumerate();
         let mut worker = Worker {
             shared,
@@ -141,7 +160,14 @@ impl<'p> Worker<'p> {
             groups: groups.map(|(place, g)| GroupShare::new(plan, g, place, index)).collect(),
             timers: crate::timers::Timers::default(),
             input: vec![0; INPUT_BYTES].into(),
+            plain: vec![
+                0;
+                if plan.groups.iter().any(|g| g.target.is_tls) { INPUT_BYTES } else { 0 }
+            ]
+            .into(),
             output: Vec::with_capacity(16 * 1024),
+            sealed: Vec::new(),
+            fields: Fields::default(),
             now_ns: 0,
             interval: 0,
             lateness: Times::new(),
@@ -178,7 +204,8 @@ impl<'p> Worker<'p> {
         let group = &mut self.groups[place];
         let number = group.clients * threads as u32 + self.index as u32;
         group.clients += 1;
-        self.clients.push(Client::new(place, number, group.wants_crc32()));
+        let tls = self.shared.tls[place].as_ref().map(forebay_tls::Client::another);
+        self.clients.push(Client::new(place, number, group.wants_crc32(), tls));
         self.clients.len() - 1
     }
 
@@ -190,6 +217,8 @@ impl<'p> Worker<'p> {
         }
         process::wake_sharply()?;
         let mut events = Events::with_capacity(EVENTS);
+        let lead_ns = self.shared.start_ns.saturating_sub(clock::monotonic_ns());
+        std::thread::sleep(Duration::from_nanos(lead_ns.saturating_sub(OVERSLEPT_NS)));
         while clock::monotonic_ns() < self.shared.start_ns {
             std::thread::yield_now();
         }
@@ -344,8 +373,11 @@ impl<'p> Worker<'p> {
     fn expire(&mut self) {
         for slot in 0..self.clients.len() {
             if self.clients[slot].deadline_ns <= self.now_ns {
-                match self.clients[slot].phase {
+                let client = &self.clients[slot];
+                match client.phase {
                     Phase::Connecting => self.connect_failed(slot, Failure::ConnectTimeout),
+                    Phase::Busy if client.pending.is_empty() => self.never_asked(slot),
+                    _ if client.http2.is_some() => self.cancel_late(slot),
                     _ => self.fail_all(slot, Failure::Timeout, Failure::Timeout),
                 }
             }

@@ -1,12 +1,14 @@
 //! What came in: answers, their judgement, and the ends of connections.
 
 use super::Worker;
-use super::client::Phase;
+use super::client::{Pending, Phase};
 use super::group::Kind;
-use crate::response::Read;
+use crate::response::{Answer, Read};
 use crate::tally::Failure;
 use forebay_sys::epoll::Ready;
 use forebay_sys::socket::{self, Received};
+use forebay_tls::Refusal;
+use std::mem;
 use std::os::fd::AsFd;
 
 impl Worker<'_> {
@@ -33,7 +35,9 @@ impl Worker<'_> {
     /// Reads what is there. `to_end`: the server has ended the stream, so there is an end to find.
     #[inline]
     pub(super) fn receive(&mut self, slot: usize, to_end: bool) {
-        if self.groups[self.clients[slot].group].plan.receive.is_some() {
+        let client = &self.clients[slot];
+        let is_connecting = client.phase == Phase::Connecting;
+        if self.groups[client.group].plan.receive.is_some() && !is_connecting {
             return self.line_has_input(slot, to_end);
         }
         let mut any = false;
@@ -43,53 +47,121 @@ impl Worker<'_> {
                 Received::Bytes(count) => {
                     any = true;
                     self.now_ns = self.clock();
-                    if !self.take_in(slot, count) {
+                    if !self.take_input(slot, count) {
                         return;
                     }
-                    // A short read has emptied the socket: more raises a new event.
-                    if count < self.input.len() && !to_end {
+                    // A short read has emptied the socket: more raises a new event. What was sent at the
+                    // end of a handshake may have found it broken.
+                    if count < self.input.len() && !to_end && !is_connecting {
                         break;
                     }
                 }
                 Received::Blocked => break,
                 Received::Ended => return self.ended(slot),
-                Received::Broken => return self.fail_all(slot, Failure::Reset, Failure::Reset),
+                Received::Broken => return self.broken(slot),
             }
         }
         // An event may come for input that an earlier read has taken; then nothing is new.
         if any {
+            let generation = self.clients[slot].generation;
             self.go_on(slot);
+            if self.clients[slot].generation == generation {
+                self.send_rest(slot);
+            }
         }
     }
 
-    /// Reads `count` bytes of input. False when the connection is closed.
+    /// Takes `count` bytes of the input. False when the connection is closed.
     #[inline]
-    pub(super) fn take_in(&mut self, slot: usize, count: usize) -> bool {
+    pub(super) fn take_input(&mut self, slot: usize, count: usize) -> bool {
+        let input = mem::take(&mut self.input);
+        let is_open = self.take_wire(slot, &input[..count]);
+        self.input = input;
+        is_open
+    }
+
+    /// Takes what a socket has brought. False when the connection is closed.
+    #[inline]
+    pub(super) fn take_wire(&mut self, slot: usize, wire: &[u8]) -> bool {
         let client = &mut self.clients[slot];
-        let group = &mut self.groups[client.group];
-        group.tally.counts.received_bytes += count as u64;
-        client.answer_bytes += count as u64;
-        let bodyless = group.is_bodyless();
-        let paced = group.plan.receive.is_some();
+        self.groups[client.group].tally.counts.received_bytes += wire.len() as u64;
+        client.answer_bytes += wire.len() as u64;
+        if client.session.is_none() {
+            return self.take_in(slot, wire);
+        }
+        let mut plain = mem::take(&mut self.plain);
+        let is_open = self.unseal(slot, wire, &mut plain);
+        self.plain = plain;
+        is_open
+    }
+
+    /// The same through TLS.
+    fn unseal(&mut self, slot: usize, mut wire: &[u8], plain: &mut [u8]) -> bool {
+        loop {
+            let Some(session) = &mut self.clients[slot].session else { return false };
+            let was_handshaking = session.is_handshaking();
+            let received = session.receive(&mut wire, plain);
+            let (is_up, has_ended) = (!session.is_handshaking(), session.has_ended());
+            let count = match received {
+                Ok(count) => count,
+                Err(refusal) => {
+                    self.refused(slot, &refusal);
+                    return false;
+                }
+            };
+            if was_handshaking && is_up && !self.secured(slot) {
+                return false;
+            }
+            if count > 0 {
+                if !self.take_in(slot, &plain[..count]) {
+                    return false;
+                }
+            } else if has_ended {
+                self.ended(slot);
+                return false;
+            } else {
+                return true;
+            }
+        }
+    }
+
+    /// TLS goes no further.
+    fn refused(&mut self, slot: usize, refusal: &Refusal) {
+        let why = refusal.to_string();
+        if self.clients[slot].phase == Phase::Connecting {
+            return self.handshake_failed(slot, &why);
+        }
+        let failure = if refusal.is_by_server() { Failure::Reset } else { Failure::Malformed };
+        self.fail_for(slot, failure, &why);
+    }
+
+    /// Reads what has come of the protocol. False when the connection is closed.
+    #[inline]
+    fn take_in(&mut self, slot: usize, input: &[u8]) -> bool {
+        let client = &self.clients[slot];
+        if client.http2.is_some() {
+            return self.take_frames(slot, input);
+        }
+        let bodyless = self.groups[client.group].is_bodyless();
         let mut used = 0;
-        while used < count {
+        while used < input.len() {
             let client = &mut self.clients[slot];
             if client.pending.is_empty() {
                 // Nobody asked for this.
                 self.end_connection(slot, true);
                 return false;
             }
-            match client.reader.read(&self.input[used..count], bodyless) {
+            match client.reader.read(&input[used..], bodyless) {
                 Read::More => return true,
                 Read::Done(more) => used += more,
                 Read::Malformed => {
+                    if let Some(why) = speaks_other(&input[used..]) {
+                        let group = &mut self.groups[client.group];
+                        group.tally.explain(Failure::Malformed, why, 1);
+                    }
                     self.fail_all(slot, Failure::Malformed, Failure::Closed);
                     return false;
                 }
-            }
-            if paced {
-                client.line.complete = true;
-                return true;
             }
             if !self.complete(slot) {
                 return false;
@@ -101,12 +173,19 @@ impl Worker<'_> {
     /// An answer is complete: judge and count it. False when that was the connection's last.
     #[inline]
     pub(super) fn complete(&mut self, slot: usize) -> bool {
+        let client = &mut self.clients[slot];
+        let answer = client.reader.take();
+        let Some(request) = client.pending.pop_front() else { return true };
+        self.answered(slot, &request, &answer)
+    }
+
+    /// A request has its answer. False when that was the connection's last.
+    #[inline]
+    pub(super) fn answered(&mut self, slot: usize, request: &Pending, answer: &Answer) -> bool {
         let now_ns = self.now_ns;
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
-        let answer = client.reader.take();
-        let Some(request) = client.pending.pop_front() else { return true };
-        let failure = group.judge(&answer, request.asked);
+        let failure = group.judge(answer, request.asked);
         let took_ns = now_ns - request.started_ns;
         let tally = &mut group.tally;
         tally.counts.answered += 1;
@@ -133,16 +212,25 @@ impl Worker<'_> {
         if now_ns >= self.warmup_ns && now_ns < self.end_ns {
             client.totals.requests += 1;
             client.totals.failures += u64::from(failure.is_some());
-            client.totals.busy_ns += took_ns;
+            client.totals.busy_ns += now_ns - client.busy_from_ns;
             client.totals.received_bytes += client.answer_bytes;
         }
+        client.busy_from_ns = now_ns;
         client.answer_bytes = 0;
-        let next = client.pending.front();
-        client.deadline_ns = next.map_or(u64::MAX, |next| next.started_ns + group.timeout_ns);
         if !answer.keep {
             self.fail_all(slot, Failure::Closed, Failure::Closed);
             return false;
         }
+        self.request_is_over(slot)
+    }
+
+    /// A request is under way no more. False when it was the connection's last.
+    #[inline]
+    pub(super) fn request_is_over(&mut self, slot: usize) -> bool {
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
+        let next = client.pending.front();
+        client.deadline_ns = next.map_or(u64::MAX, |next| next.started_ns + group.timeout_ns);
         if client.left > 0 || !client.pending.is_empty() {
             return true;
         }
@@ -151,14 +239,22 @@ impl Worker<'_> {
             self.end_connection(slot, false);
             return false;
         }
-        self.wake_at(slot, Phase::Holding, now_ns + hold_ns);
+        self.wake_at(slot, Phase::Holding, self.now_ns + hold_ns);
         true
     }
 
-    /// The server has ended the stream.
+    /// The server has ended the connection.
     pub(super) fn ended(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
-        if client.reader.end() {
+        if client.phase == Phase::Connecting {
+            return self.handshake_failed(slot, "the server has closed the connection");
+        }
+        if client.http2.is_some() {
+            return self.cut_streams(slot);
+        }
+        // of a session that somebody has cut off it is not known what is missing
+        let is_whole = client.session.as_ref().is_none_or(|session| session.has_ended());
+        if is_whole && client.reader.end() {
             self.complete(slot);
             return;
         }
@@ -166,24 +262,63 @@ impl Worker<'_> {
         self.fail_all(slot, first, Failure::Closed);
     }
 
+    /// The connection has failed.
+    pub(super) fn broken(&mut self, slot: usize) {
+        if self.clients[slot].phase == Phase::Connecting {
+            return self.handshake_failed(slot, "the server has reset the connection");
+        }
+        if self.was_broken_off(slot) {
+            return;
+        }
+        self.fail_all(slot, Failure::Reset, Failure::Reset);
+    }
+
     /// Ends the connection; the request whose answer was awaited fails with `first`, those behind
     /// it with `others`. Without any, this is an ordinary end.
     pub(super) fn fail_all(&mut self, slot: usize, first: Failure, others: Failure) {
-        let client = &mut self.clients[slot];
-        let group = &mut self.groups[client.group];
-        let failed = !client.pending.is_empty();
-        for (place, request) in client.pending.drain(..).enumerate() {
-            let failure = if place == 0 { first } else { others };
-            group.tally.fail(failure);
-            client.totals.failures += 1;
-            if matches!(failure, Failure::Timeout | Failure::Unfinished) {
-                // It would have taken longer than this.
-                group.tally.actual.record(self.now_ns - request.started_ns);
-                if group.kind != Kind::Closed {
-                    group.tally.intended.record(self.now_ns - request.intended_ns);
-                }
-            }
+        let mut failure = first;
+        let failed = !self.clients[slot].pending.is_empty();
+        while let Some(request) = self.clients[slot].pending.pop_front() {
+            self.lose(slot, &request, failure);
+            failure = others;
         }
         self.end_connection(slot, failed);
+    }
+
+    /// Ends the connection, all of whose requests fail for the same reason.
+    pub(super) fn fail_for(&mut self, slot: usize, failure: Failure, why: &str) {
+        let client = &self.clients[slot];
+        let count = client.pending.len() as u64;
+        if count > 0 {
+            self.groups[client.group].tally.explain(failure, why, count);
+        }
+        self.fail_all(slot, failure, failure);
+    }
+
+    /// A request will have no answer.
+    pub(super) fn lose(&mut self, slot: usize, request: &Pending, failure: Failure) {
+        let client = &mut self.clients[slot];
+        let group = &mut self.groups[client.group];
+        client.has_failed = true;
+        client.totals.failures += 1;
+        group.tally.fail(failure);
+        if matches!(failure, Failure::Timeout | Failure::Unfinished) {
+            // It would have taken longer than this.
+            group.tally.actual.record(self.now_ns - request.started_ns);
+            if group.kind != Kind::Closed {
+                group.tally.intended.record(self.now_ns - request.intended_ns);
+            }
+        }
+    }
+}
+
+/// What a server speaks that was asked for something else, as far as its first bytes tell: an alert of
+/// TLS, a line of status, SETTINGS.
+pub(super) fn speaks_other(input: &[u8]) -> Option<&'static str> {
+    match input {
+        [21, 3, ..] => Some("the server speaks TLS: an https:// URL may be meant"),
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some("the server speaks HTTP/1"),
+        [0, 0, _, 4, 0, ..] => Some("the server speaks HTTP/2"),
+        _ => None,
     }
 }

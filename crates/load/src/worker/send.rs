@@ -4,8 +4,9 @@ use super::Worker;
 use super::client::{Pending, Phase};
 use super::group::Kind;
 use crate::plan::Load;
-use crate::tally::Failure;
+use crc32fast::Hasher;
 use forebay_sys::socket::{self, Sent};
+use forebay_tls::ClientSession;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ impl Worker<'_> {
     #[inline]
     pub(super) fn go_on(&mut self, slot: usize) {
         let client = &self.clients[slot];
-        if client.phase == Phase::Holding {
+        // what comes meanwhile (tickets, pings) changes nothing
+        if matches!(client.phase, Phase::Holding | Phase::Connecting | Phase::Thinking) {
             return;
         }
         let group = &mut self.groups[client.group];
@@ -32,7 +34,11 @@ impl Worker<'_> {
                     return;
                 }
                 let thinks = !think.end().is_zero() && client.opened_ns.is_none();
-                if (thinks || client.has_failed) && client.pending.is_empty() {
+                if thinks && !client.pending.is_empty() {
+                    // it thinks when it has all its answers
+                    return;
+                }
+                if thinks || client.has_failed {
                     let (from, to) = (think.start().as_nanos(), think.end().as_nanos());
                     let think_ns = group.rng.u64(from as u64..=to as u64);
                     let pause_ns =
@@ -50,12 +56,20 @@ impl Worker<'_> {
                 }
             }
             Kind::Session => self.send_requests(slot),
-            Kind::Pool if !client.pending.is_empty() => {}
-            Kind::Pool if group.waiting.is_empty() => {
-                group.idle.push_back((slot as u32, client.generation));
-                self.clients[slot].phase = Phase::Idle;
-            }
+            Kind::Pool if !client.has_room(group.plan.at_once()) => {}
+            Kind::Pool if group.waiting.is_empty() => self.list(slot),
             Kind::Pool => self.send_requests(slot),
+        }
+    }
+
+    /// A connection of a pool can take a request.
+    fn list(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        client.phase = if client.pending.is_empty() { Phase::Idle } else { Phase::Busy };
+        if !client.is_listed {
+            client.is_listed = true;
+            let group = &mut self.groups[client.group];
+            group.idle.push_back((slot as u32, client.generation));
         }
     }
 
@@ -65,9 +79,10 @@ impl Worker<'_> {
         let now_ns = self.now_ns;
         let client = &mut self.clients[slot];
         let group = &mut self.groups[client.group];
+        let at_once = group.plan.at_once();
         self.output.clear();
         client.has_failed = false;
-        while client.pending.len() < group.plan.pipeline as usize && client.left > 0 {
+        while client.has_room(at_once) {
             if group.kind != Kind::Pool && group.has_made_all() {
                 break;
             }
@@ -90,8 +105,14 @@ impl Worker<'_> {
                 group.note_request(started_ns, now_ns);
             }
             let asked = group.draw(line);
-            let last = client.left == 0 && group.plan.hold.is_zero();
-            group.append(&mut self.output, asked, client.version, last);
+            let stream = match &mut client.http2 {
+                None => {
+                    let last = client.left == 0 && group.plan.hold.is_zero();
+                    group.append(&mut self.output, asked, client.version, last);
+                    0
+                }
+                Some(http2) => http2.ask(&mut self.output, group, asked),
+            };
             group.tally.counts.sent += 1;
             if group.kind != Kind::Pool && (group.kind == Kind::Closed || began_ns.is_none()) {
                 // An open loop's arrivals are counted when they are due, a session's others here.
@@ -99,11 +120,50 @@ impl Worker<'_> {
             }
             if client.pending.is_empty() {
                 client.deadline_ns = started_ns + group.timeout_ns;
+                client.busy_from_ns = started_ns;
             }
-            client.pending.push_back(Pending { intended_ns, started_ns, asked });
+            let crc32 = (stream > 0 && group.wants_crc32()).then(Hasher::new);
+            client.pending.push_back(Pending {
+                intended_ns,
+                started_ns,
+                asked,
+                stream,
+                status: 0,
+                body_bytes: 0,
+                crc32,
+                sent_bytes: 0,
+            });
         }
         client.phase = Phase::Busy;
+        if client.http2.is_some() {
+            self.append_bodies(slot);
+            self.await_stream(slot);
+        }
         if !self.output.is_empty() {
+            self.send(slot);
+        }
+        let client = &self.clients[slot];
+        let group = &self.groups[client.group];
+        if group.kind == Kind::Pool && client.phase == Phase::Busy && client.has_room(at_once) {
+            self.list(slot);
+        }
+    }
+
+    /// Sends what frames, bodies and handshakes have left to be sent.
+    #[inline]
+    pub(super) fn send_rest(&mut self, slot: usize) {
+        let client = &mut self.clients[slot];
+        if client.http2.is_none() && client.session.is_none() {
+            return;
+        }
+        self.output.clear();
+        if let Some(http2) = &mut client.http2 {
+            http2.machine.flush(&mut self.output);
+            self.append_bodies(slot);
+        }
+        let waits = |session: &ClientSession| session.has_to_send();
+        let client = &self.clients[slot];
+        if !self.output.is_empty() || client.session.as_deref().is_some_and(waits) {
             self.send(slot);
         }
     }
@@ -111,6 +171,11 @@ impl Worker<'_> {
     fn send(&mut self, slot: usize) {
         let client = &mut self.clients[slot];
         let Some(socket) = &client.socket else { return };
+        if let Some(session) = &mut client.session {
+            self.sealed.clear();
+            session.write(&self.output, &mut self.sealed);
+            std::mem::swap(&mut self.output, &mut self.sealed);
+        }
         if !client.unsent.is_empty() {
             return client.unsent.extend_from_slice(&self.output);
         }
@@ -118,7 +183,8 @@ impl Worker<'_> {
             Sent::Bytes(count) if count == self.output.len() => {}
             Sent::Bytes(count) => client.unsent.extend_from_slice(&self.output[count..]),
             Sent::Blocked => client.unsent.extend_from_slice(&self.output),
-            // The answers that have come before it are still read.
+            // The answers that have come before it are still read; who reads now reads on.
+            Sent::Broken if self.input.is_empty() => {}
             Sent::Broken => self.receive(slot, true),
         }
     }
@@ -130,9 +196,12 @@ impl Worker<'_> {
         match socket::send(socket.as_fd(), &client.unsent, false) {
             Sent::Bytes(count) => {
                 client.unsent.drain(..count);
+                if client.unsent.is_empty() {
+                    self.send_rest(slot);
+                }
             }
             Sent::Blocked => {}
-            Sent::Broken => self.fail_all(slot, Failure::Reset, Failure::Reset),
+            Sent::Broken => self.broken(slot),
         }
     }
 }

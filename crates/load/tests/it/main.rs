@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod failures;
+mod http2;
 mod loops;
 mod reports;
 mod target;
+mod tls;

@@ -35,7 +35,7 @@ fn request(host: &'static str, path: &'static str) -> Facts {
         local: "192.0.2.1:80".parse().unwrap(),
     };
     let (host, path) = (host.as_bytes(), path.as_bytes());
-    RequestFacts { ends, host, method: "GET", path, fields: std::iter::empty() }
+    RequestFacts { ends, host, method: "GET", path, certificate: None, fields: std::iter::empty() }
 }
 
 /// Ninety sites with a hundred paths each, and a thousand networks.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+use forebay_policy::certificate::{CertificateFacts, CertificatePattern};
 use forebay_policy::class::Class;
 use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
@@ -36,6 +37,7 @@ const PATHS: &[&str] =
 const TYPES: &[&str] = &["php", "html"];
 const METHODS: &[&str] = &["GET", "POST"];
 const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
+const CERTIFICATES: &[&str] = &["any", "subject=CN=a*", "subject=CN=b"];
 const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
 
 /// Too long for a host: 5 times 60 bytes.
@@ -71,12 +73,14 @@ fn conditions() -> impl Strategy<Value = Conditions> {
         some(METHODS, |text| Method::parse(text).unwrap()),
         some(PATHS, |text| PathPattern::parse(text).unwrap()),
         some(TYPES, |text| FileType::parse(text).unwrap()),
+        some(CERTIFICATES, |text| CertificatePattern::parse(text).unwrap()),
         some(HEADERS, |text| Field::parse(text).unwrap()),
         some(COOKIES, |text| Field::parse(text).unwrap()),
     );
     (addresses, prop::option::weighted(0.7, request)).prop_map(|((client, local), request)| {
-        let (site, method, path, file_type, header, cookie) = request.unwrap_or_default();
-        Conditions { client, local, site, method, path, file_type, header, cookie }
+        let (site, method, path, file_type, certificate, header, cookie) =
+            request.unwrap_or_default();
+        Conditions { client, local, site, method, path, file_type, certificate, header, cookie }
     })
 }
 
@@ -122,6 +126,7 @@ struct Asked {
     host: &'static str,
     method: &'static str,
     path: String,
+    subject: Option<&'static str>,
     fields: Vec<(&'static str, &'static str)>,
     overload: bool,
 }
@@ -158,17 +163,25 @@ fn asked() -> impl Strategy<Value = Asked> {
         select(hosts.to_vec()),
         select(vec!["GET", "POST", "get"]),
         paths,
+        select(vec![None, Some("CN=a,O=x"), Some("CN=b")]),
         subsequence(FIELDS, 0..=3),
         any::<bool>(),
     )
-        .prop_map(move |(client, local, host, method, path, fields, overload)| Asked {
-            ends: ConnectionFacts { client: address(client), local: address(local) },
-            host,
-            method,
-            path,
-            fields,
-            overload,
+        .prop_map(move |(client, local, host, method, path, subject, fields, overload)| {
+            Asked {
+                ends: ConnectionFacts { client: address(client), local: address(local) },
+                host,
+                method,
+                path,
+                subject,
+                fields,
+                overload,
+            }
         })
+}
+
+fn certificate(subject: &str) -> CertificateFacts<'_> {
+    CertificateFacts { subject, fingerprint: "" }
 }
 
 fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
@@ -177,7 +190,8 @@ fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 
 /// The definition: does the rule match?
 fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
-    let Asked { ends, host, method, path, fields, overload } = asked;
+    let Asked { ends, host, method, path, subject, fields, overload } = asked;
+    let certificate = subject.map(certificate);
     let c = &rule.conditions;
     (is_request || rule.is_for_connections())
         && (*overload || rule.when == When::Always)
@@ -187,6 +201,7 @@ fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
         && any_of(&c.method, |one| one.as_str() == *method)
         && any_of(&c.path, |one| one.matches(path.as_bytes()))
         && any_of(&c.file_type, |one| one.matches(path.as_bytes()))
+        && any_of(&c.certificate, |one| certificate.is_some_and(|shown| one.matches(&shown)))
         && any_of(&c.header, |one| {
             fields.iter().any(|(name, value)| one.matches_header(name, value.as_bytes()))
         })
@@ -237,6 +252,7 @@ proptest! {
                 host: asked.host.as_bytes(),
                 method: asked.method,
                 path: asked.path.as_bytes(),
+                certificate: asked.subject.map(certificate),
                 fields: fields(),
             };
             let request = policy.request(&facts, asked.overload);

@@ -8,8 +8,10 @@ use forebay_policy::rate::Rate;
 use forebay_policy::rule::{Action, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::{Admitted, Charge, Paces, Policy, State, Ticket};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MS;
@@ -366,4 +368,59 @@ proptest! {
             prop_assert_eq!(state.clients().in_flight, 0);
         }
     }
+}
+
+#[test]
+fn a_bucket_can_lie_where_somebody_else_charges_it() {
+    static WORDS: [AtomicU64; 2] = [AtomicU64::new(7), AtomicU64::new(7)];
+    let shared = Limit { over: Over::Drop, ..limit(1, 2) };
+    let rules = |burst| {
+        let connections = Some(Limit { burst, ..shared });
+        let each = Some(Limit { per: Per::Client, ..shared });
+        vec![
+            Rule { connections, ..rule("shared") },
+            Rule { connections, ..rule("own") },
+            Rule { connections: each, ..rule("each") },
+        ]
+    };
+    let make = |burst, before: Option<&State>, word: Option<&'static AtomicU64>| {
+        let policy = Policy::new(&[Class::new("gold", 0)], rules(burst)).unwrap();
+        let mut words = |name: &str| {
+            assert_ne!(name, "each");
+            word.filter(|_| name == "shared")
+        };
+        State::with_words(Arc::new(policy), before, START, &mut words)
+    };
+    let arrive = |state: &State, rule, is_charged: bool| {
+        let asked = Cell::new(None);
+        let charge = state.charge_arrived(&all_of(state, rule), A, START, |rule| {
+            asked.set(Some(rule));
+            is_charged
+        });
+        (matches!(charge, Charge::Admit(_)), asked.get())
+    };
+    let state = make(2, None, Some(&WORDS[0]));
+    assert_eq!(WORDS[0].load(Relaxed), 0, "a bucket begins full");
+    assert_eq!(arrive(&state, 0, true), (true, Some(0)));
+    assert_eq!(WORDS[0].load(Relaxed), 0);
+    assert_eq!(arrive(&state, 0, false), (true, Some(0)));
+    assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
+    // nobody else charges these, so nobody is asked
+    assert_eq!(arrive(&state, 1, true), (true, None));
+    assert_eq!(arrive(&state, 2, true), (true, None));
+    // the other charges the last one
+    WORDS[0].store(START + 2 * SECOND, Relaxed);
+    assert_eq!(arrive(&state, 0, false), (false, Some(0)));
+    assert_eq!(state.connections_left(0, START), Some(0));
+    // the same word, and terms under which it cannot be charged so far ahead
+    let next = make(1, Some(&state), Some(&WORDS[0]));
+    assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
+    // another word, none, and one again: what is charged goes along
+    let moved = make(1, Some(&next), Some(&WORDS[1]));
+    assert_eq!(WORDS[1].load(Relaxed), START + SECOND);
+    let alone = make(1, Some(&moved), None);
+    assert_eq!(arrive(&alone, 0, true), (false, None));
+    WORDS[0].store(0, Relaxed);
+    make(1, Some(&alone), Some(&WORDS[0]));
+    assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
 }

@@ -43,6 +43,7 @@ fn request(policy: &Policy, path: &str) -> Decisions {
         host: b"shop.example",
         method: "GET",
         path: path.as_bytes(),
+        certificate: None,
         fields: std::iter::empty(),
     };
     let decisions = policy.request(&facts, false);
@@ -145,6 +146,7 @@ fn allow_by_path_is_too_late_for_a_connection() {
             host: b"",
             method: "GET",
             path: path.as_bytes(),
+            certificate: None,
             fields: std::iter::empty(),
         };
         (policy.connection(&ends, false).action, policy.request(&facts, false).action)

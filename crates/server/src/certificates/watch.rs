@@ -1,4 +1,4 @@
-//! Looks for certificates, keys and tokens whose files have changed: when the kernel tells of their directories,
+//! Looks for certificates, keys and tokens whose files have changed or are gone: when the kernel tells of their directories,
 //! and at intervals, for file systems that tell nothing and links that have moved.
 
 use super::{Certificates, Stamps};
@@ -39,9 +39,11 @@ pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::R
         // without it there is the interval
         let watch = Watch::new().ok();
         let mut told: Option<Stamps> = None;
+        let mut missing = BTreeSet::new();
         loop {
             wait(watch.as_ref(), &certificates());
             let certificates = certificates();
+            missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
             // what was told and not taken over is told again when it changes again
             if now == read || told.as_ref() == Some(&now) {
@@ -68,6 +70,22 @@ fn say_unreadable(certificates: &Certificates) {
              it over, a reload cannot; give it to a group of that user"
         ));
     }
+}
+
+/// What has gone since it was last looked, and what is back. Returns what is missing now.
+fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let now = certificates.missing();
+    for path in now.difference(before).take(MOST_TOLD) {
+        say(format_args!(
+            "the file {path:?} is gone: what is in force is kept; a restart or a reload would fail"
+        ));
+    }
+    // what nobody names any more is not back
+    let back = |path: &&&PathBuf| certificates.files().any(|file| file == **path);
+    for path in before.difference(&now).filter(|path| back(&path)).take(MOST_TOLD) {
+        say(format_args!("the file {path:?} is back"));
+    }
+    now
 }
 
 /// Until something has changed in the directories of the files and then nothing more, or for the interval.

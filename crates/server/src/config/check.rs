@@ -8,7 +8,10 @@ use super::redirects;
 use super::remarks::item;
 use super::upstreams;
 use super::value::quote;
-use super::{Access, Admin, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen, LogFormat, Proxy};
+use super::{
+    Access, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen,
+    LogFormat, Proxy,
+};
 use crate::certificates::{self, CertificateError, Tokens};
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
@@ -177,6 +180,19 @@ impl Draft {
             let (certificates, keys) = (pairs.certificates.len(), pairs.keys.len());
             if certificates != keys {
                 wrong.push((path.child("tls.certificate"), Wrong::Unpaired { certificates, keys }));
+            }
+            if site.tls.clients.asked == AskClients::Off {
+                continue;
+            }
+            // one that cannot be read is told by itself
+            let lacks = |key: &str, is_empty: bool| {
+                is_empty && !text.is_some_and(|text| text.says(&path.child(key)))
+            };
+            if lacks("tls.client_ca", site.tls.clients.authorities.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::NoClientAuthority));
+            }
+            if lacks("tls.certificate", pairs.is_empty()) {
+                wrong.push((path.child("tls.client"), Wrong::ClientsWithoutCertificate));
             }
         }
         // one that cannot be read is told by itself
@@ -373,6 +389,8 @@ impl Draft {
             site.root.iter_mut().for_each(join);
             let KeyPairs { certificates, keys } = &mut site.tls.pairs;
             certificates.iter_mut().chain(keys).for_each(join);
+            let Clients { authorities, revoked, .. } = &mut site.tls.clients;
+            authorities.iter_mut().chain(revoked).for_each(join);
             site.aliases.iter_mut().for_each(|alias| join(&mut alias.to));
             let proxied = site.proxies.iter_mut().flat_map(Proxy::to_mut);
             proxied.for_each(|to| upstreams::rebase(&mut to.0, &join));
@@ -442,6 +460,7 @@ impl Draft {
                 wrong.push((path_of_log, Wrong::NoDirectory { path: directory, error }));
             }
             missing_pairs(&path, &site.tls.pairs, &mut told, &mut wrong);
+            missing_clients(&path, &site.tls.clients, &mut told, &mut wrong);
             for (index, rule) in site.auth.iter().enumerate() {
                 if let Some(file) = &rule.file
                     && let Err(error) = super::open_regular(file)
@@ -487,6 +506,34 @@ fn missing_pairs<'p>(
         && told.insert(&certificates[0])
     {
         wrong.push((section.child("tls.certificate"), Wrong::Certificate(error.to_string())));
+    }
+}
+
+/// Authorities of clients, and lists of what they have revoked, that cannot be read, or are none.
+fn missing_clients<'p>(
+    section: &At,
+    clients: &'p Clients,
+    told: &mut HashSet<&'p Path>,
+    wrong: &mut Vec<(At, Wrong)>,
+) {
+    let Clients { authorities, revoked, .. } = clients;
+    for (key, files) in [("tls.client_ca", authorities), ("tls.client_crl", revoked)] {
+        for (index, file) in files.iter().enumerate() {
+            let error = match super::open_regular(file) {
+                Err(error) => Wrong::NoFile { path: file.clone(), error },
+                Ok(_) if key == "tls.client_ca" => match certificates::authorities(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+                Ok(_) => match certificates::revoked(file) {
+                    Err(error) => Wrong::Certificate(error.to_string()),
+                    Ok(_) => continue,
+                },
+            };
+            if told.insert(file) {
+                wrong.push((section.child(key).item(index), error));
+            }
+        }
     }
 }
 

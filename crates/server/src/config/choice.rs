@@ -72,6 +72,59 @@ impl Word for KeepAliveLaw {
         &[KeepAliveLaw::Linear, KeepAliveLaw::Exponential, KeepAliveLaw::Constant];
 }
 
+/// Whether clients are asked for certificates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AskClients {
+    /// They are not.
+    #[default]
+    Off,
+    /// They are, and may come without.
+    Optional,
+    /// They are, and may not.
+    Required,
+}
+
+impl Word for AskClients {
+    const EXPECTED: &'static str = "\"off\", \"optional\" or \"required\"";
+    const WORDS: &'static [&'static str] = &["off", "optional", "required"];
+    const MEANINGS: &'static [AskClients] =
+        &[AskClients::Off, AskClients::Optional, AskClients::Required];
+}
+
+/// Whether rules about addresses judge SYNs in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateMode {
+    /// They do not.
+    #[default]
+    Off,
+    /// As far as this machine can; what it cannot is done by the server.
+    Auto,
+    /// They do, or the server does not start.
+    Address,
+}
+
+impl Word for GateMode {
+    const EXPECTED: &'static str = "\"off\", \"auto\" or \"address\"";
+    const WORDS: &'static [&'static str] = &["off", "auto", "address"];
+    const MEANINGS: &'static [GateMode] = &[GateMode::Off, GateMode::Auto, GateMode::Address];
+}
+
+/// When the kernel charges a connection to the limit of its rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GateCharge {
+    /// When its handshake is complete.
+    #[default]
+    Handshake,
+    /// When its SYN comes.
+    Syn,
+}
+
+impl Word for GateCharge {
+    const EXPECTED: &'static str = "\"handshake\" or \"syn\"";
+    const WORDS: &'static [&'static str] = &["handshake", "syn"];
+    const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
+}
+
 /// How a line of the access log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

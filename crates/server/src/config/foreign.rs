@@ -54,6 +54,11 @@ const PATHS: &str = "there are no sections for paths: rules such as [[redirect]]
                      [[auth]], [[access]], [[alias]], [[proxy]] and [[fastcgi]] each \
                      have a path";
 const RATE: &str = "write a [[rule]] with limits";
+const SATISFY: &str = "every [[access]] and [[auth]] that fits must let a client in, which is satisfy \
+                       all; there is no satisfy any";
+const PASSWORDS: &str =
+    "few passwords are checked at once, and those of a client one after another";
+const BY_ITSELF: &str = "Forebay decides this by itself";
 const TEXT: &str = "compress says how; what is compressed follows from its media type";
 const CHARSET: &str = "text is sent as UTF-8; types says what else files are, by their ending";
 const ONE_PAGE: &str = "write try_files = [\"$path\", \"/index.html\"]";
@@ -176,6 +181,12 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("uwsgi_pass", Say(NOT_SPOKEN)),
     ("scgi_pass", Say(NOT_SPOKEN)),
     ("proxy_set_header", Say("write set in a [[proxy]]")),
+    (
+        "proxy_redirect",
+        Say(
+            "redirects of an application lead back by themselves; redirects in a [[proxy]] says so",
+        ),
+    ),
     ("ssl", Say(TLS)),
     ("tls", Say(TLS)),
     ("sslengine", Say(TLS)),
@@ -183,6 +194,13 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("sslcertificatefile", Key("tls.certificate")),
     ("ssl_certificate_key", Key("tls.key")),
     ("sslcertificatekeyfile", Key("tls.key")),
+    ("ssl_client_certificate", Key("tls.client_ca")),
+    ("sslcacertificatefile", Key("tls.client_ca")),
+    ("ssl_verify_client", Key("tls.client")),
+    ("sslverifyclient", Key("tls.client")),
+    ("ssl_crl", Key("tls.client_crl")),
+    ("sslcarevocationfile", Key("tls.client_crl")),
+    ("client_auth", Say("write tls.client and tls.client_ca")),
     ("return", Say("write a [[redirect]] with path, to and status")),
     ("redir", Say("write a [[redirect]] with path, to and status")),
     ("rewriterule", Say("write a [[rewrite]] or a [[redirect]]")),
@@ -208,6 +226,54 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("auth_basic_user_file", Say("write an [[auth]] with a file")),
     ("basic_auth", Say("write an [[auth]] with users")),
     ("basicauth", Say("write an [[auth]] with users")),
+    ("satisfy", Say(SATISFY)),
+    (
+        "auth_request",
+        Say("names and passwords are asked for by [[auth]]; no other server is asked"),
+    ),
+    ("auth_delay", Say(PASSWORDS)),
+    (
+        "internal",
+        Say("pages of errors are files like others; an [[access]] with deny closes paths"),
+    ),
+    ("valid_referers", Say("nothing goes by Referer; a [[rule]] with header can refuse requests")),
+    (
+        "limit_except",
+        Say("files are answered to GET and HEAD alone; a [[rule]] with method refuses others"),
+    ),
+    ("limit_rate", Say("no answer is slowed down; a [[rule]] bounds requests, not bytes")),
+    ("if", Say("there are no conditions: each rule says which paths it is for")),
+    ("set", Say("there are no variables of your own")),
+    ("map", Say("there are no variables of your own")),
+    ("geo", Say("there are no variables of your own; a [[rule]] with client is for addresses")),
+    ("resolver", Say("names of applications are looked up as the machine does it")),
+    ("proxy_cache", Say("answers of applications are not kept")),
+    ("sub_filter", Say("files are sent as they are")),
+    ("ssi", Say("files are sent as they are")),
+    ("etag", Say("files always have an ETag; a [[header]] with remove leaves it out")),
+    ("if_modified_since", Say("conditional requests are always answered")),
+    ("open_file_cache", Key("cache.bytes")),
+    ("disable_symlinks", Key("links")),
+    ("tcp_nopush", Say(BY_ITSELF)),
+    ("tcp_nodelay", Say(BY_ITSELF)),
+    ("aio", Say(BY_ITSELF)),
+    ("directio", Say(BY_ITSELF)),
+    ("keepalive_requests", Say("a connection is kept for as long as timeouts.idle says")),
+    ("send_timeout", Key("timeouts.send_window")),
+    ("reset_timedout_connection", Say(BY_ITSELF)),
+    ("large_client_header_buffers", Key("limits.head_bytes")),
+    ("client_header_buffer_size", Key("limits.head_bytes")),
+    ("worker_rlimit_nofile", Say("the limit of open files is raised as far as the system allows")),
+    ("merge_slashes", Say("slashes are always merged")),
+    ("port_in_redirect", Say("redirects to a path have no host and no port")),
+    ("server_name_in_redirect", Say("redirects to a path have no host and no port")),
+    ("absolute_redirect", Say("redirects to a path have no host and no port")),
+    ("ssl_protocols", Say("TLS 1.3 and 1.2 are spoken")),
+    ("ssl_ciphers", Say("the suites of TLS 1.3 and 1.2 are chosen by Forebay")),
+    ("ssl_prefer_server_ciphers", Say("the suites of TLS 1.3 and 1.2 are chosen by Forebay")),
+    ("ssl_session_cache", Say("sessions are resumed by tickets")),
+    ("ssl_session_timeout", Say("sessions are resumed by tickets")),
+    ("ssl_session_tickets", Say("sessions are resumed by tickets")),
     ("limit_req", Say(RATE)),
     ("limit_req_zone", Say(RATE)),
     ("rate_limit", Say(RATE)),

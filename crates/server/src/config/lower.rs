@@ -58,6 +58,7 @@ impl Rule {
                 method: self.method.0.clone(),
                 path: self.path.0.clone(),
                 file_type: self.file_type.0.clone(),
+                certificate: self.certificate.0.clone(),
                 header: self.header.0.clone(),
                 cookie: self.cookie.0.clone(),
             },

@@ -76,6 +76,13 @@ pub enum Wrong {
         /// The words allowed.
         choices: &'static [&'static str],
     },
+    /// None of the words allowed, which were told before.
+    OtherChoice {
+        /// What is there.
+        found: String,
+        /// The words allowed.
+        choices: &'static [&'static str],
+    },
     /// A key of another server.
     Foreign {
         /// What to write here.
@@ -247,6 +254,19 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// Clients are to show certificates, and nobody is said to have signed them.
+    NoClientAuthority,
+    /// Clients are to show certificates to a site that has none itself.
+    ClientsWithoutCertificate,
+    /// It says more about `tls.client`, which is off.
+    WithoutClients,
+    /// Clients must show certificates, and can come where nobody can.
+    ClientsInClear,
+    /// A list of revoked certificates has expired.
+    ListExpired {
+        /// Whole days ago.
+        days: i64,
+    },
     /// The admin listener is to speak TLS, and has no certificate.
     NoAdminCertificate,
     /// Tokens would go over the network in clear.
@@ -333,6 +353,17 @@ pub enum Wrong {
         /// Of this engine.
         engine: &'static str,
     },
+    /// The user that the server becomes may not use a file or a directory.
+    OutOfReach {
+        /// The user.
+        user: String,
+        /// The file or directory, and what comes of it.
+        needed: Needed,
+        /// Its path.
+        path: PathBuf,
+        /// The directory on the way that is closed; `None` if it is the file itself.
+        closed: Option<PathBuf>,
+    },
     /// A file the configuration names cannot be read.
     NoFile {
         /// Its path.
@@ -346,6 +377,20 @@ pub enum Wrong {
         path: String,
         /// The file or directory that it would be.
         file: PathBuf,
+    },
+    /// A symbolic link leads past a rule.
+    Linked {
+        /// The path of the rule.
+        path: String,
+        /// A path that shows the same, and that it is not for.
+        open: String,
+    },
+    /// A value of `Cache-Control` that browsers do not understand.
+    CacheControl {
+        /// What is there.
+        found: String,
+        /// What is probably meant.
+        meant: Option<String>,
     },
     /// A header rule for a directory, but not for what is below it.
     DirectoryAlone {
@@ -391,6 +436,17 @@ pub enum Wrong {
     HeldBySlowClients,
     /// A thread of send stays with a client for so long.
     HeldBySlowReaders,
+    /// This machine cannot have rules in its kernel.
+    NoGate {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// No rule is for the kernel.
+    NothingForGate,
+    /// A limit on connections that only the server can enforce.
+    NotInGate,
     /// A rule that never decides anything.
     Outdone {
         /// The name of the rule before it that does.
@@ -405,6 +461,56 @@ pub enum Wrong {
         /// In which line, and what.
         reason: String,
     },
+}
+
+/// What the server needs once it is another user than root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// A root, or the directory of an alias.
+    Directory,
+    /// A file of users.
+    Users,
+    /// An error page.
+    Page,
+    /// The directory of a log.
+    Logs,
+    /// A log that is there already.
+    Log,
+}
+
+impl Needed {
+    /// What the user may not do, before the path.
+    fn act(self) -> &'static str {
+        match self {
+            Needed::Directory => "enter the directory",
+            Needed::Users => "read the file of users",
+            Needed::Page => "read the error page",
+            Needed::Logs => "write to the directory",
+            Needed::Log => "write to the log",
+        }
+    }
+
+    /// What comes of it.
+    fn effect(self) -> &'static str {
+        match self {
+            Needed::Directory => "the server does not start",
+            Needed::Users => "what it protects is answered with 500 for everybody",
+            Needed::Page => "clients get a short page of Forebay's own",
+            Needed::Logs => "a log that is moved away cannot be made again",
+            Needed::Log => "the server does not start",
+        }
+    }
+
+    /// What would help.
+    fn remedy(self) -> &'static str {
+        match self {
+            Needed::Directory => "give it to a group of that user: \"chgrp\", \"chmod g+rx\"",
+            Needed::Users | Needed::Page => {
+                "give it to a group of that user: \"chgrp\", \"chmod g+r\""
+            }
+            Needed::Logs | Needed::Log => "give it to that user: \"chown\"",
+        }
+    }
 }
 
 /// A file that only the server should be able to read.
@@ -473,6 +579,10 @@ impl fmt::Display for Wrong {
             Wrong::Choice { found, choices } => {
                 let quoted: Vec<_> = choices.iter().map(|word| format!("{word:?}")).collect();
                 write!(f, "expected {}, found {found:?}", quoted.join(" or "))?;
+                did_you_mean(f, nearest(found, choices.iter().copied()))
+            }
+            Wrong::OtherChoice { found, choices } => {
+                write!(f, "{found:?} is none of them either")?;
                 did_you_mean(f, nearest(found, choices.iter().copied()))
             }
             Wrong::Repeated { found } => write!(f, "{found:?} is there twice"),
@@ -569,6 +679,29 @@ impl fmt::Display for Wrong {
             Wrong::NoCertificate => {
                 f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
             }
+            Wrong::NoClientAuthority => f.write_str(
+                "tls.client_ca is missing: the certificates of the authorities that have signed those of \
+                 the clients",
+            ),
+            Wrong::ClientsWithoutCertificate => f.write_str(
+                "clients are asked by a site that shows a certificate itself: tls.certificate and tls.key \
+                 are missing",
+            ),
+            Wrong::WithoutClients => {
+                f.write_str("it has no effect without tls.client = \"optional\" or \"required\"")
+            }
+            Wrong::ClientsInClear => f.write_str(
+                "requests that come without TLS are answered with 403; tls.redirect would send their \
+                 clients to https",
+            ),
+            Wrong::ListExpired { days } => write!(
+                f,
+                "the list of revoked certificates has expired {}: clients of its authority are refused",
+                match days {
+                    0 => "less than a day ago".to_owned(),
+                    days => format!("{} ago", count_of_days(*days)),
+                }
+            ),
             Wrong::NoAdminCertificate => f.write_str(
                 "TLS is to be spoken here, and there is no admin.tls.certificate and admin.tls.key",
             ),
@@ -645,9 +778,30 @@ impl fmt::Display for Wrong {
                 "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
                  none, and upgrade = false refuses them"
             ),
+            Wrong::OutOfReach { user, needed, path, closed } => {
+                write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;
+                match closed {
+                    None => f.write_str(needed.remedy()),
+                    Some(directory) => {
+                        write!(f, "let that user into {directory:?}, which is on the way: \"chmod\"")
+                    }
+                }
+            }
             Wrong::NoFile { path, error } => write!(f, "cannot read the file {path:?}: {error}"),
             Wrong::Nowhere { path, file } => {
                 write!(f, "nothing answers at {path:?}: {file:?} is not there")
+            }
+            Wrong::Linked { path, open } => write!(
+                f,
+                "{open:?} leads to the same by a symbolic link, and no rule is for that path: protect it, \
+                 too, or remove the link; {path:?} is for paths, not for what links lead to"
+            ),
+            Wrong::CacheControl { found, meant } => {
+                write!(f, "browsers do not understand {found:?}")?;
+                match meant {
+                    Some(meant) => write!(f, ", did you mean {meant:?}?"),
+                    None => f.write_str("; an age is a number of seconds, such as \"max-age=3600\""),
+                }
             }
             Wrong::DirectoryAlone { path } => {
                 let path = path.trim_end_matches('/');
@@ -685,6 +839,19 @@ impl fmt::Display for Wrong {
                 f,
                 "no user of this machine has this number; without group beside it the server does \
                  not start"
+            ),
+            Wrong::NoGate { why, is_optional: true } => {
+                write!(f, "the server judges alone on this machine: {why}")
+            }
+            Wrong::NoGate { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+            Wrong::NothingForGate => f.write_str(
+                "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
+                 \"drop\"",
+            ),
+            Wrong::NotInGate => f.write_str(
+                "the kernel leaves it to the server: it keeps no limit for each client",
             ),
             Wrong::HeldBySlowClients => write!(
                 f,

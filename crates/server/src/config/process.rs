@@ -2,8 +2,8 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Admin, Cache, Config, Control, Helpers, KeepAlive, Limits, Log, Pipeline, Sandbox, Switch,
-    Timeouts,
+    Admin, Cache, Config, Control, GateCharge, GateMode, Helpers, KeepAlive, Limits, Log, Pipeline,
+    Sandbox, Switch, Timeouts,
 };
 
 impl Section for Config {
@@ -16,6 +16,8 @@ impl Section for Config {
             classes: Vec::new(),
             rules: Vec::new(),
             agent: Switch::default(),
+            gate: GateMode::default(),
+            gate_charge: GateCharge::default(),
             log: Log::default(),
             server_header: false,
             sample: 0,
@@ -69,6 +71,27 @@ const SETTINGS: &[Setting<Config>] = &[
                   that none of them waits longer than the delay of its class.",
         example: "\"on\"",
         at: |c| &mut c.agent,
+    },
+    Setting {
+        key: "gate",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether rules about addresses judge SYNs in the kernel: a connection that they \
+                  refuse by \"reset\" or \"drop\" then costs neither a socket nor a wake-up. auto: \
+                  where the machine can, else the server judges as it does anyway. address: or the \
+                  server does not start. Only read at the start.",
+        example: "\"auto\"",
+        at: |c| &mut c.gate,
+    },
+    Setting {
+        key: "gate_charge",
+        preset: Preset::Value("handshake"),
+        range: None,
+        meaning: "When the kernel charges a connection to the limit of its rule. handshake: when its \
+                  client has proven its address; its SYN only looks whether anything is left. syn: \
+                  when its SYN comes, so that invented addresses use limits up. Only read at the start.",
+        example: "\"syn\"",
+        at: |c| &mut c.gate_charge,
     },
     Setting {
         key: "user",

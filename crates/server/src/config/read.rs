@@ -367,7 +367,7 @@ impl<'t> Reader<'t> {
             value.set(text)
         };
         let result = match (form, item.as_value()) {
-            (Form::List | Form::TextOrList, Some(Toml::Array(items))) => {
+            (Form::List | Form::TextOrList | Form::SwitchOrList, Some(Toml::Array(items))) => {
                 return self.list(value, items, path, span);
             }
             (Form::TextOrList, Some(Toml::String(text))) => {
@@ -383,7 +383,9 @@ impl<'t> Reader<'t> {
                     (_, number) => set(value, &number.to_string()),
                 }
             }
-            (Form::Switch, Some(Toml::Boolean(switch))) => set(value, &switch.value().to_string()),
+            (Form::Switch | Form::SwitchOrList, Some(Toml::Boolean(switch))) => {
+                set(value, &switch.value().to_string())
+            }
             (Form::Table, _) if let Some(table) = item.as_table_like() => {
                 return self.names(value, table, path);
             }
@@ -405,6 +407,7 @@ impl<'t> Reader<'t> {
         if items.is_empty() && !value.may_be_empty() {
             return self.note(&path.shown, span, Wrong::Empty);
         }
+        let mut are_choices_told = false;
         for (index, item) in items.iter().enumerate() {
             let at = item.span().unwrap_or(span.clone());
             self.places.insert(path.item(index).exact, at.clone());
@@ -412,6 +415,15 @@ impl<'t> Reader<'t> {
                 Toml::String(text) => value.set(text.value()),
                 other => Err(misfit(value, &Item::Value(other.clone()))),
             };
+            let result = result.map_err(|wrong| match wrong {
+                Wrong::Choice { found, choices } if are_choices_told => {
+                    Wrong::OtherChoice { found, choices }
+                }
+                wrong => {
+                    are_choices_told |= matches!(wrong, Wrong::Choice { .. });
+                    wrong
+                }
+            });
             if let Err(wrong) = result {
                 self.note(&path.shown, at, wrong);
             }

@@ -2,9 +2,13 @@
 
 use super::draft::{Draft, numbered};
 use super::problem::{Secret, Wrong};
+use super::reach::secret;
 use super::read::{Path as At, Reader};
 use super::site::HSTS;
-use super::{Account, Admin, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule, Site};
+use super::{
+    Account, Admin, AskClients, Clients, Endpoint, Fuse, KeyPairs, Listen, Log, LogFormat, Rule,
+    Site,
+};
 use crate::certificates;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::Engine;
@@ -16,8 +20,6 @@ use forebay_site::users_errors;
 use forebay_sys::{clock, privileges};
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 
 /// Of one file of users no more lines are told of than these.
@@ -46,11 +48,15 @@ impl Draft {
         self.remark_pages(&mut remarks);
         self.remark_nowhere(&mut remarks);
         self.remark_applications(text, &mut remarks);
+        self.remark_linked(&mut remarks);
+        self.remark_caching(&mut remarks);
         self.remark_users(&mut remarks);
+        self.remark_unreadable(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
         self.remark_logs(&mut remarks);
         self.remark_exposed(text, &mut remarks);
+        self.remark_gate(&mut remarks);
         remarks
     }
 
@@ -141,6 +147,7 @@ impl Draft {
         for (path, site) in &sites {
             for (key, is_set) in [
                 ("tls.certificate", !site.tls.pairs.is_empty()),
+                ("tls.client", site.tls.clients.asked != AskClients::Off),
                 ("tls.redirect", site.tls.redirect.0.is_some()),
                 ("tls.hsts", site.tls.hsts.0.is_some()),
             ] {
@@ -148,6 +155,14 @@ impl Draft {
                     remarks.push((path.child(key), Wrong::NoTlsAddress { list: "listen" }));
                 }
             }
+            if speaks
+                && !only_tls
+                && site.tls.clients.asked == AskClients::Required
+                && site.tls.redirect.0.is_none()
+            {
+                remarks.push((path.child("tls.client"), Wrong::ClientsInClear));
+            }
+            remark_clients(path, &site.tls.clients, remarks);
             if speaks {
                 self.remark_https(path, site, remarks);
             }
@@ -196,6 +211,7 @@ impl Draft {
         let of_sites = sites.iter().map(|(path, site)| (path, &site.tls.pairs, &site.hosts[..]));
         let all: Vec<(&At, &KeyPairs, &[Host])> =
             of_sites.chain([(&admin, of_admin, &[][..])]).collect();
+        let user = self.becomes();
         let mut told = HashSet::new();
         for (path, pairs, hosts) in &all {
             for (index, pair) in certificates::pairs(pairs).unwrap_or_default().iter().enumerate() {
@@ -211,29 +227,13 @@ impl Draft {
                 );
             }
             for (index, key) in pairs.keys.iter().enumerate().filter(|(_, key)| told.insert(key)) {
-                self.remark_secret(path.child("tls.key").item(index), Secret::Key, key, remarks);
+                let at = path.child("tls.key").item(index);
+                remarks.extend(secret(at, Secret::Key, key, user.as_ref()));
             }
         }
         if let Some(tokens) = token_file {
-            self.remark_secret(admin.child("token_file"), Secret::Tokens, tokens, remarks);
-        }
-    }
-
-    /// A secret that too many may read, or that a reload could not.
-    fn remark_secret(&self, at: At, secret: Secret, file: &Path, remarks: &mut Remarks) {
-        let user = self.process.user.as_ref().map(Account::as_str);
-        let user = user.and_then(|name| Some((name, privileges::user(name).ok()??)));
-        let Ok(metadata) = std::fs::metadata(file) else { return };
-        let may = |bits: u32| metadata.mode() & bits != 0;
-        let path = file.to_owned();
-        if may(0o004) {
-            remarks.push((at, Wrong::SecretForAll { secret, path }));
-        } else if let Some((name, user)) = user
-            && !(metadata.uid() == user.user && may(0o400))
-            && !(user.groups.contains(&metadata.gid()) && may(0o040))
-        {
-            let user = name.to_owned();
-            remarks.push((at, Wrong::SecretAtStartOnly { secret, path, user }));
+            let at = admin.child("token_file");
+            remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
         }
     }
 
@@ -308,14 +308,24 @@ impl Draft {
                 let at = item(text, &at.child("links"), index);
                 remarks.extend(encoded(link.as_str()).map(|wrong| (at, wrong)));
             });
+            for (key, scopes) in
+                [("listing", &site.listing.0), ("try_files_except", &site.try_files_except)]
+            {
+                for (index, scope) in scopes.iter().enumerate() {
+                    let at = item(text, &at.child(key), index);
+                    remarks.extend(encoded(scope.as_str()).map(|wrong| (at, wrong)));
+                }
+            }
             let mut note = |list: &str, index, text: &str| {
                 let at = at.child(list).item(index).child("path");
                 remarks.extend(encoded(text).map(|wrong| (at, wrong)));
             };
-            let access = site.access.iter().enumerate();
-            access.for_each(|(index, rule)| note("access", index, rule.path.as_str()));
-            let auth = site.auth.iter().enumerate();
-            auth.for_each(|(index, rule)| note("auth", index, rule.path.as_str()));
+            let access = site.access.iter().map(|rule| &rule.path).enumerate();
+            let access = access.filter(|(_, scope)| scope.as_regex().is_none());
+            access.for_each(|(index, scope)| note("access", index, scope.as_str()));
+            let auth = site.auth.iter().map(|rule| &rule.path).enumerate();
+            let auth = auth.filter(|(_, scope)| scope.as_regex().is_none());
+            auth.for_each(|(index, scope)| note("auth", index, scope.as_str()));
             let aliases = site.aliases.iter().enumerate();
             aliases.for_each(|(index, alias)| note("alias", index, alias.path().as_str()));
             let proxies = site.proxies.iter().enumerate();
@@ -435,6 +445,26 @@ fn decoded(pattern: &str) -> Option<String> {
     let text = if has_slash { text } else { text.strip_prefix('/')?.to_owned() };
     let is_same = text.matches('*').count() == pattern.matches('*').count();
     (is_same && !text.contains(['?', '#'])).then_some(text)
+}
+
+/// What is said about certificates of clients without effect, and lists that have expired.
+fn remark_clients(path: &At, clients: &Clients, remarks: &mut Remarks) {
+    let Clients { asked, authorities, revoked } = clients;
+    if *asked == AskClients::Off {
+        let unused = [("tls.client_ca", authorities), ("tls.client_crl", revoked)];
+        for (key, _) in unused.iter().filter(|(_, files)| !files.is_empty()) {
+            remarks.push((path.child(key), Wrong::WithoutClients));
+        }
+        return;
+    }
+    let now_s = (clock::unix_coarse_ms() / 1000) as i64;
+    for (index, file) in revoked.iter().enumerate() {
+        let until_s = certificates::revoked(file).ok().and_then(|lists| lists.until_s());
+        if let Some(until_s) = until_s.filter(|until_s| *until_s < now_s) {
+            let days = certificates::days_left(now_s, until_s);
+            remarks.push((path.child("tls.client_crl").item(index), Wrong::ListExpired { days }));
+        }
+    }
 }
 
 #[cfg(test)]

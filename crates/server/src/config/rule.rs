@@ -6,6 +6,7 @@ use super::problem::Wrong;
 use super::table::{Preset, Section, Setting};
 use super::value::Written;
 use super::{Action, ClassName, When};
+use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
@@ -32,6 +33,8 @@ pub struct Rule {
     pub path: OneOrMore<PathPattern>,
     /// `file_type`
     pub file_type: OneOrMore<FileType>,
+    /// `certificate`
+    pub certificate: OneOrMore<CertificatePattern>,
     /// `header`
     pub header: OneOrMore<Field>,
     /// `cookie`
@@ -97,6 +100,7 @@ impl Rule {
             ("method", self.method.0.is_empty()),
             ("path", self.path.0.is_empty()),
             ("file_type", self.file_type.0.is_empty()),
+            ("certificate", self.certificate.0.is_empty()),
             ("header", self.header.0.is_empty()),
             ("cookie", self.cookie.0.is_empty()),
         ];
@@ -153,6 +157,7 @@ impl Section for Rule {
             method: OneOrMore::default(),
             path: OneOrMore::default(),
             file_type: OneOrMore::default(),
+            certificate: OneOrMore::default(),
             header: OneOrMore::default(),
             cookie: OneOrMore::default(),
             class: None,
@@ -228,6 +233,16 @@ const SETTINGS: &[Setting<Rule>] = &[
         meaning: "The ending of the path, without its dot.",
         example: "[\"zip\", \"iso\"]",
         at: |r| &mut r.file_type,
+    },
+    Setting {
+        key: "certificate",
+        preset: Preset::Unset("with any certificate of the client, and without"),
+        range: None,
+        meaning: "The certificate that the client has shown (tls.client): \"any\", \
+                  \"subject=CN=worker-*,O=Example\", where each star stands for any run of characters, or \
+                  \"fingerprint=\" and its SHA-256. Clients without one meet none of these.",
+        example: "\"subject=*,O=Example\"",
+        at: |r| &mut r.certificate,
     },
     Setting {
         key: "header",

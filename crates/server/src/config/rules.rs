@@ -3,7 +3,7 @@
 
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
-use super::written::{Fields, Regex, Status, Users};
+use super::written::{Fields, Regex, ScopeRegex, Status, Users};
 use forebay_site::rules::{
     Access, Alias, Auth, FieldName, HeaderError, HeaderRule, MediaPattern, MountPath, Network,
     Pattern, Realm, Redirect, RedirectError, Rewrite, Scope, Template, Work,
@@ -35,6 +35,22 @@ fn two_ways(pattern: Option<&Pattern>) -> (Option<Pattern>, Option<Regex>) {
     match pattern {
         Some(pattern) if pattern.is_regex() => (None, Some(Regex(pattern.clone()))),
         pattern => (pattern.cloned(), None),
+    }
+}
+
+/// The paths of a rule about clients that may be written in two ways; without any, all.
+fn scope(path: Option<Scope>, regex: Option<ScopeRegex>) -> Result<Scope, Fault> {
+    match (path, regex) {
+        (Some(_), Some(_)) => Err(("regex", Wrong::Both { other: "path" })),
+        (path, regex) => Ok(path.or(regex.map(|regex| regex.0)).unwrap_or_else(Scope::any)),
+    }
+}
+
+/// The two ways to write them.
+fn two_ways_of(scope: &Scope) -> (Option<Scope>, Option<ScopeRegex>) {
+    match scope.as_regex() {
+        Some(_) => (None, Some(ScopeRegex(scope.clone()))),
+        None => (Some(scope.clone()), None),
     }
 }
 
@@ -95,7 +111,8 @@ impl Section for RedirectSection {
             preset: Preset::Required,
             range: None,
             meaning: "Where to: an address or a path, with $1 to $9, $path, $host and $query. \
-                      Without $query and ? in it, the client's query is appended.",
+                      Without $query and ? in it, the client's query is appended; \"/about?\" leads to \
+                      /about without any query.",
             example: "\"https://$host/new/$1\"",
             at: |r| &mut r.to,
         },
@@ -269,6 +286,7 @@ impl Section for HeaderSection {
 /// An `[[auth]]`.
 pub struct AuthSection {
     path: Option<Scope>,
+    regex: Option<ScopeRegex>,
     realm: Option<Realm>,
     users: Users,
     file: Option<PathBuf>,
@@ -278,17 +296,19 @@ impl Item for Auth {
     type Section = AuthSection;
 
     fn new(section: AuthSection) -> Result<Auth, Fault> {
-        let AuthSection { path, realm, users, file } = section;
+        let AuthSection { path, regex, realm, users, file } = section;
         if users.0.is_empty() && file.is_none() {
             return Err(missing("file", "\"users\", or users"));
         }
-        let (path, realm) = (path.unwrap_or_else(Scope::any), realm.unwrap_or_default());
+        let (path, realm) = (scope(path, regex)?, realm.unwrap_or_default());
         Ok(Auth { path, realm, users: users.0, file })
     }
 
     fn section(&self) -> AuthSection {
+        let (path, regex) = two_ways_of(&self.path);
         AuthSection {
-            path: Some(self.path.clone()),
+            path,
+            regex,
             realm: Some(self.realm.clone()),
             users: Users(self.users.clone()),
             file: self.file.clone(),
@@ -298,13 +318,13 @@ impl Item for Auth {
 
 impl Section for AuthSection {
     fn blank() -> AuthSection {
-        AuthSection { path: None, realm: None, users: Users::default(), file: None }
+        AuthSection { path: None, regex: None, realm: None, users: Users::default(), file: None }
     }
 
     const SETTINGS: &'static [Setting<AuthSection>] = &[
         Setting {
             key: "path",
-            preset: Preset::Value("*"),
+            preset: Preset::Unset("every path"),
             range: None,
             meaning: "Which paths ask for a name and a password. A path without a star is meant with \
                       all below it: \"/private\" is for /private, /private/ and /private/a.txt, not \
@@ -312,6 +332,15 @@ impl Section for AuthSection {
                       \"/private*\" or \"*.pdf\", the whole path must fit.",
             example: "\"/private\"",
             at: |a| &mut a.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "The same as a regular expression; (?i) takes upper and lower case for the same. It \
+                      is found anywhere in the path unless it has anchors.",
+            example: "'(?i)^/(private|staff)/'",
+            at: |a| &mut a.regex,
         },
         Setting {
             key: "realm",
@@ -345,6 +374,7 @@ impl Section for AuthSection {
 /// An `[[access]]`.
 pub struct AccessSection {
     path: Option<Scope>,
+    regex: Option<ScopeRegex>,
     allow: Vec<Network>,
     deny: Vec<Network>,
 }
@@ -353,28 +383,28 @@ impl Item for Access {
     type Section = AccessSection;
 
     fn new(section: AccessSection) -> Result<Access, Fault> {
-        let AccessSection { path, allow, deny } = section;
+        let AccessSection { path, regex, allow, deny } = section;
         if allow.is_empty() && deny.is_empty() {
             return Err(missing("allow", "[\"10.0.0.0/8\"], or deny"));
         }
-        Ok(Access { path: path.unwrap_or_else(Scope::any), allow, deny })
+        Ok(Access { path: scope(path, regex)?, allow, deny })
     }
 
     fn section(&self) -> AccessSection {
-        let path = Some(self.path.clone());
-        AccessSection { path, allow: self.allow.clone(), deny: self.deny.clone() }
+        let (path, regex) = two_ways_of(&self.path);
+        AccessSection { path, regex, allow: self.allow.clone(), deny: self.deny.clone() }
     }
 }
 
 impl Section for AccessSection {
     fn blank() -> AccessSection {
-        AccessSection { path: None, allow: Vec::new(), deny: Vec::new() }
+        AccessSection { path: None, regex: None, allow: Vec::new(), deny: Vec::new() }
     }
 
     const SETTINGS: &'static [Setting<AccessSection>] = &[
         Setting {
             key: "path",
-            preset: Preset::Value("*"),
+            preset: Preset::Unset("every path"),
             range: None,
             meaning: "Which paths are guarded. A path without a star is meant with all below it: \
                       \"/admin\" is for /admin, /admin/ and /admin/a.txt, not for /administrators. \
@@ -382,6 +412,15 @@ impl Section for AccessSection {
                       whole path must fit.",
             example: "\"/admin\"",
             at: |a| &mut a.path,
+        },
+        Setting {
+            key: "regex",
+            preset: Preset::Unset("every path"),
+            range: None,
+            meaning: "The same as a regular expression; (?i) takes upper and lower case for the same. It \
+                      is found anywhere in the path unless it has anchors.",
+            example: "'(?i)\\.(bak|sql|old)$'",
+            at: |a| &mut a.regex,
         },
         Setting {
             key: "allow",

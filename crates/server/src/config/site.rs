@@ -4,13 +4,13 @@ use super::fastcgi::FastCgi;
 use super::optional::Optional;
 use super::proxy::Proxy;
 use super::table::{List, Preset, Section, Setting};
-use super::written::{ErrorPages, HttpsStatus, MediaTypes};
-use super::{FieldValue, KeyPairs, Log, Size};
+use super::written::{ErrorPages, HttpsStatus, Listing, MediaTypes};
+use super::{Clients, FieldValue, KeyPairs, Log, Size};
 use crate::log::choice::Member;
 use forebay_conn::Hsts;
 use forebay_http::coding::Coding;
 use forebay_site::rules::{
-    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route,
+    Access, Alias, Auth, FieldName, HeaderRule, Host, MountPath, Redirect, Rewrite, Route, Scope,
     SiteName, TryFiles, Work,
 };
 use forebay_site::{SiteSettings, ToHttps};
@@ -26,6 +26,8 @@ pub(super) const HSTS: &str = "Strict-Transport-Security";
 pub struct Tls {
     /// `tls.certificate`, `tls.key`
     pub pairs: KeyPairs,
+    /// `tls.client`, `tls.client_ca`, `tls.client_crl`
+    pub clients: Clients,
     /// `tls.redirect`
     pub redirect: Optional<HttpsStatus>,
     /// `tls.hsts`
@@ -59,10 +61,12 @@ pub struct Site {
     pub index: Vec<String>,
     /// `try_files`
     pub try_files: TryFiles,
+    /// `try_files_except`
+    pub try_files_except: Vec<Scope>,
     /// `hidden`
     pub hidden: bool,
     /// `listing`
-    pub listing: bool,
+    pub listing: Listing,
     /// `precompressed`
     pub precompressed: bool,
     /// `compress`
@@ -217,11 +221,12 @@ impl Site {
             compress: self.compress.clone(),
             compress_bytes: self.compress_bytes.0,
             types: self.types.0.clone(),
-            listing: self.listing,
+            listing: self.listing.0.clone(),
             hsts,
             to_https,
             cache_control: self.cache_control.0.clone(),
             try_files: self.try_files.clone(),
+            try_files_except: self.try_files_except.clone(),
             errors: self.errors.0.clone(),
             redirects: self.redirects.clone(),
             rewrites: self.rewrites.clone(),
@@ -253,8 +258,9 @@ impl Section for Site {
             links: Vec::new(),
             index: Vec::new(),
             try_files: TryFiles::default(),
+            try_files_except: Vec::new(),
             hidden: false,
-            listing: false,
+            listing: Listing::default(),
             precompressed: false,
             compress: Vec::new(),
             compress_bytes: Size(0),
@@ -393,6 +399,15 @@ const SETTINGS: &[Setting<Site>] = &[
         at: |s| &mut s.try_files,
     },
     Setting {
+        key: "try_files_except",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Paths that try_files is not for: only the path itself answers, or 404. A path without a \
+                  star is meant with all below it, as in [[access]].",
+        example: "[\"/assets\", \"*.js\"]",
+        at: |s| &mut s.try_files_except,
+    },
+    Setting {
         key: "hidden",
         preset: Preset::Value("false"),
         range: None,
@@ -406,8 +421,9 @@ const SETTINGS: &[Setting<Site>] = &[
         preset: Preset::Value("false"),
         range: None,
         meaning: "Whether a directory without an index file answers with a list of what is in it: a \
-                  page, or JSON for clients that ask for that.",
-        example: "true",
+                  page, or JSON for clients that ask for that. A list of paths is for those directories \
+                  and all below them.",
+        example: "[\"/pub\"]",
         at: |s| &mut s.listing,
     },
     Setting {
@@ -485,6 +501,38 @@ const SETTINGS: &[Setting<Site>] = &[
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
         at: |s| &mut s.tls.pairs.keys,
+    },
+    Setting {
+        key: "tls.client",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether clients are asked for a certificate that one of tls.client_ca has signed: off, \
+                  optional (they may come without), or required. Requests without TLS are answered with \
+                  403 where it is required; those that come through a connection of a site that asks for \
+                  something else, with 421.",
+        example: "\"required\"",
+        at: |s| &mut s.tls.clients.asked,
+    },
+    Setting {
+        key: "tls.client_ca",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with the certificates of authorities, in PEM: clients are taken whose certificates \
+                  they have signed, for the use by clients. They are taken over when they change, as \
+                  tls.certificate is.",
+        example: "[\"/etc/forebay/clients-ca.pem\"]",
+        at: |s| &mut s.tls.clients.authorities,
+    },
+    Setting {
+        key: "tls.client_crl",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Files with lists of the certificates that these authorities have revoked, in PEM. If \
+                  there is one, there must be one of each authority between a client and tls.client_ca; \
+                  clients of an authority whose list is missing or has expired are refused. They are \
+                  taken over when they change.",
+        example: "[\"/etc/forebay/clients-crl.pem\"]",
+        at: |s| &mut s.tls.clients.revoked,
     },
     Setting {
         key: "tls.redirect",

@@ -19,14 +19,17 @@ pub(super) fn wrong(section: &str, name: &str) -> Wrong {
     let all = vocabulary();
     let mut homes: Vec<&str> =
         here.iter().filter(|key| is_deep(key) && last(key) == name).map(String::as_str).collect();
-    if let [only] = homes[..] {
+    // a list of a site stands below [[site]], too
+    let is_other = |key: &&str| is_deep(key) && last(key) == name && !key.starts_with("site.");
+    let others: Vec<&str> = all.iter().map(String::as_str).filter(is_other).collect();
+    if let [only] = homes[..]
+        && (!section.is_empty() || others.len() == 1)
+    {
         return Wrong::Unknown { near: Some(only.to_owned()) };
     }
     let is_here = !homes.is_empty();
-    if !is_here {
-        // a list of a site stands below [[site]], too
-        let is_other = |key: &&str| is_deep(key) && last(key) == name && !key.starts_with("site.");
-        homes = all.iter().map(String::as_str).filter(is_other).collect();
+    if !is_here || section.is_empty() {
+        homes = others;
     }
     if let Some(near) = nearest(name, here.iter().map(|key| last(key))).filter(|_| !is_here) {
         let mut same = here.iter().filter(|key| last(key) == near);
@@ -172,14 +175,15 @@ mod tests {
             (
                 "",
                 "regex",
-                "unknown key here, it belongs in [[redirect]], [[rewrite]] or [[header]]",
+                "unknown key here, it belongs in [[access]], [[auth]], [[redirect]], [[rewrite]] or [[header]]",
             ),
             ("", "cookie", "unknown key here, it belongs in [[rule]]"),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
             ("site", "formt", "unknown key, did you mean \"log.format\"?"),
             ("site", "send_rate", "unknown key here, it belongs in [limits]"),
             ("site.redirect", "regexp", "unknown key, did you mean \"regex\"?"),
-            ("auth", "regexp", "unknown key"),
+            ("auth", "regexp", "unknown key, did you mean \"regex\"?"),
+            ("work", "regexp", "unknown key"),
             ("timeouts", "send_rate", "unknown key here, it belongs in [limits]"),
             (
                 "rule",

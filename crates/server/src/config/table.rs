@@ -336,6 +336,8 @@ mod tests {
                             | Wrong::NoClass { .. }
                             | Wrong::Idle { .. }
                             | Wrong::Unpaired { .. }
+                            | Wrong::NoClientAuthority
+                            | Wrong::ClientsWithoutCertificate
                     )
                 };
                 let wrong = problems.iter().find(|problem| {

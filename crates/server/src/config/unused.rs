@@ -14,6 +14,7 @@ impl Draft {
     /// What says something and has no effect beside something else.
     pub(super) fn remark_unused(&self, text: &Reader<'_>, remarks: &mut Remarks) {
         self.remark_alone(text, remarks);
+        self.remark_exceptions(remarks);
         self.remark_exceeding(remarks);
         self.remark_compress_bytes(text, remarks);
         self.remark_twice(text, remarks);
@@ -43,6 +44,26 @@ impl Draft {
         for setting in Config::SETTINGS.iter().filter(is_of_pipeline) {
             if text.says(&top.child(setting.key)) {
                 remark(setting.key, "engine = \"pipeline\"");
+            }
+        }
+    }
+
+    /// Exceptions from `try_files` where there is none.
+    fn remark_exceptions(&self, remarks: &mut Remarks) {
+        let top = &self.site.try_files_except;
+        for (at, site) in self.every_site() {
+            let is_top = at.exact.is_empty();
+            // what is inherited is told at the top, if it is of use to no site
+            let sites = self.all_sites();
+            let mut sites = sites.iter().map(|(_, site)| site);
+            let is_used = match is_top {
+                true => sites.any(|site| {
+                    site.try_files_except == *top && !site.try_files.candidates().is_empty()
+                }),
+                false => site.try_files_except == *top || !site.try_files.candidates().is_empty(),
+            };
+            if !site.try_files_except.is_empty() && !is_used {
+                remarks.push((at.child("try_files_except"), Wrong::Idle { needs: "try_files" }));
             }
         }
     }

@@ -147,6 +147,8 @@ pub enum Form {
     NumberOrAuto,
     /// `true` or `false`.
     Switch,
+    /// `true` or `false`, or an array of strings.
+    SwitchOrList,
     /// An array of strings.
     List,
     /// A string, or an array of strings.
@@ -378,7 +380,7 @@ pub(super) fn wrong(value: &dyn Value, text: &str) -> Wrong {
 pub(super) fn suggest(value: &dyn Value, text: &str) -> Option<String> {
     let near = value.guess(text)?;
     match value.form() {
-        Form::Switch | Form::Number => Some(near),
+        Form::Switch | Form::SwitchOrList | Form::Number => Some(near),
         Form::Text | Form::List | Form::TextOrList | Form::NumberOrAuto | Form::Table => {
             Some(quote(&near))
         }

@@ -5,6 +5,7 @@ use super::problem::Wrong;
 use super::value::{Form, Value, Written, bare_or_quoted, quote};
 use crate::log::choice::{Condition, Member, NOT_CHOSEN};
 use forebay_http::coding::Coding;
+use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
@@ -62,6 +63,10 @@ written!(
 written!(SitePattern, "a host such as \"shop.example\" or \"*.shop.example\"");
 written!(Method, "a method such as \"GET\"");
 written!(PathPattern, "a path such as \"/exact\", \"/dir/*\" or \"*.php\"");
+written!(
+    CertificatePattern,
+    "\"any\", a subject such as \"subject=CN=worker-*\" or a fingerprint such as \"fingerprint=00:11:…\""
+);
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
     Field,
@@ -76,8 +81,7 @@ impl Written for Member {
     const MAY_BE_EMPTY: bool = false;
     fn read(text: &str) -> Result<Member, Wrong> {
         if let Some((_, lines)) = NOT_CHOSEN.iter().find(|(name, _)| *name == text) {
-            let names = Member::NAMES.map(quote).join(", ");
-            let reason = format!("{lines}, whatever is chosen; one can choose {names}");
+            let reason = format!("{lines}, whatever is chosen: leave it out");
             return Err(unfit(text, reason));
         }
         let choices = &Member::NAMES;
@@ -113,6 +117,63 @@ impl Written for Regex {
     }
     fn text(&self) -> String {
         self.0.to_string()
+    }
+}
+
+/// Paths of a rule about clients, as a regular expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeRegex(pub Scope);
+
+impl Written for ScopeRegex {
+    const EXPECTED: &'static str = "a regular expression such as '(?i)\\.(bak|sql)$'";
+    fn read(text: &str) -> Result<ScopeRegex, Wrong> {
+        Scope::regex(text).map(ScopeRegex).map_err(|error| unfit(text, error))
+    }
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// The directories whose contents are shown: all, none, or those of some paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing(pub Vec<Scope>);
+
+impl From<bool> for Listing {
+    fn from(is_on: bool) -> Listing {
+        Listing(is_on.then(Scope::any).into_iter().collect())
+    }
+}
+
+impl Value for Listing {
+    fn form(&self) -> Form {
+        Form::SwitchOrList
+    }
+    fn expected(&self) -> &'static str {
+        "true, false or a list of paths such as [\"/pub\"]"
+    }
+    fn set(&mut self, text: &str) -> Result<(), Wrong> {
+        match text.parse::<bool>() {
+            Ok(is_on) => *self = Listing::from(is_on),
+            Err(_) => self.0.set(text)?,
+        }
+        Ok(())
+    }
+    fn show(&self) -> String {
+        match &self.0[..] {
+            [] => false.show(),
+            [only] if *only == Scope::any() => true.show(),
+            paths => super::value::show_list(paths.iter().map(Scope::to_string)),
+        }
+    }
+    fn guess(&self, text: &str) -> Option<String> {
+        let is_path = Scope::parse(text).is_ok();
+        false.guess(text).or_else(|| is_path.then(|| format!("[{}]", quote(text))))
+    }
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+    fn may_be_empty(&self) -> bool {
+        true
     }
 }
 

@@ -1,10 +1,11 @@
 //! One answer as a line, up to the number of its bytes, which is known later.
 //!
-//! The fields Authorization and Cookie are never looked at.
+//! The fields Authorization and Cookie are never looked at; a user's name comes from who has verified it.
 
 use super::choice::{Member, Members};
-use super::text::{push_address, push_json, push_number, push_quoted};
+use super::text::{push_address, push_json, push_number, push_quoted, push_word};
 use crate::policy::Said;
+use forebay_conn::peer::ClientCertificate;
 use forebay_conn::{Request, Secured};
 use forebay_http::head::{Name, Version};
 use std::net::IpAddr;
@@ -12,18 +13,24 @@ use std::net::IpAddr;
 /// Writes a line in the common format, or in the combined one, which has two fields more; returns
 /// where the number of bytes is to be put.
 ///
-/// `client - - [time] "METHOD target HTTP/1.1" status bytes "referer" "user agent"`. What a client
-/// sent is [quoted](push_quoted); `-` stands for what is not there.
+/// `client - user [time] "METHOD target HTTP/1.1" status bytes "referer" "user agent"`. What a client
+/// sent is [quoted](push_quoted), blanks in a user's name too; `-` stands for what is not there.
 pub fn clf(
     out: &mut Vec<u8>,
     time: &[u8],
     client: IpAddr,
+    user: Option<&[u8]>,
     request: Option<&Request<'_>>,
     status: u16,
     is_combined: bool,
 ) -> usize {
     push_address(out, client);
-    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(b" - ");
+    match user {
+        Some(user) => push_word(out, user),
+        None => out.push(b'-'),
+    }
+    out.extend_from_slice(b" [");
     out.extend_from_slice(time);
     out.extend_from_slice(b"] \"");
     match request {
@@ -71,6 +78,8 @@ pub struct Subject<'s> {
     pub site: &'s str,
     /// Who asked.
     pub client: IpAddr,
+    /// Who that has shown to be.
+    pub user: Option<&'s [u8]>,
     /// What was agreed with the client; `None` on a plain connection.
     pub secured: Option<&'s Secured>,
     /// How it was judged.
@@ -101,6 +110,9 @@ pub fn json(
         out.extend_from_slice(Member::Client.before_text());
         push_address(out, subject.client);
         out.push(b'"');
+    }
+    if let Some(user) = subject.user {
+        text(out, members, Member::User, user);
     }
     if let Some(Request { head, .. }) = request {
         let version: &[u8] = match head.version {
@@ -148,7 +160,7 @@ pub fn json(
 
 /// What was agreed with a client.
 fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
-    let Secured { name, version, cipher, alpn, resumed, hosts: _ } = secured;
+    let Secured { name, version, cipher, alpn, resumed, hosts: _, policy: _, client } = secured;
     if let Some(name) = name {
         text(out, members, Member::Sni, name.as_bytes());
     }
@@ -160,6 +172,10 @@ fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
     if members.have(Member::TlsResumed) {
         out.extend_from_slice(Member::TlsResumed.before_number());
         out.extend_from_slice(if *resumed { b"true" } else { b"false" });
+    }
+    if let Some(ClientCertificate { subject, fingerprint }) = client {
+        text(out, members, Member::ClientSubject, subject.as_bytes());
+        plain(out, members, Member::ClientFingerprint, fingerprint.as_bytes());
     }
 }
 
@@ -236,7 +252,7 @@ mod tests {
         line(request, |out, request| {
             let time = b"20/Nov/2026:06:41:03 +0000";
             let client = "192.0.2.7".parse().unwrap();
-            let gap = clf(out, time, client, request, 200, is_combined);
+            let gap = clf(out, time, client, None, request, 200, is_combined);
             out.splice(gap..gap, *b"512");
         })
     }
@@ -250,6 +266,7 @@ mod tests {
                 request_id: b"0af7651916cd43dd8448eb211c80319c",
                 site,
                 client: "2001:db8::1".parse().unwrap(),
+                user: None,
                 secured: None,
                 judged: Said::default(),
                 receive_us: 0,
@@ -306,6 +323,7 @@ mod tests {
             request_id: b"0af7651916cd43dd8448eb211c80319c",
             site: "",
             client: "192.0.2.7".parse().unwrap(),
+            user: None,
             secured: None,
             judged: Said {
                 class: Some("gold"),
@@ -324,6 +342,28 @@ mod tests {
         assert!(text.contains(expected), "{text}");
     }
 
+    /// Whatever characters a name has, it is one word of the line.
+    #[test]
+    fn a_user_is_one_word() {
+        let said = |user: &[u8]| {
+            line(BROWSER, |out, request| {
+                let client = "192.0.2.7".parse().unwrap();
+                clf(out, b"now", client, Some(user), request, 200, COMMON);
+            })
+        };
+        for (user, expected) in [
+            (&b"alice"[..], "alice"),
+            (b"b ob", "b\\x20ob"),
+            (b"x [now] \"GET", "x\\x20[now]\\x20\\x22GET"),
+            ("zo\u{eb}".as_bytes(), "zo\\xc3\\xab"),
+        ] {
+            assert!(said(user).starts_with(&format!("192.0.2.7 - {expected} [now] \"GET ")));
+        }
+        let mut out = Vec::new();
+        text(&mut out, Members::of(&[Member::User]), Member::User, b"a \"b\"");
+        assert_eq!(out, br#","user":"a \u0022b\u0022""#);
+    }
+
     #[test]
     fn what_was_agreed_is_in_the_lines_of_sealed_connections() {
         let mut secured = Secured {
@@ -333,6 +373,11 @@ mod tests {
             alpn: Some("http/1.1".into()),
             resumed: true,
             hosts: [].into(),
+            policy: None,
+            client: Some(ClientCertificate {
+                subject: "CN=a\\, b".into(),
+                fingerprint: "0f".into(),
+            }),
         };
         let said = |members: &[Member], secured: &Secured| {
             let mut out = Vec::new();
@@ -342,11 +387,13 @@ mod tests {
         assert_eq!(
             said(&Member::ALL, &secured),
             ",\"sni\":\"shop.example\",\"tls_version\":\"1.3\",\
-            \"tls_cipher\":\"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":true"
+            \"tls_cipher\":\"TLS13_AES_128_GCM_SHA256\",\"alpn\":\"http/1.1\",\"tls_resumed\":true,\
+            \"client_subject\":\"CN=a\\u005c, b\",\"client_fingerprint\":\"0f\""
         );
         assert_eq!(said(&[Member::Alpn], &secured), ",\"alpn\":\"http/1.1\"");
         (secured.name, secured.alpn, secured.resumed) = (None, None, false);
-        let some = [Member::Sni, Member::Alpn, Member::TlsResumed];
+        secured.client = None;
+        let some = [Member::Sni, Member::Alpn, Member::TlsResumed, Member::ClientSubject];
         assert_eq!(said(&some, &secured), ",\"tls_resumed\":false");
     }
 
@@ -361,6 +408,7 @@ mod tests {
                     request_id: b"0af7651916cd43dd8448eb211c80319c",
                     site: "shop",
                     client: "192.0.2.7".parse().unwrap(),
+                    user: None,
                     secured: None,
                     judged: Said::default(),
                     receive_us: 0,

@@ -39,6 +39,8 @@ pub struct Entry<'r> {
     pub site: Option<usize>,
     /// Who asked; the unspecified address for the client of a Unix socket.
     pub client: IpAddr,
+    /// Who the client has shown to be, by a password.
+    pub user: Option<&'r [u8]>,
     /// What was agreed with the client of the connection; `None` if that is plain.
     pub secured: Option<&'r Secured>,
     /// The connection comes from a trusted proxy, whose name for the request counts.
@@ -177,14 +179,15 @@ impl Logger {
             Box::new(Open { logs, sink, text, end: End::Gap(0) })
         });
         open.sink = sink;
-        let Entry { client, request, status, .. } = *entry;
+        let Entry { client, user, request, status, .. } = *entry;
         open.end = match target.format {
             LogFormat::Json => self.json(&mut open.text, entry),
             format => {
                 let is_combined = format == LogFormat::Combined;
                 let time = self.clf.at(self.now_ms);
                 let status = status.unwrap_or_default();
-                End::Gap(line::clf(&mut open.text, time, client, request, status, is_combined))
+                let text = &mut open.text;
+                End::Gap(line::clf(text, time, client, user, request, status, is_combined))
             }
         };
         Line { slot, open: Some(open) }
@@ -210,6 +213,7 @@ impl Logger {
             request_id,
             site: &target.site,
             client: entry.client,
+            user: entry.user,
             secured: entry.secured,
             judged: entry.judged.map(|judged| judged.said()).unwrap_or_default(),
             receive_us: complete_ns.saturating_sub(begun_ns) / 1000,

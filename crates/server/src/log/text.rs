@@ -54,6 +54,16 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     });
 }
 
+/// The same without quotes: a blank becomes `\x20`, so that it is one word.
+pub fn push_word(out: &mut Vec<u8>, text: &[u8]) {
+    for (index, word) in text.split(|byte| *byte == b' ').enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b"\\x20");
+        }
+        push_quoted(out, word);
+    }
+}
+
 /// Appends `text` for a JSON string: bytes outside printable ASCII, `"` and `\` become `\u00HH`,
 /// each for itself, as they may be in any encoding.
 #[inline]

@@ -5,7 +5,9 @@
 
 use crate::client::{TrustedProxies, client_of};
 use forebay_conn::Request;
+use forebay_conn::peer::ClientCertificate;
 use forebay_policy::Needs;
+use forebay_policy::certificate::CertificateFacts;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_site::host_of;
 use std::net::SocketAddr;
@@ -51,6 +53,12 @@ impl Facts {
             host: &self.host,
             method: head.method_text,
             path,
+            certificate: peer.secured.as_deref().and_then(|secured| secured.client.as_ref()).map(
+                |ClientCertificate { subject, fingerprint }| CertificateFacts {
+                    subject,
+                    fingerprint,
+                },
+            ),
             fields: head.fields(),
         }
     }

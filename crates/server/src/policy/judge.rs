@@ -3,13 +3,14 @@
 use super::window::{Entrance, Pass};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
+use crate::gate::Enforced;
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
 use forebay_policy::decision::{Answer, Decisions, Refused};
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::{self as policy, Charge, Needs};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,23 +57,30 @@ impl Judge {
         })
     }
 
-    /// Whether rules ask for the address that a client reached.
+    /// Whether rules ask for the address that a client reached, or the kernel knows connections by it.
     pub fn asks_local(&self) -> bool {
-        self.needs.local
+        self.needs.local || self.in_force.gate.as_ref().is_some_and(Enforced::charges)
     }
 
     /// Whether a new connection is admitted.
     pub fn connection(&mut self, peer: &Peer, now_ns: u64) -> Verdict<()> {
         let ends = ConnectionFacts { client: peer.address(), local: peer.local };
-        let InForce { policy, state, slots, .. } = &*self.in_force;
+        let InForce { policy, state, slots, gate, .. } = &*self.in_force;
         let decisions = policy.connection(&ends, self.in_force.is_overload());
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         self.metrics.enter(slot, ClassEvent::Connection);
-        match state.charge_connection(&decisions, ends.client.ip(), now_ns) {
+        let charge = match gate {
+            None => state.charge_connection(&decisions, ends.client.ip(), now_ns),
+            Some(gate) => state.charge_arrived(&decisions, ends.client.ip(), now_ns, |rule| {
+                gate.take_charged(&ends, rule)
+            }),
+        };
+        match charge {
             Charge::Admit(policy::Admitted { rank, .. }) => {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
             }
             Charge::Refuse(refused) => {
+                self.tell_ignored(&refused, peer, ends.client.ip(), now_ns);
                 self.refused(slot, Place::Accept, refused.reason);
                 verdict(&refused, ())
             }
@@ -100,6 +108,7 @@ impl Judge {
                 Verdict::Admit(Admitted { rank, client, wait_ms, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
+                self.tell_ignored(&refused, request.peer, client.ip(), now_ns);
                 self.refused(slot, Place::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
@@ -163,6 +172,25 @@ impl Judge {
                 self.refused(ticket.trace.slot, Place::Request, Reason::Agent);
                 Err(Refusal { status: 503, retry_after_s })
             }
+        }
+    }
+
+    /// Has the kernel ignore a client, too, that a limit has ignored. Who is known by the word of a
+    /// proxy sends no SYNs.
+    fn tell_ignored(&self, refused: &Refused, peer: &Peer, client: IpAddr, now_ns: u64) {
+        let InForce { gate: Some(gate), policy, .. } = &*self.in_force else { return };
+        let rule = refused.rule.and_then(|rule| policy.rules().get(rule as usize));
+        let limit = rule.and_then(|rule| match refused.reason {
+            Reason::Connections => rule.connections,
+            Reason::Requests | Reason::Queue => rule.requests,
+            _ => None,
+        });
+        let is_direct =
+            peer.stated.is_none() && peer.address().ip().to_canonical() == client.to_canonical();
+        if let Some(ignore_ms) = limit.and_then(|limit| limit.ignore_ms)
+            && is_direct
+        {
+            gate.ignore(client, now_ns.saturating_add(u64::from(ignore_ms) * 1_000_000));
         }
     }
 

@@ -20,6 +20,7 @@ pub use judge::{Judge, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
 pub use window::{Entrance, Pass, Window};
 
+use crate::gate::{Enforced, KernelGate};
 use crate::plan::Plan;
 use forebay_control::level::{Cause, Level};
 use forebay_metrics::ClassSlot;
@@ -44,6 +45,8 @@ pub struct InForce {
     pub slots: Arc<[ClassSlot]>,
     /// Whether the agent may limit the classes.
     pub agent: bool,
+    /// What the kernel does of it.
+    pub gate: Option<Enforced>,
     /// Rules with `when = "overload"` count.
     overload: AtomicBool,
     /// How overloaded the server is, and why: for people.
@@ -53,9 +56,23 @@ pub struct InForce {
 impl InForce {
     /// Puts a plan's policy in force. What is charged to the one `before` stays charged.
     pub fn new(plan: &Plan, before: Option<&InForce>) -> InForce {
+        let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
+        InForce::with_gate(plan, before, gate)
+    }
+
+    /// The same, with a gate that charges what it can in the kernel, once it is
+    /// [told](InForce::tell_gate).
+    pub fn with_gate(
+        plan: &Plan,
+        before: Option<&InForce>,
+        gate: Option<Arc<KernelGate>>,
+    ) -> InForce {
         let policy = Arc::clone(&plan.policy);
         let used = before.map(|before| &before.state);
-        let state = State::new(Arc::clone(&policy), used, clock::monotonic_ns());
+        let gate = gate.map(|gate| Enforced::new(gate, &policy));
+        let mut word = |rule: &str| gate.as_ref().and_then(|gate| gate.word(rule));
+        let now_ns = clock::monotonic_ns();
+        let state = State::with_words(Arc::clone(&policy), used, now_ns, &mut word);
         let windows = policy.classes().iter().map(|class| {
             let known = before.and_then(|before| before.window(&class.name));
             known.map_or_else(Arc::default, Arc::clone)
@@ -67,10 +84,19 @@ impl InForce {
             windows: windows.collect(),
             slots,
             agent: plan.agent,
+            gate,
             overload: AtomicBool::new(level.0.is_overload()),
             level: Mutex::new(level),
             state,
             policy,
+        }
+    }
+
+    /// Has the kernel judge by this policy from now on.
+    pub fn tell_gate(&self) {
+        if let Some(gate) = &self.gate {
+            gate.enforce();
+            gate.set_overload(self.is_overload());
         }
     }
 
@@ -100,6 +126,9 @@ impl InForce {
     /// How overloaded the server is from now on, and why.
     pub fn set_level(&self, level: Level, cause: Cause) {
         self.overload.store(level.is_overload(), Relaxed);
+        if let Some(gate) = &self.gate {
+            gate.set_overload(level.is_overload());
+        }
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = (level, cause);
     }
 

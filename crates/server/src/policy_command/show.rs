@@ -178,14 +178,24 @@ impl Display for Shown<'_> {
         let Rule { name, when, stop, conditions, class, connections, requests, in_flight, action } =
             self.rule;
         writeln!(f, "rule {name:?}")?;
-        let Conditions { client, local, site, method, path, file_type, header, cookie } =
-            conditions;
+        let Conditions {
+            client,
+            local,
+            site,
+            method,
+            path,
+            file_type,
+            certificate,
+            header,
+            cookie,
+        } = conditions;
         alternatives(f, "client", client)?;
         alternatives(f, "local", local)?;
         alternatives(f, "site", site)?;
         alternatives(f, "method", method)?;
         alternatives(f, "path", path)?;
         alternatives(f, "file_type", file_type)?;
+        alternatives(f, "certificate", certificate)?;
         alternatives(f, "header", header)?;
         alternatives(f, "cookie", cookie)?;
         if *when == When::Overload {

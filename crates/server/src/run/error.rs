@@ -22,6 +22,8 @@ pub enum RunError {
     Certificate(CertificateError),
     /// The access log cannot be written.
     Log(LogError),
+    /// The kernel cannot take rules, although it must.
+    Gate(String),
     /// The process cannot become the user it is to be.
     Privileges(PrivilegeError),
     /// The process cannot be confined although it must be.
@@ -55,6 +57,7 @@ impl fmt::Display for RunError {
             RunError::Content(error) => error.fmt(f),
             RunError::Certificate(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
+            RunError::Gate(why) => write!(f, "gate: {why}"),
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
             RunError::ControlSocket { path, error } => {

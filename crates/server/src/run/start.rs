@@ -12,6 +12,7 @@ use crate::config::choice::Word;
 use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
+use crate::gate;
 use crate::listen::Listeners;
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
@@ -68,6 +69,9 @@ impl Server {
         // names may not be looked up afterwards
         let applications =
             Applications::new(&plan.applications, None, worker::read_clocks().monotonic_ms);
+        // only root can load a program into the kernel
+        let gate = gate::open(config.gate, config.gate_charge, &gate::listeners(&plan, &listeners));
+        let gate = gate.map_err(RunError::Gate)?;
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -82,7 +86,7 @@ impl Server {
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
                 certificates,
                 applications: Arc::new(applications),
-                policy: Arc::new(InForce::new(&plan, None)),
+                policy: Arc::new(InForce::with_gate(&plan, None, gate)),
             }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -129,11 +133,13 @@ impl Server {
             notifier: Notifier::from_environment(),
             reload: Reload::default(),
             watches_certificates: false,
+            gate_trouble: None,
             later: Vec::new(),
             draining: None,
             to_main,
             events,
         };
+        server.common.live.get().policy.tell_gate();
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;
@@ -145,8 +151,9 @@ impl Server {
         let _ = writeln!(io::stderr(), "{start_line}");
         server.notifier.ready(&start_line);
         server.watch_later();
+        server.watch_gate();
         server.warn_of_certificates();
-        server.warn_of_uncovered();
+        server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
         Ok(server)
     }

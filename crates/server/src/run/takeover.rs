@@ -138,11 +138,13 @@ impl Server {
             Err(error) => Err(error),
         };
         let generation = self.common.live.generation();
+        let with_warnings = |first: String| {
+            let lines = [first].into_iter().chain(self.uncovered());
+            Answer { code: 0, text: lines.map(|line| line + "\n").collect() }
+        };
         let answer = match result {
-            Ok(_) if is_reload => {
-                Answer { code: 0, text: format!("reloaded: generation {generation}\n") }
-            }
-            Ok(said) if matches!(wanted, Wanted::Certificates) => Answer { code: 0, text: said },
+            Ok(_) if is_reload => with_warnings(format!("reloaded: generation {generation}")),
+            Ok(said) if matches!(wanted, Wanted::Certificates) => with_warnings(said),
             Err(ReloadError::Renewal(said)) => Answer { code: 1, text: said },
             Ok(said) => {
                 let file = self.file.as_deref().unwrap_or(Path::new("the file")).display();
@@ -210,6 +212,7 @@ impl Server {
         let policy = Arc::new(policy);
         let next = Arrangement { content, logs, trusted, certificates, applications, policy };
         let before = self.common.live.replace(Arc::new(next));
+        self.common.live.get().policy.tell_gate();
         if let Err(error) = self.common.keep_steering() {
             say(format_args!("no thread for the agent, which rests: {error}"));
         }
@@ -230,11 +233,9 @@ impl Server {
             .collect();
         self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
+        self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
-        if is_reload {
-            self.warn_of_uncovered();
-        }
         Ok(())
     }
 

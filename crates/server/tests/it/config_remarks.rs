@@ -256,6 +256,80 @@ fn secrets_of_the_admin_listener_are_remarked() {
     assert!(told[0].ends_with("admin.token_file: means nothing without admin.listen"), "{told:?}");
 }
 
+/// Root, who may read everything, checks what another user must read later.
+#[test]
+fn what_the_user_of_the_server_may_not_use_is_remarked() {
+    let folder = Folder::new();
+    let mode = |file: &str, mode| {
+        fs::set_permissions(folder.0.join(file), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let hash = "$2y$04$Ayqf8k2/9gHzdxxo46SsvO8l1s9GGupyEZ18Jcf3lO9QV5zPt70Xi";
+    for directory in ["site/in", "logs", "closed"] {
+        fs::create_dir(folder.0.join(directory)).unwrap();
+    }
+    for users in ["users", "closed/users"] {
+        fs::write(folder.0.join(users), format!("alice:{hash}\n")).unwrap();
+    }
+    fs::write(folder.0.join("site/404.html"), "").unwrap();
+    fs::write(folder.0.join("logs/a.log"), "").unwrap();
+    // where the tests are built strangers may not come everywhere
+    let others = |told: Vec<String>| -> Vec<String> {
+        told.into_iter().filter(|line| !line.contains("which is on the way")).collect()
+    };
+    let text = |who: &str| {
+        format!(
+            "root = \"site\"\n{who}\nlog.access = \"logs/a.log\"\nerrors = {{ 404 = \"/404.html\" }}\n\
+             [[auth]]\npath = \"/in\"\nfile = \"users\"\n"
+        )
+    };
+    // a number that nobody has
+    let stranger = "user = \"3999999999\"\ngroup = \"3999999998\"";
+    let remarks = || folder.remarks(&text(stranger));
+    let parents_are_open = folder
+        .0
+        .ancestors()
+        .skip(1)
+        .all(|directory| fs::metadata(directory).unwrap().permissions().mode() & 0o001 != 0);
+    mode("users", 0o600);
+    mode("site/404.html", 0o600);
+    mode("logs", 0o755);
+    mode("logs/a.log", 0o640);
+    if parents_are_open {
+        let expected = [
+            "DIR/forebay.toml:4:14: log.access: the user \"3999999999\" may not write to the log \
+             \"DIR/logs/a.log\": the server does not start; give it to that user: \"chown\"",
+            "DIR/forebay.toml:4:14: log.access: the user \"3999999999\" may not write to the directory \
+             \"DIR/logs\": a log that is moved away cannot be made again; give it to that user: \"chown\"",
+            "DIR/forebay.toml:5:18: errors.404: the user \"3999999999\" may not read the error page \
+             \"DIR/site/404.html\": clients get a short page of Forebay's own; give it to a group of that \
+             user: \"chgrp\", \"chmod g+r\"",
+            "DIR/forebay.toml:8:8: auth.file: the user \"3999999999\" may not read the file of users \
+             \"DIR/users\": what it protects is answered with 500 for everybody; give it to a group of that \
+             user: \"chgrp\", \"chmod g+r\"",
+        ];
+        assert_eq!(others(remarks()), expected);
+        mode("users", 0o644);
+        mode("site/404.html", 0o644);
+        mode("logs", 0o777);
+        mode("logs/a.log", 0o666);
+        assert_eq!(remarks(), Vec::<String>::new());
+        mode("site", 0o700);
+        let told = remarks();
+        assert!(told[0].contains("may not enter the directory \"DIR/site\""), "{told:?}");
+        assert_eq!(told.len(), 1, "its error page is no news: {told:?}");
+        mode("site", 0o755);
+    }
+    mode("closed", 0o700);
+    let told = folder.remarks(&text(stranger).replace("\"users\"", "\"closed/users\""));
+    let is_told =
+        |line: &&String| line.contains("\"DIR/closed/users\"") && line.contains("on the way");
+    assert!(told.iter().any(|line| is_told(&line)), "{told:?}");
+    // without another user, and for root, nothing is closed
+    for who in ["", "user = \"root\""] {
+        assert_eq!(folder.remarks(&text(who)), Vec::<String>::new(), "{who}");
+    }
+}
+
 #[test]
 fn what_another_setting_leaves_without_effect_is_remarked() {
     let folder = Folder::new();
@@ -807,4 +881,131 @@ fn tunnels_that_keep_threads_are_remarked() {
     for engine in ["event", "fibers", "pipeline"] {
         assert_eq!(remarks(engine, true).len(), 1);
     }
+}
+
+/// Writes the certificate of an authority to NAME.pem, and a list of nothing it has revoked, to be renewed in
+/// this year, to NAME.crl.
+fn authority(folder: &Folder, name: &str, year: i32) {
+    let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    fs::write(folder.0.join(format!("{name}.pem")), certificate.pem()).unwrap();
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2019, 1, 1),
+        next_update: rcgen::date_time_ymd(year, 1, 1),
+        crl_number: vec![1].into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&rcgen::Issuer::new(params, key)).unwrap();
+    fs::write(folder.0.join(format!("{name}.crl")), list.pem().unwrap()).unwrap();
+}
+
+#[test]
+fn files_about_clients_are_looked_at() {
+    let folder = Folder::new();
+    let tls = certify(&folder, "a", &["a.example"]);
+    fs::set_permissions(folder.0.join("a.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    authority(&folder, "ca", 2999);
+    authority(&folder, "old", 2020);
+    let text =
+        |listen: &str, lines: &str| format!("listen = [{listen}]\nroot = \"site\"\n{tls}{lines}\n");
+    let https = |lines: &str| text("\"https://:443\"", lines);
+    let good =
+        "tls.client = \"required\"\ntls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]";
+    assert_eq!(folder.remarks(&https(good)), [""; 0]);
+    // without TLS nobody has a certificate
+    let clear = text("\":80\", \"https://:443\"", good);
+    let said = folder.remarks(&clear);
+    assert!(said.len() == 1 && said[0].contains(":5:14: tls.client: requests that"), "{said:?}");
+    assert_eq!(folder.remarks(&(clear.clone() + "tls.redirect = 308\n")), [""; 0]);
+    assert_eq!(folder.remarks(&clear.replace("required", "optional")), [""; 0]);
+    let said = folder.remarks(&text("\":80\"", good));
+    assert!(
+        said.iter().any(|line| line.contains(":5:14: tls.client: it has no effect")),
+        "{said:?}"
+    );
+    // what nobody asks for
+    let said =
+        folder.remarks(&https("tls.client_ca = [\"ca.pem\"]\ntls.client_crl = [\"ca.crl\"]"));
+    assert!(
+        said.len() == 2 && said[0].contains(":5:17: tls.client_ca: it has no effect"),
+        "{said:?}"
+    );
+    let said = folder.remarks(&https(&good.replace("ca.crl", "old.crl")));
+    assert!(said.len() == 1 && said[0].contains(":7:19: tls.client_crl: the list of"), "{said:?}");
+    assert!(said[0].contains("has expired") && said[0].contains("are refused"), "{said:?}");
+    for (lines, at, reason) in [
+        ("tls.client = \"required\"", ":5:14: tls.client:", "tls.client_ca is missing"),
+        (&*good.replace("ca.pem", "none.pem"), ":6:18: tls.client_ca:", "No such file"),
+        (&*good.replace("ca.pem", "a.pem"), ":6:18: tls.client_ca:", "not that of an authority"),
+        (&*good.replace("ca.pem", "a.key"), ":6:18: tls.client_ca:", "holds no certificate"),
+        (&*good.replace("ca.crl", "ca.pem"), ":7:19: tls.client_crl:", "holds no list"),
+        (&*good.replace("ca.crl", "none"), ":7:19: tls.client_crl:", "No such file"),
+    ] {
+        let wrong = folder.load(&https(lines)).unwrap_err();
+        assert!(wrong.len() == 1 && wrong[0].contains(at), "{lines}: {wrong:?}");
+        assert!(wrong[0].contains(reason), "{lines}: {wrong:?}");
+    }
+    let without = format!("listen = [\":80\"]\nroot = \"site\"\n{good}\n");
+    let wrong = folder.load(&without).unwrap_err();
+    assert!(wrong.len() == 1 && wrong[0].contains("tls.key are missing"), "{wrong:?}");
+}
+
+/// A rule is for paths, and a link in the root gives what it protects another one.
+#[test]
+fn links_past_the_rules_are_remarked() {
+    let folder = Folder::new();
+    for directory in ["site/in/deep", "site/pub/a/b", "site/open"] {
+        fs::create_dir_all(folder.0.join(directory)).unwrap();
+    }
+    let link = |to: &str, at: &str| {
+        std::os::unix::fs::symlink(to, folder.0.join("site").join(at)).unwrap();
+    };
+    let text = |path: &str, more: &str| {
+        format!("root = \"site\"\n{more}[[access]]\npath = \"{path}\"\ndeny = [\"all\"]\n")
+    };
+    let nothing: [&str; 0] = [];
+    // out of the root, to what is open, under a path that is protected, hidden, too deep
+    link("/etc", "etc");
+    link("open", "other");
+    link("deep", "in/other");
+    link("in", ".hidden");
+    link("../../../in", "pub/a/b/far");
+    assert_eq!(folder.remarks(&text("/in", "")), nothing);
+    let of = |open: &str| {
+        format!(
+            "DIR/forebay.toml:3:8: access.path: {open:?} leads to the same by a symbolic link, and no rule \
+             is for that path: protect it, too, or remove the link; \"/in\" is for paths, not for what \
+             links lead to"
+        )
+    };
+    link("../../in/deep", "pub/a/door");
+    assert_eq!(folder.remarks(&text("/in", "")), [of("/pub/a/door")]);
+    assert_eq!(folder.remarks(&text("*", "")), nothing);
+    let both = format!("{}[[access]]\npath = \"/pub\"\ndeny = [\"all\"]\n", text("/in", ""));
+    assert_eq!(folder.remarks(&both), nothing);
+    fs::remove_file(folder.0.join("site/pub/a/door")).unwrap();
+    // a link to what is above
+    link("..", "open/up");
+    assert_eq!(folder.remarks(&text("/in", "")), [of("/open/up/in")]);
+}
+
+#[test]
+fn what_is_no_cache_control_is_remarked() {
+    let folder = Folder::new();
+    let told = folder.remarks(
+        "root = \"site\"\ncache_control = \"1h\"\n[[header]]\nset = { Cache-Control = \"public max-age=60\" }\n\
+         [[site]]\nhosts = [\"a.example\"]\n[[site]]\ncache_control = \"max-age=60\"\n",
+    );
+    let expected = [
+        "DIR/forebay.toml:2:17: cache_control: browsers do not understand \"1h\", did you mean \
+         \"max-age=3600\"?",
+        "DIR/forebay.toml:4:7: header.set: browsers do not understand \"public max-age=60\", did you mean \
+         \"public, max-age=60\"?",
+    ];
+    assert_eq!(told, expected);
+    assert!(folder.remarks("root = \"site\"\ncache_control = \"off\"\n").is_empty());
 }

@@ -48,6 +48,7 @@ fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
     logger.line(&Entry {
         site,
         client,
+        user: None,
         secured: None,
         via_proxy: false,
         request: None,

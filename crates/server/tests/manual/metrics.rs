@@ -113,6 +113,9 @@ from the sites.
 - `forebay_uncompressed_total`: text went out as it is, because it is larger than
   [`compress_bytes`](configuration.md#compress_bytes).
 
+- `forebay_gate_syns_total{outcome=\"dropped\"}`: rules refuse connections in the kernel. [Rules in the
+  kernel](gate.md#what-is-counted) explains each outcome; which rule, `forebay_gate_rule_total` says.
+
 ## What becomes of requests
 
 With classes or rules each class has a ledger. When nothing is under way,

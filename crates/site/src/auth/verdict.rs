@@ -106,24 +106,30 @@ impl Shared {
     }
 }
 
-/// One loop's own table. Takes no memory before its first use.
+/// What one loop knows of credentials.
 #[derive(Default)]
-pub(crate) struct Own(Vec<Option<(Tag, Verdict)>>);
+pub(crate) struct Own {
+    /// Takes no memory before its first use.
+    places: Vec<Option<(Tag, Verdict)>>,
+    /// Whether the credentials of the request that is being answered have passed all that asked for them,
+    /// and something has.
+    pub(crate) has_passed: bool,
+}
 
 impl Own {
     #[inline]
     pub(crate) fn get(&self, tag: &Tag, generation: u64, now_ms: u64) -> Option<Verdict> {
-        let set = self.0.get(tag.set() * WAYS..)?.get(..WAYS)?;
+        let set = self.places.get(tag.set() * WAYS..)?.get(..WAYS)?;
         let (_, verdict) = set.iter().flatten().find(|(held, _)| held.is(tag))?;
         verdict.holds(generation, now_ms).then_some(*verdict)
     }
 
     pub(crate) fn put(&mut self, tag: Tag, verdict: Verdict) {
-        if self.0.is_empty() {
-            self.0.resize(SETS * WAYS, None);
+        if self.places.is_empty() {
+            self.places.resize(SETS * WAYS, None);
         }
         let first = tag.set() * WAYS;
-        let Some(set) = self.0.get_mut(first..first + WAYS) else { return };
+        let Some(set) = self.places.get_mut(first..first + WAYS) else { return };
         let is_it = |slot: &Option<(Tag, Verdict)>| slot.is_some_and(|(held, _)| held.is(&tag));
         // what fails or ends first makes room
         let worth = |slot: &Option<(Tag, Verdict)>| slot.map(|(_, at)| (at.passes, at.until_ms));
@@ -184,7 +190,7 @@ mod tests {
         }
         assert!(before >= 15, "{before}");
         assert!(kept(&own) >= before.saturating_sub(1), "{}", kept(&own));
-        assert_eq!(own.0.len(), SETS * WAYS);
+        assert_eq!(own.places.len(), SETS * WAYS);
     }
 
     proptest! {

@@ -16,7 +16,7 @@ impl Redirect {
     pub const DEFAULT_STATUS: u16 = 301;
 
     /// For paths that fit `pattern`. If `to` has neither a `?` nor `$query`, it gets the query of
-    /// the client.
+    /// the client; a `?` at its end is left out.
     ///
     /// # Errors
     /// [`RedirectError`] if `to` is not an address, or could be turned into another host's by what

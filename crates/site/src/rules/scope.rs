@@ -6,7 +6,8 @@ use std::fmt;
 /// The paths that an access rule or a password is for.
 ///
 /// A path without a star (`/admin`, `/admin/`) is meant with all below it, because a rule that leaves
-/// `/admin/a.txt` open protects nothing. `=/admin` is that path alone. With a star it is a [`Pattern`].
+/// `/admin/a.txt` open protects nothing. `=/admin` is that path alone. With a star, or as a regular
+/// expression, it is a [`Pattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     text: Box<str>,
@@ -52,6 +53,22 @@ impl Scope {
             (None, _) => Kind::Pattern(pattern),
         };
         Ok(Scope { text: text.into(), kind })
+    }
+
+    /// Paths that fit a regular expression.
+    ///
+    /// # Errors
+    /// [`PatternError`] for what is not one, or is too large.
+    pub fn regex(text: &str) -> Result<Scope, PatternError> {
+        Ok(Scope { text: text.into(), kind: Kind::Pattern(Pattern::regex(text)?) })
+    }
+
+    /// The pattern, if it is a regular expression.
+    pub fn as_regex(&self) -> Option<&Pattern> {
+        match &self.kind {
+            Kind::Pattern(pattern) if pattern.is_regex() => Some(pattern),
+            _ => None,
+        }
     }
 
     /// All paths, `*`.
@@ -117,6 +134,8 @@ impl Scope {
             (Kind::Pattern(all), _) if *all == Pattern::any() => true,
             (_, Kind::Exact(path)) => self.contains(path),
             (Kind::Below(_), Kind::Below(top)) => self.contains(top),
+            // of a regular expression nobody knows
+            (Kind::Below(top), Kind::Pattern(pattern)) if pattern.is_regex() => top.is_empty(),
             // what stands before the first star
             (Kind::Below(top), Kind::Pattern(pattern)) => {
                 let start = pattern.as_str().split('*').next().unwrap_or("").as_bytes();
@@ -196,6 +215,26 @@ mod tests {
             assert_eq!(scope.to_string(), text);
         }
         assert_eq!(Scope::any(), Scope::parse("*").unwrap());
+    }
+
+    #[test]
+    fn a_regular_expression_is_a_pattern() {
+        let scope = Scope::regex(r"(?i)\.(bak|sql)$").unwrap();
+        for (path, expected) in
+            [("/a.bak", true), ("/x/A.SQL", true), ("/a.bak.txt", false), ("/bak", false)]
+        {
+            assert_eq!(scope.contains(path.as_bytes()), expected, "{path}");
+        }
+        assert_eq!((scope.path(), scope.as_str()), (None, r"(?i)\.(bak|sql)$"));
+        assert!(scope.as_regex().is_some() && Scope::any().as_regex().is_none());
+        // neither text is part of the other's meaning
+        let star = Scope::parse("/a/*").unwrap();
+        let regex = Scope::regex("/a/*").unwrap();
+        assert!(star != regex && !star.covers(&regex) && !regex.covers(&star));
+        assert!(regex.covers(&regex) && regex.covers(&Scope::parse("=/a/b").unwrap()));
+        assert!(Scope::any().covers(&regex) && Scope::parse("/").unwrap().covers(&regex));
+        assert!(!Scope::parse("/a").unwrap().covers(&Scope::regex("/a/b").unwrap()));
+        assert!(Scope::regex("(").is_err());
     }
 
     #[test]

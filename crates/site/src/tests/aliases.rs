@@ -207,7 +207,7 @@ fn a_list_names_the_directories_beneath() {
     }
     let path = |name: &str| folder.path().join(name);
     let mut client = with(&folder, |site| {
-        site.listing = true;
+        site.listing = vec![Scope::any()];
         site.aliases = vec![
             alias("/docs", path("docs")),
             alias("/docs/api", path("api")),

@@ -353,7 +353,7 @@ fn what_a_rewrite_leads_to_is_protected_and_what_leads_there() {
         let rewrite = |from: Pattern, to| Rewrite::new(from, Template::parse(to).unwrap()).unwrap();
         let regex = Pattern::regex("^/r/(.*)$").unwrap();
         site.rewrites = vec![rewrite(pattern("/v1/*"), "/app/$1"), rewrite(regex, "/app/$1")];
-        site.listing = true;
+        site.listing = vec![Scope::any()];
     };
     let all = ["/v1/page.txt", "/v1/", "/v1/list/", "/r/page.txt", "/r/"];
     let own = ["/app/page.txt", "/app/", "/app/index.html", "/app/list/"];
@@ -365,6 +365,58 @@ fn what_a_rewrite_leads_to_is_protected_and_what_leads_there() {
     let [mut by_password, _] = protected_by(&["/app"], &folder, rewrites);
     check(&mut by_password, "/v1/missing", "", 401);
     check(&mut by_password, "/v1/list", "", 401);
+}
+
+/// Whatever leads to the file: its form, an index, a rewrite, `try_files`.
+#[test]
+fn a_regular_expression_protects_the_path_and_the_file() {
+    let folder = Folder::new();
+    for name in
+        ["a.bak", "a.bak.gz", "B.SQL", "dir/list.old", "page.html", "page.txt", "x.bak.html"]
+    {
+        folder.write(name, "text");
+    }
+    let rule = |site: &mut SiteSettings, all: bool| {
+        let path = Scope::regex(r"(?i)\.(bak|sql|old)$").unwrap();
+        match all {
+            true => site.access = vec![Access { path, ..access("*", &[], &["all"]) }],
+            false => site.auth = vec![Auth { path, ..auth("*", &["alice"]) }],
+        }
+        let rewrite = |from, to| Rewrite::new(pattern(from), Template::parse(to).unwrap()).unwrap();
+        site.rewrites = vec![rewrite("/saved/*", "/$1.bak"), rewrite("/plain.BAK", "/page.txt")];
+        site.index = vec!["list.old".to_owned()];
+        site.try_files = TryFiles::parse(&["$path", "$path.bak", "$path.html", "$path/"]).unwrap();
+    };
+    for (is_access, status) in [(true, 403), (false, 401)] {
+        let mut client = with(&folder, |site| rule(site, is_access));
+        for _ in 0..2 {
+            for target in [
+                "/a.bak",
+                "/a.bak.gz",
+                "/%61.b%61k",
+                "/B.SQL",
+                "/dir/",
+                "/dir/list.old",
+                "/saved/a",
+                "/a",
+                "/plain.BAK",
+                "/x.bak",
+                "/x.bak.html",
+                // the rule is for a name of the file, which a rewrite gives it
+                "/page.txt",
+            ] {
+                assert_eq!(client.get(target).status, status, "{target}");
+            }
+            for target in ["/page.html", "/page", "/b.sql.txt"] {
+                let expected = if target == "/b.sql.txt" { 404 } else { 200 };
+                assert_eq!(client.get(target).status, expected, "{target}");
+            }
+        }
+        if !is_access {
+            assert_eq!(client.get_with("/saved/a", ALICE).text(), "text");
+            assert_eq!(client.get_with("/a.bak", WRONG).status, 401);
+        }
+    }
 }
 
 #[test]

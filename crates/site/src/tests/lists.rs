@@ -1,5 +1,6 @@
 //! Lists of directories.
 
+use crate::rules::{Pattern, Rewrite, Scope, Template};
 use crate::testing::{Client, Folder};
 use crate::{Settings, settings};
 use std::fs;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 fn client(folder: &Folder) -> Client {
     let mut settings = Settings::new(folder.path());
-    settings.sites[0].listing = true;
+    settings.sites[0].listing = vec![Scope::any()];
     Client::with(settings)
 }
 
@@ -97,7 +98,7 @@ fn hidden_names_are_listed_only_when_served() {
     assert!(!client(&folder).get("/").text().contains(".env"));
     assert!(client(&folder).get("/").text().contains("./.well-known/"));
     let mut settings = Settings::new(folder.path());
-    settings.sites[0].listing = true;
+    settings.sites[0].listing = vec![Scope::any()];
     settings.sites[0].hidden = true;
     settings.cache.check_interval = Duration::ZERO;
     assert!(Client::with(settings).get("/").text().contains("./.env"));
@@ -132,4 +133,35 @@ fn a_list_is_compressed_and_what_an_alias_leads_to_as_well() {
     }
     assert_eq!(client.get_with("/d/", "Accept-Encoding: gzip\r\n").jobs, 0);
     assert!(client.get("/d/").text().contains("./one"));
+}
+
+/// What is shown is what the path of the directory itself says, whatever leads there.
+#[test]
+fn only_the_directories_that_are_named_are_listed() {
+    let folder = Folder::new();
+    for name in ["pub/a", "pub/sub/b", "other/c", "public/d", "pub/with/index.html"] {
+        folder.write(name, "text");
+    }
+    let mut settings = Settings::new(folder.path());
+    settings.sites[0].listing = vec![Scope::parse("/pub").unwrap()];
+    let rewrite = |from, to| {
+        Rewrite::new(Pattern::parse(from).unwrap(), Template::parse(to).unwrap()).unwrap()
+    };
+    settings.sites[0].rewrites =
+        vec![rewrite("/pub/r/*", "/other/$1"), rewrite("/in/*", "/pub/$1")];
+    let mut client = Client::with(settings);
+    for _ in 0..2 {
+        for (target, status) in [
+            ("/pub/", 200),
+            ("/pub/sub/", 200),
+            ("/in/sub/", 200),
+            ("/other/", 404),
+            ("/public/", 404),
+            ("/pub/r/", 404),
+            ("/", 404),
+        ] {
+            assert_eq!(client.get(target).status, status, "{target}");
+        }
+        assert_eq!(client.get("/pub/with/").text(), "text");
+    }
 }

@@ -1,7 +1,7 @@
 //! Redirects, rewrites, files to try, error pages and header rules.
 
 use crate::rules::{
-    ErrorPage, FieldName, FieldValue, HeaderRule, MediaPattern, Pattern, Redirect, Rewrite,
+    ErrorPage, FieldName, FieldValue, HeaderRule, MediaPattern, Pattern, Redirect, Rewrite, Scope,
     Template, TryFiles,
 };
 use crate::testing::{Client, Folder};
@@ -244,6 +244,38 @@ fn files_are_tried_in_order() {
     assert_eq!(second.get("/a").text(), "fallback");
     folder.write("app/a", "in app");
     second.until("/a", |answered| answered.text() == "in app");
+}
+
+/// What is missing in there is missing, and not the page of the application.
+#[test]
+fn try_files_is_not_for_the_paths_that_are_excepted() {
+    let folder = Folder::new();
+    for name in ["index.html", "assets/a.js", "assets/sub/index.html", "app.js"] {
+        folder.write(name, name);
+    }
+    let mut client = client(&folder, |site| {
+        site.try_files = TryFiles::parse(&["$path", "/index.html"]).unwrap();
+        site.try_files_except = ["/assets", "*.js"].map(|text| Scope::parse(text).unwrap()).into();
+    });
+    for _ in 0..2 {
+        for (target, status, text) in [
+            ("/", 200, "index.html"),
+            ("/route/7", 200, "index.html"),
+            ("/assets2", 200, "index.html"),
+            ("/assets/a.js", 200, "assets/a.js"),
+            ("/app.js", 200, "app.js"),
+            ("/assets/sub/", 200, "assets/sub/index.html"),
+        ] {
+            let answered = client.get(target);
+            assert_eq!((answered.status, answered.text()), (status, text), "{target}");
+        }
+        for target in ["/assets/b.css", "/assets/", "/other.js", "/route/chunk.js"] {
+            assert_eq!(client.get(target).status, 404, "{target}");
+        }
+        assert_eq!(client.get("/assets").field("Location"), Some("/assets/"));
+    }
+    folder.write("other.js", "appeared");
+    client.until("/other.js", |answered| answered.body == b"appeared");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use forebay_metrics::{Local, Stopwatch};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+mod clients;
+
 /// A job that does nothing but handshakes.
 struct Work(Handshake);
 
@@ -36,17 +38,23 @@ impl Shakes for Work {
 struct Ca {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     roots: RootCertStore,
+    pem: String,
 }
 
 impl Ca {
     fn new() -> Ca {
+        Ca::named("CA")
+    }
+
+    fn named(name: &str) -> Ca {
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone()).unwrap();
-        Ca { issuer: rcgen::Issuer::new(params, key), roots }
+        Ca { issuer: rcgen::Issuer::new(params, key), roots, pem: certificate.pem() }
     }
 
     fn pair(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Pair {
@@ -59,7 +67,7 @@ impl Ca {
 
     fn identity(&self, names: &[&str], kind: &'static rcgen::SignatureAlgorithm) -> Arc<Identity> {
         let pair = self.pair(names, kind);
-        Arc::new(Identity::new(vec![pair], tickets().unwrap(), true).unwrap())
+        Arc::new(Identity::new(vec![pair], tickets().unwrap(), true, None).unwrap())
     }
 
     fn client(&self) -> Arc<ClientConfig> {
@@ -229,7 +237,7 @@ fn the_name_decides_who_answers() {
                 let secured = both.secured();
                 assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
                 assert_eq!((secured.version, secured.resumed), ("1.3", false));
-                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_256_GCM_SHA384", None));
+                assert_eq!((secured.cipher, secured.alpn), ("TLS13_AES_128_GCM_SHA256", None));
             }
             None => {
                 let alert = rustls::AlertDescription::UnrecognisedName;
@@ -293,7 +301,7 @@ fn a_dear_signature_is_a_job_and_a_resumed_session_needs_its_name() {
 fn two_pairs_serve_clients_of_both_kinds() {
     let ca = Ca::new();
     let pairs = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["a.example"], RSA)];
-    let identity = Identity::new(pairs, tickets().unwrap(), true).unwrap();
+    let identity = Identity::new(pairs, tickets().unwrap(), true, None).unwrap();
     let identities = Arc::new(Identities::new(Some(Arc::new(identity))));
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| suite.suite().as_str().unwrap().contains("_RSA_"));
@@ -308,7 +316,7 @@ fn two_pairs_serve_clients_of_both_kinds() {
         assert!(both.is_open && jobs.is_none_or(|jobs| both.jobs == jobs));
     }
     let others = vec![ca.pair(&["a.example"], ECDSA), ca.pair(&["b.example"], RSA)];
-    let error = Identity::new(others, tickets().unwrap(), true).unwrap_err().to_string();
+    let error = Identity::new(others, tickets().unwrap(), true, None).unwrap_err().to_string();
     assert!(error.contains(".example"), "{error}");
 }
 

@@ -5,8 +5,8 @@
 //! requests, and puts what is ready into the lists; it also keeps the time and takes orders.
 //!
 //! A connection itself is in the lists of receive and send, at most once in each. In the list of process
-//! are its requests, each on its own: one to be answered, the job of one, the result of a job. What has
-//! happened to a request while its connection has something to send waits until that is sent.
+//! are its requests, each on its own: one to be answered, the job of one, the result of a job; and the
+//! connection itself when its handshake is to begin, in the order of the ranks. What has happened to a request while its connection has something to send waits until that is sent.
 //!
 //! A connection is locked by the thread that works on it. A thread of send stays with its connection for a
 //! while when the client takes nothing, in poll on the socket and the bell (`send.rs`), and keeps it locked:
@@ -17,6 +17,7 @@
 mod connection;
 mod phases;
 mod send;
+mod shaking;
 mod slab;
 mod watcher;
 
@@ -35,6 +36,7 @@ use crate::worker;
 use forebay_conn::Handler;
 use forebay_control::allocation::Phase;
 use forebay_sys::epoll::Epoll;
+use shaking::Shaking;
 use slab::{Connection, Slab};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -62,6 +64,7 @@ struct Shared<H: Handler> {
     control: Arc<Control>,
     time: Mutex<Time>,
     lingering: Lingering,
+    shaking: Shaking,
     idle: Mutex<Idle>,
     /// The other sockets that requests wait for.
     sockets: Mutex<Sockets>,
@@ -108,6 +111,7 @@ where
                 next_ms: now_ms,
             }),
             lingering: Lingering::default(),
+            shaking: Shaking::default(),
             idle,
             sockets: Mutex::default(),
             ended: Mutex::default(),

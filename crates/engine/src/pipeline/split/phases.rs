@@ -67,6 +67,10 @@ impl<H: Handler> Shared<H> {
             worker.draining = self.control.order() >= Order::Drain;
             worker.read_clocks();
             worker.begin_turn();
+            if phase != Phase::Process {
+                // they begin where there is an order
+                worker.handshakes = [0; 2];
+            }
             worker.observe(|| self.admission.load());
             match task {
                 Task::Accept(index) => self.accept(phase, index, &mut worker),
@@ -263,8 +267,19 @@ impl<H: Handler> Shared<H> {
                     }
                 }
                 Fate::Waits => return After::Stays,
-                Fate::Yields | Fate::Shakes => {
+                Fate::Yields => {
                     next.turn = Some(phase);
+                    return After::Stays;
+                }
+                Fate::Shakes => {
+                    if connection.shaking.is_none() {
+                        connection.shaking = self.shaking.enter(connection.served.conn.rank());
+                    }
+                    if connection.shaking.is_none() {
+                        worker.count(Counter::RefusedHandshake);
+                        return After::Ends(Closing::Reset);
+                    }
+                    next.turn = Some(Phase::Process);
                     return After::Stays;
                 }
                 Fate::Next(phase) => {

@@ -1,5 +1,6 @@
 //! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
 
+use super::shaking::Place;
 use crate::doors;
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
@@ -34,6 +35,8 @@ pub(super) struct Connection<H: Handler> {
     pub(super) timer: Timer,
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
+    /// Its place among those whose handshake waits.
+    pub(super) shaking: Option<Place>,
     /// The other sockets that its requests wait for.
     pub(super) sockets: Watched,
 }
@@ -59,6 +62,7 @@ impl<H: Handler> Connection<H> {
             is_full: false,
             timer: Timer::default(),
             resting: None,
+            shaking: None,
             sockets: Watched::default(),
         }
     }
@@ -76,6 +80,9 @@ impl<H: Handler> Connection<H> {
     /// It was taken out of the list of this phase.
     pub(super) fn was_taken(&mut self, phase: Phase) {
         self.listed[phase.index()] = false;
+        if phase == Phase::Process {
+            self.shaking = None;
+        }
     }
 
     /// Whether it is in a list itself.

@@ -190,6 +190,28 @@ fn priorities_of_streams_to_come_are_bounded() {
     end.assert_failed(&update(999), ErrorCode::PROTOCOL_ERROR);
 }
 
+/// A server that refuses all it is asked, or answers without a body, does no harm by it.
+#[test]
+fn what_a_server_gives_up_costs_a_client_nothing() {
+    let mut end = End::of(Connection::client(Limits::default()));
+    end.get(&settings(&[]));
+    let mut open = || end.connection.open(&mut Vec::new(), true, false, |_| {}).unwrap();
+    let streams: Vec<u32> = (0..128).map(|_| open()).collect();
+    for stream in &streams {
+        assert_eq!(end.get(&rst(*stream, ErrorCode::REFUSED_STREAM)).len(), 1);
+    }
+    for _ in 0..5_000 {
+        let stream = end.connection.open(&mut Vec::new(), true, false, |_| {}).unwrap();
+        end.get(&rst(stream, ErrorCode::REFUSED_STREAM));
+    }
+    for _ in 0..5_000 {
+        let stream = end.connection.open(&mut Vec::new(), true, false, |_| {}).unwrap();
+        end.get(&window_update(0, 1).repeat(5));
+        end.get(&frame(kind::HEADERS, WHOLE | END, stream, &block(&[(":status", "204")])));
+    }
+    assert_eq!(end.connection.fault(), None);
+}
+
 #[test]
 fn many_responses_before_the_last_one_end() {
     let mut end = End::of(Connection::client(Limits::default()));

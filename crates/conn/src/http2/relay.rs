@@ -1,0 +1,410 @@
+//! A request that another server answers, on a stream: its body goes there as it comes, and windows are
+//! given back as it is taken; the answer comes back as far as the client's windows are open.
+
+use super::answer::{Asked, Page};
+use super::head::encode_head;
+use super::{Http2, Kept, Leaving, Live, Phase, Stage};
+use crate::handler::relay::{Given, Next, Relay, Relayed};
+use crate::handler::{Answered, Handler, Parts, Settled};
+use crate::reply::{Reply, has_body};
+use crate::request::Grant;
+use crate::step::{Await, Context};
+use forebay_http::head::Method;
+use forebay_http2::hpack::encode;
+use forebay_http2::{ErrorCode, Part};
+use forebay_metrics::{Activity, Counter, Stopwatch};
+
+/// The body of a request that is passed on.
+#[derive(Default)]
+pub(super) struct Upload {
+    /// What has come of it and was not taken.
+    pub(super) bytes: Vec<u8>,
+    /// All of it has come.
+    has_ended: bool,
+    /// Bytes that may still come.
+    left: u64,
+    /// Some of it has come.
+    has_begun: bool,
+}
+
+impl Upload {
+    /// Of at most so many bytes.
+    pub(super) fn new(most: u64) -> Upload {
+        Upload { left: most, ..Upload::default() }
+    }
+
+    /// It may have so many bytes. Says whether it has no more already.
+    pub(super) fn bound(&mut self, most: u64) -> bool {
+        let left = most.checked_sub(self.bytes.len() as u64);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+
+    /// More of it. Says whether it may be so much.
+    pub(super) fn receive(&mut self, bytes: &[u8], ends: bool) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        (self.has_ended, self.has_begun) = (ends, true);
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.unwrap_or_default();
+        left.is_some()
+    }
+}
+
+/// An exchange with another server, and how far its client is.
+pub(super) struct Relaying<H: Parts> {
+    /// The request, for its answer.
+    pub(super) kept: Kept<H>,
+    pub(super) relay: Box<H::Relay>,
+    /// Its body; `None` when all of it was taken.
+    upload: Option<Box<Upload>>,
+    /// The head of the answer is written.
+    is_told: bool,
+    /// The client has something to take.
+    pub(super) is_held: bool,
+    line: Option<H::Line>,
+    /// Bytes of the body that were written.
+    pub(super) body_bytes: u64,
+    /// As many as were [told of](crate::Protocol::taken).
+    pub(super) told_bytes: u64,
+    /// How many are left, if that is known.
+    left: Option<u64>,
+}
+
+impl<H: Parts> Relaying<H> {
+    pub(super) fn new(
+        kept: Kept<H>,
+        relay: Box<H::Relay>,
+        upload: Option<Box<Upload>>,
+    ) -> Relaying<H> {
+        Relaying {
+            kept,
+            relay,
+            upload,
+            is_told: false,
+            is_held: false,
+            line: None,
+            body_bytes: 0,
+            told_bytes: 0,
+            left: None,
+        }
+    }
+
+    /// More of the request's body is waited for, and would be taken.
+    fn wants_body(&self) -> bool {
+        let is_open = self.upload.as_ref().is_some_and(|upload| !upload.has_ended);
+        is_open && self.relay.room() > 0
+    }
+
+    /// Whether only its client keeps it from going on.
+    pub(super) fn waits_for_client(&self) -> bool {
+        self.is_held || (!self.is_told && self.wants_body())
+    }
+
+    /// What it waits for, unless that is its client's windows.
+    pub(super) fn awaits(&self) -> Option<Await> {
+        (!self.is_held).then(|| self.relay.awaits())
+    }
+
+    /// It is over before its answer is. Says whether that was begun.
+    pub(super) fn give_up(&mut self, handler: &mut H) -> bool
+    where
+        H: Handler,
+    {
+        if let Some(line) = self.line.take() {
+            handler.log(line, self.body_bytes);
+        }
+        self.is_told
+    }
+
+    fn leaving(self) -> (Leaving<H>, Box<H::Relay>, bool) {
+        let Relaying { mut kept, relay, upload, line, body_bytes, .. } = self;
+        let ticket = Some(std::mem::take(&mut kept.grant.ticket));
+        (Leaving { line, ticket, body_bytes }, relay, upload.is_none())
+    }
+}
+
+impl<H: Handler> Http2<H> {
+    /// An exchange begins for a request that was kept.
+    pub(super) fn begin_relay<S: Stopwatch>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        relay: Box<H::Relay>,
+    ) {
+        let Some(Live { is_open, phase, upload }) = self.live.remove(stream) else { return };
+        let Phase::Asked(kept) = phase else { return };
+        let relaying = Relaying::new(kept, relay, upload);
+        self.insert_relaying(stream, is_open, Box::new(relaying));
+        self.pump(cx, stream);
+    }
+
+    fn insert_relaying(&mut self, stream: u32, is_open: bool, relaying: Box<Relaying<H>>) {
+        self.relays += 1;
+        let phase = Phase::Relaying(relaying);
+        self.live.insert(stream, Live { is_open, phase, upload: None });
+    }
+
+    fn take_relaying(&mut self, stream: u32) -> Option<(bool, Box<Relaying<H>>)> {
+        let live = self.live.remove(stream)?;
+        match live.phase {
+            Phase::Relaying(relaying) => {
+                self.relays -= 1;
+                Some((live.is_open, relaying))
+            }
+            phase => {
+                self.live.insert(stream, Live { phase, ..live });
+                None
+            }
+        }
+    }
+
+    pub(super) fn relaying(&mut self, stream: u32) -> Option<&mut Relaying<H>> {
+        match &mut self.live.get_mut(stream)?.phase {
+            Phase::Relaying(relaying) => Some(relaying),
+            _ => None,
+        }
+    }
+
+    /// The socket of an exchange is ready.
+    pub(super) fn socket_ready<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let Some(relaying) = self.relaying(stream) else { return };
+        relaying.relay.ready();
+        let is_told = relaying.is_told;
+        self.pump(cx, stream);
+        if is_told {
+            self.machine.offer(stream);
+        }
+    }
+
+    /// More of the body of a request that is passed on.
+    pub(super) fn receive_upload(&mut self, stream: u32, bytes: &[u8], ends: bool) -> Option<bool> {
+        let live = self.live.get_mut(stream)?;
+        live.is_open &= !ends;
+        let upload = match &mut live.phase {
+            Phase::Relaying(relaying) => &mut relaying.upload,
+            Phase::Asked(_) => &mut live.upload,
+            Phase::Answered(_) => return None,
+        };
+        upload.as_mut().map(|upload| upload.receive(bytes, ends))
+    }
+
+    /// Goes as far as the exchange allows: passes on what has come of the request, and looks for the head
+    /// of the answer.
+    pub(super) fn pump<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        loop {
+            let Some(Live { phase: Phase::Relaying(relaying), .. }) = self.live.get_mut(stream)
+            else {
+                return;
+            };
+            let Relaying { relay, upload, kept, .. } = &mut **relaying;
+            let mut has_begun = upload.is_none();
+            if let Some(body) = upload {
+                has_begun = body.has_begun;
+                let count = relay.room().min(body.bytes.len());
+                if count > 0 {
+                    relay.give(&body.bytes[..count]);
+                    body.bytes.drain(..count);
+                    // as much may come again
+                    self.machine.consumed(stream, count);
+                }
+                if body.has_ended && body.bytes.is_empty() {
+                    relay.finish(&mut std::iter::empty());
+                    *upload = None;
+                }
+            }
+            let room = relay.room();
+            match relay.advance(cx.now_ms) {
+                Next::Wait => {
+                    let has_more = upload.as_ref().is_some_and(|body| !body.bytes.is_empty());
+                    if !has_more || relay.room() <= room {
+                        return;
+                    }
+                }
+                Next::Answer => return self.answer_relayed(cx, stream),
+                Next::Interim(status) => {
+                    let is_wanted =
+                        status != 100 || (kept.head.view().expects_continue && !has_begun);
+                    if is_wanted {
+                        let out = &mut cx.out.bytes;
+                        let text = relay.interim();
+                        self.machine.head(out, stream, Part::Informational, |block| match text {
+                            b"" => encode::status(block, status),
+                            text => encode_head(block, status, text),
+                        });
+                        cx.metrics.add(Counter::Status1xx, 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The handler answers with what the exchange has brought.
+    fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let Some((is_open, mut relaying)) = self.take_relaying(stream) else { return };
+        self.machine.flush(&mut cx.out.bytes);
+        let (stages, start) = (relaying.kept.stages, cx.out.bytes.len());
+        let Relaying { kept, relay, line, .. } = &mut *relaying;
+        let (peer, path) = (cx.peer, cx.path);
+        let (relayed, page, is_head) = kept.with(peer, path, |request, grant, _| {
+            let mut reply = Reply::new(cx.out, cx.date, true);
+            reply.is_http2 = true;
+            reply.answers(request.head);
+            let relayed = cx.handler.relayed(request, &mut grant.ticket, relay, &mut reply);
+            let page = Page::of(start, &reply);
+            if let Relayed::Own = relayed {
+                let ticket = std::mem::take(&mut grant.ticket);
+                let asked =
+                    Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
+                self.respond_own(cx, asked, page);
+            } else if let Relayed::Body = relayed {
+                let answered = Answered {
+                    peer,
+                    request: Some(request),
+                    ticket: Some(&grant.ticket),
+                    status: page.status,
+                    stages,
+                };
+                *line = cx.handler.relayed_line(&answered, relay);
+            }
+            (relayed, page, request.head.method == Method::Head)
+        });
+        cx.watch.lap(Activity::Process);
+        match relayed {
+            Relayed::Own => return self.drop_upload(stream, relaying.upload.take()),
+            Relayed::Job(job) => {
+                let Relaying { mut kept, upload, .. } = *relaying;
+                kept.stage = Stage::Job(Some(job));
+                self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload });
+                return self.asking.push_back(stream);
+            }
+            // a stream is no connection, and was not asked to become one
+            Relayed::Switched => {
+                cx.out.withdraw();
+                self.insert_relaying(stream, is_open, relaying);
+                return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+            }
+            Relayed::Body => {}
+        }
+        self.served += 1;
+        cx.budget = cx.budget.saturating_sub(1);
+        cx.metrics.add(Counter::of_status(page.status), 1);
+        let length = relaying.relay.length();
+        let is_short = is_head || !has_body(page.status) || length == Some(0);
+        let part = if is_short { Part::Last } else { Part::Head };
+        let out = &mut cx.out.bytes;
+        let end = self.machine.head_at(out, stream, part, start..page.head_end);
+        out.truncate(end.unwrap_or(start));
+        (relaying.is_told, relaying.left) = (true, length);
+        if is_short {
+            return self.finish_relay(cx.handler, stream, is_open, *relaying);
+        }
+        self.insert_relaying(stream, is_open, relaying);
+        self.machine.offer(stream);
+    }
+
+    /// Appends at most `most` of the next bytes of an answer. `None` if its stream goes no further now.
+    pub(super) fn write_relayed<S>(
+        &mut self,
+        cx: &mut Context<'_, H, S>,
+        stream: u32,
+        most: usize,
+    ) -> Option<(usize, bool)> {
+        let relaying = self.relaying(stream)?;
+        if std::mem::take(&mut relaying.is_held) {
+            relaying.relay.resume(cx.now_ms);
+        }
+        let most = relaying.left.map_or(most, |left| most.min(left.try_into().unwrap_or(most)));
+        match relaying.relay.read(&mut cx.out.bytes, most, cx.now_ms) {
+            Given::Bytes(count) => {
+                let bytes = count as u64;
+                relaying.left = relaying.left.map(|left| left.saturating_sub(bytes));
+                (relaying.body_bytes, relaying.is_held) = (relaying.body_bytes + bytes, true);
+                Some((count, relaying.left == Some(0)))
+            }
+            Given::End if relaying.left.is_none_or(|left| left == 0) => Some((0, true)),
+            Given::End | Given::Broken => {
+                cx.metrics.add(Counter::BrokenUpstream, 1);
+                self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+                None
+            }
+            Given::Nothing => {
+                self.machine.pause(stream);
+                None
+            }
+        }
+    }
+
+    /// All of an answer is written.
+    pub(super) fn end_relay(&mut self, handler: &mut H, stream: u32) {
+        if let Some((is_open, relaying)) = self.take_relaying(stream) {
+            self.finish_relay(handler, stream, is_open, *relaying);
+        }
+    }
+
+    fn finish_relay(
+        &mut self,
+        handler: &mut H,
+        stream: u32,
+        is_open: bool,
+        mut relaying: Relaying<H>,
+    ) {
+        let upload = relaying.upload.take();
+        let (leaving, relay, _) = relaying.leaving();
+        if upload.is_none() && !is_open {
+            handler.release(*relay);
+        }
+        self.drop_upload(stream, upload);
+        self.leave(stream, is_open, leaving);
+    }
+
+    /// What has come of a body that nobody needs makes room for others.
+    pub(super) fn drop_upload(&mut self, stream: u32, upload: Option<Box<Upload>>) {
+        if let Some(upload) = upload.filter(|upload| !upload.bytes.is_empty()) {
+            self.machine.consumed(stream, upload.bytes.len());
+        }
+    }
+
+    /// The body of a request is larger than it may be.
+    pub(super) fn refuse_upload<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let is_told = self.relaying(stream).is_some_and(|relaying| relaying.is_told);
+        if is_told {
+            return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+        }
+        self.unrelay(stream);
+        self.refuse_kept(cx, stream, 413, "the request body is too large");
+    }
+
+    /// The exchange is not wanted any more: its request is as if it had not begun.
+    fn unrelay(&mut self, stream: u32) {
+        if let Some((is_open, mut relaying)) = self.take_relaying(stream) {
+            self.drop_upload(stream, relaying.upload.take());
+            let Relaying { mut kept, .. } = *relaying;
+            kept.stage = Stage::Ready;
+            self.live.insert(stream, Live { is_open, phase: Phase::Asked(kept), upload: None });
+        }
+    }
+
+    /// The time for what an exchange has waited for is over.
+    pub(super) fn expire_relay<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
+        let Some(relaying) = self.relaying(stream) else { return };
+        if relaying.is_told {
+            return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
+        }
+        if relaying.wants_body() {
+            self.unrelay(stream);
+            let reason = "the request body took too long to arrive";
+            return self.refuse_kept(cx, stream, 408, reason);
+        }
+        relaying.relay.expire();
+        self.pump(cx, stream);
+    }
+
+    /// An exchange ends with its connection, or its stream.
+    pub(super) fn abandon_relay(handler: &mut H, relaying: &mut Relaying<H>) -> bool {
+        let is_told = relaying.give_up(handler);
+        if is_told {
+            handler.settle(&mut relaying.kept.grant.ticket, Settled::Cut);
+        }
+        is_told
+    }
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * A reset in the place of the segment that came, back the way it came. No socket and no route is looked
+ * at: `bpf_fib_lookup` answers only on machines that forward. Needs an Ethernet head.
+ */
+#pragma once
+
+static __always_inline u16 fold(u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+struct pseudo {
+	u8 from[16], to[16];
+	u32 bytes; /* as the wire has it */
+	u8 zero[3];
+	u8 protocol;
+};
+
+/* Whether the device computes the checksum of what lies in the packet from a sum of the pseudo head:
+ * then a change behind the pseudo head leaves the field as it is. The field is written anew later. */
+static __always_inline bool is_partial(struct __sk_buff *skb, u32 field)
+{
+	u16 before = 0, after = 0;
+
+	bpf_skb_load_bytes(skb, field, &before, 2);
+	bpf_l4_csum_replace(skb, field, 0, bpf_htons(0x1234), 0);
+	bpf_skb_load_bytes(skb, field, &after, 2);
+	return before == after;
+}
+
+/* Turns the packet into a reset and sends it back; TC_ACT_SHOT if that cannot be. */
+static __always_inline int answer_reset(struct __sk_buff *skb, struct segment *s)
+{
+	u8 macs[12], back[12];
+	struct tcphdr tcp = {};
+	struct pseudo pseudo = {};
+	u32 tcp_at = ETH_HLEN + s->ip_bytes;
+	u32 field = tcp_at + __builtin_offsetof(struct tcphdr, check);
+	u64 of_pseudo, of_tcp;
+	bool partial;
+
+	if (bpf_skb_load_bytes(skb, 0, macs, 12))
+		return TC_ACT_SHOT;
+	if (bpf_skb_change_tail(skb, tcp_at + sizeof(tcp), 0))
+		return TC_ACT_SHOT;
+	partial = is_partial(skb, field);
+
+	__builtin_memcpy(back, macs + 6, 6);
+	__builtin_memcpy(back + 6, macs, 6);
+	bpf_skb_store_bytes(skb, 0, back, 12, 0);
+
+	if (s->is_v4) {
+		struct iphdr ip = {
+			.version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_TCP,
+			.tot_len = bpf_htons(sizeof(ip) + sizeof(tcp)),
+			.frag_off = bpf_htons(0x4000),
+			.saddr = s->ip4.daddr, .daddr = s->ip4.saddr,
+		};
+
+		ip.check = ~fold(bpf_csum_diff(0, 0, (void *)&ip, sizeof(ip), 0));
+		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
+	} else {
+		struct ipv6hdr ip = {
+			.version = 6, .hop_limit = 64, .nexthdr = IPPROTO_TCP,
+			.payload_len = bpf_htons(sizeof(tcp)),
+			.saddr = s->ip6.daddr, .daddr = s->ip6.saddr,
+		};
+
+		bpf_skb_store_bytes(skb, ETH_HLEN, &ip, sizeof(ip), 0);
+	}
+
+	tcp.source = s->tcp.dest;
+	tcp.dest = s->tcp.source;
+	tcp.doff = sizeof(tcp) / 4;
+	tcp.rst = 1;
+	if (s->flags & TCP_ACK) {
+		tcp.seq = s->tcp.ack_seq;
+	} else {
+		tcp.ack = 1;
+		tcp.ack_seq = bpf_htonl(s->sequence + 1);
+	}
+	/* a mapped address would add what an IPv4 pseudo head has not */
+	__builtin_memcpy(pseudo.from, s->tuple.local, 16);
+	__builtin_memcpy(pseudo.to, s->tuple.client, 16);
+	if (s->is_v4) {
+		pseudo.from[10] = pseudo.from[11] = 0;
+		pseudo.to[10] = pseudo.to[11] = 0;
+	}
+	pseudo.bytes = bpf_htonl(sizeof(tcp));
+	pseudo.protocol = IPPROTO_TCP;
+	of_pseudo = bpf_csum_diff(0, 0, (void *)&pseudo, sizeof(pseudo), 0);
+	of_tcp = bpf_csum_diff(0, 0, (void *)&tcp, sizeof(tcp), of_pseudo);
+	tcp.check = partial ? fold(of_pseudo) : (u16)~fold(of_tcp);
+	bpf_skb_store_bytes(skb, tcp_at, &tcp, sizeof(tcp), 0);
+	return bpf_redirect(skb->ifindex, 0);
+}

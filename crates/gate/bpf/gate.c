@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * Hook: TC ingress (TCX), on every interface that holds our addresses. Minimum kernel: 6.6, for the links
+ * that vanish with the process; the programs themselves need 5.17. Maps: maps.h. Verdicts: TC_ACT_SHOT
+ * (silence), a redirect of what the packet was turned into (a reset), and TC_ACT_UNSPEC, which leaves the
+ * packet as it is to whatever comes next.
+ *
+ * Most packets belong to connections that are there: they cost the reading of two heads, one bit of
+ * `ports` and, with charges at the handshake, one look into `pending`.
+ */
+#include <stdbool.h>
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#define AF_INET 2
+
+#include "types.h"
+#include "maps.h"
+#include "packet.h"
+#include "bucket.h"
+#include "rules.h"
+#include "answer.h"
+#include "syn.h"
+#include "handshake.h"
+
+static __always_inline bool is_open(u16 wire_port)
+{
+	u32 port = bpf_ntohs(wire_port), word = port / 64;
+	u64 *bits = bpf_map_lookup_elem(&ports, &word);
+
+	return bits && *bits >> (port % 64) & 1;
+}
+
+SEC("tcx/ingress")
+int gate(struct __sk_buff *skb)
+{
+	struct segment segment = {};
+	struct gate_control *set;
+	u32 zero = 0;
+
+	if (!read_segment(skb, &segment) || !is_open(segment.tuple.local_port))
+		return TC_ACT_UNSPEC;
+	set = bpf_map_lookup_elem(&control, &zero);
+	if (!set)
+		return TC_ACT_UNSPEC;
+	switch (segment.flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) {
+	case TCP_SYN:
+		return judge_syn(skb, &segment, set);
+	case TCP_ACK:
+	case TCP_ACK | TCP_FIN:
+		if (set->charge == GATE_AT_HANDSHAKE)
+			return judge_acknowledgement(skb, &segment);
+	}
+	return TC_ACT_UNSPEC;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

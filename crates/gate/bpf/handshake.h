@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * The charge when a handshake completes: the SYN has only looked at the bucket, and whoever sends the
+ * acknowledgement that the kernel waits for has received the SYN-ACK, so its address is its own. What the
+ * kernel waits for is in the request socket (Linux 5.9 shows it), or in the kernel's own SYN cookie.
+ * A connection without an entry in `pending` is left to user space, which charges it.
+ * Reads and writes `pending` and `words`, writes `ignored`, `counts` and `tallies`. Verdicts: drop, a
+ * reset, or nothing.
+ */
+#pragma once
+
+/* As far as we look into it; where the field lies, the kernel says at loading. */
+struct tcp_request_sock {
+	u32 snt_isn;
+} __attribute__((preserve_access_index));
+
+/* Whether this is the acknowledgement of a SYN-ACK that the kernel sent. */
+static __always_inline bool is_proven(struct __sk_buff *skb, struct segment *s)
+{
+	struct bpf_sock *socket = socket_of(skb, s);
+	struct tcp_request_sock *request;
+	bool proven = false;
+
+	if (!socket)
+		return false;
+	if (socket->state == BPF_TCP_LISTEN) {
+		proven = !bpf_tcp_check_syncookie(socket, s->is_v4 ? (void *)&s->ip4 : (void *)&s->ip6,
+						  s->is_v4 ? sizeof(s->ip4) : sizeof(s->ip6), &s->tcp,
+						  sizeof(s->tcp));
+	} else if (socket->state == BPF_TCP_NEW_SYN_RECV) {
+		request = bpf_skc_to_tcp_request_sock(socket);
+		if (request)
+			proven = s->acknowledged == request->snt_isn + 1;
+	}
+	bpf_sk_release(socket);
+	return proven;
+}
+
+static __always_inline int judge_acknowledgement(struct __sk_buff *skb, struct segment *s)
+{
+	struct gate_pending *known = bpf_map_lookup_elem(&pending, &s->tuple);
+	struct gate_tally *rule;
+	enum outcome outcome;
+	u8 client[16];
+	u64 now, until;
+
+	if (!known || known->state != GATE_LOOKED || known->sequence + 1 != s->sequence)
+		return TC_ACT_UNSPEC;
+	if (!is_proven(skb, s))
+		return TC_ACT_UNSPEC;
+	/* two segments of one connection, on two CPUs */
+	if (__sync_val_compare_and_swap(&known->state, GATE_LOOKED, GATE_CHARGING) != GATE_LOOKED)
+		return TC_ACT_UNSPEC;
+	now = bpf_ktime_get_ns();
+	outcome = charge(known->slot, known->interval_ns, known->tolerance_ns, now);
+	if (outcome == ADMITTED) {
+		known->state = GATE_CHARGED;
+		count(GATE_COMPLETED);
+		return TC_ACT_UNSPEC;
+	}
+	known->state = GATE_LOOKED;
+	/* not charged: user space does that */
+	if (outcome == CONTENDED)
+		return TC_ACT_UNSPEC;
+	if (known->ignore_ns) {
+		client_of(s, client);
+		until = now + known->ignore_ns;
+		bpf_map_update_elem(&ignored, client, &until, BPF_ANY);
+	}
+	rule = tally(known->slot);
+	if (known->over == GATE_DO_RESET) {
+		count(GATE_LATE_RESET);
+		if (rule)
+			rule->reset += 1;
+		return answer_reset(skb, s);
+	}
+	count(GATE_LATE_DROPPED);
+	if (rule)
+		rule->dropped += 1;
+	return TC_ACT_SHOT;
+}

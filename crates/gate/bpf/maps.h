@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * Every map. Tables of rules are made by the server, one set for each policy, and put into the outer
+ * maps; the others are made with the program and keep what they hold.
+ */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gate_control);
+} control SEC(".maps");
+
+/* By port, as the machine has it: whether anybody listens there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u64);
+} ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct gate_listener);
+	__type(value, u32);
+} listeners SEC(".maps");
+
+/* The addresses of this machine: a listener on every address is found for packets that are only passed
+ * on, too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u8[16]);
+	__type(value, u32);
+} locals SEC(".maps");
+
+struct key4 {
+	u32 bits;
+	u8 address[4];
+};
+
+struct key6 {
+	u32 bits;
+	u8 address[16];
+};
+
+/* By size: clang describes a type only forward that is named in an inner map alone. */
+struct clients4 {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct key4));
+	__uint(value_size, sizeof(struct gate_list));
+};
+
+struct clients6 {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct key6));
+	__uint(value_size, sizeof(struct gate_list));
+};
+
+struct entries {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct gate_entry));
+};
+
+struct rules {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct gate_rule));
+};
+
+/* Which rules may match, by the network that a client is in: the longest prefix knows those of all
+ * around it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients4);
+} tables_clients4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct clients6);
+} tables_clients6 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct entries);
+} tables_entries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, GATE_TABLES);
+	__type(key, u32);
+	__array(values, struct rules);
+} tables_rules SEC(".maps");
+
+/* Buckets, by slot. The server maps them into its memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, GATE_SLOTS);
+	__type(key, u32);
+	__type(value, struct gate_word);
+} words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GATE_SLOTS);
+	__type(key, u32);
+	__type(value, struct gate_tally);
+} tallies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, GATE_PENDING);
+	__type(key, struct gate_tuple);
+	__type(value, struct gate_pending);
+} pending SEC(".maps");
+
+/* Until when (CLOCK_MONOTONIC, ns) a client is ignored: an IPv4 address or an IPv6 /64. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, GATE_IGNORED);
+	__type(key, u8[16]);
+	__type(value, u64);
+} ignored SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GATE_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} counts SEC(".maps");
+
+/* Is never made: it has clang describe what a test compares. */
+struct gate_shapes {
+	struct gate_list list;
+	struct gate_entry entry;
+	struct gate_rule rule;
+	enum gate_count count;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gate_shapes);
+} shapes SEC(".maps");
+
+/* One more of `what`. Of a CPU's own numbers only programs on it write, one at a time. */
+static __always_inline void count(u32 what)
+{
+	u64 *number = bpf_map_lookup_elem(&counts, &what);
+
+	if (number)
+		*number += 1;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * Which rules decide about a four-tuple: for action and limit the first rule that matches and says it,
+ * unless one with `stop` stands before it. The same as `forebay_policy::Policy::connection`, and a test
+ * holds the two against one another. Reads `control` and the tables. bpf_loop needs Linux 5.17.
+ */
+#pragma once
+
+struct search {
+	const struct gate_tuple *tuple;
+	void *entries;
+	void *rules;
+	u64 local_hi, local_lo;
+	u16 client_port, local_port;
+	u32 first;
+	u32 overload;
+	/* found: the number of the rule and 1, or 0 */
+	u32 action;
+	u32 limit;
+};
+
+static long try_entry(u32 at, struct search *search)
+{
+	u32 place = search->first + at, number;
+	struct gate_entry *entry = bpf_map_lookup_elem(search->entries, &place);
+	struct gate_rule *rule;
+
+	if (!entry)
+		return 1;
+	number = entry->rule;
+	if ((search->local_hi & entry->mask_hi) != entry->local_hi ||
+	    (search->local_lo & entry->mask_lo) != entry->local_lo ||
+	    search->client_port < entry->client_first || search->client_port > entry->client_last ||
+	    search->local_port < entry->local_first || search->local_port > entry->local_last)
+		return 0;
+	rule = bpf_map_lookup_elem(search->rules, &number);
+	if (!rule)
+		return 1;
+	if (rule->marks & GATE_MARK_OVERLOAD && !search->overload)
+		return 0;
+	if (rule->says & GATE_SAYS_ACTION && !search->action)
+		search->action = number + 1;
+	if (rule->says & GATE_SAYS_LIMIT && !search->limit)
+		search->limit = number + 1;
+	return rule->marks & GATE_MARK_STOP || (search->action && search->limit);
+}
+
+/* What was decided. A rule that says nothing here is all zero. */
+struct decision {
+	struct gate_rule action;
+	struct gate_rule limit;
+};
+
+static __always_inline void copy_rule(void *rules, u32 found, struct gate_rule *to)
+{
+	u32 number = found - 1;
+	struct gate_rule *rule;
+
+	if (!found)
+		return;
+	rule = bpf_map_lookup_elem(rules, &number);
+	if (rule)
+		*to = *rule;
+}
+
+static __always_inline void decide(const struct segment *s, const struct gate_control *set,
+				   struct decision *decision)
+{
+	struct search search = {};
+	struct gate_list *list;
+	void *clients;
+	u32 table = set->table;
+
+	search.entries = bpf_map_lookup_elem(&tables_entries, &table);
+	search.rules = bpf_map_lookup_elem(&tables_rules, &table);
+	if (!search.entries || !search.rules)
+		return;
+	if (s->is_v4) {
+		struct key4 key = { .bits = 32 };
+
+		__builtin_memcpy(key.address, s->tuple.client + 12, 4);
+		clients = bpf_map_lookup_elem(&tables_clients4, &table);
+		if (!clients)
+			return;
+		list = bpf_map_lookup_elem(clients, &key);
+	} else {
+		struct key6 key = { .bits = 128 };
+
+		__builtin_memcpy(key.address, s->tuple.client, 16);
+		clients = bpf_map_lookup_elem(&tables_clients6, &table);
+		if (!clients)
+			return;
+		list = bpf_map_lookup_elem(clients, &key);
+	}
+	if (!list)
+		return;
+	search.local_hi = half(s->tuple.local);
+	search.local_lo = half(s->tuple.local + 8);
+	search.client_port = bpf_ntohs(s->tuple.client_port);
+	search.local_port = bpf_ntohs(s->tuple.local_port);
+	search.first = list->first;
+	search.overload = set->overload;
+	bpf_loop(list->count, try_entry, &search, 0);
+	copy_rule(search.rules, search.action, &decision->action);
+	copy_rule(search.rules, search.limit, &decision->limit);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * SYN policing (voigt §4.4): a SYN for one of our listeners is judged by the rules that ask for addresses
+ * only, before anything is kept for it. Reads `control`, `listeners`, `locals`, `ignored` and the
+ * tables, reads and
+ * writes `words` and `pending`, writes `counts` and `tallies`. Verdicts: drop, a reset, or nothing.
+ */
+#pragma once
+
+/* The socket that a segment is for, as far as is known without waking it; 0 or to be released. */
+static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct segment *s)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (s->is_v4) {
+		tuple.ipv4.saddr = s->ip4.saddr;
+		tuple.ipv4.daddr = s->ip4.daddr;
+		tuple.ipv4.sport = s->tcp.source;
+		tuple.ipv4.dport = s->tcp.dest;
+		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	}
+	__builtin_memcpy(tuple.ipv6.saddr, &s->ip6.saddr, 16);
+	__builtin_memcpy(tuple.ipv6.daddr, &s->ip6.daddr, 16);
+	tuple.ipv6.sport = s->tcp.source;
+	tuple.ipv6.dport = s->tcp.dest;
+	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+}
+
+/* Whether this is a socket of ours that listens. Where several addresses are bound to one port, this is
+ * the one that the kernel chose. */
+static __always_inline bool is_ours(struct bpf_sock *socket, const struct segment *s)
+{
+	struct gate_listener key = {};
+	u32 v4;
+
+	if (socket->state != BPF_TCP_LISTEN)
+		return false;
+	key.port = bpf_ntohs(s->tuple.local_port);
+	key.family = socket->family;
+	if (socket->family == AF_INET) {
+		v4 = socket->src_ip4;
+		if (v4)
+			map_v4(key.address, v4);
+	} else {
+		u32 words[4] = { socket->src_ip6[0], socket->src_ip6[1], socket->src_ip6[2],
+				 socket->src_ip6[3] };
+
+		__builtin_memcpy(key.address, words, 16);
+	}
+	if (!bpf_map_lookup_elem(&listeners, &key))
+		return false;
+	/* all of 127.0.0.0/8 is this machine */
+	if (s->is_v4 && s->tuple.local[12] == 127)
+		return true;
+	return bpf_map_lookup_elem(&locals, s->tuple.local) != 0;
+}
+
+/* Whose limit it is: an IPv4 address or an IPv6 /64. */
+static __always_inline void client_of(const struct segment *s, u8 client[16])
+{
+	__builtin_memcpy(client, s->tuple.client, 16);
+	if (!s->is_v4)
+		__builtin_memset(client + 8, 0, 8);
+}
+
+static __always_inline bool is_ignored(const struct segment *s, u64 now)
+{
+	u8 client[16];
+	u64 *until;
+
+	client_of(s, client);
+	until = bpf_map_lookup_elem(&ignored, client);
+	return until && *until > now;
+}
+
+/* What becomes of a SYN that `rule` refuses. */
+static __always_inline int refuse_syn(struct __sk_buff *skb, struct segment *s, u8 what, u32 slot)
+{
+	struct gate_tally *rule = tally(slot);
+
+	if (what == GATE_DO_RESET) {
+		count(GATE_RESET);
+		if (rule)
+			rule->reset += 1;
+		return answer_reset(skb, s);
+	}
+	count(GATE_DROPPED);
+	if (rule)
+		rule->dropped += 1;
+	return TC_ACT_SHOT;
+}
+
+/* Whether the limit lets a SYN through; then it is remembered. */
+static __always_inline enum outcome admit_syn(const struct segment *s, const struct gate_rule *rule,
+					      u32 when, u64 now)
+{
+	struct gate_pending next = {
+		.interval_ns = rule->interval_ns,
+		.tolerance_ns = rule->tolerance_ns,
+		.ignore_ns = rule->ignore_ns,
+		.slot = rule->slot,
+		.sequence = s->sequence,
+		.over = rule->over,
+	};
+	enum outcome outcome;
+
+	if (when == GATE_AT_HANDSHAKE) {
+		outcome = look(rule->slot, rule->tolerance_ns, now) ? ADMITTED : REFUSED;
+		next.state = GATE_LOOKED;
+	} else {
+		outcome = charge(rule->slot, rule->interval_ns, rule->tolerance_ns, now);
+		next.state = GATE_CHARGED;
+	}
+	if (outcome == ADMITTED)
+		bpf_map_update_elem(&pending, &s->tuple, &next, BPF_ANY);
+	return outcome;
+}
+
+static __always_inline int judge_syn(struct __sk_buff *skb, struct segment *s,
+				     const struct gate_control *set)
+{
+	struct decision decision = {};
+	struct gate_pending *before;
+	struct gate_tally *rule;
+	struct bpf_sock *socket = socket_of(skb, s);
+	bool ours;
+	u64 now;
+
+	if (!socket)
+		return TC_ACT_UNSPEC;
+	ours = is_ours(socket, s);
+	bpf_sk_release(socket);
+	/* TIME_WAIT above all: only the stack knows what becomes of that */
+	if (!ours)
+		return TC_ACT_UNSPEC;
+	count(GATE_SYNS);
+	/* TCP Fast Open */
+	if (s->data_bytes) {
+		count(GATE_LEFT_DATA);
+		return TC_ACT_UNSPEC;
+	}
+	decide(s, set, &decision);
+	switch (decision.action.action) {
+	case GATE_DO_DROP:
+	case GATE_DO_RESET:
+		return refuse_syn(skb, s, decision.action.action, decision.action.slot);
+	case GATE_DO_USER:
+		count(GATE_LEFT_USER);
+		return TC_ACT_UNSPEC;
+	}
+	now = bpf_ktime_get_ns();
+	if (set->ignores && is_ignored(s, now)) {
+		count(GATE_IGNORED_SYN);
+		return TC_ACT_SHOT;
+	}
+	if (!(decision.limit.says & GATE_SAYS_LIMIT)) {
+		count(GATE_PASSED);
+		return TC_ACT_UNSPEC;
+	}
+	if (decision.limit.over == GATE_DO_USER) {
+		count(GATE_LEFT_USER);
+		return TC_ACT_UNSPEC;
+	}
+	before = bpf_map_lookup_elem(&pending, &s->tuple);
+	if (before && before->sequence == s->sequence && before->slot == decision.limit.slot) {
+		count(GATE_REPEATED);
+		return TC_ACT_UNSPEC;
+	}
+	switch (admit_syn(s, &decision.limit, set->charge, now)) {
+	case ADMITTED:
+		count(GATE_PASSED);
+		rule = tally(decision.limit.slot);
+		if (rule)
+			rule->admitted += 1;
+		return TC_ACT_UNSPEC;
+	case REFUSED:
+		return refuse_syn(skb, s, decision.limit.over, decision.limit.slot);
+	default:
+		count(GATE_LEFT_RACE);
+		return TC_ACT_UNSPEC;
+	}
+}

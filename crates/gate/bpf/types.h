@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only)
+ *
+ * What the programs and the server share. `src/types.rs` holds the same for the server, and a test
+ * compares size and offset of every field with those in the compiled program.
+ *
+ * Addresses are IPv6; an IPv4 address stands in ::ffff:0:0/96. Numbers are in the machine's order, but
+ * for those of `gate_tuple` and addresses, which are as the wire has them.
+ */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+/* Two sets of rules: one in force, one being filled. */
+#define GATE_TABLES 2
+/* Rules that can have a bucket or a count here, by name, as long as the server runs. */
+#define GATE_SLOTS 4096
+/* Connections that are about to be made, and clients that are ignored. */
+#define GATE_PENDING 65536
+#define GATE_IGNORED 65536
+/* Entries of one list. */
+#define GATE_LONGEST 4096
+
+/* What the server sets while the program runs. */
+struct gate_control {
+	u32 table;    /* the set of rules in force */
+	u32 overload; /* rules for overload count */
+	u32 charge;   /* GATE_AT_… */
+	u32 ignores;  /* somebody may be ignored */
+};
+
+/* When a connection is charged to its rule's bucket. */
+enum { GATE_AT_SYN = 0, GATE_AT_HANDSHAKE = 1 };
+
+/* The rules that may match clients of one network: a part of the entries. */
+struct gate_list {
+	u32 first;
+	u32 count;
+};
+
+/* A way in which a rule can match; that the client's address fits is known. */
+struct gate_entry {
+	u64 local_hi, local_lo; /* our address: these bits */
+	u64 mask_hi, mask_lo;   /* where these are set */
+	u16 client_first, client_last;
+	u16 local_first, local_last;
+	u32 rule;
+	u32 unused;
+};
+
+/* What a rule says. */
+struct gate_rule {
+	u64 interval_ns, tolerance_ns; /* its bucket, as forebay_policy::bucket has it */
+	u64 ignore_ns;                 /* how long whoever is refused is ignored */
+	u32 slot;                      /* of its word and its counts */
+	u8 says;                       /* GATE_SAYS_… */
+	u8 marks;                      /* GATE_MARK_… */
+	u8 action;                     /* GATE_DO_… */
+	u8 over;                       /* GATE_DO_…, of what is over the limit */
+};
+
+#define GATE_SAYS_ACTION 1
+#define GATE_SAYS_LIMIT 2
+#define GATE_MARK_STOP 1
+#define GATE_MARK_OVERLOAD 2
+
+/* USER is what only user space can do. */
+enum { GATE_DO_ALLOW = 0, GATE_DO_DROP = 1, GATE_DO_RESET = 2, GATE_DO_USER = 3 };
+
+/* The bucket of a rule, on a cache line of its own: user space charges it, too. */
+struct gate_word {
+	u64 arrival;
+	u64 unused[7];
+};
+
+/* What became of SYNs and handshakes that a rule decided about. */
+struct gate_tally {
+	u64 admitted;
+	u64 dropped;
+	u64 reset;
+	u64 unused;
+};
+
+/* Both ends of a connection, ports as the wire has them. */
+struct gate_tuple {
+	u8 client[16];
+	u8 local[16];
+	u16 client_port;
+	u16 local_port;
+};
+
+/* A connection that was let through and is not accepted yet. */
+struct gate_pending {
+	u64 interval_ns, tolerance_ns, ignore_ns;
+	u32 slot;
+	u32 sequence; /* of its SYN */
+	u32 state;    /* GATE_LOOKED… */
+	u32 over;
+};
+
+/* Its bucket was looked at; somebody charges it; it is charged. */
+enum { GATE_LOOKED = 1, GATE_CHARGING = 2, GATE_CHARGED = 3 };
+
+/* A socket of ours that listens. */
+struct gate_listener {
+	u8 address[16]; /* all zero: every address of its family */
+	u16 port;
+	u16 family;
+};
+
+/* What is counted. Each SYN for a listener of ours is in GATE_SYNS and in exactly one of those up to
+ * GATE_LEFT_RACE. */
+enum gate_count {
+	GATE_SYNS,
+	GATE_PASSED,        /* no limit, or within it */
+	GATE_REPEATED,      /* a SYN again that was let through */
+	GATE_DROPPED,
+	GATE_RESET,
+	GATE_IGNORED_SYN,
+	GATE_LEFT_USER,     /* only user space can judge it */
+	GATE_LEFT_DATA,     /* the SYN has data */
+	GATE_LEFT_RACE,     /* too many charge the same bucket at the same time */
+	/* handshakes that were completed, with charge = "handshake" */
+	GATE_COMPLETED,
+	GATE_LATE_DROPPED,  /* the bucket was empty by then */
+	GATE_LATE_RESET,
+	/* TCP that is not looked at */
+	GATE_LEFT_OPTIONS,
+	GATE_LEFT_FRAGMENT,
+	GATE_LEFT_SHORT,
+	GATE_COUNTS,
+};

@@ -1,0 +1,333 @@
+//! What a refused connection costs the server's core, where it is refused: in the kernel by silence or
+//! a reset, at accept by a reset, after the head by a 503; and what the gate costs connections that are
+//! there.
+//!
+//! ```text
+//! cargo build --release -p forebay-cli --features gate
+//! cargo run --release -p forebay-gate --example flood_cost -- target/release/forebay [ROUNDS]
+//! ```
+//!
+//! As root, on two cores. The server has one core, with all that the kernel does for what it receives
+//! (`rps_cpus`); the generator has the other. On the server's core a process counts, at a fixed priority
+//! (SCHED_FIFO 1) below the server's (2) and above everybody else's: what it loses beside an idle server is
+//! what the server and the kernel have used, whoever it was billed to. Everything happens in two network namespaces, for a second at a time.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a measurement that fails says so")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::mem;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SERVER_CORE: usize = 0;
+const CLIENT_CORE: usize = 1;
+const LASTS: Duration = Duration::from_millis(1000);
+
+/// What clients do.
+#[derive(Clone, Copy, PartialEq)]
+enum Load {
+    Nothing,
+    /// SYNs from invented addresses, so many per second.
+    Syns(u32),
+    /// A connection for each request, so many per second.
+    Connections(u32),
+    /// Requests on four connections that stay, so many per second.
+    Requests(u32),
+}
+
+const LIMIT: &str = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1/h\", over =";
+
+fn modes() -> Vec<(&'static str, String, Load)> {
+    let gate = |rest: &str| format!("gate = \"address\"\n{rest}");
+    let over = |over: &str| format!("{LIMIT} \"{over}\" }}\n");
+    let every = "[[rule]]\nname = \"all\"\npath = \"*\"\naction = \"reject\"\nstatus = 503\n";
+    let wide = "[[rule]]\nname = \"all\"\nconnections = { rate = \"1000000/s\", burst = 1000, over = \"drop\" }\n";
+    vec![
+        ("SYN dropped in the kernel", gate(&over("drop")), Load::Syns(100_000)),
+        ("SYN reset in the kernel", gate(&over("reset")), Load::Syns(100_000)),
+        ("connection reset at accept", over("reset"), Load::Connections(4000)),
+        ("503 after the head", every.to_owned(), Load::Connections(4000)),
+        ("connection served", wide.to_owned(), Load::Connections(4000)),
+        ("connection served, gate on", gate(wide), Load::Connections(4000)),
+        ("1 KB on a kept connection", wide.to_owned(), Load::Requests(20_000)),
+        ("1 KB on a kept connection, gate on", gate(wide), Load::Requests(20_000)),
+    ]
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    match words.get(1).map(String::as_str) {
+        Some("count") => count(),
+        Some("load") => load(&words[2], words[3].parse().unwrap()),
+        Some(binary) => measure(binary, words.get(2).map_or(10, |rounds| rounds.parse().unwrap())),
+        None => panic!("which forebay?"),
+    }
+}
+
+fn measure(binary: &str, rounds: usize) {
+    let net = Net::new();
+    let modes = modes();
+    let mut found = vec![Vec::new(); modes.len()];
+    for round in 0..rounds {
+        for (at, (name, lines, load)) in modes.iter().enumerate() {
+            let idle = one(&net, binary, lines, Load::Nothing).0;
+            let (counted, events) = one(&net, binary, lines, *load);
+            let used_us = (1.0 - counted / idle) * LASTS.as_secs_f64() * 1e6;
+            found[at].push(used_us / events.max(1.0));
+            eprintln!(
+                "{round}: {name}: {events} events, {:.1} % lost",
+                (1.0 - counted / idle) * 100.0
+            );
+        }
+    }
+    println!("| what | µs of the core: median | least | most |\n|---|---|---|---|");
+    for ((name, ..), mut found) in modes.iter().zip(found) {
+        found.sort_by(f64::total_cmp);
+        let median = (found[found.len() / 2] + found[(found.len() - 1) / 2]) / 2.0;
+        println!("| {name} | {median:.2} | {:.2} | {:.2} |", found[0], found[found.len() - 1]);
+    }
+}
+
+/// What was counted meanwhile, and how many events there were.
+fn one(net: &Net, binary: &str, lines: &str, load: Load) -> (f64, f64) {
+    let folder = std::env::temp_dir().join(format!("flood-cost-{}", std::process::id()));
+    fs::create_dir_all(folder.join("root")).unwrap();
+    fs::write(folder.join("root/index.html"), [b'x'; 1024]).unwrap();
+    let at = folder.display();
+    let text = format!(
+        "listen = [\"10.99.0.1:80\"]\nroot = \"{at}/root\"\nworkers = 1\nlog.access = \"off\"\n\
+         control.socket = \"off\"\n{lines}"
+    );
+    fs::write(folder.join("f.toml"), text).unwrap();
+    let mut server = net.server(2, binary);
+    let mut server = Ended(server.args(["run", "-c"]).arg(folder.join("f.toml")).spawn().unwrap());
+    thread::sleep(Duration::from_millis(400));
+    assert!(server.0.try_wait().unwrap().is_none(), "the server ended");
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    let (kind, rate) = match load {
+        Load::Nothing => ("nothing", 0),
+        Load::Syns(rate) => ("syns", rate),
+        Load::Connections(rate) => ("connections", rate),
+        Load::Requests(rate) => ("requests", rate),
+    };
+    let generator = net
+        .client(this)
+        .args(["load", kind, &rate.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let counter = net.server(1, this).arg("count").stdout(Stdio::piped()).spawn().unwrap();
+    let number = |child: Child| -> f64 {
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
+    };
+    let counted = number(counter);
+    (counted, number(generator))
+}
+
+/// A child that does not outlive this.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Counts for as long as a measurement lasts.
+fn count() {
+    let (began, mut count) = (Instant::now(), 0_u64);
+    while began.elapsed() < LASTS {
+        for _ in 0..200 {
+            count = std::hint::black_box(count + 1);
+        }
+    }
+    println!("{count}");
+}
+
+/// Makes a load for a little longer than is counted, and prints the events within that time.
+fn load(kind: &str, rate: u32) {
+    let began = Instant::now();
+    let all = LASTS + Duration::from_millis(400);
+    let done = match kind {
+        "nothing" => {
+            thread::sleep(all);
+            return println!("0");
+        }
+        "syns" => syns(rate, began, all),
+        "connections" => paced(rate, began, all, connection),
+        _ => {
+            let mut kept: Vec<TcpStream> =
+                (0..4).map(|_| TcpStream::connect("10.99.0.1:80").unwrap()).collect();
+            let mut turn = 0;
+            paced(rate, began, all, move || {
+                turn = (turn + 1) % kept.len();
+                request(&mut kept[turn]);
+            })
+        }
+    };
+    println!("{}", f64::from(done) * LASTS.as_secs_f64() / began.elapsed().as_secs_f64());
+}
+
+/// Does `event` at a rate, or as often as it can.
+fn paced(rate: u32, began: Instant, lasts: Duration, mut event: impl FnMut()) -> u32 {
+    let mut done = 0;
+    while began.elapsed() < lasts {
+        let due = (began.elapsed().as_secs_f64() * f64::from(rate)) as u32;
+        if done < due {
+            event();
+            done += 1;
+        } else {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+    done
+}
+
+fn connection() {
+    if let Ok(mut stream) = TcpStream::connect("10.99.0.1:80") {
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+fn request(stream: &mut TcpStream) {
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let (mut bytes, mut read) = ([0; 4096], 0);
+    while read < 1024 {
+        read += stream.read(&mut bytes).unwrap();
+    }
+}
+
+/// SYNs, 64 with each call.
+fn syns(rate: u32, began: Instant, lasts: Duration) -> u32 {
+    const MANY: usize = 64;
+    // SAFETY: it has no conditions.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
+    assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: all bytes zero are an address.
+    let mut to: libc::sockaddr_in = unsafe { mem::zeroed() };
+    to.sin_family = libc::AF_INET as libc::sa_family_t;
+    to.sin_addr.s_addr = u32::from_ne_bytes([10, 99, 0, 1]);
+    let mut packets = vec![[0_u8; 40]; MANY];
+    let mut number = 0_u32;
+    paced(rate / MANY as u32, began, lasts, || {
+        for packet in &mut packets {
+            number = number.wrapping_add(1);
+            *packet = syn(number);
+        }
+        let mut parts: Vec<libc::iovec> = packets
+            .iter_mut()
+            .map(|packet| libc::iovec {
+                iov_base: packet.as_mut_ptr().cast(),
+                iov_len: packet.len(),
+            })
+            .collect();
+        let mut messages: Vec<libc::mmsghdr> = parts
+            .iter_mut()
+            .map(|part| {
+                // SAFETY: all bytes zero are a message of nothing.
+                let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+                message.msg_hdr.msg_name = (&raw mut to).cast();
+                message.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            })
+            .collect();
+        // SAFETY: messages, parts and packets outlive the call.
+        unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), MANY as u32, 0) };
+    }) * MANY as u32
+}
+
+fn syn(number: u32) -> [u8; 40] {
+    let [_, a, b, c] = number.to_be_bytes();
+    let from = Ipv4Addr::new(10, 8 | a & 7, b, c);
+    let mut packet = [0; 40];
+    packet[..10].copy_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6]);
+    packet[12..16].copy_from_slice(&from.octets());
+    packet[16..20].copy_from_slice(&[10, 99, 0, 1]);
+    packet[20..24].copy_from_slice(&[0x10, 0, 0, 80]);
+    packet[24..28].copy_from_slice(&number.to_be_bytes());
+    packet[32..34].copy_from_slice(&[0x50, 2]);
+    let words = |bytes: &[u8]| -> u32 {
+        bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum()
+    };
+    let mut sum = words(&packet[12..]) + 6 + 20;
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[36..38].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+/// Two network namespaces with a pair of interfaces; gone with this.
+struct Net(String);
+
+impl Net {
+    fn new() -> Net {
+        let net = Net(format!("fc{}", std::process::id()));
+        let name = &net.0;
+        ip(&format!("netns add {name}s"));
+        ip(&format!("netns add {name}c"));
+        ip(&format!("-n {name}s link add v0 type veth peer name v1 netns {name}c"));
+        for (side, device, at, core) in [("s", "v0", 1, SERVER_CORE), ("c", "v1", 2, CLIENT_CORE)] {
+            ip(&format!(
+                "netns exec {name}{side} ethtool -K {device} tx off rx off gro off gso off tso off"
+            ));
+            ip(&format!("-n {name}{side} addr add 10.99.0.{at}/24 dev {device}"));
+            ip(&format!("-n {name}{side} link set lo up"));
+            ip(&format!("-n {name}{side} link set {device} up"));
+            let steer =
+                format!("echo {:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus", 1 << core);
+            let status = Command::new("ip")
+                .args(["netns", "exec", &format!("{name}{side}"), "sh", "-c", &steer])
+                .status();
+            assert!(status.unwrap().success(), "{steer}");
+        }
+        ip(&format!("-n {name}s route add blackhole 10.8.0.0/13"));
+        ip(&format!("netns exec {name}c sysctl -qw net.ipv4.tcp_tw_reuse=1"));
+        net
+    }
+
+    fn command(&self, side: &str, core: usize, priority: Option<u8>, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        let (name, core) = (format!("{}{side}", self.0), core.to_string());
+        command.args(["netns", "exec", &name, "taskset", "-c", &core]);
+        if let Some(priority) = priority {
+            command.args(["chrt", "-f", &priority.to_string()]);
+        }
+        command.arg(program);
+        assert!(Path::new(program).exists(), "there is no {program}");
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    fn server(&self, priority: u8, program: &str) -> Command {
+        self.command("s", SERVER_CORE, Some(priority), program)
+    }
+
+    fn client(&self, program: &str) -> Command {
+        self.command("c", CLIENT_CORE, None, program)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for side in ["s", "c"] {
+            let _ =
+                Command::new("ip").args(["netns", "del", &format!("{}{side}", self.0)]).status();
+        }
+    }
+}
+
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}

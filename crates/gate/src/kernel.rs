@@ -1,0 +1,276 @@
+//! The programs and maps in the kernel: loading, links, look-ups. Nothing here decides anything.
+
+use crate::GateError;
+use crate::types::{Control, Plain};
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ObjectBuilder, PrintLevel, ProgramType};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::Mutex;
+
+/// Aligned, as libbpf reads it where it lies.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// What clang made of `bpf/`.
+pub(crate) static OBJECT: &[u8] = {
+    static ALIGNED: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
+    &ALIGNED.0
+};
+
+/// What libbpf says while it loads, to be told if it fails.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Of what is said only so much is kept: the verifier can say megabytes, and its end counts.
+const MOST_SAID: usize = 64 << 10;
+
+/// What is loaded. It goes when this is dropped, or the process ends, however it ends.
+pub(crate) struct Kernel {
+    program: OwnedFd,
+    pub(crate) control: Mapped,
+    pub(crate) words: Mapped,
+    pub(crate) ports: MapHandle,
+    pub(crate) listeners: MapHandle,
+    pub(crate) locals: MapHandle,
+    pub(crate) tables: Outer,
+    pub(crate) tallies: MapHandle,
+    pub(crate) pending: MapHandle,
+    pub(crate) ignored: MapHandle,
+    pub(crate) counts: MapHandle,
+}
+
+/// The maps that hold tables.
+pub(crate) struct Outer {
+    pub(crate) clients4: MapHandle,
+    pub(crate) clients6: MapHandle,
+    pub(crate) entries: MapHandle,
+    pub(crate) rules: MapHandle,
+}
+
+impl Kernel {
+    /// Loads everything; nothing is attached yet.
+    ///
+    /// # Errors
+    /// [`GateError::Load`] with the last line of what the kernel said.
+    pub(crate) fn load() -> Result<Kernel, GateError> {
+        libbpf_rs::set_print(Some((PrintLevel::Info, |_, text| {
+            if let Ok(mut said) = SAID.lock() {
+                said.push_str(&text);
+                if said.len() > MOST_SAID {
+                    let cut = said.len() - MOST_SAID;
+                    let cut = (cut..said.len()).find(|at| said.is_char_boundary(*at));
+                    said.drain(..cut.unwrap_or(0));
+                }
+            }
+        })));
+        Kernel::try_load().map_err(|error| {
+            let said = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
+            GateError::Load { error: error.to_string(), said }
+        })
+    }
+
+    fn try_load() -> libbpf_rs::Result<Kernel> {
+        // libbpf remembers it; later the file that says it may be out of reach
+        libbpf_rs::num_possible_cpus()?;
+        let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
+        for mut map in object.maps_mut().filter(|map| map.name() == "shapes") {
+            map.set_autocreate(false)?;
+        }
+        let object = object.load()?;
+        let program = object
+            .progs_mut()
+            .find(|program| program.prog_type() == ProgramType::SchedCls)
+            .map(|program| program.as_fd().try_clone_to_owned());
+        let program = program.ok_or_else(missing)??;
+        let map = |name: &str| -> libbpf_rs::Result<MapHandle> {
+            let found = object.maps().find(|map| map.name() == name).ok_or_else(missing)?;
+            MapHandle::try_from(&found)
+        };
+        Ok(Kernel {
+            program,
+            control: Mapped::new(map("control")?)?,
+            words: Mapped::new(map("words")?)?,
+            ports: map("ports")?,
+            listeners: map("listeners")?,
+            locals: map("locals")?,
+            tables: Outer {
+                clients4: map("tables_clients4")?,
+                clients6: map("tables_clients6")?,
+                entries: map("tables_entries")?,
+                rules: map("tables_rules")?,
+            },
+            tallies: map("tallies")?,
+            pending: map("pending")?,
+            ignored: map("ignored")?,
+            counts: map("counts")?,
+        })
+    }
+
+    /// Attaches the program to an interface, before whatever is there. It stays as long as the link.
+    ///
+    /// # Errors
+    /// What the kernel says: before 6.6 it knows no such links.
+    pub(crate) fn attach(&self, interface: u32) -> io::Result<OwnedFd> {
+        let index = interface.cast_signed();
+        // SAFETY: the program's descriptor is open; no options are given.
+        let link = unsafe {
+            sys::bpf_link_create(self.program.as_raw_fd(), index, sys::BPF_TCX_INGRESS, ptr::null())
+        };
+        owned(link)
+    }
+
+    /// Runs the program on a packet that begins with its Ethernet head. Returns the verdict and the
+    /// packet as it is then.
+    ///
+    /// # Errors
+    /// What the kernel says, of packets that are too short above all.
+    pub(crate) fn run_on(&self, packet: &[u8], times: u32) -> io::Result<(u32, Vec<u8>, u32)> {
+        let mut out = vec![0_u8; packet.len() + 256];
+        let mut options = sys::bpf_test_run_opts {
+            sz: size_of::<sys::bpf_test_run_opts>() as sys::size_t,
+            data_in: packet.as_ptr().cast(),
+            data_size_in: packet.len() as u32,
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: out.len() as u32,
+            repeat: times.cast_signed(),
+            ..sys::bpf_test_run_opts::default()
+        };
+        // SAFETY: both buffers are as long as is said, and outlive the call.
+        let result =
+            unsafe { sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options) };
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        out.truncate(options.data_size_out as usize);
+        Ok((options.retval, out, options.duration))
+    }
+}
+
+fn missing() -> libbpf_rs::Error {
+    io::Error::other("the object lacks a part").into()
+}
+
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: it was just given, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A table that is to be put into one of the outer maps.
+pub(crate) fn table(
+    kind: MapType,
+    key_bytes: usize,
+    value_bytes: usize,
+    entries: usize,
+    flags: u32,
+) -> io::Result<MapHandle> {
+    let options = sys::bpf_map_create_opts {
+        sz: size_of::<sys::bpf_map_create_opts>() as sys::size_t,
+        map_flags: flags,
+        ..sys::bpf_map_create_opts::default()
+    };
+    let entries = entries.max(1) as u32;
+    let made = MapHandle::create(
+        kind,
+        Some("gate_table"),
+        key_bytes as u32,
+        value_bytes as u32,
+        entries,
+        &options,
+    );
+    made.map_err(plain)
+}
+
+/// Puts a table into a place of an outer map.
+pub(crate) fn place(outer: &MapHandle, at: u32, table: &MapHandle) -> io::Result<()> {
+    let fd = table.as_fd().as_raw_fd();
+    outer.update(&at.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).map_err(plain)
+}
+
+/// Takes an entry out of a map, without allocating; `None` if there is none.
+pub(crate) fn take<V: Plain>(map: &MapHandle, key: &impl Plain) -> Option<V> {
+    let mut value = V::default();
+    // SAFETY: key and value are as large as those of the map, which `types` has declared.
+    let result = unsafe {
+        sys::bpf_map_lookup_and_delete_elem(
+            map.as_fd().as_raw_fd(),
+            (&raw const *key).cast(),
+            (&raw mut value).cast(),
+        )
+    };
+    (result == 0).then_some(value)
+}
+
+/// The error of the kernel in one of libbpf's.
+pub(crate) fn plain(error: libbpf_rs::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// A map of the kernel in the memory of this process, for as long as the process lives: what points
+/// there may be kept anywhere.
+pub(crate) struct Mapped {
+    at: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is shared with the kernel anyway, and only reached by atomic operations.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    fn new(map: MapHandle) -> io::Result<Mapped> {
+        let bytes = map.value_size() as usize * map.max_entries() as usize;
+        let bytes = bytes.next_multiple_of(page_bytes());
+        let fd: BorrowedFd<'_> = map.as_fd();
+        // SAFETY: a new mapping of our choosing; the kernel keeps the map as long as it is mapped.
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Mapped { at, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The word that begins at this byte.
+    pub(crate) fn word<T: Word>(&self, at: usize) -> Option<&'static T> {
+        let fits =
+            at.is_multiple_of(size_of::<T>()) && at.checked_add(size_of::<T>())? <= self.bytes;
+        // SAFETY: it lies in the mapping, which is never taken away, and is aligned; atomic words may
+        // be changed by anybody.
+        fits.then(|| unsafe { &*self.at.as_ptr().add(at).cast::<T>() })
+    }
+}
+
+/// A word that the kernel and this process change at the same time.
+///
+/// # Safety
+/// An atomic integer.
+pub(crate) unsafe trait Word: 'static {}
+// SAFETY: it is one.
+unsafe impl Word for std::sync::atomic::AtomicU64 {}
+// SAFETY: it is one.
+unsafe impl Word for std::sync::atomic::AtomicU32 {}
+
+fn page_bytes() -> usize {
+    // SAFETY: it has no conditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// Where a field of the control lies.
+pub(crate) const CONTROL_TABLE: usize = std::mem::offset_of!(Control, table);
+pub(crate) const CONTROL_OVERLOAD: usize = std::mem::offset_of!(Control, overload);
+pub(crate) const CONTROL_CHARGE: usize = std::mem::offset_of!(Control, charge);
+pub(crate) const CONTROL_IGNORES: usize = std::mem::offset_of!(Control, ignores);

@@ -1,0 +1,248 @@
+//! What the programs and the server share: `bpf/types.h`, for the server. A test compares size and
+//! offset of every field with those in the compiled program.
+
+/// Rules that can have a bucket or a count in the kernel, by name, as long as the server runs.
+pub(crate) const SLOTS: usize = 4096;
+/// Entries of one list.
+pub(crate) const LONGEST: usize = 4096;
+
+/// A type that the kernel knows by this name, without padding.
+///
+/// # Safety
+/// Every byte of a value is initialised, and every pattern of bytes is a value.
+pub(crate) unsafe trait Plain: Copy + Default {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: all bytes of a `Plain` are initialised, and `self` is borrowed as long.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let fits = bytes.len() >= size_of::<Self>();
+        // SAFETY: there are as many bytes, and every pattern of them is a value.
+        fits.then(|| unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+/// Declares a struct of `bpf/types.h`, and what a test needs to compare it.
+macro_rules! shared {
+    ($(#[$doc:meta])* $name:ident = $c:literal { $($field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[repr(C)]
+        pub(crate) struct $name {
+            $(pub(crate) $field: $type,)*
+        }
+
+        // SAFETY: numbers and arrays of them; there is no padding, as the next line checks.
+        unsafe impl Plain for $name {}
+        const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
+
+        #[cfg(test)]
+        impl $name {
+            pub(crate) fn layout() -> (&'static str, usize, Vec<(&'static str, usize)>) {
+                let fields = vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*];
+                ($c, size_of::<$name>(), fields)
+            }
+        }
+    };
+}
+
+shared! {
+    /// What the server sets while the program runs.
+    Control = "gate_control" {
+        table: u32,
+        overload: u32,
+        charge: u32,
+        ignores: u32,
+    }
+}
+
+shared! {
+    /// The rules that may match clients of one network.
+    List = "gate_list" {
+        first: u32,
+        count: u32,
+    }
+}
+
+shared! {
+    /// A way in which a rule can match.
+    Entry = "gate_entry" {
+        local_hi: u64,
+        local_lo: u64,
+        mask_hi: u64,
+        mask_lo: u64,
+        client_first: u16,
+        client_last: u16,
+        local_first: u16,
+        local_last: u16,
+        rule: u32,
+        unused: u32,
+    }
+}
+
+shared! {
+    /// What a rule says.
+    Says = "gate_rule" {
+        interval_ns: u64,
+        tolerance_ns: u64,
+        ignore_ns: u64,
+        slot: u32,
+        says: u8,
+        marks: u8,
+        action: u8,
+        over: u8,
+    }
+}
+
+shared! {
+    /// What became of SYNs and handshakes that a rule decided about.
+    RawTally = "gate_tally" {
+        admitted: u64,
+        dropped: u64,
+        reset: u64,
+        unused: u64,
+    }
+}
+
+shared! {
+    /// Both ends of a connection, ports as the wire has them.
+    Tuple = "gate_tuple" {
+        client: [u8; 16],
+        local: [u8; 16],
+        client_port: u16,
+        local_port: u16,
+    }
+}
+
+shared! {
+    /// A connection that was let through and is not accepted yet.
+    Pending = "gate_pending" {
+        interval_ns: u64,
+        tolerance_ns: u64,
+        ignore_ns: u64,
+        slot: u32,
+        sequence: u32,
+        state: u32,
+        over: u32,
+    }
+}
+
+shared! {
+    /// A socket of ours that listens.
+    Listening = "gate_listener" {
+        address: [u8; 16],
+        port: u16,
+        family: u16,
+    }
+}
+
+pub(crate) const SAYS_ACTION: u8 = 1;
+pub(crate) const SAYS_LIMIT: u8 = 2;
+pub(crate) const MARK_STOP: u8 = 1;
+pub(crate) const MARK_OVERLOAD: u8 = 2;
+
+pub(crate) const DO_ALLOW: u8 = 0;
+pub(crate) const DO_DROP: u8 = 1;
+pub(crate) const DO_RESET: u8 = 2;
+pub(crate) const DO_USER: u8 = 3;
+
+pub(crate) const CHARGED: u32 = 3;
+
+/// What is counted, in the order of `enum gate_count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// SYNs for a listener of ours: each is in exactly one of those up to [`Count::LeftRace`].
+    Syns,
+    /// No limit, or within it.
+    Passed,
+    /// Sent again after it was let through.
+    Repeated,
+    /// A rule refused it, silently.
+    Dropped,
+    /// A rule refused it, with a reset.
+    Reset,
+    /// Its client was refused a moment ago, and is ignored.
+    Ignored,
+    /// Only user space can judge it.
+    LeftUser,
+    /// It has data, which is TCP Fast Open.
+    LeftData,
+    /// Too many CPUs charged the same bucket at the same time.
+    LeftRace,
+    /// A handshake that was completed, and then charged.
+    Completed,
+    /// The bucket was empty when it was completed: a segment dropped.
+    LateDropped,
+    /// The same, with a reset.
+    LateReset,
+    /// TCP with IP options or extension headers.
+    LeftOptions,
+    /// A fragment of TCP.
+    LeftFragment,
+    /// TCP whose head is not whole.
+    LeftShort,
+}
+
+impl Count {
+    /// All of them.
+    pub const ALL: [Count; 15] = [
+        Count::Syns,
+        Count::Passed,
+        Count::Repeated,
+        Count::Dropped,
+        Count::Reset,
+        Count::Ignored,
+        Count::LeftUser,
+        Count::LeftData,
+        Count::LeftRace,
+        Count::Completed,
+        Count::LateDropped,
+        Count::LateReset,
+        Count::LeftOptions,
+        Count::LeftFragment,
+        Count::LeftShort,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libbpf_rs::btf::{Btf, HasSize, types};
+
+    #[test]
+    fn kernel_and_server_have_the_same_structs() {
+        let btf = Btf::from_raw("gate", crate::kernel::OBJECT).unwrap().unwrap();
+        for (name, size, fields) in [
+            Control::layout(),
+            List::layout(),
+            Entry::layout(),
+            Says::layout(),
+            RawTally::layout(),
+            Tuple::layout(),
+            Pending::layout(),
+            Listening::layout(),
+        ] {
+            let found: types::Struct<'_> =
+                btf.type_by_name(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(found.size(), size, "{name}");
+            let there: Vec<(String, usize)> = found
+                .iter()
+                .map(|member| {
+                    let types::MemberAttr::Normal { offset } = member.attr else {
+                        panic!("{name}")
+                    };
+                    (member.name.unwrap().to_str().unwrap().to_owned(), offset as usize / 8)
+                })
+                .collect();
+            let here: Vec<(String, usize)> =
+                fields.iter().map(|(field, offset)| ((*field).to_owned(), *offset)).collect();
+            assert_eq!(there, here, "{name}");
+        }
+        let counts: types::Enum<'_> = btf.type_by_name("gate_count").unwrap();
+        assert_eq!(counts.len(), Count::ALL.len() + 1);
+        for (at, count) in Count::ALL.into_iter().enumerate() {
+            assert_eq!(count as usize, at);
+        }
+    }
+}

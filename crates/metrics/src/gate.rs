@@ -1,0 +1,96 @@
+//! What is counted in the kernel, where rules about addresses judge SYNs.
+
+use crate::render::{announce, escape, line, object};
+use std::fmt::Write;
+
+/// What the gate has counted since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GateFigures {
+    /// Interfaces that it judges SYNs of now.
+    pub interfaces: u64,
+    /// SYNs for our listeners, by what became of them.
+    pub syns: Vec<(&'static str, u64)>,
+    /// Handshakes that were completed and that a limit is for, by what became of them.
+    pub handshakes: Vec<(&'static str, u64)>,
+    /// TCP packets that are not taken apart, by reason.
+    pub unread: Vec<(&'static str, u64)>,
+    /// By rule.
+    pub rules: Vec<GateRule>,
+}
+
+/// What the gate has counted for a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GateRule {
+    /// Its name.
+    pub name: String,
+    /// SYNs within its limit.
+    pub admitted: u64,
+    /// SYNs and handshakes refused by silence.
+    pub dropped: u64,
+    /// SYNs and handshakes refused by a reset.
+    pub reset: u64,
+}
+
+impl GateRule {
+    fn outcomes(&self) -> [(&'static str, u64); 3] {
+        [("admitted", self.admitted), ("dropped", self.dropped), ("reset", self.reset)]
+    }
+}
+
+/// The metrics, and what they say.
+pub const OF_GATE: [(&str, &str); 5] = [
+    ("forebay_gate_interfaces", "Interfaces whose SYNs are judged in the kernel now."),
+    (
+        "forebay_gate_syns_total",
+        "SYNs for our listeners that the kernel has seen, by what became of them: left_… went on to the \
+         server unjudged.",
+    ),
+    (
+        "forebay_gate_handshakes_total",
+        "Handshakes that were completed under a limit in the kernel, by what became of them; one that is \
+         refused counts with each segment that tries again.",
+    ),
+    ("forebay_gate_unread_packets_total", "TCP packets that were left alone, by reason."),
+    ("forebay_gate_rule_total", "What the kernel has decided by a rule, by rule and outcome."),
+];
+
+/// As Prometheus wants it.
+pub(crate) fn metrics(text: &mut String, figures: &GateFigures) {
+    let [interfaces, syns, handshakes, unread, rules] = OF_GATE;
+    announce(text, interfaces.0, interfaces.1, "gauge");
+    line(text, interfaces.0, "", &figures.interfaces.to_string());
+    for ((metric, help), label, counts) in [
+        (syns, "outcome", &figures.syns),
+        (handshakes, "outcome", &figures.handshakes),
+        (unread, "reason", &figures.unread),
+    ] {
+        announce(text, metric, help, "counter");
+        for (value, count) in counts {
+            line(text, metric, &format!("{label}=\"{value}\""), &count.to_string());
+        }
+    }
+    announce(text, rules.0, rules.1, "counter");
+    for rule in &figures.rules {
+        for (outcome, count) in rule.outcomes() {
+            let labels = format!("rule=\"{}\",outcome=\"{outcome}\"", escape(&rule.name));
+            line(text, rules.0, &labels, &count.to_string());
+        }
+    }
+}
+
+/// As a member of the status.
+pub(crate) fn json(text: &mut String, figures: &GateFigures) {
+    let counts = |counts: &[(&'static str, u64)]| object(counts.iter().copied());
+    let rule = |rule: &GateRule| format!("\"{}\":{}", escape(&rule.name), counts(&rule.outcomes()));
+    let rules: Vec<String> = figures.rules.iter().map(rule).collect();
+    let _ = write!(
+        text,
+        "\"gate\":{{\"interfaces\":{},\"syns\":{},\"handshakes\":{},\"unread_packets\":{},\
+         \"rules\":{{{}}}}},",
+        figures.interfaces,
+        counts(&figures.syns),
+        counts(&figures.handshakes),
+        counts(&figures.unread),
+        rules.join(",")
+    );
+}

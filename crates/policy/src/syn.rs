@@ -1,0 +1,124 @@
+//! What an enforcer can do that sees no more of a connection than its SYN.
+//!
+//! It knows the four-tuple, so it finds the rules that decide as everybody does. It can be silent or
+//! send a reset; it cannot answer with an error, and it keeps nothing for each client. Where a decision
+//! needs that, it cannot tell, and leaves the connection to those who can.
+
+use crate::bucket::Terms;
+use crate::facts::ConnectionFacts;
+use crate::policy::Policy;
+use crate::rule::{Action, Limit, Over, Per, Rule};
+
+/// How a connection is refused that is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusing {
+    /// Silence: the client tries again.
+    Drop,
+    /// A reset: the client is told at once.
+    Reset,
+}
+
+/// What becomes of a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syn {
+    /// No rule limits it.
+    Pass,
+    /// This rule refuses it.
+    Refuse(u32, Refusing),
+    /// It is charged to the bucket of this rule. What is over the limit is refused.
+    Charge(u32, Refusing),
+    /// This rule decides, and more than a SYN is needed for that.
+    CannotTell(u32),
+}
+
+/// A decision needs more than a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeedsMore;
+
+/// What a rule's action comes to where only a SYN is seen: `Ok(None)` for nothing.
+///
+/// # Errors
+/// It is an error with a status.
+pub fn acts(rule: &Rule) -> Result<Option<Refusing>, NeedsMore> {
+    match rule.action {
+        None | Some(Action::Allow) => Ok(None),
+        Some(Action::Drop) => Ok(Some(Refusing::Drop)),
+        Some(Action::Reset) => Ok(Some(Refusing::Reset)),
+        Some(Action::Reject(_)) => Err(NeedsMore),
+    }
+}
+
+/// What a rule's limit on connections comes to where only a SYN is seen: the bucket's terms, and what
+/// becomes of that which is over it.
+///
+/// # Errors
+/// Each client has a bucket of its own, or gets an error with a status.
+pub fn limits(limit: &Limit) -> Result<(Terms, Refusing), NeedsMore> {
+    match (limit.per, limit.over) {
+        (Per::Rule, Over::Drop) => Ok((Terms::of(limit), Refusing::Drop)),
+        (Per::Rule, Over::Reset) => Ok((Terms::of(limit), Refusing::Reset)),
+        _ => Err(NeedsMore),
+    }
+}
+
+impl Policy {
+    /// What becomes of a SYN with this four-tuple. Nothing is charged.
+    pub fn syn(&self, ends: &ConnectionFacts, overload: bool) -> Syn {
+        let decisions = self.connection(ends, overload);
+        let rule = |number: u32| self.rules().get(number as usize).map(|rule| (number, rule));
+        if let Some((number, rule)) = decisions.action.and_then(rule) {
+            match acts(rule) {
+                Ok(None) => {}
+                Ok(Some(refusing)) => return Syn::Refuse(number, refusing),
+                Err(NeedsMore) => return Syn::CannotTell(number),
+            }
+        }
+        let Some((number, rule)) = decisions.connections.and_then(rule) else { return Syn::Pass };
+        match rule.connections.as_ref().map(limits) {
+            None => Syn::Pass,
+            Some(Ok((_, refusing))) => Syn::Charge(number, refusing),
+            Some(Err(NeedsMore)) => Syn::CannotTell(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::Endpoint;
+    use crate::rate::Rate;
+    use crate::rule::Conditions;
+
+    fn rule(name: &str, client: &str) -> Rule {
+        let client = vec![Endpoint::parse(client).unwrap()];
+        let conditions = Conditions { client, ..Conditions::default() };
+        Rule { name: name.to_owned(), conditions, ..Rule::default() }
+    }
+
+    #[test]
+    fn what_needs_more_than_a_syn_is_not_told() {
+        let limit = |over, per| Some(Limit { over, per, ..Limit::new(Rate::per_second(10), 1) });
+        let rules = vec![
+            Rule { action: Some(Action::Allow), ..rule("friends", "10.1.0.0/16") },
+            Rule { action: Some(Action::Drop), ..rule("foes", "10.0.0.0/8") },
+            Rule { action: Some(Action::Reject(403)), ..rule("told", "192.0.2.1") },
+            Rule { connections: limit(Over::Reset, Per::Rule), ..rule("all", "192.0.2.2") },
+            Rule { connections: limit(Over::Drop, Per::Client), ..rule("each", "192.0.2.3") },
+            Rule { connections: limit(Over::default(), Per::Rule), ..rule("503", "192.0.2.4") },
+        ];
+        let policy = Policy::new(&[], rules).unwrap();
+        for (client, expected) in [
+            ("10.1.2.3", Syn::Pass),
+            ("10.2.2.3", Syn::Refuse(1, Refusing::Drop)),
+            ("192.0.2.1", Syn::CannotTell(2)),
+            ("192.0.2.2", Syn::Charge(3, Refusing::Reset)),
+            ("192.0.2.3", Syn::CannotTell(4)),
+            ("192.0.2.4", Syn::CannotTell(5)),
+            ("192.0.2.5", Syn::Pass),
+        ] {
+            let client = format!("{client}:1").parse().unwrap();
+            let ends = ConnectionFacts { client, local: "127.0.0.1:80".parse().unwrap() };
+            assert_eq!(policy.syn(&ends, false), expected, "{client}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What keeps rules out of the kernel although `gate` is on: `forebay check` warns of it.
+
+use super::GateMode;
+use super::draft::{Draft, numbered};
+use super::problem::Wrong;
+use super::read::Path as At;
+use crate::doctor;
+use forebay_policy::syn;
+
+impl Draft {
+    /// What this machine lacks, and which rules the kernel leaves to the server.
+    pub(super) fn remark_gate(&self, remarks: &mut Vec<(At, Wrong)>) {
+        if self.process.gate != GateMode::Off {
+            self.remark_gate_on(doctor::lack(), remarks);
+        }
+    }
+
+    /// The same for a machine that lacks this.
+    fn remark_gate_on(&self, lack: Option<String>, remarks: &mut Vec<(At, Wrong)>) {
+        let gate = At::default().child("gate");
+        if let Some(why) = lack {
+            let is_optional = self.process.gate == GateMode::Auto;
+            remarks.push((gate.clone(), Wrong::NoGate { why, is_optional }));
+        }
+        let mut has_any = false;
+        for (index, (at, rule)) in numbered("rule", &self.rules).enumerate() {
+            let rule = rule.to_policy(index);
+            if !rule.is_for_connections() {
+                // the kernel ignores those whom it refuses
+                let limits = [&rule.connections, &rule.requests];
+                has_any |= limits.into_iter().flatten().any(|limit| limit.ignore_ms.is_some());
+                continue;
+            }
+            has_any |= matches!(syn::acts(&rule), Ok(Some(_)));
+            match rule.connections.as_ref().map(syn::limits) {
+                Some(Ok(_)) => has_any = true,
+                Some(Err(_)) => remarks.push((at.child("connections"), Wrong::NotInGate)),
+                None => {}
+            }
+        }
+        if !has_any {
+            remarks.push((gate, Wrong::NothingForGate));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::read::Reader;
+
+    fn remarks(text: &str, lack: Option<&str>) -> Vec<String> {
+        let draft = Reader::new(text, "").draft();
+        let mut remarks = Vec::new();
+        draft.remark_gate_on(lack.map(str::to_owned), &mut remarks);
+        remarks.into_iter().map(|(at, wrong)| format!("{}: {wrong}", at.shown)).collect()
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_do_is_said() {
+        let limit =
+            |per: &str| format!("[[rule]]\nconnections = {{ rate = \"1/s\", per = \"{per}\" }}\n");
+        let on = |rules: &str| format!("root = \"/\"\ngate = \"auto\"\n{rules}");
+        assert_eq!(remarks(&on(&limit("rule")), None), [""; 0]);
+        let each = "rule.connections: the kernel leaves it to the server: it keeps no limit for each client";
+        let nothing = "gate: it has no effect: no rule that asks for client and local only refuses by \
+                       \"reset\" or \"drop\"";
+        assert_eq!(remarks(&on(&limit("client")), None), [each, nothing]);
+        let path = "[[rule]]\npath = \"/a\"\naction = \"drop\"\n";
+        assert_eq!(remarks(&on(path), None), [nothing]);
+        let action = "[[rule]]\nclient = \"10.0.0.0/8\"\naction = \"drop\"\n";
+        assert_eq!(
+            remarks(&on(action), Some("old")),
+            ["gate: the server judges alone on this machine: old"]
+        );
+        let must = on(action).replace("auto", "address");
+        assert_eq!(
+            remarks(&must, Some("old")),
+            ["gate: the server would not start on this machine: old"]
+        );
+    }
+}

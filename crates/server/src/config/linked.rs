@@ -1,0 +1,135 @@
+//! Symbolic links in a root that lead past the rules of its site: `forebay check` warns of them. It looks
+//! at the first levels and at a bounded number of names, as roots may be large.
+
+use super::Site;
+use super::draft::Draft;
+use super::problem::Wrong;
+use super::read::Path as At;
+use forebay_site::rules::Scope;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// So many directories deep, the root first.
+const LEVELS: usize = 3;
+/// Of one root.
+const MOST_ENTRIES: usize = 1000;
+
+/// What a rule protects.
+struct Protected<'d> {
+    at: At,
+    scope: &'d Scope,
+    /// The file or directory, without links.
+    real: PathBuf,
+}
+
+impl Draft {
+    /// Links to what `[[auth]]` and `[[access]]` protect, under paths that they do not.
+    pub(super) fn remark_linked(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let top = (!self.sites.is_empty()).then_some((At::default(), &self.site));
+        for (at, site) in self.all_sites() {
+            let Some(root) = site.root.as_deref().and_then(|root| fs::canonicalize(root).ok())
+            else {
+                continue;
+            };
+            let sections: Vec<(At, &Site)> = [(at, site)].into_iter().chain(top.clone()).collect();
+            for list in ["access", "auth"] {
+                let scopes: Vec<(At, &Scope)> =
+                    sections.iter().flat_map(|(at, site)| scopes(at, site, list)).collect();
+                let protected = scopes.iter().filter_map(|(at, scope)| {
+                    let inside = scope.path()?.trim_matches('/');
+                    let real = fs::canonicalize(root.join(inside)).ok()?;
+                    (real.starts_with(&root) && real != root).then(|| (at.clone(), *scope, real))
+                });
+                let protected: Vec<_> =
+                    protected.map(|(at, scope, real)| Protected { at, scope, real }).collect();
+                if protected.is_empty() {
+                    continue;
+                }
+                let links = links(&root, site.hidden);
+                for Protected { at, scope, real } in protected {
+                    let is_open = |path: &&String| {
+                        !scopes.iter().any(|(_, scope)| scope.contains(path.as_bytes()))
+                    };
+                    let mut past = links.iter().filter_map(|link| link.path_to(&root, &real));
+                    let wrong = past
+                        .find(|path| is_open(&path))
+                        .map(|open| Wrong::Linked { path: scope.to_string(), open });
+                    let is_new = |wrong: &Wrong| {
+                        !remarks.iter().any(|(known, other)| {
+                            known.exact == at.exact && other.to_string() == wrong.to_string()
+                        })
+                    };
+                    if let Some(wrong) = wrong.filter(is_new) {
+                        remarks.push((at, wrong));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The rules of one list, each with where its path stands.
+fn scopes<'s>(at: &At, site: &'s Site, list: &str) -> Vec<(At, &'s Scope)> {
+    let scopes: Vec<&Scope> = match list {
+        "access" => site.access.iter().map(|rule| &rule.path).collect(),
+        _ => site.auth.iter().map(|rule| &rule.path).collect(),
+    };
+    let place = |index| at.child(list).item(index).child("path");
+    scopes.into_iter().enumerate().map(|(index, scope)| (place(index), scope)).collect()
+}
+
+/// A symbolic link in a root.
+struct Link {
+    /// Its path in the site.
+    path: String,
+    /// Where it leads, without links.
+    to: PathBuf,
+}
+
+impl Link {
+    /// The path under which the link shows `real`, or what is in it. What leads out of the root is not
+    /// followed.
+    fn path_to(&self, root: &Path, real: &Path) -> Option<String> {
+        if !self.to.starts_with(root) {
+            return None;
+        }
+        if self.to.starts_with(real) {
+            return Some(self.path.clone());
+        }
+        let rest = real.strip_prefix(&self.to).ok()?;
+        Some(format!("{}/{}", self.path, rest.to_str()?))
+    }
+}
+
+/// The links in the first levels of a root.
+fn links(root: &Path, hidden: bool) -> Vec<Link> {
+    let (mut links, mut left) = (Vec::new(), MOST_ENTRIES);
+    let mut level = vec![(root.to_owned(), String::new())];
+    for _ in 0..LEVELS {
+        let mut next = Vec::new();
+        for (directory, path) in level {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if left == 0 {
+                    return links;
+                }
+                left -= 1;
+                let name = entry.file_name();
+                let (Some(text), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
+                if name.as_bytes().starts_with(b".") && !hidden {
+                    continue;
+                }
+                let path = format!("{path}/{text}");
+                if kind.is_dir() {
+                    next.push((entry.path(), path));
+                } else if kind.is_symlink()
+                    && let Ok(to) = fs::canonicalize(entry.path())
+                {
+                    links.push(Link { path, to });
+                }
+            }
+        }
+        level = next;
+    }
+    links
+}

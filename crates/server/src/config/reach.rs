@@ -1,0 +1,137 @@
+//! Files and directories that the user of the configuration may not use: `forebay check` warns of them,
+//! because root, who may use all of them, is who asks. It goes by modes; lists of access (`setfacl`) are
+//! not looked at.
+
+use super::draft::Draft;
+use super::pages::locate;
+use super::problem::{Needed, Secret, Wrong};
+use super::read::Path as At;
+use super::{Access, Account};
+use crate::privileges::user_of;
+use forebay_site::rules::Alias;
+use forebay_sys::privileges::User;
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a mode lets others do.
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+const ENTER: u32 = 1;
+
+type Remarks = Vec<(At, Wrong)>;
+
+/// The user that the server becomes.
+pub(super) struct Becomes<'d> {
+    name: &'d str,
+    user: User,
+}
+
+impl Becomes<'_> {
+    /// Whether the mode of what is there lets the user. What cannot be looked at is not known.
+    fn may(&self, path: &Path, wanted: u32) -> bool {
+        let Ok(found) = fs::metadata(path) else { return true };
+        let shift = match () {
+            () if found.uid() == self.user.user => 6,
+            () if self.user.groups.contains(&found.gid()) => 3,
+            () => 0,
+        };
+        (found.mode() >> shift) & wanted == wanted
+    }
+
+    /// What is in the way of the user, if anything: a directory that may not be entered, or the file
+    /// itself.
+    fn obstacle(&self, path: &Path, wanted: u32) -> Option<PathBuf> {
+        let real = fs::canonicalize(path).ok().filter(|_| self.user.user != 0)?;
+        let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
+        above.reverse();
+        let closed = above.into_iter().find(|directory| !self.may(directory, ENTER));
+        let closed = closed.or_else(|| Some(&*real).filter(|real| !self.may(real, wanted)));
+        closed.map(Path::to_owned)
+    }
+
+    fn remark(&self, needed: Needed, path: &Path) -> Option<Wrong> {
+        let wanted = match needed {
+            Needed::Directory => ENTER,
+            Needed::Users | Needed::Page => READ,
+            Needed::Logs => WRITE | ENTER,
+            Needed::Log => WRITE,
+        };
+        let obstacle = self.obstacle(path, wanted)?;
+        let is_itself = fs::canonicalize(path).is_ok_and(|real| real == obstacle);
+        let closed = (!is_itself).then_some(obstacle);
+        Some(Wrong::OutOfReach {
+            user: self.name.to_owned(),
+            needed,
+            path: path.to_owned(),
+            closed,
+        })
+    }
+}
+
+impl Draft {
+    /// The user that the server becomes, if this machine knows one.
+    pub(super) fn becomes(&self) -> Option<Becomes<'_>> {
+        let account = self.process.user.as_ref()?;
+        let user = user_of(account, self.process.group.as_ref()).ok()?;
+        Some(Becomes { name: Account::as_str(account), user })
+    }
+
+    /// Roots, files of users, error pages and logs that the user may not use.
+    pub(super) fn remark_unreadable(&self, remarks: &mut Remarks) {
+        let Some(user) = self.becomes() else { return };
+        // what several sites have is told once
+        let mut told: HashSet<PathBuf> = HashSet::new();
+        let mut look = |at: At, needed, path: &Path| {
+            let wrong = told.insert(path.to_owned()).then(|| user.remark(needed, path)).flatten();
+            let is_wrong = wrong.is_some();
+            remarks.extend(wrong.map(|wrong| (at, wrong)));
+            !is_wrong
+        };
+        for (at, site) in self.every_site() {
+            let root_is_good = site
+                .root
+                .as_ref()
+                .is_none_or(|root| look(at.child("root"), Needed::Directory, root));
+            for (index, alias) in site.aliases.iter().enumerate() {
+                look(at.child("alias").item(index).child("to"), Needed::Directory, &alias.to);
+            }
+            for (index, rule) in site.auth.iter().enumerate() {
+                if let Some(file) = &rule.file {
+                    look(at.child("auth").item(index).child("file"), Needed::Users, file);
+                }
+            }
+            let mounts: Vec<Alias> = site.mounts().collect();
+            for page in site.errors.0.iter().filter(|_| root_is_good) {
+                if let Some((directory, inside)) = locate(site, &mounts, page.path()) {
+                    let at = at.child("errors").child(&page.status().to_string());
+                    look(at, Needed::Page, &directory.join(inside.trim_start_matches('/')));
+                }
+            }
+            if let Access::File(log) = &site.log.access {
+                let at = at.child("log.access");
+                // one that is not there is made by root
+                look(at.clone(), Needed::Log, log);
+                if let Some(directory) = log.parent() {
+                    look(at, Needed::Logs, directory);
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with a secret: too many may read it, or a reload could not.
+pub(super) fn secret(
+    at: At,
+    secret: Secret,
+    file: &Path,
+    user: Option<&Becomes<'_>>,
+) -> Option<(At, Wrong)> {
+    let path = file.to_owned();
+    if fs::metadata(file).ok()?.mode() & 0o004 != 0 {
+        return Some((at, Wrong::SecretForAll { secret, path }));
+    }
+    let user = user.filter(|user| user.obstacle(file, READ).is_some())?.name.to_owned();
+    Some((at, Wrong::SecretAtStartOnly { secret, path, user }))
+}

@@ -1,0 +1,251 @@
+//! `forebay doctor`: how much of the policy this machine can have enforced in its kernel, what is
+//! missing for more, and what on it would get in the way.
+//!
+//! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
+
+use crate::config::{Config, GateMode, Listen};
+use crate::gate::{self, KernelGate};
+use forebay_sys::privileges;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+/// The oldest kernel whose links at TC go with the process.
+const OLDEST: (u32, u32) = (6, 6);
+
+/// Of rules of the firewall so many are shown.
+const MOST_LINES: usize = 10;
+
+/// What is needed, and whether it is there; `Err` says what is missing.
+type Need = (&'static str, Result<String, String>);
+
+/// Everything, in lines for people. Of `config` the listeners and `gate` count.
+pub fn report(config: Option<&Config>) -> String {
+    let needs = needs();
+    let is_able = needs.iter().all(|(_, found)| found.is_ok());
+    let mut text = String::new();
+    let rung = match is_able {
+        true => {
+            "address: rules about addresses that refuse by reset or drop judge SYNs in the kernel"
+        }
+        false => "off: the server alone enforces rules",
+    };
+    let _ = writeln!(text, "rung: {rung}");
+    for (need, found) in &needs {
+        let (mark, found) = match found {
+            Ok(found) => ("ok", found),
+            Err(missing) => ("missing", missing),
+        };
+        let _ = writeln!(text, "  {mark:8}{need}: {found}");
+    }
+    text.push_str(match is_able {
+        true => "next rung: none; classes by URL in the kernel are not there yet\n",
+        false => "next rung: address, once nothing is missing above\n",
+    });
+    if let Some(config) = config {
+        let mode = match (config.gate, is_able) {
+            (GateMode::Off, _) => "off: the kernel is not asked",
+            (GateMode::Auto, true) => "auto: the kernel judges",
+            (GateMode::Auto, false) => "auto: the server judges alone",
+            (GateMode::Address, true) => "address: the kernel judges",
+            (GateMode::Address, false) => "address: the server does not start here",
+        };
+        let _ = writeln!(text, "gate = {mode}");
+    }
+    let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
+    let warnings = warnings(&ports);
+    if warnings.is_empty() {
+        text.push_str("nothing on this machine gets in its way\n");
+    }
+    for warning in warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    text
+}
+
+/// What keeps this machine from having rules in its kernel, as far as anybody can see without rights.
+pub fn lack() -> Option<String> {
+    let seen = [built(), kernel(), types()];
+    seen.into_iter().find_map(|(need, found)| Some(format!("{need}: {}", found.err()?)))
+}
+
+fn needs() -> Vec<Need> {
+    let mut needs = vec![built(), kernel(), types(), rights()];
+    if needs.iter().all(|(_, found)| found.is_ok()) {
+        let loads = KernelGate::try_load().map(|()| "it does".to_owned());
+        needs.push(("the program loads", loads));
+    }
+    needs
+}
+
+fn built() -> Need {
+    let found = match gate::is_built() {
+        true => Ok("yes".to_owned()),
+        false => Err("no; cargo build --features gate, with clang, does it".to_owned()),
+    };
+    ("built with the gate", found)
+}
+
+fn kernel() -> Need {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let found = match version(release) {
+        Some(found) if found >= OLDEST => Ok(release.to_owned()),
+        _ => Err(format!("this is {release:?}")),
+    };
+    ("Linux 6.6 or later", found)
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn types() -> Need {
+    let path = "/sys/kernel/btf/vmlinux";
+    let found = match Path::new(path).exists() {
+        true => Ok(path.to_owned()),
+        false => Err(format!("there is no {path} (CONFIG_DEBUG_INFO_BTF)")),
+    };
+    ("the kernel describes its types", found)
+}
+
+fn rights() -> Need {
+    let missing = privileges::lacks_for_gate();
+    let found = match &missing[..] {
+        [] => Ok("CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".to_owned()),
+        missing => Err(format!("no {}; start it as root", missing.join(", "))),
+    };
+    ("rights to load it", found)
+}
+
+fn ports(config: &Config) -> BTreeSet<u16> {
+    let endpoints = config.listeners.iter().flat_map(|listener| &listener.listen);
+    let ports = endpoints.filter_map(|endpoint| match &endpoint.listen {
+        Listen::All(port) => Some(*port),
+        Listen::At(address) => Some(address.port()),
+        Listen::Unix(_) => None,
+    });
+    ports.collect()
+}
+
+fn warnings(ports: &BTreeSet<u16>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let says = |path: &str, value| fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
+    if says("/proc/sys/net/ipv4/tcp_syncookies", "0") {
+        warnings.push(
+            "net.ipv4.tcp_syncookies = 0: once the queue for handshakes is full, SYNs that rules let \
+             through are lost; set it to 1"
+                .to_owned(),
+        );
+    }
+    if says("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0") {
+        warnings.push(
+            "net.netfilter.nf_conntrack_tcp_loose = 0: connections that the firewall has not seen begin \
+             are invalid to it. The gate leaves handshakes to the stack, so that holds today; it would \
+             not with handshakes answered in the kernel"
+                .to_owned(),
+        );
+    }
+    let lines: Vec<String> = ["nft", "iptables-save", "ip6tables-save"]
+        .into_iter()
+        .filter_map(|program| ask(program).ok())
+        .flat_map(|text| firewall(&text, ports))
+        .collect();
+    if !lines.is_empty() {
+        warnings.push(format!(
+            "the firewall has rules for what comes in at our ports. SYNs come to the gate before: what it \
+             refuses never reaches them, and what they drop has been judged:\n    {}",
+            lines.iter().take(MOST_LINES).map(String::as_str).collect::<Vec<_>>().join("\n    ")
+        ));
+    }
+    warnings
+}
+
+/// What a program says of the firewall.
+fn ask(program: &str) -> io::Result<String> {
+    let mut command = Command::new(program);
+    if program == "nft" {
+        command.args(["list", "ruleset"]);
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The lines of a rule set, of nft or iptables, that are about what comes in at one of the ports.
+fn firewall(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
+    let mut is_input = false;
+    let mut lines = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("chain ") {
+            is_input = false;
+        }
+        // a policy stands in the same line
+        is_input |= line.contains("hook input") || line.contains("hook prerouting");
+        let is_about = line.starts_with("-A INPUT") || is_input;
+        if is_about && names_port(line, ports) {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// Whether a line names a port, a range or a list that holds one of `ports`.
+fn names_port(line: &str, ports: &BTreeSet<u16>) -> bool {
+    let Some((_, named)) = line.split_once("dport") else { return false };
+    let named = named.trim_start_matches('s').trim_start_matches([' ', '{', '=', '!']);
+    let mut words = named.split([' ', ',', '{', '}']).filter(|word| !word.is_empty());
+    let holds = |word: &str| {
+        let (first, last) = word.split_once(['-', ':']).unwrap_or((word, word));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        Some(ports.range(first.min(last)..=last).next().is_some())
+    };
+    // the first word that is no number ends the list
+    words.by_ref().map_while(holds).any(|holds| holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read() {
+        for (release, expected) in [
+            ("6.18.44-fc-v509", Some((6, 18))),
+            ("6.1.0-18-amd64", Some((6, 1))),
+            ("7.0-rc1", Some((7, 0))),
+            ("", None),
+            ("x", None),
+        ] {
+            assert_eq!(version(release), expected, "{release}");
+        }
+    }
+
+    #[test]
+    fn rules_of_the_firewall_about_our_ports_are_found() {
+        let ports = BTreeSet::from([80, 8443]);
+        let nft = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy \
+                   drop;\n\t\ttcp dport { 22, 80 } accept\n\t\ttcp dport 8000-9000 drop\n\t\ttcp dport 22 \
+                   accept\n\t\tct state invalid drop\n\t}\n\tchain output {\n\t\ttype filter hook output \
+                   priority filter;\n\t\ttcp dport 80 drop\n\t}\n}\n";
+        assert_eq!(
+            firewall(nft, &ports),
+            ["tcp dport { 22, 80 } accept", "tcp dport 8000-9000 drop"]
+        );
+        let iptables = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 80 -j DROP\n-A INPUT -p \
+                        tcp -m multiport --dports 22,8440:8450 -j DROP\n-A OUTPUT -p tcp --dport 80 -j DROP\n\
+                        -A INPUT -p tcp --dport 8080 -j DROP\n";
+        let found = firewall(iptables, &ports);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn the_report_says_on_which_rung_this_machine_is() {
+        let text = report(None);
+        assert!(text.starts_with("rung: "), "{text}");
+        let is_missing = text.contains("\n  missing ");
+        assert_eq!(text.starts_with("rung: off"), is_missing, "{text}");
+    }
+}

@@ -1,0 +1,115 @@
+//! With the feature `gate`: the programs of `forebay_gate`.
+
+use crate::config::GateCharge;
+use forebay_gate::{Charge, Count, Gate};
+use forebay_metrics::{GateFigures, GateRule};
+use forebay_policy::Policy;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicU64;
+
+/// Of very many rules only so many are told of.
+const MOST_RULES: usize = 1000;
+
+/// Whether this program has the gate.
+pub fn is_built() -> bool {
+    true
+}
+
+/// The programs in the kernel.
+#[derive(Debug)]
+pub struct KernelGate(Gate);
+
+/// Rules as the kernel has them.
+#[derive(Debug, Default)]
+pub struct Tables(forebay_gate::Tables);
+
+impl Tables {
+    pub(super) fn slot(&self, rule: u32) -> Option<u32> {
+        self.0.slot(rule)
+    }
+
+    pub(super) fn charge(&self) -> bool {
+        self.0.charge()
+    }
+}
+
+impl KernelGate {
+    pub(super) fn open(charge: GateCharge) -> Result<KernelGate, String> {
+        let charge = match charge {
+            GateCharge::Syn => Charge::AtSyn,
+            GateCharge::Handshake => Charge::AtHandshake,
+        };
+        Gate::load(charge).map(KernelGate).map_err(|error| error.to_string())
+    }
+
+    /// Loads the program, and lets it go again.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    pub fn try_load() -> Result<(), String> {
+        KernelGate::open(GateCharge::default()).map(drop)
+    }
+
+    pub(super) fn lower(&self, policy: &Policy) -> Result<Tables, String> {
+        self.0.lower(policy).map(Tables).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn word(&self, rule: &str) -> Option<&'static AtomicU64> {
+        self.0.word(rule)
+    }
+
+    pub(super) fn enforce(&self, tables: &Tables) -> Result<(), String> {
+        self.0.enforce(&tables.0).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn set_overload(&self, is_overload: bool) {
+        self.0.set_overload(is_overload);
+    }
+
+    pub(super) fn attach(&self, listeners: &[SocketAddr]) -> Result<(), String> {
+        self.0.attach(listeners).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn take_charged(&self, client: SocketAddr, local: SocketAddr, slot: u32) -> bool {
+        self.0.take_charged(client, local, slot)
+    }
+
+    pub(super) fn ignore(&self, client: IpAddr, until_ns: u64) {
+        self.0.ignore(client, until_ns);
+    }
+
+    pub(super) fn figures(&self) -> GateFigures {
+        let counts = self.0.counts();
+        let count = |count: Count| counts[count as usize];
+        let rules = self.0.tallies().into_iter().take(MOST_RULES).map(|(name, tally)| GateRule {
+            name: name.into(),
+            admitted: tally.admitted,
+            dropped: tally.dropped,
+            reset: tally.reset,
+        });
+        GateFigures {
+            interfaces: self.0.interfaces().len() as u64,
+            syns: vec![
+                ("passed", count(Count::Passed)),
+                ("repeated", count(Count::Repeated)),
+                ("dropped", count(Count::Dropped)),
+                ("reset", count(Count::Reset)),
+                ("ignored", count(Count::Ignored)),
+                ("left_to_server", count(Count::LeftUser)),
+                ("left_data", count(Count::LeftData)),
+                ("left_contended", count(Count::LeftRace)),
+            ],
+            handshakes: vec![
+                ("charged", count(Count::Completed)),
+                ("dropped", count(Count::LateDropped)),
+                ("reset", count(Count::LateReset)),
+            ],
+            unread: vec![
+                ("options", count(Count::LeftOptions)),
+                ("fragment", count(Count::LeftFragment)),
+                ("short", count(Count::LeftShort)),
+            ],
+            rules: rules.collect(),
+        }
+    }
+}

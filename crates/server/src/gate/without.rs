@@ -1,0 +1,76 @@
+//! Without the feature `gate`: there is none, so nothing of this is ever reached.
+
+use crate::config::GateCharge;
+use forebay_metrics::GateFigures;
+use forebay_policy::Policy;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicU64;
+
+/// Whether this program has the gate.
+pub fn is_built() -> bool {
+    false
+}
+
+/// The programs in the kernel, of which there are none.
+#[derive(Debug)]
+pub enum KernelGate {}
+
+/// Rules as the kernel has them.
+#[derive(Debug, Default)]
+pub struct Tables;
+
+impl Tables {
+    pub(super) fn slot(&self, _rule: u32) -> Option<u32> {
+        None
+    }
+
+    pub(super) fn charge(&self) -> bool {
+        false
+    }
+}
+
+impl KernelGate {
+    pub(super) fn open(_charge: GateCharge) -> Result<KernelGate, String> {
+        Err("this program was built without it (the Cargo feature gate)".to_owned())
+    }
+
+    /// Cannot load anything.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn try_load() -> Result<(), String> {
+        KernelGate::open(GateCharge::default()).map(drop)
+    }
+
+    pub(super) fn lower(&self, _policy: &Policy) -> Result<Tables, String> {
+        match *self {}
+    }
+
+    pub(super) fn word(&self, _rule: &str) -> Option<&'static AtomicU64> {
+        match *self {}
+    }
+
+    pub(super) fn enforce(&self, _tables: &Tables) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(super) fn set_overload(&self, _is_overload: bool) {
+        match *self {}
+    }
+
+    pub(super) fn attach(&self, _listeners: &[SocketAddr]) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(super) fn take_charged(&self, _client: SocketAddr, _local: SocketAddr, _slot: u32) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn ignore(&self, _client: IpAddr, _until_ns: u64) {
+        match *self {}
+    }
+
+    pub(super) fn figures(&self) -> GateFigures {
+        match *self {}
+    }
+}

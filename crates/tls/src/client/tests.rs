@@ -1,0 +1,199 @@
+//! Sessions with the library's own server, without a socket.
+
+use super::*;
+use rustls::ServerConfig;
+use rustls::ServerConnection;
+use rustls::pki_types::PrivateKeyDer;
+
+/// An authority, and a server with a certificate of it for `a.example`.
+struct Side {
+    roots: Vec<u8>,
+    config: ServerConfig,
+}
+
+impl Side {
+    fn new(change: impl FnOnce(&mut rcgen::CertificateParams)) -> Side {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        // no two of them have the same name
+        let name = format!("{:?}", key.public_key_raw());
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let authority = params.self_signed(&key).unwrap();
+        let issuer = rcgen::Issuer::new(params, key);
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+        change(&mut params);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1_1.to_vec()];
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+        Side { roots: authority.pem().into_bytes(), config }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            trust: Trust::Roots(Roots::of_pem(&self.roots).unwrap()),
+            versions: Versions::Both,
+            is_for_http2: false,
+            resumes: true,
+        }
+    }
+
+    fn server(&self) -> ServerConnection {
+        ServerConnection::new(Arc::new(self.config.clone())).unwrap()
+    }
+
+    /// A connection of this client, after the handshake.
+    fn shake(&self, client: &Client) -> Result<(ClientSession, ServerConnection), Refusal> {
+        let (mut session, mut server) = (client.connect()?, self.server());
+        talk(&mut session, &mut server, 7)?;
+        assert!(!session.is_handshaking() && !server.is_handshaking());
+        Ok((session, server))
+    }
+}
+
+/// Bytes go to and fro, so many at a time, until neither has more to say. Returns what the client reads.
+fn talk(
+    session: &mut ClientSession,
+    server: &mut ServerConnection,
+    step: usize,
+) -> Result<Vec<u8>, Refusal> {
+    let (mut read, mut room) = (Vec::new(), [0; 100]);
+    loop {
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        session.flush(&mut up);
+        let mut rest = &up[..];
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).unwrap();
+            let _ = server.process_new_packets();
+        }
+        while server.wants_write() {
+            server.write_tls(&mut down).unwrap();
+        }
+        for mut part in down.chunks(step) {
+            loop {
+                match session.receive(&mut part, &mut room)? {
+                    0 => break,
+                    count => read.extend_from_slice(&room[..count]),
+                }
+            }
+        }
+        if up.is_empty() && down.is_empty() {
+            return Ok(read);
+        }
+    }
+}
+
+/// Why a handshake fails.
+fn refused(side: &Side, terms: &Terms, name: &str) -> String {
+    let client = Client::new(terms, name).unwrap();
+    side.shake(&client).err().unwrap().to_string()
+}
+
+#[test]
+fn a_client_resumes_its_own_session_and_no_other_ones() {
+    let side = Side::new(|_| {});
+    for versions in [Versions::Only12, Versions::Only13] {
+        let client = Client::new(&Terms { versions, ..side.terms() }, "a.example").unwrap();
+        let other = client.another();
+        let resumed = |client: &Client| {
+            let (session, _) = side.shake(client).unwrap();
+            session.agreed().unwrap().resumed
+        };
+        assert_eq!([resumed(&client), resumed(&client), resumed(&client)], [false, true, true]);
+        assert!(!resumed(&other) && resumed(&other));
+        let terms = Terms { versions, resumes: false, ..side.terms() };
+        let client = Client::new(&terms, "a.example").unwrap();
+        assert!(!resumed(&client) && !resumed(&client));
+    }
+}
+
+#[test]
+fn what_was_agreed_on_is_told() {
+    let side = Side::new(|_| {});
+    let terms = Terms { is_for_http2: true, ..side.terms() };
+    let client = Client::new(&terms, "a.example").unwrap();
+    assert_eq!(client.connect().unwrap().agreed(), None);
+    let agreed = side.shake(&client).unwrap().0.agreed().unwrap();
+    assert_eq!((agreed.version, agreed.alpn, agreed.resumed), ("1.3", Some("h2"), false));
+    assert_eq!(agreed.cipher, "TLS13_AES_256_GCM_SHA384");
+    assert!(agreed.group.is_some());
+}
+
+#[test]
+fn bytes_arrive_in_any_pieces_and_however_many() {
+    let side = Side::new(|_| {});
+    let client = Client::new(&side.terms(), "a.example").unwrap();
+    let (mut session, mut server) = side.shake(&client).unwrap();
+    let sent: Vec<u8> = (0..200_000).map(|at| (at % 251) as u8).collect();
+    let mut wire = Vec::new();
+    session.write(&sent, &mut wire);
+    let (mut rest, mut received) = (&wire[..], Vec::new());
+    while !rest.is_empty() {
+        server.read_tls(&mut rest).unwrap();
+        server.process_new_packets().unwrap();
+        let _ = server.reader().read_to_end(&mut received);
+    }
+    assert!(received == sent, "{} of {}", received.len(), sent.len());
+    server.writer().write_all(&sent[..50_000]).unwrap();
+    server.send_close_notify();
+    assert!(!session.has_ended());
+    assert!(talk(&mut session, &mut server, 1000).unwrap() == sent[..50_000]);
+    assert!(session.has_ended());
+}
+
+#[test]
+fn who_is_not_trusted_is_refused_for_a_reason() {
+    let side = Side::new(|_| {});
+    assert_eq!(
+        refused(&side, &side.terms(), "b.example"),
+        "certificate for another name than b.example"
+    );
+    let stranger = Side::new(|_| {});
+    let why = refused(&side, &stranger.terms(), "a.example");
+    assert_eq!(why, "certificate not trusted: unknown issuer");
+    let old = Side::new(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
+    assert_eq!(refused(&old, &old.terms(), "a.example"), "certificate expired");
+    let new = Side::new(|params| params.not_before = rcgen::date_time_ymd(2100, 1, 1));
+    assert_eq!(refused(&new, &new.terms(), "a.example"), "certificate not valid yet");
+    // all of them, where nobody asks
+    let anybody = Terms { trust: Trust::Anybody, ..side.terms() };
+    for side in [&side, &old, &new] {
+        assert!(side.shake(&Client::new(&anybody, "b.example").unwrap()).is_ok());
+        let terms = Terms { versions: Versions::Only12, ..anybody.clone() };
+        assert!(side.shake(&Client::new(&terms, "192.0.2.1").unwrap()).is_ok());
+    }
+}
+
+#[test]
+fn a_server_that_refuses_is_quoted() {
+    let mut side = Side::new(|_| {});
+    side.config.alpn_protocols = vec![b"other".to_vec()];
+    let why = refused(&side, &side.terms(), "a.example");
+    assert_eq!(why, "the server does not speak this version of HTTP (alert)");
+    let client = Client::new(&side.terms(), "a.example").unwrap();
+    let mut session = client.connect().unwrap();
+    let mut wire: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+    let refusal = session.receive(&mut wire, &mut [0; 9]).unwrap_err();
+    assert!(refusal.is_by_server());
+    assert_eq!(refusal.to_string(), "the server refused: HandshakeFailure");
+    let mut session = client.connect().unwrap();
+    let mut wire: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+    let refusal = session.receive(&mut wire, &mut [0; 9]).unwrap_err();
+    assert_eq!(refusal.to_string(), "what the server says is no TLS");
+    assert!(!refusal.is_by_server() && session.has_to_send());
+}
+
+#[test]
+fn nonsense_is_no_trust_and_no_name() {
+    assert!(Roots::of_pem(b"").is_none() && Roots::of_pem(b"-----BEGIN").is_none());
+    assert!(Roots::of_certificates([b"x"]).is_none());
+    assert!(Client::new(&Side::new(|_| {}).terms(), "a b").is_err());
+}

@@ -1,0 +1,338 @@
+//! Certificates of clients: whose are taken, which were revoked, and whether a client must show one.
+
+use crate::identity::provider;
+use forebay_conn::peer::{ClientCertificate, ClientPolicy};
+use forebay_conn::transport::Unproven;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{CertificateError, Error, RootCertStore};
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use x509_parser::prelude::{
+    AttributeTypeAndValue, CertificateRevocationList, FromDer, X509Certificate, X509Name,
+};
+
+/// What a site asks of its clients.
+#[derive(Debug)]
+pub struct Clients {
+    pub(crate) verifier: Arc<dyn ClientCertVerifier>,
+    policy: ClientPolicy,
+    /// The policy, and what was revoked: sessions are resumed while this is the same.
+    stamp: [u8; 32],
+    /// When the first of the lists expires, in seconds since 1970.
+    lists_until_s: Option<i64>,
+}
+
+/// Whether a client must show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It may come without; one that it shows must be good.
+    Optional,
+    /// It may not.
+    Required,
+}
+
+/// Certificates of authorities: clients are taken whose certificates they have signed.
+#[derive(Clone, Debug)]
+pub struct Authorities(Vec<CertificateDer<'static>>);
+
+/// Lists of certificates that authorities have revoked.
+#[derive(Clone, Debug)]
+pub struct Revoked(Vec<(CertificateRevocationListDer<'static>, Option<i64>)>);
+
+/// Why a file of authorities, or of what they have revoked, cannot be used.
+#[derive(Debug)]
+pub enum ClientsError {
+    /// Its text is no PEM.
+    Text(pem::Error),
+    /// It holds no certificate.
+    NoCertificate,
+    /// One of its certificates is none.
+    Broken(String),
+    /// This certificate, by its subject, is not that of an authority.
+    NoAuthority(String),
+    /// It holds no list of revoked certificates.
+    NoList,
+    /// One of its lists is none.
+    BrokenList(String),
+    /// They do not go together.
+    Unfit(VerifierBuilderError),
+    /// A certificate cannot anchor trust.
+    Anchor(Error),
+}
+
+impl Authorities {
+    /// Reads certificates in PEM.
+    ///
+    /// # Errors
+    /// See [`ClientsError`].
+    pub fn read(text: &[u8]) -> Result<Authorities, ClientsError> {
+        let all = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(ClientsError::Text)?;
+        if all.is_empty() {
+            return Err(ClientsError::NoCertificate);
+        }
+        for one in &all {
+            let parsed = X509Certificate::from_der(one);
+            let (_, parsed) = parsed.map_err(|error| ClientsError::Broken(error.to_string()))?;
+            if !parsed.is_ca() {
+                return Err(ClientsError::NoAuthority(distinguished(parsed.subject())));
+            }
+        }
+        Ok(Authorities(all))
+    }
+}
+
+impl Revoked {
+    /// Reads lists in PEM.
+    ///
+    /// # Errors
+    /// See [`ClientsError`].
+    pub fn read(text: &[u8]) -> Result<Revoked, ClientsError> {
+        let all = CertificateRevocationListDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let all = all.map_err(ClientsError::Text)?;
+        if all.is_empty() {
+            return Err(ClientsError::NoList);
+        }
+        let described = all.into_iter().map(|list| {
+            let parsed = CertificateRevocationList::from_der(&list);
+            let (_, parsed) =
+                parsed.map_err(|error| ClientsError::BrokenList(error.to_string()))?;
+            let until_s = parsed.next_update().map(|until| until.timestamp());
+            Ok((list, until_s))
+        });
+        Ok(Revoked(described.collect::<Result<_, _>>()?))
+    }
+
+    /// When the first of them expires, in seconds since 1970.
+    pub fn until_s(&self) -> Option<i64> {
+        self.0.iter().filter_map(|(_, until_s)| *until_s).min()
+    }
+}
+
+impl Clients {
+    /// Clients whose certificates these authorities have signed, unless they were revoked. If there is a
+    /// list, every certificate between the client and an authority must be in the realm of one, and none
+    /// of them may have expired.
+    ///
+    /// # Errors
+    /// See [`ClientsError`].
+    pub fn new(
+        asked: Asked,
+        authorities: &[Authorities],
+        revoked: &[Revoked],
+    ) -> Result<Clients, ClientsError> {
+        let mut roots = RootCertStore::empty();
+        let mut content = vec![match asked {
+            Asked::Optional => 1,
+            Asked::Required => 2,
+        }];
+        for authority in authorities.iter().flat_map(|some| &some.0) {
+            roots.add(authority.clone()).map_err(ClientsError::Anchor)?;
+            content.extend_from_slice(authority);
+        }
+        let policy = ClientPolicy(digest(&content));
+        let lists = || revoked.iter().flat_map(|some| &some.0);
+        lists().for_each(|(list, _)| content.extend_from_slice(list));
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+            .with_crls(lists().map(|(list, _)| list.clone()))
+            .enforce_revocation_expiration();
+        let verifier = match asked {
+            Asked::Optional => verifier.allow_unauthenticated(),
+            Asked::Required => verifier,
+        };
+        Ok(Clients {
+            verifier: verifier.build().map_err(ClientsError::Unfit)?,
+            policy,
+            stamp: digest(&content),
+            lists_until_s: revoked.iter().filter_map(Revoked::until_s).min(),
+        })
+    }
+
+    /// What tells it from what other sites ask.
+    pub fn policy(&self) -> ClientPolicy {
+        self.policy
+    }
+
+    /// What changes with the policy and with what was revoked.
+    pub fn stamp(&self) -> [u8; 32] {
+        self.stamp
+    }
+
+    /// Whether the certificate of a session that is resumed would not be taken any more: it has expired, or
+    /// a list has.
+    pub(crate) fn is_over(&self, certificate: &[u8]) -> bool {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_s = now_s.map_or(0, |now| now.as_secs()) as i64;
+        let until_s = X509Certificate::from_der(certificate)
+            .map_or(0, |(_, parsed)| parsed.validity().not_after.timestamp());
+        until_s < now_s || self.lists_until_s.is_some_and(|until_s| until_s < now_s)
+    }
+}
+
+/// Why a client's certificate was not taken, if that is what this is about.
+pub(crate) fn unproven(error: &Error) -> Option<Unproven> {
+    let error = match error {
+        Error::NoCertificatesPresented => return Some(Unproven::Missing),
+        Error::InvalidCertificate(error) => error,
+        _ => return None,
+    };
+    Some(match error {
+        CertificateError::UnknownIssuer => Unproven::Untrusted,
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => Unproven::Expired,
+        CertificateError::Revoked => Unproven::Revoked,
+        CertificateError::UnknownRevocationStatus
+        | CertificateError::ExpiredRevocationList
+        | CertificateError::ExpiredRevocationListContext { .. } => Unproven::Unlisted,
+        _ => Unproven::Wrong,
+    })
+}
+
+/// A client's certificate, as logs and rules know it.
+pub(crate) fn described(certificate: &[u8]) -> ClientCertificate {
+    let subject = X509Certificate::from_der(certificate)
+        .map_or_else(|_| String::new(), |(_, parsed)| distinguished(parsed.subject()));
+    let mut fingerprint = String::with_capacity(64);
+    for byte in digest(certificate) {
+        let _ = write!(fingerprint, "{byte:02x}");
+    }
+    ClientCertificate { subject: subject.into(), fingerprint: fingerprint.into() }
+}
+
+/// SHA-256.
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    let suite = TLS13_AES_128_GCM_SHA256.tls13();
+    let hash = suite.map(|suite| suite.common.hash_provider.hash(bytes));
+    // that suite is one of TLS 1.3, and its hash has 32 bytes
+    hash.and_then(|hash| hash.as_ref().try_into().ok()).unwrap_or_default()
+}
+
+/// A name as RFC 4514 writes it, the last part first, and as `openssl x509 -subject -nameopt RFC2253` does:
+/// ASCII, whatever it holds.
+fn distinguished(name: &X509Name<'_>) -> String {
+    let mut text = String::new();
+    let parts: Vec<_> = name.iter_rdn().collect();
+    for (index, part) in parts.iter().rev().enumerate() {
+        for (at, attribute) in part.iter().enumerate() {
+            match (index, at) {
+                (0, 0) => {}
+                (_, 0) => text.push(','),
+                _ => text.push('+'),
+            }
+            push_attribute(&mut text, attribute);
+        }
+    }
+    text
+}
+
+fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) {
+    let kind = attribute.attr_type().to_id_string();
+    let short = SHORT.iter().find(|(id, _)| *id == kind).map(|(_, short)| *short);
+    match (short, attribute.as_str()) {
+        (Some(short), Ok(value)) => {
+            let _ = write!(text, "{short}=");
+            push_escaped(text, value);
+        }
+        _ => {
+            let _ = write!(text, "{}=#", short.unwrap_or(&kind));
+            for byte in attribute.attr_value().data {
+                let _ = write!(text, "{byte:02X}");
+            }
+        }
+    }
+}
+
+/// The attributes that are written by a word (RFC 4514 §3, and what OpenSSL adds).
+const SHORT: &[(&str, &str)] = &[
+    ("2.5.4.3", "CN"),
+    ("2.5.4.5", "serialNumber"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "street"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("2.5.4.4", "SN"),
+    ("2.5.4.42", "GN"),
+    ("2.5.4.12", "title"),
+    ("0.9.2342.19200300.100.1.1", "UID"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+    ("1.2.840.113549.1.9.1", "emailAddress"),
+];
+
+/// What a value is within a name: nothing in it can look like another attribute.
+fn push_escaped(text: &mut String, value: &str) {
+    let last = value.len().saturating_sub(1);
+    for (at, byte) in value.bytes().enumerate() {
+        let is_at_edge = (byte == b' ' && (at == 0 || at == last)) || (byte == b'#' && at == 0);
+        match byte {
+            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b' '..=b'~' if is_at_edge => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let _ = write!(text, "\\{byte:02X}");
+            }
+        }
+    }
+}
+
+impl fmt::Display for ClientsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientsError::Text(error) => write!(f, "it cannot be read: {error}"),
+            ClientsError::NoCertificate => f.write_str("it holds no certificate in PEM"),
+            ClientsError::Broken(error) => write!(f, "a certificate in it is broken: {error}"),
+            ClientsError::NoAuthority(subject) => write!(
+                f,
+                "the certificate of {subject:?} in it is not that of an authority (its basic constraints \
+                 do not say CA)"
+            ),
+            ClientsError::NoList => f.write_str(
+                "it holds no list of revoked certificates in PEM; \
+                 \"openssl crl -inform DER -in LIST -out NEWLIST\" makes PEM of others",
+            ),
+            ClientsError::BrokenList(error) => write!(f, "a list in it is broken: {error}"),
+            ClientsError::Unfit(error) => write!(f, "{error}"),
+            ClientsError::Anchor(error) => write!(f, "an authority cannot be used: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_a_value_looks_like_another_attribute() {
+        for (value, expected) in [
+            ("worker 7", "worker 7"),
+            ("a, O=admin", "a\\, O=admin"),
+            ("a+b=c", "a\\+b=c"),
+            (" a ", "\\ a\\ "),
+            ("#a#", "\\#a#"),
+            ("\"<\\>;", "\\\"\\<\\\\\\>\\;"),
+            ("é\n", "\\C3\\A9\\0A"),
+            ("", ""),
+            (" ", "\\ "),
+        ] {
+            let mut text = String::new();
+            push_escaped(&mut text, value);
+            assert_eq!(text, expected, "{value:?}");
+        }
+    }
+}

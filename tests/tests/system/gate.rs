@@ -1,0 +1,531 @@
+//! Rules in the kernel: the server in one network namespace, its clients in another, a pair of
+//! interfaces between them whose checksums are not left to a device. It needs root, in CI without
+//! exception.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::server::binary;
+use forebay_tests::wire::PATIENCE;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Protocol, RawProtocol, SendFlags, SocketFlags, SocketType, connect, socket_with,
+};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SERVER4: &str = "10.99.0.1";
+const SERVER6: &str = "fd99::1";
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        assert!(std::env::var_os("CI").is_none(), "in CI the gate is tested as root");
+        // past the test harness, which would swallow it
+        let _ = writeln!(io::stderr(), "SKIPPED: this test of gate.rs needs root");
+    }
+    is_root
+}
+
+/// Two network namespaces, with an interface in each. They are gone when this is dropped.
+struct Net {
+    server: String,
+    client: String,
+}
+
+impl Net {
+    fn new() -> Net {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("fb{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
+        let net = Net { server: format!("{name}s"), client: format!("{name}c") };
+        ip(&format!("netns add {}", net.server));
+        ip(&format!("netns add {}", net.client));
+        ip(&format!("-n {} link add v0 type veth peer name v1 netns {}", net.server, net.client));
+        for (namespace, device, at) in [(&net.server, "v0", 1), (&net.client, "v1", 2)] {
+            let offload = "tx off rx off gro off gso off tso off";
+            run("ip", &format!("netns exec {namespace} ethtool -K {device} {offload}"));
+            ip(&format!("-n {namespace} link set lo up"));
+            ip(&format!("-n {namespace} addr add 10.99.0.{at}/24 dev {device}"));
+            ip(&format!("-n {namespace} addr add fd99::{at}/64 dev {device} nodad"));
+            ip(&format!("-n {namespace} link set {device} up"));
+        }
+        // answers to addresses that nobody has go nowhere at once
+        ip(&format!("-n {} route add blackhole 10.7.0.0/16", net.server));
+        net
+    }
+
+    /// Runs something as a client.
+    fn client<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
+        within(&self.client, what)
+    }
+
+    /// Runs something beside the server.
+    fn server<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
+        within(&self.server, what)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for namespace in [&self.server, &self.client] {
+            let _ = Command::new("ip").args(["netns", "del", namespace]).status();
+        }
+    }
+}
+
+fn within<T: Send + 'static>(namespace: &str, what: impl FnOnce() -> T + Send + 'static) -> T {
+    let file = File::open(format!("/run/netns/{namespace}")).unwrap();
+    let thread = thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        what()
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn run(program: &str, words: &str) {
+    let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {words}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn ip(words: &str) {
+    run("ip", words);
+}
+
+/// The server in its namespace; dropping it kills it.
+struct Server {
+    child: Child,
+    folder: Folder,
+}
+
+impl Server {
+    /// With these lines in its configuration, for every address of its namespace, as another user.
+    fn start(net: &Net, lines: &str) -> Server {
+        let folder = Folder::new();
+        folder.write("root/index.html", "hello");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        configure(&folder, lines);
+        let child = Command::new("ip")
+            .args(["netns", "exec", &net.server])
+            .arg(binary())
+            .args(["run", "-c"])
+            .arg(folder.join("forebay.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(folder.join("said")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut server = Server { child, folder };
+        let deadline = Instant::now() + PATIENCE;
+        while !server.said().contains(": serving ") {
+            let ended = server.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", server.said());
+            assert!(Instant::now() < deadline, "{}", server.said());
+            thread::sleep(Duration::from_millis(10));
+        }
+        server
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("forebay.toml")
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap_or_default()
+    }
+
+    fn command(&self, words: &[&str]) -> String {
+        let [first, rest @ ..] = words else { panic!() };
+        let mut command = Command::new(binary());
+        command.args(first.split(' ')).arg("-c").arg(self.file()).args(rest);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}");
+        said
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the server said:\n{}", self.said());
+        }
+    }
+}
+
+fn configure(folder: &Folder, lines: &str) {
+    let at = folder.path().display();
+    let text = format!(
+        "listen = [\"{SERVER4}:80\", \"[{SERVER6}]:80\"]\nroot = \"{at}/root\"\nworkers = 2\n\
+         log.access = \"off\"\ncontrol.socket = \"{at}/control\"\nadmin.listen = \"127.0.0.1:9090\"\n\
+         {lines}"
+    );
+    fs::write(folder.join("forebay.toml"), text).unwrap();
+}
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+fn get(address: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(GET)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// How many of so many connections are served; the others are refused by a reset.
+fn served(net: &Net, ip: &str, tries: usize) -> usize {
+    let address = SocketAddr::new(ip.parse().unwrap(), 80);
+    net.client(move || {
+        let outcomes = (0..tries).map(|_| match get(address) {
+            Ok(answer) => {
+                assert!(answer.ends_with("hello"), "{answer}");
+                1
+            }
+            Err(error) => {
+                let kind = error.kind();
+                assert_eq!(kind, io::ErrorKind::ConnectionRefused, "{error}");
+                0
+            }
+        });
+        outcomes.sum()
+    })
+}
+
+/// The value of a metric with these labels.
+fn metric(net: &Net, name: &'static str) -> u64 {
+    let text = net.server(|| {
+        let mut stream = TcpStream::connect(("127.0.0.1", 9090)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    });
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+macro_rules! syns {
+    ($outcome:literal) => {
+        concat!("forebay_gate_syns_total{outcome=\"", $outcome, "\"}")
+    };
+}
+
+const CHARGED: &str = "forebay_gate_handshakes_total{outcome=\"charged\"}";
+
+/// Sends SYNs with invented addresses, as they come from 10.7.0.0/16.
+fn invent(net: &Net, count: u16, seed: u16) {
+    net.client(move || {
+        // IPPROTO_RAW: with heads of our own
+        let raw = RawProtocol::new(255).unwrap();
+        let socket = rustix::net::socket(
+            AddressFamily::INET,
+            SocketType::RAW,
+            Some(Protocol::from_raw(raw)),
+        )
+        .unwrap();
+        let to = SocketAddrV4::new(SERVER4.parse().unwrap(), 0);
+        for number in 0..count {
+            let [high, low] = number.to_be_bytes();
+            let from = Ipv4Addr::new(10, 7, high, low);
+            let packet = syn(from, *to.ip(), 1024 + seed, u32::from(number));
+            let sent = rustix::net::sendto(&socket, &packet, SendFlags::empty(), &to).unwrap();
+            assert_eq!(sent, packet.len());
+        }
+    });
+}
+
+/// A SYN for port 80, with its IP head.
+fn syn(from: Ipv4Addr, to: Ipv4Addr, port: u16, sequence: u32) -> Vec<u8> {
+    let mut tcp = Vec::new();
+    tcp.extend(port.to_be_bytes());
+    tcp.extend(80_u16.to_be_bytes());
+    tcp.extend(sequence.to_be_bytes());
+    tcp.extend([0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]);
+    let mut summed = [from.octets(), to.octets()].concat();
+    summed.extend([0, 6, 0, tcp.len() as u8]);
+    summed.extend(&tcp);
+    let mut sum: u32 =
+        summed.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    tcp[16..18].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(tcp);
+    packet
+}
+
+/// Waits until a number has become what it must.
+fn wait_for(net: &Net, name: &'static str, expected: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = metric(net, name);
+        if found == expected {
+            return;
+        }
+        assert!(found < expected && Instant::now() < deadline, "{name}: {found} of {expected}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn limit(charge: &str, over: &str, burst: u32) -> String {
+    format!(
+        "user = \"nobody\"\ngate = \"address\"\ngate_charge = \"{charge}\"\n[[rule]]\nname = \"few\"\n\
+         connections = {{ rate = \"1/h\", burst = {burst}, over = \"{over}\" }}\n"
+    )
+}
+
+#[test]
+fn a_limit_refuses_by_reset_and_counts_each_connection_once() {
+    if !is_root() {
+        return;
+    }
+    for (charge, cookies) in [("syn", 1), ("handshake", 1), ("handshake", 2)] {
+        for ip in [SERVER4, SERVER6] {
+            let net = Net::new();
+            // the kernel's own cookies: no request socket tells what it waits for
+            net.server(move || {
+                fs::write("/proc/sys/net/ipv4/tcp_syncookies", cookies.to_string()).unwrap();
+            });
+            let server = Server::start(&net, &limit(charge, "reset", 5));
+            assert_eq!(served(&net, ip, 12), 5, "{charge} {cookies} {ip}");
+            assert_eq!(metric(&net, syns!("passed")), 5);
+            assert_eq!(metric(&net, syns!("reset")), 7);
+            let charged = if charge == "syn" { 0 } else { 5 };
+            assert_eq!(metric(&net, CHARGED), charged, "{charge} {cookies} {ip}");
+            assert_eq!(metric(&net, "forebay_connections_accepted_total"), 5);
+            assert_eq!(metric(&net, "forebay_gate_rule_total{rule=\"few\",outcome=\"reset\"}"), 7);
+            drop(server);
+        }
+    }
+}
+
+#[test]
+fn invented_addresses_use_up_what_is_charged_at_the_syn_and_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    for (charge, left) in [("syn", 0), ("handshake", 5)] {
+        let net = Net::new();
+        let _server = Server::start(&net, &limit(charge, "reset", 5));
+        invent(&net, 100, 0);
+        if charge == "syn" {
+            wait_for(&net, syns!("reset"), 95);
+            assert_eq!(metric(&net, syns!("passed")), 5);
+        } else {
+            wait_for(&net, syns!("passed"), 100);
+            assert_eq!(metric(&net, CHARGED), 0);
+        }
+        // the same again: what was let through is known
+        invent(&net, 100, 0);
+        let known = if charge == "syn" { 5 } else { 100 };
+        wait_for(&net, syns!("repeated"), known);
+        assert_eq!(served(&net, SERVER4, 10), left, "{charge}");
+    }
+}
+
+/// More SYNs look into a bucket than it holds before the first handshake is complete: what it does not
+/// hold is refused then.
+#[test]
+fn what_finds_the_bucket_empty_when_its_handshake_completes_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = Server::start(&net, &limit("handshake", "reset", 2));
+    // the server's packets leave one after another, half a second apart
+    let slow = "tc qdisc add dev v0 root tbf rate 1kbit burst 100 latency 60s";
+    ip(&format!("netns exec {} {slow}", net.server));
+    let (open, reset) = net.client(|| {
+        let sockets: Vec<_> = (0..5)
+            .map(|_| {
+                let flags = SocketFlags::NONBLOCK;
+                let kind = SocketType::STREAM;
+                let socket = socket_with(AddressFamily::INET, kind, flags, None).unwrap();
+                let to = SocketAddrV4::new(SERVER4.parse().unwrap(), 80);
+                assert_eq!(connect(&socket, &to), Err(Errno::INPROGRESS));
+                TcpStream::from(socket)
+            })
+            .collect();
+        let deadline = Instant::now() + PATIENCE;
+        let mut outcomes = vec![None; sockets.len()];
+        while outcomes.iter().filter(|one| **one == Some(false)).count() < 3 {
+            assert!(Instant::now() < deadline, "{outcomes:?}");
+            for (stream, outcome) in sockets.iter().zip(&mut outcomes) {
+                if let Some(error) = stream.take_error().unwrap() {
+                    assert!(
+                        [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset]
+                            .contains(&error.kind()),
+                        "{error}"
+                    );
+                    *outcome = Some(false);
+                }
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let reset = outcomes.iter().flatten().count();
+        (sockets.len() - reset, reset)
+    });
+    assert_eq!((open, reset), (2, 3));
+    wait_for(&net, CHARGED, 2);
+    // each segment that comes before the reset has arrived is refused again
+    assert!(metric(&net, "forebay_gate_handshakes_total{outcome=\"reset\"}") > 0);
+    drop(server);
+}
+
+#[test]
+fn silence_is_silence() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let _server = Server::start(&net, &limit("handshake", "drop", 2));
+    assert_eq!(served(&net, SERVER4, 2), 2);
+    invent(&net, 50, 1);
+    wait_for(&net, syns!("dropped"), 50);
+    assert_eq!(metric(&net, syns!("reset")), 0);
+    // nobody heard anything
+    let refused = net.client(|| {
+        let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
+        TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
+    });
+    assert_eq!(refused, io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn rules_change_while_it_runs_and_buckets_stay() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let server = Server::start(&net, &limit("handshake", "reset", 3));
+    assert_eq!(served(&net, SERVER4, 5), 3);
+    server.command(&["policy set", "few.connections=none", "few.action=allow"]);
+    assert_eq!(served(&net, SERVER4, 5), 5);
+    server.command(&["reload"]);
+    assert_eq!(served(&net, SERVER4, 5), 3, "a limit that comes back begins anew");
+    server.command(&["reload"]);
+    assert_eq!(served(&net, SERVER4, 5), 0, "one that stays keeps what it has counted");
+    server.command(&["policy set", "few.connections.over=drop", "few.action=reset"]);
+    assert_eq!(served(&net, SERVER6, 5), 0);
+    assert_eq!(metric(&net, "forebay_gate_interfaces"), 1);
+    // where the kernel judges is decided at the start
+    configure(&server.folder, "user = \"nobody\"\ngate = \"off\"");
+    let output =
+        Command::new(binary()).arg("reload").arg("-c").arg(server.file()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("gate cannot change while the server runs: restart it"), "{said}");
+}
+
+#[test]
+fn nothing_is_left_of_a_server_that_was_killed() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let rule = "gate = \"address\"\n[[rule]]\nname = \"never\"\naction = \"reset\"\n";
+    let mut server = Server::start(&net, rule);
+    assert_eq!(served(&net, SERVER4, 2), 0);
+    assert_eq!(metric(&net, syns!("reset")), 2);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // another server takes the address: nobody judges its clients
+    let listener = loop {
+        match net.server(|| TcpListener::bind((SERVER4, 80))) {
+            Ok(listener) => break listener,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    let accepting = thread::spawn(move || listener.accept().unwrap());
+    net.client(|| TcpStream::connect((SERVER4, 80)).unwrap());
+    accepting.join().unwrap();
+}
+
+#[test]
+fn a_client_that_a_limit_ignores_is_ignored_by_the_kernel() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let rule = "gate = \"address\"\n[[rule]]\nname = \"once\"\npath = \"/\"\n\
+                requests = { rate = \"1/h\", ignore = \"1h\" }\n";
+    let _server = Server::start(&net, rule);
+    let answers = net.client(|| {
+        let address = SocketAddr::new(IpAddr::V4(SERVER4.parse().unwrap()), 80);
+        [get(address).unwrap(), get(address).unwrap()]
+    });
+    assert!(answers[0].ends_with("hello") && answers[1].contains(" 503 "), "{answers:?}");
+    let refused = net.client(|| {
+        let address = SocketAddr::new(SERVER4.parse().unwrap(), 80);
+        TcpStream::connect_timeout(&address, Duration::from_millis(300)).unwrap_err().kind()
+    });
+    assert_eq!(refused, io::ErrorKind::TimedOut);
+    assert_eq!(metric(&net, syns!("ignored")), 1);
+    // its other address is another client
+    assert!(net.client(|| get(SocketAddr::new(SERVER6.parse().unwrap(), 80))).is_ok());
+}
+
+#[test]
+fn a_vlan_is_judged_on_its_own_device() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let add = format!("-n {} link add link v0 name probe type vlan id 9", net.server);
+    if !Command::new("ip").args(add.split(' ')).status().unwrap().success() {
+        let _ = writeln!(io::stderr(), "SKIPPED: this kernel has no VLAN devices");
+        return;
+    }
+    for (namespace, device, at) in [(&net.server, "v0", 1), (&net.client, "v1", 2)] {
+        ip(&format!("-n {namespace} link add link {device} name tag type vlan id 5"));
+        ip(&format!("-n {namespace} addr add 10.98.0.{at}/24 dev tag"));
+        ip(&format!("-n {namespace} link set tag up"));
+    }
+    let rule = "connections = { rate = \"1/h\", burst = 3, over = \"reset\" }";
+    let lines = format!(
+        "gate = \"address\"\n[[rule]]\nname = \"few\"\n{rule}\n[[listener]]\nlisten = [\":81\"]\n"
+    );
+    let _server = Server::start(&net, &lines);
+    let served =
+        net.client(|| (0..6).filter(|_| get("10.98.0.1:81".parse().unwrap()).is_ok()).count());
+    assert_eq!(served, 3);
+    assert_eq!((metric(&net, syns!("passed")), metric(&net, syns!("reset"))), (3, 3));
+}
+
+#[test]
+fn what_the_kernel_cannot_judge_the_server_does() {
+    if !is_root() {
+        return;
+    }
+    let net = Net::new();
+    let rule = "gate = \"address\"\n[[rule]]\nname = \"each\"\n\
+                connections = { rate = \"1/h\", burst = 2, per = \"client\" }\n";
+    let _server = Server::start(&net, rule);
+    let served = net.client(|| {
+        let address = SocketAddr::new(IpAddr::V4(SERVER4.parse().unwrap()), 80);
+        (0..5).filter(|_| get(address).is_ok()).count()
+    });
+    assert_eq!(served, 2);
+    assert_eq!(metric(&net, syns!("left_to_server")), 5);
+    let refused =
+        "forebay_class_refused_total{class=\"default\",place=\"accept\",reason=\"connections\"}";
+    assert_eq!(metric(&net, refused), 3);
+}
