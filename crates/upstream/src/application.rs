@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Application {
     number: u64,
-    settings: settings::Proxy,
+    settings: settings::Application,
     group: Mutex<Group>,
     upstreams: Vec<Upstream>,
 }
@@ -42,10 +42,10 @@ enum Target {
 impl Application {
     /// As the settings say. Names are looked up, which may take its time; one that has no address now may
     /// have one [later](Application::look_up).
-    pub fn new(settings: settings::Proxy, now_ms: u64) -> Arc<Application> {
+    pub fn new(settings: settings::Application, now_ms: u64) -> Arc<Application> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let upstreams = settings.group.to.iter().map(|address| Upstream {
+        let upstreams = settings.group().to.iter().map(|address| Upstream {
             label: address.to_string(),
             authority: address.authority(),
             address: address.clone(),
@@ -54,7 +54,7 @@ impl Application {
         });
         let application = Application {
             number,
-            group: Mutex::new(Group::new(&settings.group, number, now_ms)),
+            group: Mutex::new(Group::new(settings.group(), number, now_ms)),
             upstreams: upstreams.collect(),
             settings,
         };
@@ -78,7 +78,7 @@ impl Application {
     }
 
     /// What a person has decided about it.
-    pub fn settings(&self) -> &settings::Proxy {
+    pub fn settings(&self) -> &settings::Application {
         &self.settings
     }
 

@@ -308,6 +308,40 @@ pub enum Application {
     FastCgi(FastCgi),
 }
 
+impl Application {
+    /// Who answers.
+    pub fn group(&self) -> &Group {
+        match self {
+            Application::Proxy(proxy) => &proxy.group,
+            Application::FastCgi(fastcgi) => &fastcgi.group,
+        }
+    }
+
+    /// How large the heads of answers may be.
+    pub fn limits(&self) -> Limits {
+        match self {
+            Application::Proxy(proxy) => proxy.limits,
+            Application::FastCgi(fastcgi) => fastcgi.limits,
+        }
+    }
+
+    /// Whose errors clients see.
+    pub fn errors(&self) -> Errors {
+        match self {
+            Application::Proxy(proxy) => proxy.errors,
+            Application::FastCgi(fastcgi) => fastcgi.errors,
+        }
+    }
+
+    /// What one that speaks HTTP has alone.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        match self {
+            Application::Proxy(proxy) => Some(proxy),
+            Application::FastCgi(_) => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -447,9 +447,9 @@ macro_rules! rows_with_upstreams {
             key: "in_flight",
             preset: Preset::Unset("no limit"),
             range: Some(("1", "1000000")),
-            meaning: "Requests under way to each of them at most, in the whole process; others wait, by \
-                      the order of their classes. Set it to the number that one can work on at once, \
-                      such as its workers.",
+            meaning: "Requests under way to each of them at most, in the whole process. While all have as \
+                      many, more are answered with 503 at once. Without a limit they wait where the \
+                      application has them wait.",
             example: "8",
             at: |s| &mut s.upstreams.in_flight,
         },
