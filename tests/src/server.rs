@@ -336,7 +336,7 @@ impl Lane {
         if !is_wanted || speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty() {
             return Lane::Plain;
         }
-        let authority = Authority::new();
+        let authority = Box::new(Authority::new());
         authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
         Lane::Tls { authority: Box::new(authority), addr, folder: folder.to_owned() }
     }
