@@ -338,7 +338,7 @@ impl Lane {
         }
         let authority = Box::new(Authority::new());
         authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
-        Lane::Tls { authority: Box::new(authority), addr, folder: folder.to_owned() }
+        Lane::Tls { authority, addr, folder: folder.to_owned() }
     }
 
     /// The address of the server behind a relay.
