@@ -4,8 +4,10 @@
 //! A reload keeps each application whose settings have not changed, with all that is known of it.
 
 use crate::client::{TrustedProxies, client_of};
+use crate::live::Live;
 use crate::log;
 use forebay_conn::{Peer, Request};
+use forebay_engine::worker;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name};
 use forebay_http::response;
@@ -20,8 +22,14 @@ use forebay_upstream::request::{self, From, Written};
 use forebay_upstream::retry::Failure;
 use forebay_upstream::settings::{self, Key, ProxyProtocol};
 use forebay_upstream::target::Refused;
+use forebay_upstream::upkeep::Upkeep;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+/// How exactly the times of checks are kept.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// All applications of a configuration.
 #[derive(Debug, Default)]
@@ -52,10 +60,43 @@ impl Applications {
         Applications { sites: sites.iter().map(of_site).collect() }
     }
 
+    /// Those for which there is something to be done beside requests, each once.
+    fn in_need(&self) -> Vec<Arc<Application>> {
+        let mut found: Vec<Arc<Application>> = Vec::new();
+        for one in self.sites.iter().flatten().filter(|one| one.needs_upkeep()) {
+            if !found.iter().any(|known| Arc::ptr_eq(known, one)) {
+                found.push(Arc::clone(one));
+            }
+        }
+        found
+    }
+
+    /// Whether there is something to be done for some of them beside requests.
+    pub fn need_upkeep(&self) -> bool {
+        self.sites.iter().flatten().any(|one| one.needs_upkeep())
+    }
+
     /// The one that a request is for.
     pub fn get(&self, destination: &Destination) -> Option<&Arc<Application>> {
         self.sites.get(destination.site as usize)?.get(destination.route as usize)
     }
+}
+
+/// Starts a thread that does for the applications in force what is to be done beside requests.
+///
+/// # Errors
+/// Lack of threads.
+pub fn keep_up(live: Arc<Live>) -> io::Result<()> {
+    let run = move || {
+        let mut upkeep = Upkeep::default();
+        loop {
+            let applications = live.get().applications.in_need();
+            upkeep.run(&applications, worker::read_clocks().monotonic_ms);
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    thread::Builder::new().name("applications".to_owned()).spawn(run)?;
+    Ok(())
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.

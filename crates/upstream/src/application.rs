@@ -108,6 +108,20 @@ impl Application {
         self.group().may_retry(now_ms)
     }
 
+    /// An upstream that is to be asked whether it is well; the answer is [told](Application::checked).
+    pub(crate) fn begin_check(&self, now_ms: u64) -> Option<Member> {
+        self.group().begin_check(now_ms)
+    }
+
+    pub(crate) fn checked(&self, member: Member, is_good: bool, now_ms: u64) {
+        self.group().checked(member, is_good, now_ms);
+    }
+
+    /// Whether there is something to be done for it beside requests.
+    pub fn needs_upkeep(&self) -> bool {
+        self.has_names() || self.settings.group().check.is_some()
+    }
+
     /// What logs call an upstream.
     pub fn label(&self, member: Member) -> &str {
         self.upstreams.get(member).map_or("", |upstream| &upstream.label)
