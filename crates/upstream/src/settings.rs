@@ -278,8 +278,6 @@ pub struct Proxy {
     pub limits: Limits,
     /// Whose errors clients see.
     pub errors: Errors,
-    /// Whether a request ends when its client is gone.
-    pub cancel: bool,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
 }
@@ -295,8 +293,6 @@ pub struct FastCgi {
     pub limits: Limits,
     /// Whose errors clients see.
     pub errors: Errors,
-    /// Whether a request ends when its client is gone.
-    pub cancel: bool,
 }
 
 /// A route to an application.

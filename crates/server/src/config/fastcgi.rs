@@ -83,7 +83,6 @@ impl FastCgi {
             },
             limits: Default::default(),
             errors: upstreams.errors,
-            cancel: upstreams.cancel,
         }
     }
 }

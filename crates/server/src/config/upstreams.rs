@@ -368,8 +368,6 @@ pub struct Upstreams {
     pub slow_start: Optional<Duration>,
     /// `errors`
     pub errors: Errors,
-    /// `cancel`
-    pub cancel: bool,
     /// `keep_alive.connections`
     pub connections: u64,
     /// `keep_alive.idle`
@@ -507,15 +505,6 @@ macro_rules! rows_with_upstreams {
                       more: theirs, or ours, which is that of errors.",
             example: "\"ours\"",
             at: |s| &mut s.upstreams.errors,
-        },
-        Setting {
-            key: "cancel",
-            preset: Preset::Value("true"),
-            range: None,
-            meaning: "Whether a request is given up when its client is gone; false lets the application \
-                      come to its end.",
-            example: "false",
-            at: |s| &mut s.upstreams.cancel,
         },
         Setting {
             key: "keep_alive.connections",

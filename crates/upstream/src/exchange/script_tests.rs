@@ -47,7 +47,6 @@ impl Table {
             request: fastcgi::Settings { keep, ..Default::default() },
             limits: Limits::default(),
             errors: Errors::Theirs,
-            cancel: true,
         };
         let application = Application::new(settings::Application::FastCgi(settings), 0);
         let (ours, theirs) = UnixStream::pair().unwrap();
