@@ -321,7 +321,7 @@ enum Lane {
     /// As it is.
     Plain,
     /// The server speaks TLS, and what the test says in clear passes through a [`Relay`].
-    Tls { authority: Authority, addr: SocketAddr, folder: PathBuf },
+    Tls { authority: Box<Authority>, addr: SocketAddr, folder: PathBuf },
 }
 
 /// The name that the server is asked for behind a relay.
@@ -336,7 +336,7 @@ impl Lane {
         if !is_wanted || speaks_of_it.iter().any(|it| config.contains(it)) || !args.is_empty() {
             return Lane::Plain;
         }
-        let authority = Authority::new();
+        let authority = Box::new(Authority::new());
         authority.write(folder, "lane", &[LANE_HOST], &rcgen::PKCS_ECDSA_P256_SHA256);
         Lane::Tls { authority, addr, folder: folder.to_owned() }
     }

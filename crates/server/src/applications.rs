@@ -4,20 +4,32 @@
 //! A reload keeps each application whose settings have not changed, with all that is known of it.
 
 use crate::client::{TrustedProxies, client_of};
+use crate::live::Live;
+use crate::log;
 use forebay_conn::{Peer, Request};
-use forebay_http::head::{Head, Name};
+use forebay_engine::worker;
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Method, Name};
+use forebay_http::response;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
-use forebay_upstream::exchange::Ask;
+use forebay_upstream::exchange::{Ask, Log};
+use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::group::Unavailable;
 use forebay_upstream::pool::Pool;
-use forebay_upstream::request::{self, From};
+use forebay_upstream::request::{self, From, Written};
 use forebay_upstream::retry::Failure;
-use forebay_upstream::settings::{Key, Proxy, ProxyProtocol};
+use forebay_upstream::settings::{self, Key, ProxyProtocol};
 use forebay_upstream::target::Refused;
+use forebay_upstream::upkeep::Upkeep;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+/// How exactly the times of checks are kept.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// All applications of a configuration.
 #[derive(Debug, Default)]
@@ -29,24 +41,62 @@ pub struct Applications {
 impl Applications {
     /// Those that these settings name, by site and route; of `before` those are kept that stay as they
     /// are. May wait for a name service.
-    pub fn new(sites: &[Vec<Proxy>], before: Option<&Applications>, now_ms: u64) -> Applications {
+    pub fn new(
+        sites: &[Vec<settings::Application>],
+        before: Option<&Applications>,
+        now_ms: u64,
+    ) -> Applications {
         let known: Vec<_> =
             before.iter().flat_map(|before| before.sites.iter().flatten()).collect();
-        let application = |settings: &Proxy| {
+        let application = |settings: &settings::Application| {
             let same = known.iter().find(|known| known.settings() == settings);
             same.map_or_else(
                 || Application::new(settings.clone(), now_ms),
                 |&same| Arc::clone(same),
             )
         };
-        let of_site = |routes: &Vec<Proxy>| routes.iter().map(application).collect();
+        let of_site =
+            |routes: &Vec<settings::Application>| routes.iter().map(application).collect();
         Applications { sites: sites.iter().map(of_site).collect() }
+    }
+
+    /// Those for which there is something to be done beside requests, each once.
+    fn in_need(&self) -> Vec<Arc<Application>> {
+        let mut found: Vec<Arc<Application>> = Vec::new();
+        for one in self.sites.iter().flatten().filter(|one| one.needs_upkeep()) {
+            if !found.iter().any(|known| Arc::ptr_eq(known, one)) {
+                found.push(Arc::clone(one));
+            }
+        }
+        found
+    }
+
+    /// Whether there is something to be done for some of them beside requests.
+    pub fn need_upkeep(&self) -> bool {
+        self.sites.iter().flatten().any(|one| one.needs_upkeep())
     }
 
     /// The one that a request is for.
     pub fn get(&self, destination: &Destination) -> Option<&Arc<Application>> {
         self.sites.get(destination.site as usize)?.get(destination.route as usize)
     }
+}
+
+/// Starts a thread that does for the applications in force what is to be done beside requests.
+///
+/// # Errors
+/// Lack of threads.
+pub fn keep_up(live: Arc<Live>) -> io::Result<()> {
+    let run = move || {
+        let mut upkeep = Upkeep::default();
+        loop {
+            let applications = live.get().applications.in_need();
+            upkeep.run(&applications, worker::read_clocks().monotonic_ms);
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    thread::Builder::new().name("applications".to_owned()).spawn(run)?;
+    Ok(())
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.
@@ -93,6 +143,27 @@ pub struct Asked {
     pub id: u128,
 }
 
+/// Why an application is not asked.
+pub enum Unasked {
+    /// Its request would not be the one that was judged.
+    Refused(Refused),
+    /// A script is told before it runs how long the body is, and nobody has said that.
+    NoLength,
+    /// Content and applications are replaced together: this one has no script to run.
+    NoScript,
+}
+
+impl Unasked {
+    /// What the client is told, and under which status.
+    pub fn told(&self) -> (u16, &'static str) {
+        match self {
+            Unasked::Refused(refused) => (refused.status(), refused.reason()),
+            Unasked::NoLength => (411, "The application must be told how long the body is"),
+            Unasked::NoScript => (502, "There is no such application"),
+        }
+    }
+}
+
 /// What is asked of an application.
 ///
 /// # Errors
@@ -102,25 +173,63 @@ pub fn ask(
     request: &Request<'_>,
     asked: &Asked,
     trusted: &TrustedProxies,
-) -> Result<Ask, Refused> {
+) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
     let from = from(peer, head, trusted);
-    let settings = application.settings();
     let Ok(judged) = request.path() else {
-        return Err(Refused::Ambiguous("The path cannot be read"));
+        return Err(Unasked::Refused(Refused::Ambiguous("The path cannot be read")));
     };
-    let mut text = Vec::with_capacity(1024);
     let rewritten = asked.destination.rewritten.as_deref();
-    let asked = request::Request { head, judged: &judged, rewritten, from, id: asked.id };
-    // where each is told its own name, it is put in when it is known who is asked
-    let written = request::write(&asked, application.authority(0), &settings.request, &mut text)?;
-    Ok(Ask {
-        method: head.method,
-        key: key(&settings.group.key, head, from.client),
-        preface: settings.proxy_protocol.map(|way| preface(way, peer)).unwrap_or_default(),
-        head: text,
-        written,
-    })
+    let Asked { destination, id } = asked;
+    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id };
+    let key = key(&application.settings().group().key, head, from.client);
+    let mut text = Vec::with_capacity(1024);
+    match application.settings() {
+        settings::Application::Proxy(settings) => {
+            // where each is told its own name, it is put in when it is known who is asked
+            let authority = application.authority(0);
+            let written = request::write(&asked, authority, &settings.request, &mut text)
+                .map_err(Unasked::Refused)?;
+            let preface = settings.proxy_protocol.map(|way| preface(way, peer)).unwrap_or_default();
+            Ok(Ask { method: head.method, key, preface, head: text, written, log: None })
+        }
+        settings::Application::FastCgi(settings) => {
+            let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
+            let body_bytes = match head.framing {
+                Framing::None => 0,
+                Framing::Sized(length) => length,
+                Framing::Chunked => return Err(Unasked::NoLength),
+            };
+            let params = Params {
+                request: asked,
+                script: fastcgi::Script {
+                    name: &script.name,
+                    path_info: &script.path_info,
+                    file: script.file.as_deref(),
+                },
+                body_bytes,
+                local: peer.local,
+                remote_port: peer.address().port(),
+                user: None,
+            };
+            fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
+            let written = Written {
+                framing: head.framing,
+                expects_continue: head.expects_continue && body_bytes > 0,
+                asked: response::Asked { is_head: head.method == Method::Head, upgrade: false },
+                id: 0..0,
+            };
+            let log = log_of(&script.name, *id);
+            let preface = Vec::new();
+            Ok(Ask { method: head.method, key, preface, head: text, written, log: Some(log) })
+        }
+    }
+}
+
+/// What a script says goes to the log, with its request.
+fn log_of(script: &[u8], request: u128) -> Log {
+    let script: Box<[u8]> = script.into();
+    Box::new(move |said| log::scripts::log(&script, request, said))
 }
 
 /// Who asks, and how the request came here.
@@ -205,6 +314,7 @@ pub fn failed(failure: Failure, is_late: bool) -> (u16, &'static str) {
         (Failure::Unwritten | Failure::Closed, _) => {
             (502, "The application has closed the connection without an answer")
         }
+        (Failure::Overloaded, _) => (503, "The application has no room for more requests"),
         (Failure::Malformed, _) => (502, "The answer of the application cannot be understood"),
     }
 }

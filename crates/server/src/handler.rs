@@ -195,10 +195,10 @@ impl Process for FastLane {
         _: &mut Option<Ticket>,
         _: Option<Done>,
     ) -> Decision<Job> {
-        match self.site.destination(request) {
+        match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
-            Some(_) => Decision::Stream(u64::MAX),
-            None => Decision::Here,
+            true => Decision::Stream(u64::MAX),
+            false => Decision::Here,
         }
     }
 
@@ -267,15 +267,15 @@ impl Process for FastLane {
         count(Counter::UpstreamAnswered);
         let status = relay.status().unwrap_or_default();
         let settings = relay.application().settings();
-        if settings.errors == Errors::Ours && status >= 400 {
+        if settings.errors() == Errors::Ours && status >= 400 {
             return self.refuse_for(destination, request, status, reason(status), reply);
         }
         let authorities = [relay.application().authority(relay.upstream())];
-        let moved = settings.rewrites.then_some(Moved {
+        let moved = settings.proxy().filter(|proxy| proxy.rewrites).map(|proxy| Moved {
             authorities: &authorities,
             client: request.head.authority,
-            strip: &settings.request.strip,
-            prefix: &settings.request.prefix,
+            strip: &proxy.request.strip,
+            prefix: &proxy.request.prefix,
         });
         let FastLane { site, head, .. } = self;
         head.clear();
@@ -343,7 +343,7 @@ impl FastLane {
         let application = Arc::clone(application);
         let now_ms = self.now.monotonic_ms;
         let (status, text) = match ask(&application, request, &asked, &self.trusted) {
-            Err(refused) => (refused.status(), refused.reason()),
+            Err(unasked) => unasked.told(),
             Ok(ask) => {
                 let destination = asked.destination.clone();
                 let begin = |pool: &mut _| Exchange::begin(&application, ask, asked, pool, now_ms);

@@ -28,6 +28,7 @@
 //! | [`text`] | the pieces of a line: numbers, addresses, escapes |
 //! | [`stamp`] | the time as lines show it |
 //! | [`request_id`] | what tells one request from all others |
+//! | `scripts` | what scripts say for the log, on standard error |
 //! | [`logger`] | [`Logger`]: what a loop owns |
 //! | [`sink`] | one file, pipe or standard output, and its lines |
 //! | [`writer`] | the thread that writes |
@@ -36,6 +37,7 @@ pub mod choice;
 pub mod line;
 pub mod logger;
 pub mod request_id;
+pub(crate) mod scripts;
 pub mod sink;
 pub mod stamp;
 pub mod text;

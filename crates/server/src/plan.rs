@@ -15,7 +15,7 @@ use forebay_http::head;
 use forebay_policy::{Policy, PolicyError};
 use forebay_site::rules::Network;
 use forebay_sys::{memory, process};
-use forebay_upstream::settings::Proxy;
+use forebay_upstream::settings::Application;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -126,7 +126,7 @@ pub struct Plan {
     /// What the content is.
     pub site: forebay_site::Settings,
     /// The applications behind: of each site, of each route.
-    pub applications: Vec<Vec<Proxy>>,
+    pub applications: Vec<Vec<Application>>,
     /// Who is served first, and who is not.
     pub policy: Arc<Policy>,
     /// Whether the agent limits its classes.
@@ -231,9 +231,8 @@ impl Plan {
 }
 
 /// The applications behind, as the content numbers their routes.
-fn applications(config: &Config) -> Vec<Vec<Proxy>> {
-    let of_site = |site: &Site| site.proxies.iter().map(config::Proxy::settings).collect();
-    config.sites.iter().map(of_site).collect()
+fn applications(config: &Config) -> Vec<Vec<Application>> {
+    config.sites.iter().map(Site::applications).collect()
 }
 
 /// The order of service.

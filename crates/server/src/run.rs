@@ -15,6 +15,7 @@ mod takeover;
 pub use error::RunError;
 
 use crate::admin::RunningAdmin;
+use crate::applications;
 use crate::certificates;
 use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
@@ -100,6 +101,8 @@ struct Server {
     reload: Reload,
     /// A thread looks for certificates that change.
     watches_certificates: bool,
+    /// A thread checks applications.
+    keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.
     gate_trouble: Option<String>,
     later: Vec<(Instant, Later)>,
@@ -210,6 +213,17 @@ impl Server {
             Err(error) => say(format_args!(
                 "no thread for certificates, which are taken over by reloads only: {error}"
             )),
+        }
+    }
+
+    /// Has somebody look after applications, if one needs it.
+    fn keep_up_applications(&mut self) {
+        if self.keeps_up_applications || !self.common.live.get().applications.need_upkeep() {
+            return;
+        }
+        match applications::keep_up(Arc::clone(&self.common.live)) {
+            Ok(()) => self.keeps_up_applications = true,
+            Err(error) => say(format_args!("no thread for checks of applications: {error}")),
         }
     }
 

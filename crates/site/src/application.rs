@@ -31,8 +31,7 @@ pub struct Destination {
     pub route: u32,
     /// The path that a rule has put in the place of the one asked for, decoded.
     pub rewritten: Option<Box<[u8]>>,
-    /// The file it runs. An application that runs none has none, and as long as only the path is known
-    /// ([`Site::destination`]) no application has one.
+    /// The file it runs; an application that runs none has none.
     pub script: Option<Script>,
 }
 
@@ -91,16 +90,21 @@ impl VirtualHost {
 }
 
 impl Site {
-    /// The application a request is for, as soon as its head is there; rules may yet answer instead.
-    pub fn destination(&mut self, request: &Request<'_>) -> Option<Destination> {
+    /// Whether an application may answer a request, as far as its head tells: then its body is not for this
+    /// server. Rules, and what is found in the place of a script, may yet answer instead.
+    pub fn may_be_for_application(&mut self, request: &Request<'_>) -> bool {
         if !self.content.has_routes {
-            return None;
+            return false;
         }
-        let site = self.site_of(request)?;
-        if self.is_file(site, request.head.path) {
-            return None;
-        }
-        self.vhost(site).destination(site, request)
+        let Some(site) =
+            self.site_of(request).filter(|&site| !self.is_file(site, request.head.path))
+        else {
+            return false;
+        };
+        let vhost = self.vhost(site);
+        // files of other paths may be scripts, too
+        vhost.destination(site, request).is_some()
+            || (vhost.has_scripts() && is_for_applications(request))
     }
 
     /// Lets a request through to the application it is for, if rules allow it. To be asked before

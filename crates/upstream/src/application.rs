@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Application {
     number: u64,
-    settings: settings::Proxy,
+    settings: settings::Application,
     group: Mutex<Group>,
     upstreams: Vec<Upstream>,
 }
@@ -42,10 +42,10 @@ enum Target {
 impl Application {
     /// As the settings say. Names are looked up, which may take its time; one that has no address now may
     /// have one [later](Application::look_up).
-    pub fn new(settings: settings::Proxy, now_ms: u64) -> Arc<Application> {
+    pub fn new(settings: settings::Application, now_ms: u64) -> Arc<Application> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let upstreams = settings.group.to.iter().map(|address| Upstream {
+        let upstreams = settings.group().to.iter().map(|address| Upstream {
             label: address.to_string(),
             authority: address.authority(),
             address: address.clone(),
@@ -54,7 +54,7 @@ impl Application {
         });
         let application = Application {
             number,
-            group: Mutex::new(Group::new(&settings.group, number, now_ms)),
+            group: Mutex::new(Group::new(settings.group(), number, now_ms)),
             upstreams: upstreams.collect(),
             settings,
         };
@@ -78,7 +78,7 @@ impl Application {
     }
 
     /// What a person has decided about it.
-    pub fn settings(&self) -> &settings::Proxy {
+    pub fn settings(&self) -> &settings::Application {
         &self.settings
     }
 
@@ -106,6 +106,20 @@ impl Application {
 
     pub(crate) fn may_retry(&self, now_ms: u64) -> bool {
         self.group().may_retry(now_ms)
+    }
+
+    /// An upstream that is to be asked whether it is well; the answer is [told](Application::checked).
+    pub(crate) fn begin_check(&self, now_ms: u64) -> Option<Member> {
+        self.group().begin_check(now_ms)
+    }
+
+    pub(crate) fn checked(&self, member: Member, is_good: bool, now_ms: u64) {
+        self.group().checked(member, is_good, now_ms);
+    }
+
+    /// Whether there is something to be done for it beside requests.
+    pub fn needs_upkeep(&self) -> bool {
+        self.has_names() || self.settings.group().check.is_some()
     }
 
     /// What logs call an upstream.

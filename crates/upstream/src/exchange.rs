@@ -10,23 +10,29 @@
 //! What is sent is kept as long as it fits, so that it can be sent again.
 
 use crate::application::Application;
+use crate::fastcgi;
 use crate::group::{Member, Unavailable};
 use crate::health::Told;
 use crate::pool::Pool;
 use crate::request::{Host, Written};
 use crate::response::{Read, Reader};
 use crate::retry::{self, Failure};
+use crate::settings;
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_conn::{Await, Relay, Wants};
-use forebay_http::body::{Decoder, Encoder, Trailers};
+use forebay_http::body::{Decoder, Trailers};
 use forebay_http::framing::Framing;
 use forebay_http::head::{self, Lines, Method};
-use forebay_http::response::{Asked, Body, Parsed, Response};
+use forebay_http::response::{Asked, Body, Limits, Parsed, Response};
 use forebay_sys::clock;
 use forebay_sys::socket::{self, Received, Sent};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+mod script;
+
+use script::{Script, Upload};
 
 /// No more than this waits to be sent; as much is kept of what was sent.
 const UP_BYTES: usize = 64 * 1024;
@@ -42,11 +48,16 @@ pub struct Ask {
     pub key: u64,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
-    /// Writes the head for an upstream with this host and port.
+    /// The head of the request, or its beginning for an application that speaks FastCGI.
     pub head: Vec<u8>,
     /// What was written.
     pub written: Written,
+    /// Is told what a script says for the log; of applications that speak FastCGI.
+    pub log: Option<Log>,
 }
+
+/// Takes what a script has said for the log while it ran.
+pub type Log = Box<dyn Fn(&[u8]) + Send>;
 
 /// One request and its answer. `T` is what its handler must remember.
 pub struct Exchange<T> {
@@ -78,9 +89,13 @@ pub struct Exchange<T> {
     /// Our direction is to be ended when all is sent, or has been.
     shuts: Option<bool>,
     /// The framing of the request's body, while more of it may come.
-    upload: Option<Encoder>,
+    upload: Option<Upload>,
+    /// The client waits to be asked for the body.
+    expects_continue: bool,
     asked: Asked,
     reader: Reader,
+    /// The answer of an application that speaks FastCGI.
+    script: Option<Box<Script>>,
     received: Vec<u8>,
     /// Of it, what is not used yet.
     at: usize,
@@ -147,6 +162,8 @@ enum Coming {
     Chunked(Box<Decoder>),
     /// Whatever comes.
     All,
+    /// What is left of what a script says.
+    OfScript,
 }
 
 impl Coming {
@@ -154,7 +171,7 @@ impl Coming {
         match self {
             Coming::Nothing => true,
             Coming::Chunked(decoder) => decoder.is_done(),
-            Coming::Sized(_) | Coming::All => false,
+            Coming::Sized(_) | Coming::All | Coming::OfScript => false,
         }
     }
 }
@@ -171,13 +188,16 @@ impl<T> Exchange<T> {
         pool: &mut Pool,
         now_ms: u64,
     ) -> Result<Exchange<T>, Unavailable> {
-        let Ask { method, key, preface, head, written } = ask;
+        let Ask { method, key, preface, head, written, log } = ask;
         let member = application.begin(key, &[], now_ms)?;
-        let upload = match written.framing {
-            Framing::None | Framing::Sized(0) => None,
-            Framing::Sized(length) => Some(Encoder::sized(length)),
-            Framing::Chunked => Some(Encoder::chunked()),
+        let limits = application.settings().limits();
+        let script = match application.settings() {
+            settings::Application::Proxy(_) => None,
+            settings::Application::FastCgi(_) => {
+                Some(Box::new(Script::new(written.asked, limits, log)))
+            }
         };
+        let upload = Upload::new(written.framing, script.is_some());
         let socket = match preface.is_empty() {
             true => pool.take(application, member, now_ms),
             false => None,
@@ -185,7 +205,9 @@ impl<T> Exchange<T> {
         let preface_bytes = preface.len();
         let mut to = preface;
         to.extend_from_slice(&head);
-        let limits = application.settings().limits;
+        if script.is_some() && upload.is_none() {
+            fastcgi::end_of_stdin(&mut to);
+        }
         let mut exchange = Exchange {
             tag,
             application: Arc::clone(application),
@@ -206,8 +228,10 @@ impl<T> Exchange<T> {
             is_cut: false,
             shuts: None,
             upload,
+            expects_continue: script.is_some() && written.expects_continue,
             asked: written.asked,
             reader: Reader::new(written.asked, limits),
+            script,
             received: Vec::new(),
             at: 0,
             interim: Vec::new(),
@@ -265,10 +289,15 @@ impl<T> Exchange<T> {
     pub fn with_answer<R>(&self, look: impl FnOnce(&Response<'_>) -> R) -> Option<R> {
         let seen = self.head?;
         let mut lines = Lines::new();
-        let bytes = self.received.get(seen.start..seen.end)?;
-        let limits = &self.application.settings().limits;
+        let bytes = match &self.script {
+            Some(script) => script.head(),
+            None => self.received.get(seen.start..seen.end)?,
+        };
+        let limits = self.application.settings().limits();
+        // the status line of a script was added
+        let limits = Limits { head_bytes: limits.head_bytes.max(bytes.len()), ..limits };
         // it was parsed before
-        match Response::parse(bytes, &mut lines, self.asked, limits) {
+        match Response::parse(bytes, &mut lines, self.asked, &limits) {
             Ok(Parsed::Complete(response)) => Some(look(&response)),
             _ => None,
         }
@@ -281,6 +310,7 @@ impl<T> Exchange<T> {
 
     /// Gives the connection to those that wait, if another request may be sent on it.
     pub fn keep(mut self, pool: &mut Pool) {
+        self.end_script();
         let is_clean = self.head.is_some_and(|head| head.keep_alive)
             && self.coming.is_over()
             && self.upload.is_none()
@@ -295,7 +325,8 @@ impl<T> Exchange<T> {
     /// Writes the host of this upstream into the head, where it is that which is told.
     fn name_host(&mut self, member: Member) {
         const NAME: &[u8] = b"\r\nHost: ";
-        if self.application.settings().request.host != Host::Upstream {
+        let proxy = self.application.settings().proxy();
+        if proxy.is_none_or(|proxy| proxy.request.host != Host::Upstream) {
             return;
         }
         // it follows the request line
@@ -336,8 +367,9 @@ impl<T> Exchange<T> {
             true => retry::Body::Gone,
             false => retry::Body::Kept,
         };
-        let is_safe = self.interim.is_empty() && retry::may_repeat(self.method, failure, body);
-        let settings = &self.application.settings().group;
+        let is_unheard = self.interim.is_empty() || self.script.is_some();
+        let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
+        let settings = self.application.settings().group();
         let has_more = self.retries < settings.retries;
         let may = was_stale || (has_more && self.application.may_retry(now_ms));
         let next = match is_safe && may {
@@ -353,7 +385,11 @@ impl<T> Exchange<T> {
         self.tried.push(member);
         (self.sent, self.at, self.is_cut) = (0, 0, false);
         self.received.clear();
-        self.reader = Reader::new(self.asked, self.application.settings().limits);
+        let limits = self.application.settings().limits();
+        self.reader = Reader::new(self.asked, limits);
+        if let Some(script) = &mut self.script {
+            script.again(self.asked, limits);
+        }
         self.moved_ms = now_ms;
         self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
         self.name_host(member);
@@ -428,7 +464,7 @@ impl<T> Exchange<T> {
                 Received::Ended | Received::Broken => {
                     self.fail(match self.received.len() - self.at {
                         0 if self.sent == 0 => Failure::Unwritten,
-                        0 => Failure::Closed,
+                        0 if !self.has_script_begun() => Failure::Closed,
                         _ => Failure::Malformed,
                     });
                     return None;
@@ -439,6 +475,9 @@ impl<T> Exchange<T> {
 
     /// Reads a head from what was received. `None` if it is not whole.
     fn look_at_head(&mut self) -> Option<Option<Next>> {
+        if self.script.is_some() {
+            return self.look_at_script();
+        }
         if self.at == self.received.len() {
             return None;
         }
@@ -622,14 +661,16 @@ impl<T: Send> Relay for Exchange<T> {
     fn give(&mut self, bytes: &[u8]) {
         match &mut self.upload {
             // no more comes than was announced: its framing was looked at where it came from
-            Some(encoder) => _ = encoder.write(bytes, &mut self.to),
+            Some(Upload::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
+            Some(Upload::Stdin) => fastcgi::stdin(bytes, &mut self.to),
             None => self.to.extend_from_slice(bytes),
         }
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
         match self.upload.take() {
-            Some(mut encoder) => _ = encoder.finish(trailers, &mut self.to),
+            Some(Upload::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
+            Some(Upload::Stdin) => fastcgi::end_of_stdin(&mut self.to),
             None => self.shuts = Some(false),
         }
     }
@@ -648,7 +689,7 @@ impl<T: Send> Relay for Exchange<T> {
                 Phase::Connecting => self.look_at_connection(),
                 Phase::Asking => {
                     self.send();
-                    self.hear()
+                    if self.asks_for_body() { Some(Next::Interim(100)) } else { self.hear() }
                 }
                 Phase::Answered => {
                     self.send();
@@ -679,6 +720,7 @@ impl<T: Send> Relay for Exchange<T> {
         match &mut self.coming {
             Coming::Nothing => Given::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
+            Coming::OfScript => self.read_script(out, most),
             Coming::All => match self.take(out, most) {
                 Given::Broken => self.broken(),
                 given => given,
@@ -720,7 +762,7 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn deadline_ms(&self) -> u64 {
-        let timeouts = self.application.settings().group.timeouts;
+        let timeouts = self.application.settings().group().timeouts;
         let time = match self.awaits() {
             Await::Connect => timeouts.connect,
             Await::Answer => timeouts.head,

@@ -3,13 +3,14 @@
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. The first three modules have the sockets.
+//! clocks: bytes and time are arguments. The first four modules have the sockets.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
 //! | [`application`] | the upstreams of one application, and how they are reached |
 //! | [`pool`] | connections that wait for their next request |
+//! | [`upkeep`] | checks of upstreams, and names that are looked up again |
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
@@ -56,5 +57,6 @@ pub mod response;
 pub mod retry;
 pub mod settings;
 pub mod target;
+pub mod upkeep;
 
 pub use names::is_own;

@@ -51,7 +51,7 @@ impl Pool {
         socket: OwnedFd,
         now_ms: u64,
     ) {
-        let settings = application.settings().group.keep_alive;
+        let settings = application.settings().group().keep_alive;
         let most = settings.connections as usize;
         if most == 0 {
             return;
@@ -83,6 +83,6 @@ impl Pool {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.idle.is_empty()
+        self.idle.values().all(Vec::is_empty)
     }
 }

@@ -26,6 +26,8 @@ pub enum Failure {
     Closed,
     /// What came is no answer, or it ends within its head.
     Malformed,
+    /// It has said that it has no room for the request, which did not run.
+    Overloaded,
     /// No answer came in time. Whoever waits has waited long enough.
     Silent,
 }
@@ -45,7 +47,7 @@ pub fn may_repeat(method: Method, failure: Failure, body: Body) -> bool {
     // RFC 9110 §9.2.1; who has asked for a trace has had it
     let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
     let is_possible = match failure {
-        Failure::Connect | Failure::Unwritten => true,
+        Failure::Connect | Failure::Unwritten | Failure::Overloaded => true,
         Failure::Closed | Failure::Malformed => is_safe,
         Failure::Silent => false,
     };
@@ -100,6 +102,7 @@ mod tests {
                 (Unwritten, true),
                 (Closed, true),
                 (Malformed, true),
+                (Overloaded, true),
                 (Silent, false),
             ] {
                 assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");
@@ -120,6 +123,7 @@ mod tests {
                 (Unwritten, true),
                 (Closed, false),
                 (Malformed, false),
+                (Overloaded, true),
                 (Silent, false),
             ] {
                 assert_eq!(may_repeat(method, failure, Body::Kept), expected, "{failure:?}");

@@ -278,8 +278,6 @@ pub struct Proxy {
     pub limits: Limits,
     /// Whose errors clients see.
     pub errors: Errors,
-    /// Whether a request ends when its client is gone.
-    pub cancel: bool,
     /// What is said of the client first.
     pub proxy_protocol: Option<ProxyProtocol>,
 }
@@ -295,8 +293,6 @@ pub struct FastCgi {
     pub limits: Limits,
     /// Whose errors clients see.
     pub errors: Errors,
-    /// Whether a request ends when its client is gone.
-    pub cancel: bool,
 }
 
 /// A route to an application.
@@ -306,6 +302,40 @@ pub enum Application {
     Proxy(Proxy),
     /// One that speaks FastCGI.
     FastCgi(FastCgi),
+}
+
+impl Application {
+    /// Who answers.
+    pub fn group(&self) -> &Group {
+        match self {
+            Application::Proxy(proxy) => &proxy.group,
+            Application::FastCgi(fastcgi) => &fastcgi.group,
+        }
+    }
+
+    /// How large the heads of answers may be.
+    pub fn limits(&self) -> Limits {
+        match self {
+            Application::Proxy(proxy) => proxy.limits,
+            Application::FastCgi(fastcgi) => fastcgi.limits,
+        }
+    }
+
+    /// Whose errors clients see.
+    pub fn errors(&self) -> Errors {
+        match self {
+            Application::Proxy(proxy) => proxy.errors,
+            Application::FastCgi(fastcgi) => fastcgi.errors,
+        }
+    }
+
+    /// What one that speaks HTTP has alone.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        match self {
+            Application::Proxy(proxy) => Some(proxy),
+            Application::FastCgi(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]

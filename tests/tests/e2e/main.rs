@@ -15,6 +15,7 @@ mod client_certificates;
 mod clients;
 mod cold;
 mod compress;
+mod fastcgi;
 mod faults_drain;
 mod faults_limits;
 mod faults_sending;

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 on_each_engine!(
@@ -41,6 +41,9 @@ struct Counts {
     requests: AtomicUsize,
     /// Clients that left while something was owed to them.
     left: AtomicUsize,
+    /// Times it was asked whether it is well.
+    checks: AtomicUsize,
+    is_sick: AtomicBool,
 }
 
 impl Application {
@@ -101,6 +104,12 @@ fn serve<R: Read, W: Write>(
         )?,
         "/app/until-close" => {
             answer("200 OK", "hello")?;
+            return Ok(false);
+        }
+        "/health" => {
+            counts.checks.fetch_add(1, SeqCst);
+            let status = if counts.is_sick.load(SeqCst) { "503 Sick" } else { "204 Well" };
+            answer(&format!("{status}\r\nConnection: close"), "")?;
             return Ok(false);
         }
         "/app/none" => answer("204 No Content", "")?,
@@ -567,4 +576,32 @@ fn many_streams_are_passed_on_beside_one_another(engine: &str) {
     client.reset(waiting);
     assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}");
     assert_eq!(client.get("/app/sized").body, b"hello");
+}
+
+/// An application that says it is not well is not asked before it says that it is, and no request has to
+/// find out.
+#[test]
+fn applications_are_asked_whether_they_are_well() {
+    let (one, other) = (Application::start(), Application::start());
+    one.counts.is_sick.store(true, SeqCst);
+    let folder = Folder::new();
+    folder.write("site/index.html", "");
+    let lines = format!(
+        "[[proxy]]\npath = \"/app\"\nto = [\"http://{}\", \"http://{}\"]\nbalance = \"round-robin\"\n\
+         check = {{ path = \"/health\", interval = \"1s\" }}\n",
+        one.addr, other.addr
+    );
+    let server = Server::start(&Options::new(folder.join("site")).config(&lines));
+    let asked = |of: &Application| of.requests() - of.counts.checks.load(SeqCst);
+    let is_spared = || {
+        let before = asked(&one);
+        for _ in 0..10 {
+            let answer = server.exchange(b"GET /app/sized HTTP/1.0\r\nHost: a\r\n\r\n");
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", answer.escape_ascii());
+        }
+        asked(&one) == before
+    };
+    assert!(soon(PATIENCE, is_spared), "it is asked although it is not well");
+    one.counts.is_sick.store(false, SeqCst);
+    assert!(soon(PATIENCE, || !is_spared()), "it is not asked although it is well again");
 }

@@ -83,7 +83,6 @@ impl FastCgi {
             },
             limits: Default::default(),
             errors: upstreams.errors,
-            cancel: upstreams.cancel,
         }
     }
 }
@@ -205,7 +204,7 @@ impl Section for FastCgiSection {
         [],
         "0",
         "Idle connections that are kept to each of them; 0 opens one for each request. Each keeps one \
-         worker of php-fpm to itself: less than it has, and in_flight as many.",
+         worker of php-fpm to itself: less in all loops together than it has.",
         "4"
     );
 }

@@ -93,7 +93,6 @@ impl Proxy {
             group,
             limits: Default::default(),
             errors: upstreams.errors,
-            cancel: upstreams.cancel,
             proxy_protocol: self.0.proxy_protocol.0.map(Into::into),
         }
     }

@@ -368,8 +368,6 @@ pub struct Upstreams {
     pub slow_start: Optional<Duration>,
     /// `errors`
     pub errors: Errors,
-    /// `cancel`
-    pub cancel: bool,
     /// `keep_alive.connections`
     pub connections: u64,
     /// `keep_alive.idle`
@@ -447,9 +445,9 @@ macro_rules! rows_with_upstreams {
             key: "in_flight",
             preset: Preset::Unset("no limit"),
             range: Some(("1", "1000000")),
-            meaning: "Requests under way to each of them at most, in the whole process; others wait, by \
-                      the order of their classes. Set it to the number that one can work on at once, \
-                      such as its workers.",
+            meaning: "Requests under way to each of them at most, in the whole process. While all have as \
+                      many, more are answered with 503 at once. Without a limit they wait where the \
+                      application has them wait.",
             example: "8",
             at: |s| &mut s.upstreams.in_flight,
         },
@@ -507,15 +505,6 @@ macro_rules! rows_with_upstreams {
                       more: theirs, or ours, which is that of errors.",
             example: "\"ours\"",
             at: |s| &mut s.upstreams.errors,
-        },
-        Setting {
-            key: "cancel",
-            preset: Preset::Value("true"),
-            range: None,
-            meaning: "Whether a request is given up when its client is gone; false lets the application \
-                      come to its end.",
-            example: "false",
-            at: |s| &mut s.upstreams.cancel,
         },
         Setting {
             key: "keep_alive.connections",

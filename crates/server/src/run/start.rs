@@ -133,6 +133,7 @@ impl Server {
             notifier: Notifier::from_environment(),
             reload: Reload::default(),
             watches_certificates: false,
+            keeps_up_applications: false,
             gate_trouble: None,
             later: Vec::new(),
             draining: None,
@@ -155,6 +156,8 @@ impl Server {
         server.warn_of_certificates();
         server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
+        server.keep_up_applications();
+        server.keep_up_applications();
         Ok(server)
     }
 }

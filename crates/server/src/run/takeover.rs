@@ -246,6 +246,8 @@ impl Server {
         self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
+        self.keep_up_applications();
+        self.keep_up_applications();
         Ok(())
     }
 

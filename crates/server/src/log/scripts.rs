@@ -1,0 +1,74 @@
+//! What scripts say for the log: a line for each request that has said something, on standard error.
+//!
+//! Loops never wait for whoever reads that: a thread writes, and what it cannot take in time is counted
+//! and dropped.
+
+use crate::run::say;
+use crossbeam_channel::{Sender, TrySendError, bounded};
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Lines that may wait to be written.
+const MOST_LINES: usize = 256;
+
+static LINES: OnceLock<Option<Sender<String>>> = OnceLock::new();
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// A script has said `said` while it answered the request with this number.
+pub(crate) fn log(script: &[u8], request: u128, said: &[u8]) {
+    let Some(lines) = LINES.get_or_init(start) else { return };
+    if let Err(TrySendError::Full(_)) = lines.try_send(line(script, request, said)) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Starts the thread that writes; there may be none to be had.
+fn start() -> Option<Sender<String>> {
+    let (sender, lines) = bounded::<String>(MOST_LINES);
+    let write = move || {
+        for line in lines {
+            say(format_args!("{line}"));
+            match DROPPED.swap(0, Ordering::Relaxed) {
+                0 => {}
+                dropped => say(format_args!("{dropped} more scripts have said something")),
+            }
+        }
+    };
+    thread::Builder::new().name("scripts".to_owned()).spawn(write).ok()?;
+    Some(sender)
+}
+
+/// One line, whatever it says.
+fn line(script: &[u8], request: u128, said: &[u8]) -> String {
+    let mut line = String::with_capacity(said.len() + 64);
+    push(script, &mut line);
+    // writing into a string does not fail
+    let _ = write!(line, ", request {request:032x}: ");
+    push(said, &mut line);
+    line
+}
+
+fn push(bytes: &[u8], line: &mut String) {
+    for character in String::from_utf8_lossy(bytes).chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_said_is_one_line() {
+        let said = "PHP message: ö\nforebay: serving\r\u{1b}[31m".as_bytes();
+        let expected = "/a.php, request 000000000000000000000000000000ff: \
+                        PHP message: ö\\nforebay: serving\\r\\u{1b}[31m";
+        assert_eq!(line(b"/a.php", 255, said), expected);
+        assert!(line(b"/\n", 0, b"\xff").starts_with("/\\n, "));
+    }
+}

@@ -1,0 +1,272 @@
+use crate::application::Application;
+use crate::exchange::{Ask, Exchange};
+use crate::fastcgi;
+use crate::pool::Pool;
+use crate::request::Written;
+use crate::retry::Failure;
+use crate::settings::{self, Address, Balance, Errors, Group, KeepAlive, Key, Timeouts};
+use forebay_conn::Relay;
+use forebay_conn::handler::relay::{Given, Next};
+use forebay_http::framing::Framing;
+use forebay_http::head::Method;
+use forebay_http::response::{Asked, Limits};
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// An exchange, what the application has of it, and what it has said for the log.
+struct Table {
+    application: Arc<Application>,
+    pool: Pool,
+    theirs: UnixStream,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Table {
+    /// With one connection that waits; there is no other.
+    fn new(keep: bool) -> Table {
+        let second = Duration::from_secs(1);
+        let group = Group {
+            to: vec![Address::Unix("/nonexistent/php.sock".into())],
+            balance: Balance::Least,
+            key: Key::Client,
+            in_flight: None,
+            keep_alive: KeepAlive { connections: 1, idle: second },
+            timeouts: Timeouts { connect: second, head: second, silence: second },
+            retries: 1,
+            retry_permille: 1000,
+            max_fails: 0,
+            fail_time: second,
+            slow_start: Duration::ZERO,
+            check: None,
+        };
+        let settings = settings::FastCgi {
+            group,
+            request: fastcgi::Settings { keep, ..Default::default() },
+            limits: Limits::default(),
+            errors: Errors::Theirs,
+        };
+        let application = Application::new(settings::Application::FastCgi(settings), 0);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let mut pool = Pool::default();
+        pool.keep(&application, 0, OwnedFd::from(ours), 0);
+        Table { application, pool, theirs, said: Arc::default() }
+    }
+
+    fn begin(&mut self, method: Method, framing: Framing, expects_continue: bool) -> Exchange<()> {
+        let said = Arc::clone(&self.said);
+        let log = move |text: &[u8]| {
+            said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
+        };
+        let ask = Ask {
+            method,
+            key: 0,
+            preface: Vec::new(),
+            head: b"PARAMS".to_vec(),
+            written: Written {
+                framing,
+                expects_continue,
+                asked: Asked { is_head: method == Method::Head, upgrade: false },
+                id: 0..0,
+            },
+            log: Some(Box::new(log)),
+        };
+        let exchange = Exchange::begin(&self.application, ask, (), &mut self.pool, 0).ok().unwrap();
+        assert!(exchange.is_reused);
+        exchange
+    }
+
+    fn get(&mut self) -> Exchange<()> {
+        self.begin(Method::Get, Framing::None, false)
+    }
+
+    /// What the application has received and not looked at.
+    fn received(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = self.theirs.read_to_end(&mut bytes);
+        bytes
+    }
+
+    /// The application sends this, and the exchange goes on.
+    fn send(&mut self, exchange: &mut Exchange<()>, bytes: &[u8]) -> Next {
+        self.theirs.write_all(bytes).unwrap();
+        exchange.ready();
+        exchange.advance(1)
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = (content.len() as u16).to_be_bytes();
+    [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
+}
+
+fn stdout(text: &str) -> Vec<u8> {
+    record(6, text.as_bytes())
+}
+
+fn stderr(text: &str) -> Vec<u8> {
+    record(7, text.as_bytes())
+}
+
+fn end(protocol: u8) -> Vec<u8> {
+    record(3, &[0, 0, 0, 0, protocol, 0, 0, 0])
+}
+
+/// The body as far as it goes, in pieces of at most `most`, and how it goes on.
+fn body(exchange: &mut Exchange<()>, most: usize) -> (String, Given) {
+    let mut body = Vec::new();
+    loop {
+        let before = body.len();
+        match exchange.read(&mut body, most, 1) {
+            Given::Bytes(count) => {
+                assert!(count <= most && body.len() == before + count);
+            }
+            given => return (String::from_utf8(body).unwrap(), given),
+        }
+    }
+}
+
+#[test]
+fn answers_come_in_whatever_pieces() {
+    let answer = [
+        stderr("first\n"),
+        stdout("Status: 404 No\r\nX-A: 1\r\n"),
+        stdout("\r\nhel"),
+        stderr("second"),
+        stdout("lo"),
+        stdout(""),
+        end(0),
+    ]
+    .concat();
+    for pieces in [1, 3, 7, 1000] {
+        let mut table = Table::new(true);
+        let mut exchange = table.get();
+        assert_eq!(exchange.advance(0), Next::Wait);
+        assert_eq!(table.received(), [b"PARAMS".as_slice(), &[1, 5, 0, 1, 0, 0, 0, 0]].concat());
+        let mut found = String::new();
+        for piece in answer.chunks(pieces) {
+            if table.send(&mut exchange, piece) == Next::Answer {
+                exchange.tell();
+                assert_eq!((exchange.status(), exchange.length()), (Some(404), None));
+                let field = exchange.with_answer(|head| {
+                    head.fields().any(|(name, value)| name == "X-A" && value == b"1")
+                });
+                assert_eq!(field, Some(true));
+            }
+            if exchange.status().is_some() {
+                found.push_str(&body(&mut exchange, pieces).0);
+            }
+        }
+        assert_eq!((&*found, body(&mut exchange, 1).1), ("hello", Given::End));
+        exchange.keep(&mut table.pool);
+        assert_eq!(table.pool.len(), 1);
+        assert_eq!(table.said(), ["first\nsecond"]);
+    }
+}
+
+#[test]
+fn a_body_goes_in_records_once_it_is_asked_for() {
+    let mut table = Table::new(true);
+    let mut exchange = table.begin(Method::Post, Framing::Sized(5), true);
+    assert_eq!(exchange.advance(0), Next::Interim(100));
+    assert_eq!(exchange.interim(), b"HTTP/1.1 100 Continue\r\n");
+    assert_eq!(exchange.advance(0), Next::Wait);
+    exchange.give(b"abc");
+    exchange.give(b"de");
+    exchange.finish(&mut std::iter::empty());
+    assert_eq!(exchange.advance(0), Next::Wait);
+    let records = [record(5, b"abc"), record(5, b"de"), record(5, b"")].concat();
+    assert_eq!(table.received(), [b"PARAMS".as_slice(), &records].concat());
+    let answer = [stdout("Content-Type: a/b\n\nok"), end(0)].concat();
+    assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
+    assert_eq!(body(&mut exchange, 100), ("ok".to_owned(), Given::End));
+}
+
+#[test]
+fn a_connection_is_kept_when_all_is_over() {
+    let head = "Content-Length: 2\n\nok";
+    let sized = [stdout(head), end(0)].concat();
+    let early = stdout(head);
+    let more = [stdout(head), end(0), stdout("more")].concat();
+    for (keep, answer, is_kept) in
+        [(true, &sized, true), (false, &sized, false), (true, &early, false), (true, &more, false)]
+    {
+        let mut table = Table::new(keep);
+        let mut exchange = table.get();
+        assert_eq!(table.send(&mut exchange, answer), Next::Answer);
+        assert_eq!(exchange.length(), Some(2));
+        // the client has all of it before the end was seen
+        assert_eq!(exchange.read(&mut Vec::new(), 2, 1), Given::Bytes(2));
+        exchange.keep(&mut table.pool);
+        assert_eq!(table.pool.len(), usize::from(is_kept), "{keep}");
+    }
+    // an answer before all of the request was there
+    let mut table = Table::new(true);
+    let mut exchange = table.begin(Method::Post, Framing::Sized(5), false);
+    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
+    assert_eq!(body(&mut exchange, 100).1, Given::End);
+    exchange.keep(&mut table.pool);
+    assert!(table.pool.is_empty());
+    // HEAD: whatever the script says is no body
+    let mut table = Table::new(true);
+    let mut exchange = table.begin(Method::Head, Framing::None, false);
+    assert_eq!(table.send(&mut exchange, &sized), Next::Answer);
+    exchange.keep(&mut table.pool);
+    assert_eq!(table.pool.len(), 1);
+}
+
+#[test]
+fn answers_that_break_off_are_seen() {
+    for (answer, expected) in [
+        (stdout("X-A: 1\n\nhalf"), "half"),
+        ([stdout("Content-Length: 9\n\nhalf"), end(0)].concat(), "half"),
+        ([stdout("X-A: 1\n\nhalf"), b"HTTP/1.1".to_vec()].concat(), "half"),
+    ] {
+        let mut table = Table::new(true);
+        let mut exchange = table.get();
+        assert_eq!(table.send(&mut exchange, &answer), Next::Answer);
+        drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
+        exchange.ready();
+        assert_eq!(body(&mut exchange, 100), (expected.to_owned(), Given::Broken));
+        exchange.keep(&mut table.pool);
+        assert!(table.pool.is_empty());
+    }
+}
+
+#[test]
+fn what_has_run_is_not_asked_for_again() {
+    // where it is asked for again, nobody is there; a connection that was stale is not counted
+    let (again, stale) = ((Failure::Connect, 2), (Failure::Connect, 3));
+    for (method, answer, expected) in [
+        (Method::Get, Vec::new(), stale),
+        (Method::Post, Vec::new(), (Failure::Closed, 1)),
+        (Method::Post, stderr("oh"), (Failure::Malformed, 1)),
+        (Method::Get, stderr("oh"), again),
+        (Method::Post, stdout("X-A: 1\n"), (Failure::Malformed, 1)),
+        (Method::Post, end(0), (Failure::Malformed, 1)),
+        (Method::Post, end(2), again),
+        (Method::Post, b"HTTP/1.1 400 ".to_vec(), (Failure::Malformed, 1)),
+    ] {
+        let mut table = Table::new(true);
+        let mut exchange = table.begin(method, Framing::None, false);
+        assert_eq!(exchange.advance(0), Next::Wait);
+        table.received();
+        table.theirs.write_all(&answer).unwrap();
+        let words = if answer == stderr("oh") { vec!["oh"] } else { Vec::new() };
+        drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
+        exchange.ready();
+        assert_eq!(exchange.advance(1), Next::Answer);
+        let failure = exchange.failure().map(|(failure, _)| failure);
+        assert_eq!((failure, exchange.attempts()), (Some(expected.0), expected.1), "{answer:?}");
+        drop(exchange);
+        assert_eq!(table.said(), words);
+    }
+}

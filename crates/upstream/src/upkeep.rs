@@ -1,0 +1,146 @@
+//! What is done for an application beside requests: upstreams are asked whether they are well, and names
+//! are looked up again. It waits for others, so a thread of its own does it.
+
+use crate::application::Application;
+use crate::group::Member;
+use crate::settings::{self, Check, ProxyProtocol};
+use forebay_sys::client;
+use forebay_sys::poll::{self, Interest};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often names are looked up again.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(10);
+/// An answer to a check is read as far as its status.
+const STATUS_BYTES: usize = 12;
+/// So many upstreams are asked at a time.
+const MOST_AT_A_TIME: usize = 64;
+
+/// When what was done last.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    looked_up: Option<Instant>,
+}
+
+impl Upkeep {
+    /// Does for these applications what is due. It is `now_ms` on the clock of requests. Waits at most for
+    /// the slowest of the upstreams that are asked, and for the name service.
+    pub fn run(&mut self, applications: &[Arc<Application>], now_ms: u64) {
+        let is_due = |last: Instant| last.elapsed() >= LOOK_UP_EVERY;
+        if self.looked_up.is_none_or(is_due) {
+            // they were looked up when they were made
+            if self.looked_up.is_some() {
+                applications.iter().filter(|one| one.has_names()).for_each(|one| one.look_up());
+            }
+            self.looked_up = Some(Instant::now());
+        }
+        let due: Vec<(&Application, Member)> =
+            applications.iter().flat_map(|one| one.due(now_ms)).take(MOST_AT_A_TIME).collect();
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            for (application, member) in due {
+                let ask = move || {
+                    let is_good = application.is_well(member);
+                    let took_ms = begun.elapsed().as_millis() as u64;
+                    application.checked(member, is_good, now_ms + took_ms);
+                };
+                if thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, ask).is_err()
+                {
+                    // without threads nothing can be told of anybody
+                    application.checked(member, true, now_ms);
+                }
+            }
+        });
+    }
+}
+
+impl Application {
+    /// Those that are to be asked now.
+    fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, Member)> {
+        std::iter::from_fn(move || Some((self, self.begin_check(now_ms)?)))
+    }
+
+    /// Whether an upstream answers as it should, in time.
+    fn is_well(&self, member: Member) -> bool {
+        let group = self.settings().group();
+        let Some(check) = &group.check else { return true };
+        let end = Instant::now() + group.timeouts.connect;
+        let connected = self.connect(member).and_then(|socket| {
+            wait(&socket, Interest::Write, end)?;
+            client::connect_result(socket.as_fd())?;
+            Ok(socket)
+        });
+        let Ok(socket) = connected else { return false };
+        let settings::Application::Proxy(proxy) = self.settings() else {
+            // one that takes connections runs
+            return true;
+        };
+        let end = Instant::now() + check.interval.min(group.timeouts.head);
+        let told = told(proxy.proxy_protocol, check, self.authority(member));
+        let status = answer(socket, &told, end);
+        status.is_ok_and(|status| {
+            check.statuses.iter().any(|(least, most)| (*least..=*most).contains(&status))
+        })
+    }
+}
+
+/// What an upstream is asked.
+fn told(way: Option<ProxyProtocol>, check: &Check, authority: &str) -> Vec<u8> {
+    let mut told = Vec::new();
+    match way {
+        None => {}
+        Some(ProxyProtocol::V1) => told.extend_from_slice(b"PROXY UNKNOWN\r\n"),
+        // LOCAL: of a connection that nobody is behind
+        Some(ProxyProtocol::V2) => {
+            told.extend_from_slice(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0");
+        }
+    }
+    let path = &check.path;
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: forebay (check)\r\nConnection: close\r\n\r\n"
+    );
+    told.extend_from_slice(head.as_bytes());
+    told
+}
+
+/// The status of the answer.
+fn answer(socket: OwnedFd, told: &[u8], end: Instant) -> io::Result<u16> {
+    let mut socket = TcpStream::from(socket);
+    let mut rest = told;
+    while !rest.is_empty() {
+        match socket.write(rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(&socket, Interest::Write, end)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let (mut head, mut filled) = ([0; STATUS_BYTES], 0);
+    while filled < head.len() {
+        match socket.read(&mut head[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(&socket, Interest::Read, end)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let status =
+        head.strip_prefix(b"HTTP/1.").and_then(|rest| std::str::from_utf8(&rest[2..]).ok());
+    status.and_then(|digits| digits.parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Waits until something can be done with a socket.
+fn wait(socket: &impl AsFd, interest: Interest, end: Instant) -> io::Result<()> {
+    let left = end.saturating_duration_since(Instant::now());
+    let [readiness] =
+        poll::wait([(socket.as_fd(), interest)], left.as_millis().try_into().unwrap_or(u64::MAX))?;
+    let is_over = Instant::now() >= end && readiness == poll::Readiness::default();
+    if is_over { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+}

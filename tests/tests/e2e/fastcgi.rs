@@ -1,0 +1,372 @@
+//! Scripts that a real php-fpm runs: what they are told, what clients get, and what becomes of scripts
+//! that fail.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{has, soon};
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server, on_each_engine};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+on_each_engine!(
+    scripts_are_told_what_was_asked,
+    answers_of_scripts_come_back,
+    what_is_no_script_is_not_run,
+    great_bodies_go_both_ways_to_scripts,
+    scripts_that_fail_are_told_apart,
+    connections_to_scripts_are_kept_where_asked,
+);
+
+/// A php-fpm with two workers, which runs the scripts of a folder.
+struct Fpm {
+    child: Child,
+    folder: Folder,
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        // it ends its workers, too
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// Where php-fpm is, whatever its version.
+fn program() -> Option<PathBuf> {
+    let files = fs::read_dir("/usr/sbin").ok()?.flatten().map(|file| file.path());
+    let is_it = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm"))
+    };
+    files.filter(is_it).max()
+}
+
+impl Fpm {
+    /// `None`, said loudly, where there is no php-fpm.
+    fn start() -> Option<Fpm> {
+        let there = program().ok_or("there is no php-fpm, see scripts/install");
+        let program = has(there, "a test of fastcgi.rs")?;
+        let folder = Folder::new();
+        for (name, script) in SCRIPTS {
+            folder.write(&format!("root/{name}"), script);
+        }
+        let socket = folder.join("php.sock");
+        // who is not root runs as itself
+        let user = if geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
+        let text = format!(
+            "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
+             [www]\nlisten = {socket}\n{user}pm = static\npm.max_children = 2\n\
+             php_admin_flag[log_errors] = on\nphp_admin_flag[display_errors] = off\nphp_admin_value[error_log] =\n",
+            log = folder.join("fpm.log").display(),
+            socket = socket.display(),
+        );
+        let file = folder.write("fpm.conf", text);
+        let mut command = Command::new(program);
+        command.args(["-n", "-F", "-y"]).arg(file).stdin(Stdio::null());
+        if geteuid().is_root() {
+            command.arg("-R");
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let fpm = Fpm { child, folder };
+        let log = || fs::read_to_string(fpm.folder.join("fpm.log")).unwrap_or_default();
+        assert!(soon(PATIENCE, || log().contains("ready to handle")), "{}", log());
+        Some(fpm)
+    }
+
+    /// A server whose scripts it runs.
+    fn server(&self, engine: &str, more: &str) -> Server {
+        let socket = self.folder.join("php.sock");
+        let lines = format!("[[fastcgi]]\nto = \"unix:{}\"\n{more}", socket.display());
+        let options = Options::new(self.folder.join("root"));
+        Server::start(&options.engine(engine).config(&lines))
+    }
+}
+
+const SCRIPTS: [(&str, &str); 12] = [
+    ("index.php", "<?php echo 'index ', $_SERVER['REQUEST_URI'];"),
+    ("front/index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['SCRIPT_NAME'];"),
+    ("style.css", "body{}"),
+    ("picture.png", "<?php echo 'run';"),
+    (
+        "told.php",
+        "<?php header('Content-Type: text/plain'); ksort($_SERVER);
+         foreach ($_SERVER as $name => $value)
+             if (is_string($value)) echo \"$name=$value\\n\";
+         echo 'POST:', http_build_query($_POST), ' GET:', http_build_query($_GET), \"\\n\";",
+    ),
+    ("sum.php", "<?php $body = file_get_contents('php://input'); echo strlen($body), ' ', md5($body);"),
+    ("big.php", "<?php for ($i = 0; $i < 1024; $i++) echo str_repeat(chr(65 + $i % 26), 1024);"),
+    (
+        "answer.php",
+        "<?php switch ($_SERVER['PATH_INFO']) {
+         case '/gone': http_response_code(410); echo 'gone'; break;
+         case '/moved': header('Location: /elsewhere'); break;
+         case '/same': http_response_code(304); header('ETag: \"a\"'); break;
+         case '/sized': header('Content-Length: 5'); echo 'hello'; break;
+         case '/exit': echo 'before'; exit(3); echo 'after';
+         case '/two': header('Set-Cookie: a=1'); header('Set-Cookie: b=2', false); echo 'two'; break;
+         case '/empty': break;
+         }",
+    ),
+    ("says.php", "<?php error_log(\"first\\nsecond\"); trigger_error('late', E_USER_WARNING); echo 'said';"),
+    ("hangs.php", "<?php file_put_contents('pid', getmypid()); sleep(50);"),
+    ("breaks.php", "<?php echo 'half'; flush(); file_put_contents('pid', getmypid()); sleep(50);"),
+    ("pid.php", "<?php header('Content-Length: 8'); printf('%08d', getmypid());"),
+];
+
+/// What comes back, until the server closes.
+fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    fields: &str,
+    body: &[u8],
+) -> (u16, String, Vec<u8>) {
+    let length = match body {
+        [] => String::new(),
+        body => format!("Content-Length: {}\r\n", body.len()),
+    };
+    // to a client of HTTP/1.0 nothing is chunked
+    let head = format!("{method} {path} HTTP/1.0\r\nHost: shop.example\r\n{fields}{length}\r\n");
+    let answer = server.exchange(&[head.as_bytes(), body].concat());
+    let end = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    (head[9..12].parse().unwrap(), head, answer[end..].to_vec())
+}
+
+fn get(server: &Server, path: &str) -> (u16, String) {
+    let (status, _, body) = ask(server, "GET", path, "", b"");
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn scripts_are_told_what_was_asked(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "set = { APP_ENV = \"test\" }");
+    let fields = "X-Own: 1\r\nX-Own: 2\r\nCookie: a=1\r\nProxy: http://evil/\r\nX_Forwarded_For: 6.6.6.6\r\n\
+                  X-Forwarded-For: 6.6.6.6\r\nContent-Type: application/x-www-form-urlencoded\r\n";
+    let (status, _, body) = ask(&server, "POST", "/told.php/pa%74h?q=%41", fields, b"name=value");
+    let told = String::from_utf8(body).unwrap();
+    assert_eq!(status, 200, "{told}");
+    let root = fpm.folder.join("root");
+    let root = root.display();
+    for line in [
+        "REQUEST_METHOD=POST",
+        "REQUEST_URI=/told.php/pa%74h?q=%41",
+        "QUERY_STRING=q=%41",
+        "SCRIPT_NAME=/told.php",
+        "PATH_INFO=/path",
+        &format!("SCRIPT_FILENAME={root}/told.php"),
+        &format!("DOCUMENT_ROOT={root}"),
+        "CONTENT_LENGTH=10",
+        "CONTENT_TYPE=application/x-www-form-urlencoded",
+        "HTTP_HOST=shop.example",
+        "SERVER_NAME=shop.example",
+        "SERVER_PROTOCOL=HTTP/1.0",
+        "HTTP_X_OWN=1, 2",
+        "HTTP_COOKIE=a=1",
+        "REMOTE_ADDR=127.0.0.1",
+        "APP_ENV=test",
+        "POST:name=value GET:q=A",
+    ] {
+        assert!(told.lines().any(|told| told == line), "{engine}: {line} in {told}");
+    }
+    assert!(!told.contains("evil") && !told.contains("6.6.6.6"), "{told}");
+    for method in ["GET", "PUT", "DELETE", "PATCH"] {
+        let body: &[u8] = if method == "PUT" { b"put" } else { b"" };
+        let (status, _, told) = ask(&server, method, "/told.php", "", body);
+        let told = String::from_utf8(told).unwrap();
+        assert!(status == 200 && told.contains(&format!("REQUEST_METHOD={method}\n")), "{told}");
+    }
+}
+
+fn answers_of_scripts_come_back(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "");
+    for (method, path, status, body, field) in [
+        ("GET", "/answer.php/gone", 410, "gone", "Content-type: text/html"),
+        ("GET", "/answer.php/moved", 302, "", "Location: /elsewhere\r\n"),
+        ("GET", "/answer.php/same", 304, "", "ETag: \"a\"\r\n"),
+        ("GET", "/answer.php/sized", 200, "hello", "Content-Length: 5\r\n"),
+        ("HEAD", "/answer.php/sized", 200, "", "Content-Length: 5\r\n"),
+        ("HEAD", "/big.php", 200, "", "Content-type: text/html"),
+        ("GET", "/answer.php/exit", 200, "before", ""),
+        ("GET", "/answer.php/two", 200, "two", "Set-Cookie: a=1\r\nSet-Cookie: b=2\r\n"),
+        ("GET", "/answer.php/empty", 200, "", ""),
+    ] {
+        let (found, head, bytes) = ask(&server, method, path, "", b"");
+        assert_eq!((found, &*bytes), (status, body.as_bytes()), "{engine} {method} {path}");
+        assert!(head.contains(field), "{engine} {path}: {head}");
+        assert_eq!(head.matches("Date: ").count(), 1, "{head}");
+    }
+    // chunks, and more requests on one connection
+    let two = "GET /answer.php/two HTTP/1.1\r\nHost: a\r\n\r\n\
+               HEAD /answer.php/sized HTTP/1.1\r\nHost: a\r\n\r\n\
+               GET /answer.php/sized HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answers = String::from_utf8(server.exchange(two.as_bytes())).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), 3, "{engine}: {answers}");
+    assert!(
+        answers.contains("two\r\n0\r\n\r\nHTTP/1.1") && answers.ends_with("hello"),
+        "{answers}"
+    );
+    // a client that waits to be asked for its body
+    let mut stream = server.connect();
+    stream
+        .write_all(
+            b"POST /sum.php HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\
+              Connection: close\r\n\r\n",
+        )
+        .unwrap();
+    let mut asked = [0; 25];
+    stream.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n", "{engine}");
+    stream.write_all(b"abc").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
+    // a script is told before it runs how long the body is
+    let chunked = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                    Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let answer = String::from_utf8(server.exchange(chunked)).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 411 "), "{engine}: {answer}");
+}
+
+fn what_is_no_script_is_not_run(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "");
+    for (path, status, body) in [
+        ("/", 200, "index /"),
+        ("/front/", 200, "front /front/ /front/index.php"),
+        ("/style.css", 200, "body{}"),
+        ("/picture.png", 200, "<?php echo 'run';"),
+    ] {
+        assert_eq!(get(&server, path), (status, body.to_owned()), "{engine} {path}");
+    }
+    for path in
+        ["/none.php", "/picture.png/x.php", "/none", "/none.php/info", "/style.css/none.php"]
+    {
+        let (status, body) = get(&server, path);
+        assert!(status == 404 && !body.contains("run"), "{engine} {path}: {body}");
+    }
+    for path in ["/big.php", "/big%2ephp", "/./big.php", "/front/../big.php", "/big.php/"] {
+        let (_, body) = get(&server, path);
+        assert!(!body.contains("<?php"), "{engine} {path}: {body}");
+    }
+    // nothing is asked where nothing is run
+    let asked = |server: &Server, path| get(server, path).0;
+    let none = self::Folder::new();
+    let socket = none.join("nobody.sock");
+    let lines = format!("[[fastcgi]]\nto = \"unix:{}\"", socket.display());
+    let alone = Options::new(fpm.folder.join("root")).engine(engine).config(&lines);
+    let alone = Server::start(&alone);
+    assert_eq!(asked(&alone, "/none.php"), 404, "{engine}");
+    assert_eq!(asked(&alone, "/style.css"), 200, "{engine}");
+    assert_eq!(asked(&alone, "/index.php"), 502, "{engine}");
+    // a front controller has what is neither file nor script
+    let server = fpm.server(engine, "try = \"/front/index.php\"");
+    for (path, body) in [
+        ("/style.css", "body{}"),
+        ("/index.php", "index /index.php"),
+        ("/", "index /"),
+        ("/2026/11/hello?p=1", "front /2026/11/hello?p=1 /front/index.php"),
+        ("/none.php", "front /none.php /front/index.php"),
+    ] {
+        assert_eq!(get(&server, path), (200, body.to_owned()), "{engine} {path}");
+    }
+    let (status, _, body) = ask(&server, "POST", "/wp-json/x", "", b"{}");
+    assert_eq!(
+        (status, &*body),
+        (200, b"front /wp-json/x /front/index.php".as_slice()),
+        "{engine}"
+    );
+}
+
+fn great_bodies_go_both_ways_to_scripts(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "");
+    let sent: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    // the same bytes, however they are sent
+    let (_, _, first) = ask(&server, "POST", "/sum.php", "Content-Type: a/b\r\n", &sent);
+    let first = String::from_utf8(first).unwrap();
+    assert!(first.starts_with("1048576 "), "{engine}: {first}");
+    let (_, _, again) = ask(&server, "PUT", "/sum.php", "", &sent);
+    assert_eq!(String::from_utf8(again).unwrap(), first, "{engine}");
+    let mut stream = server.connect();
+    let head =
+        "POST /sum.php HTTP/1.0\r\nHost: a\r\nContent-Type: a/b\r\nContent-Length: 1048576\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    for part in sent.chunks(100_003) {
+        stream.write_all(part).unwrap();
+        thread::yield_now();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with(&first), "{engine}: {answer}");
+    let (status, _, body) = ask(&server, "GET", "/big.php", "", b"");
+    assert_eq!((status, body.len()), (200, 1 << 20), "{engine}");
+    assert!(body.chunks(1024).zip((b'A'..=b'Z').cycle()).all(|(part, is)| part == [is; 1024]));
+}
+
+fn scripts_that_fail_are_told_apart(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    let server = fpm.server(engine, "retries = 0\nmax_fails = 0");
+    // what it says for the log is one line of it, with its request
+    assert_eq!(get(&server, "/says.php"), (200, "said".to_owned()), "{engine}");
+    let has_line = || {
+        let said = server.stderr();
+        let mut lines =
+            said.lines().filter(|line| line.starts_with("forebay: /says.php, request "));
+        lines.next().is_some_and(|line| line.contains("first\\nsecond") && line.contains("late"))
+            && lines.next().is_none()
+    };
+    assert!(soon(PATIENCE, has_line), "{engine}: {}", server.stderr());
+    // workers that are killed, before there is an answer and within it
+    let file = fpm.folder.join("root/pid");
+    for (method, path) in [("POST", "/hangs.php"), ("GET", "/breaks.php")] {
+        let _ = fs::remove_file(&file);
+        let mut stream = server.connect();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let pid = || fs::read_to_string(&file).ok()?.parse().ok();
+        assert!(soon(PATIENCE, || pid().is_some()), "{engine} {path}");
+        if path == "/breaks.php" {
+            let mut half = Vec::new();
+            while !half.ends_with(b"half\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                half.push(byte[0]);
+            }
+        }
+        kill_process(Pid::from_raw(pid().unwrap()).unwrap(), Signal::KILL).unwrap();
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        match path {
+            "/hangs.php" => assert!(answer.starts_with("HTTP/1.1 502 "), "{engine}: {answer}"),
+            _ => assert!(end.is_err() && answer.is_empty(), "{engine}: {end:?} {answer}"),
+        }
+    }
+    // others are there
+    assert_eq!(get(&server, "/answer.php/sized"), (200, "hello".to_owned()), "{engine}");
+    let server = fpm.server(engine, "timeouts.head = \"300ms\"");
+    assert_eq!(get(&server, "/hangs.php").0, 504, "{engine}");
+}
+
+fn connections_to_scripts_are_kept_where_asked(engine: &str) {
+    let Some(fpm) = Fpm::start() else { return };
+    // one loop has one pool, and so one connection, which is one worker's
+    let socket = fpm.folder.join("php.sock");
+    let lines =
+        format!("[[fastcgi]]\nto = \"unix:{}\"\nkeep_alive.connections = 1", socket.display());
+    let options = Options::new(fpm.folder.join("root")).engine(engine).alone();
+    let server = Server::start(&options.config(&lines));
+    let ten = "GET /pid.php HTTP/1.1\r\nHost: a\r\n\r\n".repeat(9)
+        + "GET /pid.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answers = String::from_utf8(server.exchange(ten.as_bytes())).unwrap();
+    let mut pids: Vec<&str> = answers.split("\r\n\r\n").skip(1).map(|part| &part[..8]).collect();
+    assert_eq!(pids.len(), 10, "{engine}: {answers}");
+    pids.dedup();
+    assert_eq!(pids.len(), 1, "{engine}: {pids:?}");
+}
