@@ -123,7 +123,7 @@ fn what_was_agreed_on_is_told() {
     assert_eq!(client.connect().unwrap().agreed(), None);
     let agreed = side.shake(&client).unwrap().0.agreed().unwrap();
     assert_eq!((agreed.version, agreed.alpn, agreed.resumed), ("1.3", Some("h2"), false));
-    assert_eq!(agreed.cipher, "TLS13_AES_256_GCM_SHA384");
+    assert_eq!(agreed.cipher, "TLS13_AES_128_GCM_SHA256");
     assert!(agreed.group.is_some());
 }
 
