@@ -41,7 +41,7 @@ pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::R
         let mut told: Option<Stamps> = None;
         let mut missing = BTreeSet::new();
         loop {
-            wait(watch.as_ref(), &certificates());
+            wait(watch.as_ref(), &certificates(), told.as_ref());
             let certificates = certificates();
             missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
@@ -89,7 +89,8 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
 }
 
 /// Until something has changed in the directories of the files and then nothing more, or for the interval.
-fn wait(watch: Option<&Watch>, certificates: &Certificates) {
+/// Not at all, if something that was not told has changed before they were watched.
+fn wait(watch: Option<&Watch>, certificates: &Certificates, told: Option<&Stamps>) {
     let Some(watch) = watch else {
         return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
     };
@@ -97,6 +98,11 @@ fn wait(watch: Option<&Watch>, certificates: &Certificates) {
     for directory in directories(certificates) {
         let opened = file::open_directory(&directory);
         let _ = opened.and_then(|directory| watch.add(directory.as_fd(), Interest::Content));
+    }
+    let now = certificates.stamps_now();
+    if now != certificates.stamps() && told != Some(&now) {
+        // files are written one after another
+        return std::thread::sleep(Duration::from_millis(QUIET_MS));
     }
     let forget = || watch.read(usize::MAX, |_| {}).is_ok();
     match watch.wait(INTERVAL_MS) {
