@@ -193,8 +193,9 @@ impl Relay {
     }
 
     fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> Relay {
-        let addr = free_addr();
-        let listener = TcpListener::bind(addr).unwrap();
+        // a port of its own at once: one that was only found free may be taken before
+        let listener = TcpListener::bind((free_addr().ip(), 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
         let (config, host) = (Arc::clone(&authority.client), host.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
