@@ -1,3 +1,5 @@
+//! What upstreams are told, and what they are never told.
+
 use super::*;
 use forebay_http::head::{Decoded, FieldSpan, Limits, Lines, Parsed};
 use forebay_http::path;

@@ -1,3 +1,5 @@
+//! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
+
 use crate::application::Application;
 use crate::exchange::{Ask, Exchange};
 use crate::fastcgi;
