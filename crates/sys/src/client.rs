@@ -145,7 +145,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told() {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        // bound, so that nobody else listens there, and not listening
+        let taken = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::bind(&taken, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = SocketAddr::try_from(net::getsockname(&taken).unwrap()).unwrap();
         let error = match connect(address, ConnectOptions::default()) {
             Ok(socket) => settled(&socket).unwrap_err(),
             Err(error) => error,

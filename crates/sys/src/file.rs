@@ -1,9 +1,9 @@
 //! Files: opening beneath a root, and stamps that tell whether one changed.
 
-use rustix::fs::{Access, AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// What kind of thing a descriptor refers to.
@@ -77,6 +77,19 @@ pub fn failure(error: &io::Error) -> Failure {
 pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Locks a file for this process alone, until it is closed, which the kernel does for a process that ends.
+/// Says whether it could: another process may have it.
+///
+/// # Errors
+/// What the kernel says; some file systems have no locks.
+pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Opens `path` below `root` for reading. Never blocks on a FIFO, never leaves the root.
@@ -165,6 +178,14 @@ pub fn stamp(file: BorrowedFd<'_>) -> io::Result<Stamp> {
 #[inline]
 pub fn stamp_known(file: BorrowedFd<'_>) -> io::Result<Stamp> {
     stamp_with(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC)
+}
+
+/// The state of what is at `path`; links are followed. Takes no descriptor.
+///
+/// # Errors
+/// As stat(2).
+pub fn stamp_of(path: &Path) -> io::Result<Stamp> {
+    stamp_with(rustix::fs::CWD, path, AtFlags::empty())
 }
 
 /// The state of what is at `path` from `root`, which is not opened; a link at its end is not followed.

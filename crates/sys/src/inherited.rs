@@ -1,5 +1,7 @@
-//! Listening sockets that a service manager opened and passed on (sd_listen_fds(3)).
+//! Listening sockets that a service manager opened and passed on (sd_listen_fds(3)), or the process that
+//! has started this one ([`passing`](crate::passing)).
 
+use crate::passing::SUPERVISOR;
 use crate::socket;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, getsockname, sockopt};
@@ -9,11 +11,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of the first socket.
-const FIRST: RawFd = 3;
+pub(crate) const FIRST: RawFd = 3;
 
 /// A socket that was passed on.
 #[derive(Debug)]
@@ -49,7 +52,8 @@ pub enum Bound {
 /// `InvalidData` if the environment promises what is not there.
 pub fn take() -> io::Result<Vec<Inherited>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
-    let is_ours = number("LISTEN_PID").is_some_and(|pid| pid == std::process::id() as RawFd);
+    let is_ours = number("LISTEN_PID").is_some_and(|pid| pid == std::process::id() as RawFd)
+        || number(SUPERVISOR).is_some_and(|pid| pid == parent_id() as RawFd);
     if !is_ours || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`socket`] | listeners, accept, receive, send, sendfile, closing with and without mercy |
 //! | [`unix`], [`inherited`] | listening at a path; sockets that a service manager opened |
+//! | [`passing`] | sockets for a process that is started |
 //! | [`client`] | connecting without waiting, from a chosen address |
 //! | [`epoll`] | readiness, and the descriptor that wakes a loop |
 //! | [`file`](mod@file) | opening beneath a root, stamps |
@@ -29,6 +30,7 @@ pub mod file;
 pub mod inherited;
 pub mod memory;
 pub mod pages;
+pub mod passing;
 pub mod pipe;
 pub mod poll;
 pub mod privileges;

@@ -25,21 +25,30 @@ pub struct ListenOptions {
 /// # Errors
 /// What the kernel says: address in use, not available, or not permitted.
 pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
+    let socket = bind(address, options.reuse_port)?;
+    // Accepted sockets inherit it, which saves a call for each of them.
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    defer_accept(socket.as_fd(), DEFER_SECONDS)?;
+    net::listen(&socket, options.backlog)?;
+    Ok(socket)
+}
+
+/// As [`listen`], but nobody can connect: the address is taken, and no more.
+///
+/// # Errors
+/// As [`listen`].
+pub fn bind(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if options.reuse_port {
+    if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // Accepted sockets inherit it, which saves a call for each of them.
-    sockopt::set_tcp_nodelay(&socket, true)?;
-    defer_accept(socket.as_fd(), DEFER_SECONDS)?;
     net::bind(&socket, &address)?;
-    net::listen(&socket, options.backlog)?;
     Ok(socket)
 }
 

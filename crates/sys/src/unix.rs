@@ -73,6 +73,11 @@ impl SocketFile {
         }
     }
 
+    /// Leaves it where it is.
+    pub fn leave(mut self) {
+        self.identity = None;
+    }
+
     /// Gives the file to another user, who can then remove it from a directory like `/tmp`.
     ///
     /// # Errors

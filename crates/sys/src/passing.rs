@@ -1,0 +1,74 @@
+//! Listening sockets for a process that is started: it finds them as it finds those of a service manager
+//! ([`inherited`](crate::inherited)), and ends when this process does.
+
+use crate::inherited::FIRST;
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+/// Says to whom sockets are passed: to the children of this process. Its own number, as `LISTEN_PID` has
+/// it, nobody knows before it is started.
+pub(crate) const SUPERVISOR: &str = "FOREBAY_SUPERVISOR";
+
+/// Sockets that are passed on.
+#[derive(Debug)]
+pub struct Passing {
+    /// Duplicates, whose numbers are none of those that they are to have.
+    raised: Vec<OwnedFd>,
+}
+
+impl Passing {
+    /// These sockets.
+    ///
+    /// # Errors
+    /// Lack of descriptors.
+    pub fn new(sockets: &[OwnedFd]) -> io::Result<Passing> {
+        // there are fewer than there may be descriptors
+        let least = FIRST + sockets.len() as i32;
+        let raised = sockets.iter().map(|socket| fcntl_dupfd_cloexec(socket, least));
+        Ok(Passing { raised: raised.collect::<Result<_, _>>()? })
+    }
+
+    /// Starts a program that has them. It is told to end (SIGTERM) when the calling thread does.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
+        let raised = self.raised;
+        for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC"] {
+            command.env_remove(manager);
+        }
+        command.env("LISTEN_FDS", raised.len().to_string());
+        command.env(SUPERVISOR, std::process::id().to_string());
+        let prepare = move || {
+            set_parent_process_death_signal(Some(Signal::TERM))?;
+            for (socket, number) in raised.iter().zip(FIRST..) {
+                // SAFETY: `socket` is open, because `raised` owns it. The descriptor that has the other
+                // number belongs to the new process only, which uses none of its own before it becomes
+                // the program.
+                if unsafe { libc::dup2(socket.as_raw_fd(), number) } < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes system calls only; it neither allocates nor locks.
+        unsafe { command.pre_exec(prepare) };
+        command.spawn()
+    }
+}
+
+/// Sends a signal to a child. One that has ended and was not waited for yet takes it, too.
+pub fn signal(child: &Child, signal: i32) {
+    let (Ok(number), Some(signal)) = (i32::try_from(child.id()), Signal::from_named_raw(signal))
+    else {
+        return;
+    };
+    if let Some(pid) = Pid::from_raw(number) {
+        // it may just have ended
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
