@@ -138,7 +138,18 @@ impl Name {
 
     /// The known name `text` spells in any case.
     fn known(text: &str) -> Option<Name> {
-        let candidates: &[Name] = match text.len() {
+        let mut alike = Name::of_length(text.len()).iter().copied();
+        alike.find(|name| name.as_str().eq_ignore_ascii_case(text))
+    }
+
+    /// The known name that is `text`, in lower case.
+    fn known_lower(text: &str) -> Option<Name> {
+        Name::of_length(text.len()).iter().copied().find(|name| name.as_str() == text)
+    }
+
+    /// The known names of this length.
+    fn of_length(len: usize) -> &'static [Name] {
+        match len {
             4 => &[Name::Host],
             5 => &[Name::Range],
             6 => &[Name::Accept, Name::Cookie, Name::Expect],
@@ -151,8 +162,7 @@ impl Name {
             17 => &[Name::IfModifiedSince, Name::TransferEncoding],
             19 => &[Name::IfUnmodifiedSince],
             _ => &[],
-        };
-        candidates.iter().copied().find(|name| name.as_str().eq_ignore_ascii_case(text))
+        }
     }
 }
 
@@ -389,7 +399,7 @@ impl<'h> Head<'h> {
             present: 0,
         };
         for (text, value) in head.lines.iter() {
-            let Some(name) = Name::known(text) else { continue };
+            let Some(name) = Name::known_lower(text) else { continue };
             head.present |= 1 << name as u32;
             if name == Name::Expect {
                 if !value.eq_ignore_ascii_case(b"100-continue") {
