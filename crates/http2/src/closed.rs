@@ -72,7 +72,8 @@ impl Recent {
         if let Some(oldest) = self.ids.get_mut(self.next) {
             *oldest = id;
         }
-        self.next = (self.next + 1) % most.max(1);
+        // a division would cost more than all the rest
+        self.next = if self.next + 1 < most { self.next + 1 } else { 0 };
     }
 }
 

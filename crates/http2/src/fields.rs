@@ -131,14 +131,15 @@ impl Default for Fields {
 impl Fields {
     /// Forgets the last message; the next one is of this kind and may be this large.
     pub fn reset(&mut self, message: Message, limits: FieldLimits) {
-        let Fields { mut names, mut values, mut list, .. } = std::mem::take(self);
-        names.clear();
-        values.clear();
-        list.clear();
-        names.shrink_to(KEPT_BYTES);
-        values.shrink_to(KEPT_BYTES);
-        list.shrink_to(KEPT_BYTES / 16);
-        *self = Fields { names, values, list, limits, message, ..Fields::default() };
+        self.names.clear();
+        self.values.clear();
+        self.list.clear();
+        self.names.shrink_to(KEPT_BYTES);
+        self.values.shrink_to(KEPT_BYTES);
+        self.list.shrink_to(KEPT_BYTES / 16);
+        (self.limits, self.message, self.pseudo) = (limits, message, [None; 6]);
+        (self.content_length, self.priority, self.host, self.fault) = (None, None, None, None);
+        (self.cookies, self.bytes, self.is_over) = (0, 0, false);
     }
 
     /// All names, which the [spans](Field::name) are in. They are ASCII, which is checked at each call.
@@ -250,16 +251,21 @@ impl Fields {
         }
     }
 
-    /// What was written to the [room](Fields::begin) is a field with this name; `is_faulty` if name or
-    /// value may be no field's.
+    /// What was written to the [room](Fields::begin) is a field with this name, which need not be there if it is
+    /// a pseudo-field's; `is_faulty` if name or value may be no field's.
     #[inline]
     pub(crate) fn add(&mut self, known: Known, is_faulty: bool) {
         let name = Span::until(self.name_start, self.names.len());
         let value = Span::until(self.value_start, self.values.len());
-        if !self.has_room((name.end - name.start + value.end - value.start) as usize) {
+        let name_len = match (name.end - name.start) as usize {
+            0 => known.as_str().map_or(0, str::len),
+            len => len,
+        };
+        let len = name_len + (value.end - value.start) as usize;
+        if !self.has_room(len) {
             return self.drop_last();
         }
-        self.bytes += (name.end - name.start + value.end - value.start) as usize + FIELD_BYTES;
+        self.bytes += len + FIELD_BYTES;
         if is_faulty {
             self.blame("a field's name or value has a byte that none may have");
             return self.drop_last();

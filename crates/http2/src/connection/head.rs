@@ -93,6 +93,8 @@ impl Connection {
         self.highest = stream;
         self.decode(Message::Request, block, fields)?;
         if self.is_ignored(stream) {
+            // it was decoded all the same
+            self.budgets.charge(Abuse::Overhead, cost::EMPTY, self.now_ms)?;
             return Ok(None);
         }
         if let Drain::Announced(opened) = &mut self.drain {

@@ -216,8 +216,11 @@ impl Connection {
     }
 
     /// The class a stream is served in: smaller ones go first, whatever the client's priorities are.
+    #[inline]
     pub fn set_rank(&mut self, stream: u32, rank: u8) {
-        if let Some(open) = self.streams.get_mut(stream) {
+        if let Some(open) = self.streams.get_mut(stream)
+            && open.rank != rank
+        {
             open.rank = rank;
             self.line_up(stream);
         }

@@ -62,16 +62,20 @@ impl Decoder {
     fn indexed(&self, bytes: &[u8], fields: &mut Fields) -> Result<usize, Damaged> {
         let (index, used) = integer::read(bytes, 7)?;
         if let Some((name, value)) = STATIC.get(index.wrapping_sub(1)) {
-            let place = fields.begin();
-            place.names.extend_from_slice(name.as_bytes());
+            let (place, known) = (fields.begin(), STATIC_KNOWN[index - 1]);
+            if !known.is_pseudo() {
+                place.names.extend_from_slice(name.as_bytes());
+            }
             place.values.extend_from_slice(value.as_bytes());
-            fields.add(STATIC_KNOWN[index - 1], false);
+            fields.add(known, false);
             return Ok(used);
         }
         let entry = self.dynamic(index)?;
         if fields.has_room(entry.name_len as usize + entry.value_len as usize) {
             let place = fields.begin();
-            self.table.copy_name(entry, place.names);
+            if !entry.known.is_pseudo() {
+                self.table.copy_name(entry, place.names);
+            }
             self.table.copy_value(entry, place.values);
             fields.add(entry.known, entry.is_faulty);
         }
@@ -91,8 +95,11 @@ impl Decoder {
                 (known, !known.is_pseudo() && !is_name(name))
             }
             1..=61 => {
-                place.names.extend_from_slice(STATIC[index - 1].0.as_bytes());
-                (STATIC_KNOWN[index - 1], false)
+                let known = STATIC_KNOWN[index - 1];
+                if bits == 6 || !known.is_pseudo() {
+                    place.names.extend_from_slice(STATIC[index - 1].0.as_bytes());
+                }
+                (known, false)
             }
             _ => {
                 let entry = self.dynamic(index)?;

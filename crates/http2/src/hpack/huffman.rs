@@ -124,15 +124,6 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>
             coded = &coded[taken as usize..];
             count += taken * 8;
             // at least 56 bits are there; those of bytes not taken are there as well, and come again
-            while count > LONGEST as u32 {
-                let (symbol, length) = next(bits);
-                if symbol == EOS {
-                    return Err(Damaged::Huffman);
-                }
-                out.push(symbol as u8);
-                bits <<= length;
-                count -= length;
-            }
         } else {
             while count <= 56
                 && let Some((&byte, rest)) = coded.split_first()
@@ -141,10 +132,12 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>
                 count += 8;
                 coded = rest;
             }
-            let (symbol, length) = next(bits | u64::MAX >> count.min(63));
-            if length > count {
+            if coded.is_empty() {
                 break;
             }
+        }
+        while count > LONGEST as u32 {
+            let (symbol, length) = next(bits);
             if symbol == EOS {
                 return Err(Damaged::Huffman);
             }
@@ -153,9 +146,19 @@ pub(super) fn decode(mut coded: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>
             count -= length;
         }
     }
+    // what follows the last byte counts as ones, as padding does
+    let mut ahead = bits | u64::MAX.checked_shr(count).unwrap_or_default();
+    while ahead != u64::MAX {
+        let (symbol, length) = next(ahead);
+        if symbol == EOS || length > count {
+            return Err(Damaged::Huffman);
+        }
+        out.push(symbol as u8);
+        ahead = !(!ahead << length);
+        count -= length;
+    }
     // padding: fewer than 8 bits, all ones
-    let is_padding = count < 8 && bits | u64::MAX >> count == u64::MAX;
-    if is_padding { Ok(()) } else { Err(Damaged::Huffman) }
+    if count < 8 { Ok(()) } else { Err(Damaged::Huffman) }
 }
 
 #[inline]

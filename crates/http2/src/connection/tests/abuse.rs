@@ -252,3 +252,14 @@ fn memory_is_bounded_and_little_of_it_stays() {
     assert!(size_of::<Connection>() <= 640, "{}", size_of::<Connection>());
     assert!(Closed::most_heap_bytes(128) < 1024);
 }
+
+#[test]
+fn requests_behind_the_last_goodbye_are_counted() {
+    let mut end = End::server();
+    end.connection.drain_now();
+    end.sent();
+    let most = Abuse::Overhead.bound().burst / cost::EMPTY;
+    let rounds = end.until_failed(most + 1, |round| get(2 * round + 1));
+    // the first settings have cost something, too
+    assert!((most - 2..=most).contains(&rounds), "{rounds}");
+}
