@@ -142,7 +142,7 @@ impl Session {
         };
         let hello = accepted.client_hello();
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let Some(identity) = identities.find(name.as_deref()) else {
+        let Some(identity) = identities.of_hello(&hello, name.as_deref()) else {
             // fatal, unrecognized_name (RFC 6066 §3)
             self.words.extend_from_slice(&[21, 3, 3, 0, 2, 2, 112]);
             self.failure = Some(Failure::Name);
@@ -150,7 +150,7 @@ impl Session {
         };
         let is_dear = identity.is_dear(&hello);
         let handshake = Handshake { accepted, config: Arc::clone(&identity.config) };
-        self.identity = Some(Arc::clone(identity));
+        self.identity = Some(identity);
         self.state = State::Working;
         if is_dear {
             return Opening::Job(J::handshake(handshake));
@@ -175,9 +175,18 @@ impl Session {
     }
 
     fn progress<J: Shakes>(&mut self) -> Opening<J> {
-        match &self.state {
+        match &mut self.state {
             State::Up(connection) if !connection.is_handshaking() => {
-                if self.is_past(connection) {
+                if self.identity.as_ref().is_some_and(|identity| identity.is_proof) {
+                    // the handshake was all of it
+                    connection.send_close_notify();
+                    while connection.wants_write() && connection.write_tls(&mut self.words).is_ok()
+                    {
+                    }
+                    self.failure = Some(Failure::Proof);
+                    return self.fail();
+                }
+                if self.is_past() {
                     self.failure = Some(Failure::Unproven(Unproven::Expired));
                     return self.fail();
                 }
@@ -189,7 +198,8 @@ impl Session {
     }
 
     /// Whether a session is resumed that a client began with a certificate that would not be taken now.
-    fn is_past(&self, connection: &ServerConnection) -> bool {
+    fn is_past(&self) -> bool {
+        let State::Up(connection) = &self.state else { return false };
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
         let clients = self.identity.as_ref().and_then(|identity| identity.clients());
         let Some(clients) = clients.filter(|_| is_resumed) else { return false };

@@ -71,6 +71,8 @@ pub struct Terms {
     pub is_for_http2: bool,
     /// It resumes the session it had last; each handshake is a full one otherwise.
     pub resumes: bool,
+    /// It offers X25519 with ML-KEM first, as new browsers do; X25519 first otherwise.
+    pub is_post_quantum: bool,
 }
 
 /// A client of one server. It has sessions of its own.
@@ -102,7 +104,11 @@ impl Client {
             Versions::Only12 => &[&TLS12],
             Versions::Only13 => &[&TLS13],
         };
-        let builder = ClientConfig::builder_with_provider(provider())
+        let mut offered = CryptoProvider::clone(&provider());
+        if !terms.is_post_quantum {
+            offered.kx_groups.retain(|group| group.name() != NamedGroup::X25519MLKEM768);
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(offered))
             .with_protocol_versions(versions)
             .map_err(ClientError::Terms)?;
         let builder = match &terms.trust {

@@ -2,6 +2,7 @@
 
 use crate::clients::Clients;
 use crate::pair::{Pair, covers};
+use crate::proofs::{ACME_TLS_1, Proofs};
 use forebay_conn::Secured;
 use forebay_conn::peer::ClientPolicy;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -26,6 +27,8 @@ pub struct Identity {
     pairs: Vec<Pair>,
     pub(crate) names: Arc<[String]>,
     pub(crate) clients: Option<Arc<Clients>>,
+    /// It shows an authority that a name is ours, and says nothing else.
+    pub(crate) is_proof: bool,
 }
 
 /// All identities of a server: the exact name before the wildcard, and one for everybody else.
@@ -35,6 +38,8 @@ pub struct Identities {
     /// For the hosts right below a domain.
     by_domain: HashMap<String, Arc<Identity>>,
     default: Option<Arc<Identity>>,
+    /// What authorities are shown that look whether a name is ours.
+    proofs: Option<Arc<Proofs>>,
 }
 
 /// Why there is no identity of these pairs.
@@ -83,23 +88,21 @@ impl Identity {
                 return Err(IdentityError::Names((*name).clone()));
             }
         }
-        let choice = Choice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());
-        let mut config = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(IdentityError::Settings)?
-            .with_client_cert_verifier(match &clients {
-                None => WebPkiClientVerifier::no_client_auth(),
-                Some(clients) => Arc::clone(&clients.verifier),
-            })
-            .with_cert_resolver(Arc::new(choice));
-        config.ignore_client_order = true;
-        config.ticketer = tickets;
-        config.session_storage = Arc::new(NoServerSessionStorage {});
         let spoken = if with_http2 { &[HTTP_2, HTTP_1_1][..] } else { &[HTTP_1_1] };
-        config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
+        let config = config(&pairs, clients.as_deref(), spoken);
+        let mut config = config.map_err(IdentityError::Settings)?;
+        config.ticketer = tickets;
         // one is enough: a client that opens several connections gets one with each
         config.send_tls13_tickets = 1;
-        Ok(Identity { config: Arc::new(config), pairs, names, clients })
+        Ok(Identity { config: Arc::new(config), pairs, names, clients, is_proof: false })
+    }
+
+    /// For who looks whether a name is ours, and for nobody else.
+    pub(crate) fn proof(pair: Pair) -> Result<Identity, rustls::Error> {
+        let (names, pairs) = (pair.names.clone().into(), vec![pair]);
+        let mut config = config(&pairs, None, &[ACME_TLS_1])?;
+        config.send_tls13_tickets = 0;
+        Ok(Identity { config: Arc::new(config), pairs, names, clients: None, is_proof: true })
     }
 
     /// Whether its certificates are for this host, which is in small letters and without a port.
@@ -129,6 +132,26 @@ impl Identity {
     }
 }
 
+/// What is agreed with clients that are shown one of `pairs`. Sessions are not resumed.
+fn config(
+    pairs: &[Pair],
+    clients: Option<&Clients>,
+    spoken: &[&[u8]],
+) -> Result<ServerConfig, rustls::Error> {
+    let choice = Choice(pairs.iter().map(|pair| Arc::clone(&pair.key)).collect());
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_client_cert_verifier(match clients {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(clients) => Arc::clone(&clients.verifier),
+        })
+        .with_cert_resolver(Arc::new(choice));
+    config.ignore_client_order = true;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = spoken.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
 impl Identities {
     /// Without a default, who asks for no name or an unknown one is refused.
     pub fn new(default: Option<Arc<Identity>>) -> Identities {
@@ -145,6 +168,28 @@ impl Identities {
         by.entry(name.to_owned()).or_insert_with(|| Arc::clone(identity));
     }
 
+    /// Authorities that look whether a name is ours are shown these.
+    #[must_use]
+    pub fn with_proofs(mut self, proofs: &Arc<Proofs>) -> Identities {
+        self.proofs = Some(Arc::clone(proofs));
+        self
+    }
+
+    /// Who answers this hello, which asks for `name`.
+    pub(crate) fn of_hello(
+        &self,
+        hello: &ClientHello<'_>,
+        name: Option<&str>,
+    ) -> Option<Arc<Identity>> {
+        if let (Some(proofs), Some(name)) = (&self.proofs, name)
+            && hello.alpn().is_some_and(|mut spoken| spoken.any(|one| one == ACME_TLS_1))
+            && let Some(proof) = proofs.find(name)
+        {
+            return Some(proof);
+        }
+        self.find(name).cloned()
+    }
+
     /// Who answers a client that asks for this name.
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Identity>> {
         let named = name.and_then(|name| {
@@ -159,7 +204,10 @@ impl Identities {
     /// another (RFC 9110 §15.5.20).
     pub fn is_misdirected(&self, secured: &Secured, host: &[u8]) -> bool {
         let is_named = |name: &str| name.as_bytes().eq_ignore_ascii_case(host);
-        if host.is_empty() || secured.name.as_deref().is_some_and(is_named) {
+        if host.is_empty()
+            || secured.name.as_deref().is_some_and(is_named)
+            || secured.hosts.iter().any(|name| name.as_bytes() == host)
+        {
             return false;
         }
         let mut host = String::from_utf8_lossy(host);

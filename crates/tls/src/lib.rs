@@ -14,6 +14,7 @@
 //! | [`clients`] | certificates of clients: whose are taken, and which were revoked |
 //! | [`identity`] | certificates by server name, found in O(1) |
 //! | [`pair`] | a certificate and its key: read, checked against one another, described |
+//! | [`proofs`] | certificates that show an authority that a name is ours |
 //!
 //! It deliberately opens no file, knows no configuration, and resumes nothing by early data.
 #![forbid(unsafe_code)]
@@ -23,9 +24,11 @@ pub mod client;
 pub mod clients;
 pub mod identity;
 pub mod pair;
+pub mod proofs;
 
 pub use channel::{Channel, Handshake, Handshaken, Shakes};
 pub use client::{Client, ClientError, ClientSession, Refusal, Roots, Terms, Trust, Versions};
 pub use clients::{Asked, Authorities, Clients, ClientsError, Revoked};
 pub use identity::{Identities, Identity, IdentityError};
 pub use pair::{Pair, PairError};
+pub use proofs::Proofs;

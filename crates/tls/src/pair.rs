@@ -17,6 +17,8 @@ pub struct Pair {
     pub(crate) key: Arc<CertifiedKey>,
     /// Names of hosts it is for, in small letters; `*.` and a domain for all hosts right below it.
     pub names: Vec<String>,
+    /// From when on it is good, in seconds since 1970.
+    pub not_before_s: i64,
     /// When it expires, in seconds since 1970.
     pub not_after_s: i64,
     /// Its handshakes are for a helper thread: an RSA signature takes a millisecond.
@@ -53,7 +55,7 @@ impl Pair {
             .collect::<Result<_, _>>()
             .map_err(PairError::Certificates)?;
         let first = chain.first().ok_or(PairError::NoCertificate)?;
-        let (names, not_after_s) = describe(first)?;
+        let Described { names, not_before_s, not_after_s } = describe(first)?;
         let has = |words: &[u8]| key.windows(words.len()).any(|part| part == words);
         if has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED") {
             return Err(PairError::Encrypted);
@@ -66,7 +68,24 @@ impl Pair {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(_) => return Err(PairError::Inconsistent),
         }
-        Ok(Pair { key: Arc::new(key), names, not_after_s, is_dear })
+        Ok(Pair { key: Arc::new(key), names, not_before_s, not_after_s, is_dear })
+    }
+
+    /// Of what was just made for this host, in DER, and need not be held against one another: a certificate
+    /// that has a critical extension is known to who asked for it, and to nobody here.
+    pub(crate) fn made(host: &str, certificate: &[u8], key: &[u8]) -> Result<Pair, PairError> {
+        let key = PrivateKeyDer::Pkcs8(key.to_vec().into());
+        let key = aws_lc_rs::sign::any_supported_type(&key).map_err(PairError::Unfit)?;
+        let is_dear = key.algorithm() == SignatureAlgorithm::RSA;
+        let chain = vec![CertificateDer::from(certificate.to_vec())];
+        let key = Arc::new(CertifiedKey::new(chain, key));
+        let names = vec![host.to_owned()];
+        Ok(Pair { key, names, not_before_s: 0, not_after_s: i64::MAX, is_dear })
+    }
+
+    /// The server's own certificate.
+    pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
     }
 
     /// Whether it is for this host, which is in small letters and without a port.
@@ -84,8 +103,15 @@ pub fn covers(names: &[String], host: &str) -> bool {
     })
 }
 
-/// The names of a certificate, and when it expires.
-pub(crate) fn describe(certificate: &[u8]) -> Result<(Vec<String>, i64), PairError> {
+/// What stands in a certificate.
+pub(crate) struct Described {
+    pub(crate) names: Vec<String>,
+    pub(crate) not_before_s: i64,
+    pub(crate) not_after_s: i64,
+}
+
+/// The names of a certificate, and when it is good.
+pub(crate) fn describe(certificate: &[u8]) -> Result<Described, PairError> {
     let broken = |error: &dyn fmt::Display| PairError::Broken(error.to_string());
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| broken(&error))?;
     let alternatives = parsed.subject_alternative_name().map_err(|error| broken(&error))?;
@@ -95,7 +121,12 @@ pub(crate) fn describe(certificate: &[u8]) -> Result<(Vec<String>, i64), PairErr
         GeneralName::IPAddress(bytes) => address(bytes),
         _ => None,
     });
-    Ok((names.collect(), parsed.validity().not_after.timestamp()))
+    let validity = parsed.validity();
+    Ok(Described {
+        names: names.collect(),
+        not_before_s: validity.not_before.timestamp(),
+        not_after_s: validity.not_after.timestamp(),
+    })
 }
 
 /// An address as it stands in a Host field.

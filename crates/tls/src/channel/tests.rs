@@ -1,11 +1,15 @@
 //! Sessions with the library's own client, byte by byte and at once, without a socket.
 
 use super::*;
-use crate::identity::{Identity, tickets};
+use crate::identity::{Identity, provider, tickets};
 use crate::pair::{Pair, describe};
+use crate::proofs::{ACME_TLS_1, Proofs};
 use forebay_metrics::{Local, Stopwatch};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 mod clients;
 
@@ -233,7 +237,7 @@ fn the_name_decides_who_answers() {
         match names {
             Some(names) => {
                 let shown = both.client.peer_certificates().unwrap()[0].to_vec();
-                assert_eq!(describe(&shown).unwrap().0, [names], "{name}");
+                assert_eq!(describe(&shown).unwrap().names, [names], "{name}");
                 let secured = both.secured();
                 assert_eq!(secured.name.as_deref(), Some(&*name.to_ascii_lowercase()));
                 assert_eq!((secured.version, secured.resumed), ("1.3", false));
@@ -367,4 +371,84 @@ fn a_pair_says_what_is_wrong_with_it() {
     assert!(told(broken, &key).contains("broken"), "{}", told(broken, &key));
     let pair = Pair::read(certificate.as_bytes(), key.as_bytes()).unwrap();
     assert!(pair.covers("a.example") && !pair.covers("b.example"));
+}
+
+/// An authority looks at what it is shown by itself: the library does not know its extension, which is critical.
+#[derive(Debug)]
+struct Looking;
+
+impl ServerCertVerifier for Looking {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Only who asks for it, while it is shown, and only for that name; the connection ends with the handshake.
+#[test]
+fn who_looks_whether_a_name_is_ours_is_shown_a_proof() {
+    let (ca, proofs) = (Ca::new(), Arc::<Proofs>::default());
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
+    params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(&[7; 32])];
+    let proof = params.self_signed(&key).unwrap().der().clone();
+    proofs.show("a.example", &proof, &key.serialize_der()).unwrap();
+    let identities = Identities::new(Some(ca.identity(&["a.example", "b.example"], ECDSA)));
+    let identities = Arc::new(identities.with_proofs(&proofs));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let look = |name: &str, spoken: &[u8]| {
+            let mut client = ClientConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Looking))
+                .with_no_client_auth();
+            client.alpn_protocols = vec![spoken.to_vec()];
+            let mut both = Both::new(&Arc::new(client), name, &identities);
+            let talked = both.talk();
+            let shown = both.client.peer_certificates().map(|chain| chain[0].clone());
+            let failure = Transport::<Work>::failure(&both.server);
+            (talked.is_ok(), both.is_open, shown, failure, both.client.is_handshaking())
+        };
+        proofs.show("a.example", &proof, &key.serialize_der()).unwrap();
+        let seen = (true, false, Some(proof.clone()), Some(Failure::Proof), false);
+        assert_eq!(look("a.example", ACME_TLS_1), seen);
+        let (talked, is_open, shown, ..) = look("a.example", HTTP_2);
+        assert!(talked && is_open && shown.is_some_and(|shown| shown != proof));
+        let is_refused = |name: &str| {
+            let (talked, is_open, _, failure, _) = look(name, ACME_TLS_1);
+            !talked && !is_open && failure != Some(Failure::Proof)
+        };
+        assert!(is_refused("b.example"));
+        proofs.hide("a.example");
+        assert!(is_refused("a.example"));
+    }
 }

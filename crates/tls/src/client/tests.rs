@@ -39,6 +39,7 @@ impl Side {
 
     fn terms(&self) -> Terms {
         Terms {
+            is_post_quantum: true,
             trust: Trust::Roots(Roots::of_pem(&self.roots).unwrap()),
             versions: Versions::Both,
             is_for_http2: false,
