@@ -1,0 +1,53 @@
+//! What an authority is answered that looks whether a name is ours.
+
+use forebay_tls::Proofs;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longer tokens are none: they have 22 characters at least, and authorities use 43.
+const LONGEST_TOKEN: usize = 256;
+
+/// What requests and handshakes look at. It outlives a reload.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// The thumbprint of the account's key, since there is one.
+    thumbprint: Mutex<Option<Arc<str>>>,
+    /// For handshakes.
+    pub proofs: Arc<Proofs>,
+}
+
+impl Answers {
+    /// The account has this thumbprint (RFC 7638).
+    pub(crate) fn is_of(&self, thumbprint: &str) {
+        *self.thumbprint.lock().unwrap_or_else(PoisonError::into_inner) = Some(thumbprint.into());
+    }
+
+    /// The answer to a request for the challenge with this token (RFC 8555 §8.3). It is made of the token
+    /// and the account alone, so that every server with the account can give it, whichever has asked for the
+    /// certificate. It helps nobody else: only with the account's key anything can be asked for with it.
+    pub fn to_token(&self, token: &[u8]) -> Option<String> {
+        let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if token.is_empty() || token.len() > LONGEST_TOKEN || !token.iter().all(fits) {
+            return None;
+        }
+        let token = std::str::from_utf8(token).ok()?;
+        let thumbprint = self.thumbprint.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(format!("{token}.{thumbprint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_answered_and_nothing_else() {
+        let answers = Answers::default();
+        assert_eq!(answers.to_token(b"a-_Z9"), None);
+        answers.is_of("thumb");
+        assert_eq!(answers.to_token(b"a-_Z9").as_deref(), Some("a-_Z9.thumb"));
+        for token in [&b""[..], b"a.b", b"a/b", b"<a>", b"a%20", "\u{e9}".as_bytes(), &[b'a'; 257]]
+        {
+            assert_eq!(answers.to_token(token), None, "{token:?}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! How the authority is asked: one request on one connection, with the thread that asks waiting for it.
+
+use bytes::Bytes;
+use forebay_http::body::{Decoder, Trailers};
+use forebay_http::framing::Framing;
+use forebay_http::head::{self, Lines};
+use forebay_http::response::{Asked, Body, Limits, Parsed, Response};
+use forebay_tls::{Client, ClientError, Refusal, Roots, Terms, Trust, Versions};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http_body::Body as _;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use std::fmt;
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How long one request may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long is tried to connect to one address.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Largest answer. Chains of certificates have some kilobytes.
+const MOST_BYTES: usize = 1 << 20;
+
+/// When the authority wants to be asked again, as it has said last (`Retry-After`).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RetryAfter(Arc<Mutex<Option<Duration>>>);
+
+impl RetryAfter {
+    /// What was said, once.
+    pub(crate) fn take(&self) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn note(&self, headers: &HeaderMap) {
+        let said = headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let seconds = said.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+        let noted = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *noted = seconds.or(*noted);
+    }
+}
+
+/// Asks over TLS.
+pub(crate) struct Https {
+    pub(crate) roots: Roots,
+    pub(crate) retry_after: RetryAfter,
+}
+
+/// Why there was no answer.
+#[derive(Debug)]
+pub(crate) enum HttpsError {
+    /// The address is none with https.
+    Address(String),
+    /// The host cannot be found or reached.
+    Connect { host: String, error: io::Error },
+    /// The server is not trusted, or has refused.
+    Tls { host: String, refusal: Refusal },
+    /// No client for such a name.
+    Client(ClientError),
+    /// The connection was cut.
+    Cut { host: String, error: io::Error },
+    /// What came is no answer.
+    Answer { host: String, what: &'static str },
+}
+
+impl fmt::Display for HttpsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HttpsError::Address(uri) => write!(f, "{uri:?} is no address with https"),
+            HttpsError::Connect { host, error } => write!(f, "cannot reach {host}: {error}"),
+            HttpsError::Tls { host, refusal } => write!(f, "no connection with {host}: {refusal}"),
+            HttpsError::Client(error) => write!(f, "{error}"),
+            HttpsError::Cut { host, error } => {
+                write!(f, "the connection with {host} was lost: {error}")
+            }
+            HttpsError::Answer { host, what } => write!(f, "{host} has not answered: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for HttpsError {}
+
+impl HttpClient for Https {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let answered = self.ask(request).map_err(|error| Error::Other(Box::new(error)));
+        if let Ok(response) = &answered {
+            self.retry_after.note(&response.parts.headers);
+        }
+        Box::pin(std::future::ready(answered))
+    }
+}
+
+/// What a future comes to that waits for nobody else: [`Https`] has waited when it makes one.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+            return result;
+        }
+    }
+}
+
+impl Https {
+    fn ask(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, HttpsError> {
+        let (parts, mut body) = request.into_parts();
+        let uri = &parts.uri;
+        let (Some("https"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(HttpsError::Address(uri.to_string()));
+        };
+        let mut content = Vec::new();
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
+            content.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let mut message = format!(
+            "{} {target} HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n",
+            parts.method
+        )
+        .into_bytes();
+        for (name, value) in &parts.headers {
+            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+                message.extend_from_slice(part);
+            }
+        }
+        if parts.method == Method::POST {
+            message.extend_from_slice(format!("Content-Length: {}\r\n", content.len()).as_bytes());
+        }
+        message.extend_from_slice(b"\r\n");
+        message.extend_from_slice(&content);
+        let host = authority.host().trim_matches(['[', ']']);
+        let port = authority.port_u16().unwrap_or(443);
+        let is_head = parts.method == Method::HEAD;
+        let mut exchange = Exchange::open(&self.roots, host, port)?;
+        exchange.ask(&message, is_head)
+    }
+}
+
+/// One connection.
+struct Exchange {
+    host: String,
+    session: forebay_tls::ClientSession,
+    socket: TcpStream,
+    until: Instant,
+}
+
+impl Exchange {
+    fn open(roots: &Roots, host: &str, port: u16) -> Result<Exchange, HttpsError> {
+        let terms = Terms {
+            trust: Trust::Roots(roots.clone()),
+            versions: Versions::Both,
+            is_for_http2: false,
+            resumes: false,
+            is_post_quantum: true,
+        };
+        let client = Client::new(&terms, host).map_err(HttpsError::Client)?;
+        let host = host.to_owned();
+        let connected = (host.as_str(), port).to_socket_addrs().and_then(|addresses| {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, CONNECT) {
+                    Ok(socket) => return Ok(socket),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        });
+        let socket = match connected {
+            Ok(socket) => socket,
+            Err(error) => return Err(HttpsError::Connect { host, error }),
+        };
+        match client.connect() {
+            Ok(session) => Ok(Exchange { host, session, socket, until: Instant::now() + LIMIT }),
+            Err(refusal) => Err(HttpsError::Tls { host, refusal }),
+        }
+    }
+
+    fn ask(&mut self, message: &[u8], is_head: bool) -> Result<BytesResponse, HttpsError> {
+        let (mut wire, mut input) = (Vec::new(), Vec::new());
+        let (mut room, mut plain) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+        let mut is_asked = false;
+        self.session.flush(&mut wire);
+        loop {
+            if !is_asked && !self.session.is_handshaking() {
+                self.session.write(message, &mut wire);
+                is_asked = true;
+            }
+            self.session.flush(&mut wire);
+            self.send(&wire)?;
+            wire.clear();
+            let count = self.receive(&mut room)?;
+            let mut rest = &room[..count];
+            loop {
+                match self.session.receive(&mut rest, &mut plain) {
+                    Ok(0) => break,
+                    Ok(count) => input.extend_from_slice(&plain[..count]),
+                    Err(refusal) => {
+                        // it is told why; whether it hears that makes no difference
+                        self.session.flush(&mut wire);
+                        let _ = self.socket.write_all(&wire);
+                        return Err(HttpsError::Tls { host: self.host.clone(), refusal });
+                    }
+                }
+            }
+            let has_ended = count == 0 || self.session.has_ended();
+            match answer(&input, is_head, has_ended) {
+                Ok(Some(response)) => return Ok(response),
+                Ok(None) if has_ended => return Err(self.no_answer("the connection has ended")),
+                Ok(None) if input.len() > MOST_BYTES => {
+                    return Err(self.no_answer("the answer is too large"));
+                }
+                Ok(None) => {}
+                Err(what) => return Err(self.no_answer(what)),
+            }
+        }
+    }
+
+    fn no_answer(&self, what: &'static str) -> HttpsError {
+        HttpsError::Answer { host: self.host.clone(), what }
+    }
+
+    fn cut(&self, error: io::Error) -> HttpsError {
+        HttpsError::Cut { host: self.host.clone(), error }
+    }
+
+    /// What is left of the time.
+    fn patience(&self) -> Result<Duration, HttpsError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.cut(io::ErrorKind::TimedOut.into())) } else { Ok(left) }
+    }
+
+    fn send(&mut self, wire: &[u8]) -> Result<(), HttpsError> {
+        let patience = self.patience()?;
+        let sent = self.socket.set_write_timeout(Some(patience));
+        sent.and_then(|()| self.socket.write_all(wire)).map_err(|error| self.cut(error))
+    }
+
+    fn receive(&mut self, room: &mut [u8]) -> Result<usize, HttpsError> {
+        let patience = self.patience()?;
+        let ready = self.socket.set_read_timeout(Some(patience));
+        ready.and_then(|()| self.socket.read(room)).map_err(|error| self.cut(error))
+    }
+}
+
+/// The answer in what came, if it is whole; what is wrong with it otherwise.
+fn answer(
+    mut input: &[u8],
+    is_head: bool,
+    has_ended: bool,
+) -> Result<Option<BytesResponse>, &'static str> {
+    loop {
+        let mut lines = Lines::new();
+        let asked = Asked { is_head, upgrade: false };
+        let parsed = Response::parse(input, &mut lines, asked, &Limits::default());
+        let Parsed::Complete(head) = parsed.map_err(|error| error.reason())? else {
+            return Ok(None);
+        };
+        if head.is_interim() {
+            input = &input[head.len..];
+            continue;
+        }
+        let Some(body) = body(&head, &input[head.len..], has_ended)? else { return Ok(None) };
+        let mut response = http::Response::builder().status(head.status);
+        for (name, value) in head.fields() {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
+                response = response.header(name, value);
+            }
+        }
+        let response = response.body(()).map_err(|_| "the head is broken")?;
+        let (parts, ()) = response.into_parts();
+        return Ok(Some(BytesResponse { parts, body: Box::new(Bytes::from(body)) }));
+    }
+}
+
+/// The body of an answer, if it is whole.
+fn body(
+    head: &Response<'_>,
+    rest: &[u8],
+    has_ended: bool,
+) -> Result<Option<Vec<u8>>, &'static str> {
+    let framing = match head.body {
+        Body::None | Body::Upgraded => Framing::None,
+        Body::Sized(bytes) => Framing::Sized(bytes),
+        Body::Chunked => Framing::Chunked,
+        Body::UntilClose => return Ok(has_ended.then(|| rest.to_vec())),
+    };
+    let limits = head::Limits::default();
+    let decoder = Decoder::new(framing, MOST_BYTES as u64, Trailers::Discard, &limits);
+    let mut decoder = decoder.map_err(|error| error.reason())?;
+    let (mut body, mut rest) = (Vec::new(), rest);
+    while !decoder.is_done() {
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let decoded = decoder.next(rest).map_err(|error| error.reason())?;
+        body.extend_from_slice(decoded.data);
+        rest = &rest[decoded.used..];
+    }
+    Ok(Some(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(input: &[u8], is_head: bool, has_ended: bool) -> Option<(u16, Vec<u8>)> {
+        let mut response = answer(input, is_head, has_ended).unwrap()?;
+        let body = now(response.body.into_bytes()).unwrap();
+        Some((response.parts.status.as_u16(), body.to_vec()))
+    }
+
+    #[test]
+    fn an_answer_is_read_when_it_is_whole() {
+        let sized =
+            b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab";
+        let chunked =
+            b"HTTP/1.1 201 x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
+        for (whole, status) in [(&sized[..], 200), (chunked, 201)] {
+            assert_eq!(read(whole, false, false), Some((status, b"ab".to_vec())));
+            for cut in 0..whole.len() {
+                assert_eq!(read(&whole[..cut], false, true), None, "{cut}");
+            }
+        }
+        let open = b"HTTP/1.1 200 OK\r\n\r\nab";
+        assert_eq!(read(open, false, false), None);
+        assert_eq!(read(open, false, true), Some((200, b"ab".to_vec())));
+        let nonce = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n";
+        assert_eq!(read(nonce, true, false), Some((200, Vec::new())));
+        assert!(answer(b"SSH-2.0", false, false).is_err());
+        assert!(
+            answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n", false, false).is_err()
+        );
+    }
+}

@@ -1,0 +1,406 @@
+//! What is due: certificates that are missing, or to be replaced.
+
+use crate::answers::Answers;
+use crate::https::{Https, RetryAfter, now};
+use crate::order::{Failure, Task, Why};
+use crate::schedule::{self, Validity};
+use crate::storage::{self, Lock, Names, Storage};
+use forebay_tls::{Pair, Roots};
+use instant_acme::{Account, AccountCredentials, CertificateIdentifier, Error, NewAccount};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// At least so often is looked: another server may have done what is due.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// How long is waited for another server that orders.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// How an authority looks whether a name is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// By a request at port 80 (http-01, RFC 8555 §8.3).
+    Http,
+    /// In a handshake at port 443 (tls-alpn-01, RFC 8737).
+    TlsAlpn,
+}
+
+/// Who makes certificates, on what terms, and where they are kept.
+#[derive(Clone, Debug)]
+pub struct Authority {
+    /// Where its directory is, with https.
+    pub directory: String,
+    /// How it reaches who is responsible: `mailto:` and such.
+    pub contact: Vec<String>,
+    /// Where everything is kept.
+    pub storage: Storage,
+    /// Whom to trust when it is asked.
+    pub roots: Roots,
+    /// How it may look, the preferred way first.
+    pub kinds: Vec<Kind>,
+}
+
+/// A certificate that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The name of the site that wants it.
+    pub site: String,
+    /// What it is for.
+    pub names: Names,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event<'e> {
+    /// There is a new certificate.
+    Issued {
+        /// The site it is for.
+        site: &'e str,
+        /// When it expires, in seconds since 1970.
+        not_after_s: i64,
+    },
+    /// An attempt has failed.
+    Failed {
+        /// The site it was for.
+        site: &'e str,
+        /// Why.
+        failure: &'e Failure,
+        /// After how long is tried again.
+        again: Duration,
+    },
+}
+
+/// Keeps certificates: knows, besides what is in the files, what the authority suggests.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    windows: HashMap<PathBuf, Window>,
+    retry_after: RetryAfter,
+}
+
+/// When the authority suggests to replace a certificate.
+#[derive(Clone, Debug)]
+struct Window {
+    /// Of which certificate, by its end.
+    not_after_s: i64,
+    /// What it has suggested, and which moment of it was drawn.
+    suggested: Option<(i64, i64, f64)>,
+    /// When it is asked again.
+    ask_s: i64,
+}
+
+/// The account, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    credentials: AccountCredentials,
+    thumbprint: String,
+    contact: Vec<String>,
+}
+
+/// How often something has failed in a row, and until when nothing is tried.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Failed {
+    times: u32,
+    /// How often of these the authority has looked and not found what it should.
+    unproven: u32,
+    until_s: i64,
+    is_limited: bool,
+    reason: String,
+}
+
+/// What is there.
+struct Found {
+    pair: Option<Pair>,
+    failed: Failed,
+}
+
+impl Keeper {
+    /// Does what is due, one certificate after the other, and tells what came of it. With `at_once`, what has
+    /// failed is tried again, unless the authority was asked too much. Returns how long there is nothing to
+    /// do.
+    pub fn round(
+        &mut self,
+        authority: &Authority,
+        wanted: &[Wanted],
+        answers: &Answers,
+        at_once: bool,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Duration {
+        let mut round = Round { keeper: self, authority, answers, account: None, at_once };
+        let pauses = wanted.iter().map(|wanted| round.keep(wanted, tell));
+        let pause = pauses.min().unwrap_or(LOOK).min(LOOK);
+        let files: Vec<_> =
+            wanted.iter().map(|w| authority.storage.certificate(&w.names)).collect();
+        self.windows.retain(|file, _| files.contains(file));
+        pause
+    }
+}
+
+struct Round<'r> {
+    keeper: &'r mut Keeper,
+    authority: &'r Authority,
+    answers: &'r Answers,
+    /// Since it was needed.
+    account: Option<Account>,
+    at_once: bool,
+}
+
+impl Round<'_> {
+    /// Does what is due for one certificate, and says when to look again.
+    fn keep(&mut self, wanted: &Wanted, tell: &mut dyn FnMut(Event<'_>)) -> Duration {
+        let made = self.authority.storage.make();
+        let made =
+            made.map_err(|error| Failure::storage(self.authority.storage.directory(), &error));
+        let found = made.and_then(|()| self.look(&wanted.names));
+        let found = match found {
+            Ok(found) => found,
+            Err(failure) => return self.fail(wanted, failure, None, &Failed::default(), tell),
+        };
+        let now_s = now_s();
+        let due_s = match &found.pair {
+            Some(pair) => self.renewal_s(wanted, pair, now_s),
+            None => now_s,
+        };
+        let mut next_s = due_s.max(found.failed.until_s);
+        if self.at_once && !found.failed.is_limited {
+            next_s = due_s;
+        }
+        if next_s > now_s {
+            let ask_s = self.keeper.windows.get(&self.file(wanted)).map_or(i64::MAX, |w| w.ask_s);
+            return seconds(next_s.min(ask_s.max(now_s + 1)) - now_s);
+        }
+        let lock = match self.authority.storage.lock() {
+            Ok(Some(lock)) => lock,
+            Ok(None) => return BUSY,
+            Err(error) => {
+                let failure = Failure::storage(self.authority.storage.directory(), &error);
+                return self.fail(wanted, failure, None, &found.failed, tell);
+            }
+        };
+        // another server may have just done it
+        match self.look(&wanted.names) {
+            Ok(again) if again.is_other(&found) => BUSY,
+            Ok(found) => self.attempt(wanted, found, lock, tell),
+            Err(failure) => self.fail(wanted, failure, Some(&lock), &found.failed, tell),
+        }
+    }
+
+    fn file(&self, wanted: &Wanted) -> PathBuf {
+        self.authority.storage.certificate(&wanted.names)
+    }
+
+    /// What the files say. A certificate that cannot be used is none.
+    fn look(&self, names: &Names) -> Result<Found, Failure> {
+        let storage = &self.authority.storage;
+        let read =
+            |path: PathBuf| storage::read(&path).map_err(|error| Failure::storage(&path, &error));
+        if let Some(kept) = read(storage.account())?.as_deref().and_then(account) {
+            self.answers.is_of(&kept.thumbprint);
+        }
+        let pair = read(storage.certificate(names))?;
+        let pair = pair.and_then(|text| Pair::read(&text, &text).ok());
+        let failed = read(storage.failed(names))?;
+        let failed = failed.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Ok(Found { pair, failed })
+    }
+
+    /// When a certificate is to be replaced.
+    fn renewal_s(&mut self, wanted: &Wanted, pair: &Pair, now_s: i64) -> i64 {
+        let Pair { not_before_s, not_after_s, .. } = *pair;
+        let validity = Validity { not_before_s, not_after_s };
+        let file = self.file(wanted);
+        let known = self.keeper.windows.remove(&file);
+        let mut window = known
+            .filter(|window| window.not_after_s == not_after_s)
+            .unwrap_or(Window { not_after_s, suggested: None, ask_s: 0 });
+        if window.ask_s <= now_s {
+            let (suggested, pause) = self.suggestion(pair);
+            window.ask_s = now_s + pause.as_secs() as i64;
+            if let Some((start_s, end_s)) = suggested {
+                // the moment stays while the window does
+                let drawn = window.suggested.filter(|(s, e, _)| (*s, *e) == (start_s, end_s));
+                let at = drawn.map_or_else(fastrand::f64, |(.., at)| at);
+                window.suggested = Some((start_s, end_s, at));
+            }
+        }
+        let renewal_s = match window.suggested {
+            Some((start_s, end_s, at)) => schedule::suggested_s(start_s..end_s, at, validity),
+            None => validity.renewal_s(),
+        };
+        self.keeper.windows.insert(file, window);
+        renewal_s
+    }
+
+    /// The window that the authority suggests, and how long that counts.
+    fn suggestion(&mut self, pair: &Pair) -> (Option<(i64, i64)>, Duration) {
+        let usual = Duration::from_secs(6 * 3600);
+        let Some(certificate) = pair.certificate() else { return (None, usual) };
+        let Ok(id) = CertificateIdentifier::try_from(certificate) else { return (None, usual) };
+        let Ok(Some(account)) = self.known_account() else { return (None, usual) };
+        match now(account.renewal_info(&id)) {
+            Ok((info, again)) => {
+                let window = info.suggested_window;
+                let window = (window.start.unix_timestamp(), window.end.unix_timestamp());
+                (Some(window), schedule::ask_again(again))
+            }
+            Err(_) => (None, usual),
+        }
+    }
+
+    fn http(&self) -> Box<Https> {
+        let retry_after = self.keeper.retry_after.clone();
+        Box::new(Https { roots: self.authority.roots.clone(), retry_after })
+    }
+
+    /// The account that is kept, if there is one.
+    fn known_account(&mut self) -> Result<Option<&Account>, Failure> {
+        if self.account.is_none() {
+            let path = self.authority.storage.account();
+            let text = storage::read(&path).map_err(|error| Failure::storage(&path, &error))?;
+            let Some(kept) = text.as_deref().and_then(account) else { return Ok(None) };
+            let builder = Account::builder_with_http(self.http());
+            let account = now(builder.from_credentials(kept.credentials));
+            self.account = Some(account.map_err(|error| Failure::of(&error))?);
+        }
+        Ok(self.account.as_ref())
+    }
+
+    /// The account, which is opened if there is none. Only with the lock.
+    fn account(&mut self, _: &Lock) -> Result<Account, Failure> {
+        if let Some(account) = self.known_account()? {
+            return Ok(account.clone());
+        }
+        let contact: Vec<&str> = self.authority.contact.iter().map(String::as_str).collect();
+        let terms = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let builder = Account::builder_with_http(self.http());
+        let opened = now(builder.create(&terms, self.authority.directory.clone(), None));
+        let (account, credentials) = opened.map_err(|error| Failure {
+            after: self.keeper.retry_after.take(),
+            ..Failure::of(&error)
+        })?;
+        let thumbprint = account.key_thumbprint().to_owned();
+        self.answers.is_of(&thumbprint);
+        let kept = Kept { credentials, thumbprint, contact: self.authority.contact.clone() };
+        self.write(self.authority.storage.account(), &kept)?;
+        self.account = Some(account.clone());
+        Ok(account)
+    }
+
+    /// Tells the authority of a contact that has changed.
+    fn keep_contact(&self, account: &Account) -> Result<(), Failure> {
+        let path = self.authority.storage.account();
+        let text = storage::read(&path).map_err(|error| Failure::storage(&path, &error))?;
+        let Some(mut kept) = text.as_deref().and_then(self::account) else { return Ok(()) };
+        if kept.contact == self.authority.contact {
+            return Ok(());
+        }
+        let contact: Vec<&str> = self.authority.contact.iter().map(String::as_str).collect();
+        now(account.update_contacts(&contact)).map_err(|error| Failure::of(&error))?;
+        kept.contact.clone_from(&self.authority.contact);
+        self.write(path, &kept)
+    }
+
+    fn write(&self, path: PathBuf, what: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_vec(what).map_err(|error| Failure::of(&Error::Json(error)))?;
+        storage::write(&path, &text).map_err(|error| Failure::storage(&path, &error))
+    }
+
+    /// Orders a certificate, and puts it in its place.
+    fn attempt(
+        &mut self,
+        wanted: &Wanted,
+        found: Found,
+        lock: Lock,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Duration {
+        // the other way, if the authority has looked in vain
+        let mut kinds = self.authority.kinds.clone();
+        let places = kinds.len().max(1);
+        kinds.rotate_left(found.failed.unproven as usize % places);
+        let got = self.account(&lock).and_then(|account| {
+            self.keep_contact(&account)?;
+            let task = Task {
+                account: &account,
+                storage: &self.authority.storage,
+                names: &wanted.names,
+                kinds: &kinds,
+                answers: self.answers,
+                before: found.pair.as_ref(),
+                retry_after: &self.keeper.retry_after,
+            };
+            let text = task.run()?;
+            let file = self.file(wanted);
+            let written = storage::write(&file, text.as_bytes());
+            written.map_err(|error| Failure::storage(&file, &error))?;
+            let failed = self.authority.storage.failed(&wanted.names);
+            storage::remove(&failed).map_err(|error| Failure::storage(&failed, &error))?;
+            Ok(Pair::read(text.as_bytes(), text.as_bytes()).map_or(0, |pair| pair.not_after_s))
+        });
+        match got {
+            Ok(not_after_s) => {
+                tell(Event::Issued { site: &wanted.site, not_after_s });
+                // what the authority suggests for it is asked next
+                BUSY
+            }
+            Err(failure) => self.fail(wanted, failure, Some(&lock), &found.failed, tell),
+        }
+    }
+
+    /// An attempt has failed: it is noted, so that a server that is started again and again does not ask
+    /// more often, and told.
+    fn fail(
+        &mut self,
+        wanted: &Wanted,
+        failure: Failure,
+        lock: Option<&Lock>,
+        before: &Failed,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Duration {
+        let times = before.times.saturating_add(1);
+        let is_limited = failure.why == Why::RateLimited;
+        let again = match is_limited {
+            true => schedule::limited_pause(times, fastrand::f64(), failure.after),
+            false => schedule::pause(times, fastrand::f64()).max(failure.after.unwrap_or_default()),
+        };
+        if failure.why == Why::AccountUnknown {
+            // another one is opened
+            self.account = None;
+            let _ = storage::remove(&self.authority.storage.account());
+        }
+        if lock.is_some() {
+            let until_s = now_s() + again.as_secs() as i64;
+            let reason = failure.reason.clone();
+            let unproven = before.unproven.saturating_add((failure.why == Why::Unproven).into());
+            let failed = Failed { times, unproven, until_s, is_limited, reason };
+            // without it a restart forgets, which is told in another place
+            let _ = self.write(self.authority.storage.failed(&wanted.names), &failed);
+        }
+        tell(Event::Failed { site: &wanted.site, failure: &failure, again });
+        again
+    }
+}
+
+impl Found {
+    /// Whether somebody has changed the certificate since, or has failed.
+    fn is_other(&self, before: &Found) -> bool {
+        let end_s = |found: &Found| found.pair.as_ref().map(|pair| pair.not_after_s);
+        end_s(self) != end_s(before) || self.failed.times != before.failed.times
+    }
+}
+
+fn account(text: &[u8]) -> Option<Kept> {
+    serde_json::from_slice(text).ok()
+}
+
+fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(count.max(0) as u64)
+}

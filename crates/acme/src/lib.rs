@@ -1,0 +1,41 @@
+//! Certificates from an authority that speaks ACME (RFC 8555): how an account is opened, a certificate
+//! ordered and kept, when it is replaced, and how long is waited after a failure.
+//!
+//! No request passes through here. A thread of the server calls [`Keeper::round`], which does what is due
+//! and says when to call again; what comes of it are files, which the server takes over as it does any
+//! certificate that changes. While an authority looks whether a name is ours, [`Answers`] has what
+//! requests (http-01) and handshakes (tls-alpn-01, RFC 8737) answer it with.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`keeper`] | what is due: certificates that are missing, that lack a host, that are to be replaced |
+//! | [`answers`] | what an authority is answered that looks whether a name is ours |
+//! | [`storage`] | the files, which several servers may share |
+//! | [`schedule`] | when a certificate is replaced (RFC 9773), and when is tried again |
+//! | `order` | one order, from its beginning or from where a crash has left it |
+//! | `https` | how the authority is asked: one request, one connection |
+//!
+//! It deliberately starts no thread, has no wildcards (dns-01), and no part of the protocol's messages
+//! and signatures, which are those of `instant-acme`.
+//!
+//! ```
+//! use forebay_acme::{Names, Storage};
+//!
+//! let storage = Storage::new("/var/lib/forebay/acme".as_ref(), "https://acme.example/directory");
+//! let names = Names::new(["shop.example", "www.shop.example"]);
+//! let file = storage.certificate(&names);
+//! assert!(file.starts_with("/var/lib/forebay/acme/acme.example-directory"));
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod answers;
+mod https;
+pub mod keeper;
+mod order;
+pub mod schedule;
+pub mod storage;
+
+pub use answers::Answers;
+pub use keeper::{Authority, Event, Keeper, Kind, Wanted};
+pub use order::{Failure, Why};
+pub use storage::{Names, Storage};

@@ -1,0 +1,403 @@
+//! One order: from its beginning, or from where a crash has left it, to a certificate.
+
+use crate::answers::Answers;
+use crate::https::{HttpsError, RetryAfter, now};
+use crate::keeper::Kind;
+use crate::storage::{self, Names, Storage};
+use forebay_tls::Pair;
+use instant_acme::{
+    Account, AuthorizationStatus, AuthorizedIdentifier, CertificateIdentifier, ChallengeType,
+    Error, Identifier, NewOrder, Order, OrderStatus, Problem,
+};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an authority may take to look, and to make a certificate.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Between two looks at an order.
+const FIRST_LOOK: Duration = Duration::from_millis(250);
+const LAST_LOOK: Duration = Duration::from_secs(5);
+/// The authority may ask for more, up to this.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// What came of an attempt that has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Whose doing it is.
+    pub why: Why,
+    /// What is wrong, in words.
+    pub reason: String,
+    /// When the authority wants to be asked again, if it has said so.
+    pub after: Option<Duration>,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The authority cannot be reached, or is out of order.
+    Unreachable,
+    /// It was asked too much.
+    RateLimited,
+    /// It could not see that a name is ours.
+    Unproven,
+    /// It does not want to.
+    Refused,
+    /// It does not know the account any more.
+    AccountUnknown,
+    /// Files cannot be read or written.
+    Storage,
+}
+
+impl Failure {
+    pub(crate) fn new(why: Why, reason: impl Into<String>) -> Failure {
+        Failure { why, reason: reason.into(), after: None }
+    }
+
+    /// A file is in the way.
+    pub(crate) fn storage(path: &Path, error: &io::Error) -> Failure {
+        Failure::new(Why::Storage, format!("cannot use {}: {error}", path.display()))
+    }
+
+    /// What the library says.
+    pub(crate) fn of(error: &Error) -> Failure {
+        match error {
+            Error::Api(problem) => Failure::new(why(problem), words(problem)),
+            Error::Other(other) if other.is::<HttpsError>() => {
+                Failure::new(Why::Unreachable, other.to_string())
+            }
+            Error::Json(_) => {
+                Failure::new(Why::Unreachable, format!("the authority talks nonsense: {error}"))
+            }
+            _ => Failure::new(Why::Refused, error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+/// The last part of the type of a problem (RFC 8555 §6.7).
+fn kind(problem: &Problem) -> &str {
+    let name = problem.r#type.as_deref().unwrap_or("");
+    name.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(name)
+}
+
+fn why(problem: &Problem) -> Why {
+    match kind(problem) {
+        "rateLimited" => Why::RateLimited,
+        "accountDoesNotExist" => Why::AccountUnknown,
+        "serverInternal" | "badNonce" => Why::Unreachable,
+        "connection" | "dns" | "incorrectResponse" | "tls" | "unauthorized" => Why::Unproven,
+        _ if problem.status.is_some_and(|status| status >= 500) => Why::Unreachable,
+        _ => Why::Refused,
+    }
+}
+
+/// What a problem is about. Line breaks of others do not belong into a log.
+fn words(problem: &Problem) -> String {
+    let detail = problem.detail.as_deref().unwrap_or("no reason is given");
+    let mut words = format!("{detail} ({})", kind(problem));
+    for part in &problem.subproblems {
+        words.push_str(&format!("; {part}"));
+    }
+    words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// An order under way, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    url: String,
+    key: String,
+}
+
+/// What is ordered, and with what.
+pub(crate) struct Task<'t> {
+    pub(crate) account: &'t Account,
+    pub(crate) storage: &'t Storage,
+    pub(crate) names: &'t Names,
+    /// How the authority may look whether a name is ours, the preferred way first.
+    pub(crate) kinds: &'t [Kind],
+    pub(crate) answers: &'t Answers,
+    /// The certificate that will be replaced.
+    pub(crate) before: Option<&'t Pair>,
+    pub(crate) retry_after: &'t RetryAfter,
+}
+
+impl Task<'_> {
+    /// Gets a certificate: its chain and its key in PEM. What was begun before is gone on with.
+    pub(crate) fn run(&self) -> Result<String, Failure> {
+        // what was said before was about something else
+        self.retry_after.take();
+        let shown = Shown { answers: self.answers, names: self.names };
+        let result = self.order();
+        drop(shown);
+        let file = self.storage.order(self.names);
+        match &result {
+            // the next attempt may go on with it
+            Err(Failure { why: Why::Unreachable | Why::Storage, .. }) => {}
+            _ => storage::remove(&file).map_err(|error| Failure::storage(&file, &error))?,
+        }
+        result
+    }
+
+    fn order(&self) -> Result<String, Failure> {
+        let (mut order, key) = match self.kept()? {
+            Some(kept) => kept,
+            None => self.begin()?,
+        };
+        if order.state().status == OrderStatus::Pending {
+            self.prove(&mut order)?;
+            self.wait(&mut order, |status| status != OrderStatus::Pending)?;
+        }
+        if order.state().status == OrderStatus::Ready {
+            self.finalize(&mut order, &key)?;
+            self.wait(&mut order, |status| {
+                !matches!(status, OrderStatus::Ready | OrderStatus::Processing)
+            })?;
+        }
+        match order.state().status {
+            OrderStatus::Invalid => return Err(self.reason(&mut order)),
+            OrderStatus::Valid => {}
+            _ => self.wait(&mut order, |status| status == OrderStatus::Valid)?,
+        }
+        let chain = now(order.certificate()).map_err(|error| self.failed(&error))?;
+        let chain = chain.ok_or_else(|| Failure::new(Why::Refused, "there is no certificate"))?;
+        let both = chain.trim_end().to_owned() + "\n" + &key;
+        self.check(&both)?;
+        Ok(both)
+    }
+
+    /// The order that was under way when the server ended, if it can be gone on with.
+    fn kept(&self) -> Result<Option<(Order, String)>, Failure> {
+        let file = self.storage.order(self.names);
+        let read = storage::read(&file).map_err(|error| Failure::storage(&file, &error))?;
+        let Some(Kept { url, key }) = read.and_then(|text| serde_json::from_slice(&text).ok())
+        else {
+            return Ok(None);
+        };
+        match now(self.account.order(url)) {
+            Ok(mut order) => {
+                let is_good = order.state().status != OrderStatus::Invalid;
+                Ok(is_good.then_some((order, key)))
+            }
+            Err(error) => match self.failed(&error) {
+                failure if failure.why == Why::Unreachable => Err(failure),
+                // it knows nothing of it any more
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// A new order. It is kept before anything is done for it.
+    fn begin(&self) -> Result<(Order, String), Failure> {
+        let identifiers: Vec<Identifier> =
+            self.names.all().iter().map(|host| Identifier::Dns(host.clone())).collect();
+        let replaces = self.before.and_then(Pair::certificate);
+        let replaces = replaces.and_then(|before| CertificateIdentifier::try_from(before).ok());
+        let plain = || now(self.account.new_order(&NewOrder::new(&identifiers)));
+        let order = match replaces {
+            None => plain(),
+            // whoever does not want to hear of it, or has heard it, is not told
+            Some(before) => {
+                let order = NewOrder::new(&identifiers).replaces(before);
+                match now(self.account.new_order(&order)) {
+                    Err(error) if must_not_replace(&error) => plain(),
+                    ordered => ordered,
+                }
+            }
+        };
+        let order = order.map_err(|error| self.failed(&error))?;
+        let made = KeyPair::generate().map_err(|error| unmade(&error))?.serialize_pem();
+        let kept = Kept { url: order.url().to_owned(), key: made };
+        let file = self.storage.order(self.names);
+        let text = serde_json::to_vec(&kept).map_err(|error| Failure::of(&Error::Json(error)))?;
+        storage::write(&file, &text).map_err(|error| Failure::storage(&file, &error))?;
+        Ok((order, kept.key))
+    }
+
+    /// Has the authority look whether the names are ours.
+    fn prove(&self, order: &mut Order) -> Result<(), Failure> {
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = now(authorizations.next()) {
+            let mut authorization = authorization.map_err(|error| self.failed(&error))?;
+            match authorization.status {
+                AuthorizationStatus::Pending => {}
+                AuthorizationStatus::Valid => continue,
+                // the order is told to be invalid, and why
+                _ => return Ok(()),
+            }
+            let host = host_of(&authorization.identifier());
+            let offers = |kind: &&Kind| {
+                authorization.challenges.iter().any(|challenge| challenge.r#type == kind.name())
+            };
+            let Some(kind) = self.kinds.iter().find(offers).copied() else {
+                let words = format!("the authority offers no way to show that {host} is ours");
+                return Err(Failure::new(Why::Refused, words));
+            };
+            let Some(mut challenge) = authorization.challenge(kind.name()) else { continue };
+            if kind == Kind::TlsAlpn {
+                let digest = challenge.key_authorization().digest();
+                let (certificate, key) = proof(&host, digest.as_ref())?;
+                let shown = self.answers.proofs.show(&host, &certificate, &key);
+                shown.map_err(|error| Failure::new(Why::Refused, error.to_string()))?;
+            }
+            now(challenge.set_ready()).map_err(|error| self.failed(&error))?;
+        }
+        Ok(())
+    }
+
+    fn finalize(&self, order: &mut Order, key: &str) -> Result<(), Failure> {
+        let key = KeyPair::from_pem(key).map_err(|error| unmade(&error))?;
+        let params = CertificateParams::new(self.names.all());
+        let mut params = params.map_err(|error| unmade(&error))?;
+        params.distinguished_name = DistinguishedName::new();
+        let request = params.serialize_request(&key).map_err(|error| unmade(&error))?;
+        now(order.finalize_csr(request.der())).map_err(|error| self.failed(&error))
+    }
+
+    /// Until the order has become what `is_over` says.
+    fn wait(
+        &self,
+        order: &mut Order,
+        is_over: impl Fn(OrderStatus) -> bool,
+    ) -> Result<(), Failure> {
+        let (began, mut pause) = (Instant::now(), FIRST_LOOK);
+        while !is_over(order.state().status) {
+            if began.elapsed() > LIMIT {
+                let words = "the authority has not done its part in time";
+                return Err(Failure::new(Why::Unreachable, words));
+            }
+            let said = self.retry_after.take().unwrap_or_default();
+            thread::sleep(pause.max(said.min(LONGEST_LOOK)));
+            pause = (pause * 2).min(LAST_LOOK);
+            now(order.refresh()).map_err(|error| self.failed(&error))?;
+            if order.state().status == OrderStatus::Invalid {
+                return Err(self.reason(order));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why an order is invalid.
+    fn reason(&self, order: &mut Order) -> Failure {
+        let problem = order.state().error.clone();
+        let mut authorizations = order.authorizations();
+        while let Some(Ok(mut authorization)) = now(authorizations.next()) {
+            let Ok(state) = now(authorization.refresh()) else { continue };
+            let errors = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+            if state.status == AuthorizationStatus::Invalid
+                && let Some(problem) = errors
+            {
+                let host = host_of(&state.identifier());
+                let why = words(problem);
+                let words = format!("the authority could not see that {host} is ours: {why}");
+                return Failure::new(Why::Unproven, words);
+            }
+        }
+        match problem {
+            Some(problem) => Failure::of(&Error::Api(problem)),
+            None => Failure::new(Why::Refused, "the order has become invalid"),
+        }
+    }
+
+    /// What was got is what was asked for.
+    fn check(&self, text: &str) -> Result<(), Failure> {
+        let wrong = |words: String| Failure::new(Why::Refused, words);
+        let pair = Pair::read(text.as_bytes(), text.as_bytes());
+        let pair = pair.map_err(|error| wrong(format!("what the authority has made: {error}")))?;
+        match self.names.all().iter().find(|host| !pair.covers(host)) {
+            Some(host) => Err(wrong(format!("what the authority has made is not for {host}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// What the library says, and when the authority wants to be asked again.
+    fn failed(&self, error: &Error) -> Failure {
+        Failure { after: self.retry_after.take(), ..Failure::of(error) }
+    }
+}
+
+/// What is shown in handshakes, until the attempt is over.
+struct Shown<'t> {
+    answers: &'t Answers,
+    names: &'t Names,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.names.all().iter().for_each(|host| self.answers.proofs.hide(host));
+    }
+}
+
+/// The authority has no word for which certificate is replaced, or has heard it of another order.
+fn must_not_replace(error: &Error) -> bool {
+    match error {
+        Error::Unsupported(_) => true,
+        Error::Other(other) => !other.is::<HttpsError>(),
+        Error::Api(problem) => {
+            kind(problem) == "alreadyReplaced" || words(problem).contains("replace")
+        }
+        _ => false,
+    }
+}
+
+/// The certificate that shows that a name is ours (RFC 8737 §3), and its key, in DER.
+fn proof(host: &str, digest: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let key = KeyPair::generate().map_err(|error| unmade(&error))?;
+    let mut params = CertificateParams::new([host.to_owned()]).map_err(|error| unmade(&error))?;
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let certificate = params.self_signed(&key).map_err(|error| unmade(&error))?;
+    Ok((certificate.der().to_vec(), key.serialize_der()))
+}
+
+fn unmade(error: &rcgen::Error) -> Failure {
+    Failure::new(Why::Refused, format!("cannot make a key or a request: {error}"))
+}
+
+fn host_of(identifier: &AuthorizedIdentifier<'_>) -> String {
+    identifier.to_string()
+}
+
+impl Kind {
+    fn name(self) -> ChallengeType {
+        match self {
+            Kind::Http => ChallengeType::Http01,
+            Kind::TlsAlpn => ChallengeType::TlsAlpn01,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_told_by_whose_they_are() {
+        let failure = |kind: &str, status| {
+            Failure::of(&Error::Api(Problem {
+                r#type: Some(format!("urn:ietf:params:acme:error:{kind}")),
+                detail: Some("too\nmuch".to_owned()),
+                status: Some(status),
+                subproblems: Vec::new(),
+            }))
+        };
+        assert_eq!(failure("rateLimited", 429).why, Why::RateLimited);
+        assert_eq!(failure("rateLimited", 429).reason, "too much (rateLimited)");
+        assert_eq!(failure("serverInternal", 500).why, Why::Unreachable);
+        assert_eq!(failure("other", 503).why, Why::Unreachable);
+        assert_eq!(failure("rejectedIdentifier", 400).why, Why::Refused);
+        assert_eq!(failure("accountDoesNotExist", 400).why, Why::AccountUnknown);
+        assert_eq!(failure("connection", 400).why, Why::Unproven);
+        let lost = HttpsError::Address("ftp://a".to_owned());
+        assert_eq!(Failure::of(&Error::Other(Box::new(lost))).why, Why::Unreachable);
+    }
+}
