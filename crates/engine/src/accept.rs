@@ -57,6 +57,17 @@ pub struct Entrance {
     admission: Arc<Admission>,
 }
 
+/// What a connection may do that there is no place, or no thread, for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// Nothing: it is refused.
+    None,
+    /// Take the place of one that is idle.
+    Idle,
+    /// Wait for a thread.
+    Ahead,
+}
+
 /// Who stood at the entrance.
 pub enum Arrival<H: Handler> {
     /// A connection to serve.
@@ -103,7 +114,20 @@ impl Entrance {
 
     /// Accepts the next connection of listener `index` and decides about it.
     pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
-        match self.accept(index, worker, false) {
+        match self.accept(index, worker, Room::None) {
+            Ok(arrival) => arrival,
+            Err(served) => self.take_place(*served, worker),
+        }
+    }
+
+    /// As [`next`](Entrance::next), for a connection that may have to wait for a thread: its client is
+    /// not [charged](charge) for it yet.
+    pub(crate) fn next_ahead<H: Handler>(
+        &self,
+        index: usize,
+        worker: &mut Worker<H>,
+    ) -> Arrival<H> {
+        match self.accept(index, worker, Room::Ahead) {
             Ok(arrival) => arrival,
             Err(served) => self.take_place(*served, worker),
         }
@@ -119,7 +143,7 @@ impl Entrance {
         index: usize,
         worker: &mut Worker<H>,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
-        self.accept(index, worker, true)
+        self.accept(index, worker, Room::Idle)
     }
 
     /// Gives a connection that is admitted a place, if there is one now.
@@ -145,7 +169,7 @@ impl Entrance {
         &self,
         index: usize,
         worker: &mut Worker<H>,
-        may_crowd: bool,
+        room: Room,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
         let sampled = worker.is_sampled();
         let Some(listener) = self.listeners.get(index) else { return Ok(Arrival::Nobody) };
@@ -158,7 +182,7 @@ impl Entrance {
                 let local = reached(&socket, listener, worker);
                 let transport = worker.handler.transport(listener.listening);
                 let served = Served::new(socket, transport, Peer::new(remote, local));
-                return self.decide(served, listener.proxy_protocol, worker, may_crowd);
+                return self.decide(served, listener.proxy_protocol, worker, room);
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {
@@ -189,7 +213,7 @@ impl Entrance {
         mut served: Served<H>,
         proxy_protocol: bool,
         worker: &mut Worker<H>,
-        may_crowd: bool,
+        room: Room,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
         let is_proxy = worker.handler.trusts(&served.peer);
         if proxy_protocol && !is_proxy {
@@ -197,11 +221,11 @@ impl Entrance {
             return Ok(Arrival::Refused(served, Closing::Reset));
         }
         let mut is_crowded = false;
-        match self.enter(&served, is_proxy) {
+        match self.enter(&served, is_proxy || room == Room::Ahead) {
             Ok(place) => served.place = Some(place),
             // whoever is not known yet has no rank, and who may have no more makes nobody leave
             Err(Full::Total)
-                if may_crowd
+                if room == Room::Idle
                     && !proxy_protocol
                     && (is_proxy || self.admission.has_room_for(served.peer.client())) =>
             {
@@ -294,6 +318,21 @@ pub(crate) fn meet<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -
         served.place = None;
     }
     closing
+}
+
+/// A connection that was accepted [ahead](Entrance::next_ahead) gets a thread: its client is charged for it.
+/// Says how it is to be closed if that client may have no more.
+pub(crate) fn charge<H: Handler>(
+    served: &mut Served<H>,
+    worker: &mut Worker<H>,
+) -> Option<Closing> {
+    if worker.handler.trusts(&served.peer) {
+        return None;
+    }
+    let client = served.peer.client();
+    let full = served.place.as_mut()?.charge(client).err()?;
+    served.place = None;
+    Some(say_full(served, full, worker))
 }
 
 /// Asks the handler about a connection, and says no to it if that is the answer.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The names of all engines, as the configuration, metrics and figures spell them.
+/// The names of the engines that are whole in one process, as the configuration, metrics and figures spell them.
 pub const NAMES: &[&str] = &["threads", "pool", "event", "fibers", "pipeline"];
 
 /// The loop that performs the steps of the request path.
@@ -19,10 +19,13 @@ pub enum Engine {
     Fibers,
     /// Four phases with a list and threads each.
     Pipeline,
+    /// The loops of `Event`, in several processes: each of them has one stage of the way to an answer.
+    /// Who assembles a server starts them; in one of them it is `Event`.
+    Isolated,
 }
 
 impl Engine {
-    /// All of them, in the order of [`NAMES`].
+    /// All that are whole in one process, in the order of [`NAMES`].
     pub const ALL: &'static [Engine] =
         &[Engine::Threads, Engine::Pool, Engine::Event, Engine::Fibers, Engine::Pipeline];
 
@@ -32,14 +35,14 @@ impl Engine {
     pub fn has_thread_each(self) -> bool {
         match self {
             Engine::Threads | Engine::Pool => true,
-            Engine::Event | Engine::Fibers | Engine::Pipeline => false,
+            Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => false,
         }
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         let at = Engine::ALL.iter().position(|engine| *engine == self);
-        at.map_or("", |at| NAMES[at])
+        at.map_or("isolated", |at| NAMES[at])
     }
 
     /// Whether its threads are there from begin to end, and each shows that it turns.

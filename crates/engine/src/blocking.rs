@@ -375,11 +375,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         true
     }
 
-    fn set_timer(&mut self, served: &mut Served<H>) {
+    fn time(&mut self, served: &mut Served<H>) -> Option<Over> {
         self.timer.set(served, self.worker);
-    }
-
-    fn over(&mut self, served: &mut Served<H>) -> Option<Over> {
         self.timer.over(served, self.worker)
     }
 
@@ -476,13 +473,13 @@ impl<H: Handler> Stock<H> {
     pub fn serve(
         &self,
         worker: &mut Worker<H>,
-        served: Served<H>,
+        served: Box<Served<H>>,
         control: &Control,
         number: Option<usize>,
     ) -> Ended {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, number);
-        let ended = straight::serve(&mut wait, Box::new(served), None, control, &self.lingering);
+        let ended = straight::serve(&mut wait, served, None, control, &self.lingering);
         wait.worker().handler.rest();
         wait.rest();
         ended
@@ -492,13 +489,13 @@ impl<H: Handler> Stock<H> {
     pub fn close(
         &self,
         worker: &mut Worker<H>,
-        served: Served<H>,
+        served: Box<Served<H>>,
         closing: Closing,
         control: &Control,
     ) {
         let _occupied = self.occupy();
         let mut wait = Blocking::new(worker, control, self, None);
-        straight::close(&mut wait, Box::new(served), closing, &self.lingering);
+        straight::close(&mut wait, served, closing, &self.lingering);
         drop(wait);
         worker.handler.rest();
     }

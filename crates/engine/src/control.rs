@@ -185,9 +185,13 @@ impl Ended {
     pub fn abort(&mut self, awaited: Await) {
         match awaited {
             Await::Idle | Await::Head | Await::Body => self.aborted_receiving += 1,
-            Await::Job | Await::Admission | Await::Connect | Await::Answer | Await::Flow => {
-                self.aborted_in_job += 1
-            }
+            Await::Job
+            | Await::Admission
+            | Await::Slot
+            | Await::Connect
+            | Await::Answer
+            | Await::Flow
+            | Await::Link => self.aborted_in_job += 1,
             Await::Send => self.aborted_sending += 1,
         }
     }

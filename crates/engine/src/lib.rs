@@ -22,6 +22,7 @@
 //! | `waits` | what its requests wait for: jobs, turns, moments |
 //! | [`settings`] | timeouts and bounds every engine keeps |
 //! | [`accept`] | who is let in, and what happens when nobody can be |
+//! | `ahead` | connections that wait for a thread, in order |
 //! | `accepting` | how a loop accepts, and has somebody idle make room |
 //! | `doors` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
@@ -45,6 +46,7 @@
 pub mod accept;
 mod accepting;
 pub mod admission;
+mod ahead;
 mod architecture;
 mod blocking;
 pub mod control;

@@ -1,8 +1,8 @@
 //! Permits to answer and to do jobs, for engines in which each connection has a thread: they are given
 //! out by rank, and fair between the clients of a rank.
 //!
-//! A permit to answer stands for a core: there are as many as cores. What only waits (for a client,
-//! for a device) needs none, so a file that hangs keeps no core from others. A permit to do a job that
+//! A permit to answer stands for a core: unless configured, there are as many as cores. What only waits
+//! (for a client, for a device) needs none, so a file that hangs keeps no core from others. A permit to do a job that
 //! waits for a device stands for what the job takes while it does, memory above all: there are as many
 //! as other engines have helper threads. Each rank but the last has a reserve of permits besides, for
 //! itself and those above it: its requests need not wait until those of lower ranks end. A reserve does
@@ -79,10 +79,10 @@ impl Permit {
 }
 
 impl Permits {
-    /// To answer: one for each of `cores`, and the reserves. `None` if there is one rank. What is
-    /// charged is CPU time, since others may have the core in between.
-    pub(crate) fn to_answer(ranks: &Ranks, cores: usize) -> Option<Permits> {
-        ranks.is_ordered().then(|| Permits::new(ranks, cores, clock::thread_cpu_ns))
+    /// To answer: so many, and the reserves. `None` if there is one rank. What is charged is CPU time,
+    /// since others may have the core in between.
+    pub(crate) fn to_answer(ranks: &Ranks, answering: usize) -> Option<Permits> {
+        ranks.is_ordered().then(|| Permits::new(ranks, answering, clock::thread_cpu_ns))
     }
 
     /// To do jobs that wait for devices: so many, and the reserves. All their time is charged.

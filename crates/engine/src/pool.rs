@@ -1,29 +1,32 @@
 //! The `pool` engine: a fixed number of threads, each of which accepts under a mutex (duke §III).
 //!
 //! * **Shape.** Each thread waits for the mutex, accepts one connection, lets the next thread have
-//!   the mutex, serves the connection to its end in straight-line code, and comes back.
+//!   the mutex, serves the connection to its end in straight-line code, and comes back. With classes it
+//!   accepts what there is and serves the first of them: see `ahead.rs`.
 //! * **What blocks where.** One thread in poll on listeners and bell, with the mutex; others at the
 //!   mutex, in poll on their socket and the bell, or in jobs, which they run themselves; with classes
 //!   also until they may answer.
 //! * **Queues and their limits.** Connections that no thread is free for wait in the kernel's accept
-//!   queue, whatever their class: nobody knows it yet. With classes, threads whose request is there
-//!   wait for a permit, by rank; with or without, those wait for one that have a job that waits for a
-//!   device: see `permits.rs`.
+//!   queue until one is; with classes, as many as [`Parts::ahead`] says are put in order then. With
+//!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
+//!   one that have a job that waits for a device: see `permits.rs`.
 //! * **Beats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
 //!   all have answered an order to stop.
 
-use crate::accept::{Arrival, Entrance, PAUSE_MS};
+use crate::accept::{Entrance, PAUSE_MS};
+use crate::ahead::{Ahead, Filled, Next};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
 use crate::stock::{Parts, Stock};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
-use forebay_sys::poll;
+use forebay_control::ranked::Turn;
+use forebay_sys::{clock, poll};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The accepting thread looks at the order and the clock this often.
@@ -32,14 +35,23 @@ const SLEEP_MS: u64 = 500;
 struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
-    /// With the listener that is looked at first, so that each comes first in turn.
-    entrance: Mutex<(Entrance, usize)>,
+    door: Mutex<Door<H>>,
+}
+
+/// Where connections come from.
+struct Door<H: Handler> {
+    entrance: Entrance,
+    /// The listener that is looked at first, so that each comes first in turn.
+    first: usize,
+    ahead: Ahead<H>,
+    /// Connections that were cut before a thread had them.
+    cut: Ended,
 }
 
 /// A connection somebody came with, or how it is to be closed.
 enum Task<H: Handler> {
-    Serve(Served<H>),
-    Close(Served<H>, Closing),
+    Serve(Box<Served<H>>, Turn),
+    Close(Box<Served<H>>, Closing),
 }
 
 /// Serves until told to stop, or told to drain and everything has ended.
@@ -50,11 +62,17 @@ pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send,
 {
+    let door = Door {
+        entrance: Entrance::new(parts.listeners, parts.admission)?,
+        first: 0,
+        ahead: Ahead::new(&parts.ranks, parts.ahead),
+        cut: Ended::default(),
+    };
+    let stock = Stock::new(parts.make, parts.settings, parts.threads);
     let pool = Pool {
-        stock: Stock::new(parts.make, parts.settings, parts.threads)
-            .in_order(parts.ranks, parts.jobs),
+        stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
         control: parts.control,
-        entrance: Mutex::new((Entrance::new(parts.listeners, parts.admission)?, 0)),
+        door: Mutex::new(door),
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parts.threads.max(1))
@@ -74,11 +92,13 @@ impl<H: Handler> Pool<H> {
     /// Thread `number`, from begin to end.
     fn work(&self, number: usize) -> Ended {
         let mut ended = Ended::default();
-        while let Some((task, mut worker)) = self.next() {
+        let mut ran = None;
+        while let Some((task, mut worker)) = self.next(ran.take()) {
             match task {
-                Task::Serve(served) => {
-                    let control = &self.control;
+                Task::Serve(served, turn) => {
+                    let (control, began_ns) = (&self.control, clock::monotonic_ns());
                     ended = ended + self.stock.serve(&mut worker, served, control, Some(number));
+                    ran = Some((turn, clock::monotonic_ns().saturating_sub(began_ns)));
                 }
                 Task::Close(served, closing) => {
                     self.stock.close(&mut worker, served, closing, &self.control);
@@ -86,15 +106,22 @@ impl<H: Handler> Pool<H> {
             }
             self.stock.give_back(worker);
         }
-        ended
+        ended + std::mem::take(&mut self.door().cut)
     }
 
-    /// The next connection and a worker for it, or `None` when nothing more is accepted.
-    fn next(&self) -> Option<(Task<H>, Worker<H>)> {
-        let mut guard = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
-        let (entrance, first) = &mut *guard;
+    fn door(&self) -> MutexGuard<'_, Door<H>> {
+        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next connection and a worker for it, or `None` when nothing more is accepted. `ran` says how
+    /// long the thread has had its last one.
+    fn next(&self, ran: Option<(Turn, u64)>) -> Option<(Task<H>, Worker<H>)> {
+        let mut door = self.door();
+        if let Some((turn, ns)) = ran {
+            door.ahead.ran(turn, ns);
+        }
         let mut worker = self.stock.take();
-        let task = self.accept(entrance, first, &mut worker);
+        let task = self.accept(&mut door, &mut worker);
         // while all threads serve, nobody accepts
         self.control.beat_rests(0);
         if task.is_none() {
@@ -103,21 +130,19 @@ impl<H: Handler> Pool<H> {
         Some((task?, worker))
     }
 
-    fn accept(
-        &self,
-        entrance: &mut Entrance,
-        first: &mut usize,
-        worker: &mut Worker<H>,
-    ) -> Option<Task<H>> {
+    fn accept(&self, door: &mut Door<H>, worker: &mut Worker<H>) -> Option<Task<H>> {
+        let Door { entrance, first, ahead, cut } = door;
         loop {
             let order = self.control.order();
             if order == Order::Stop {
+                *cut = *cut + ahead.cut(worker);
                 return None;
             }
             let mut fds: Vec<_> = entrance.sockets().collect();
             let listeners = fds.len();
             // in a drain only what is queued is taken
-            let wait_ms = if order == Order::Run { SLEEP_MS } else { 0 };
+            let waits = order == Order::Run && ahead.is_empty();
+            let wait_ms = if waits { SLEEP_MS } else { 0 };
             fds.push(self.control.stronger_than(order).as_fd());
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
@@ -125,24 +150,32 @@ impl<H: Handler> Pool<H> {
             worker.begin_turn();
             self.stock.keep_up(worker.now_ms());
             *first += 1;
-            let index = (0..listeners)
-                .map(|at| (at + *first) % listeners)
-                .find(|&at| ready.get(at).is_some_and(|&ready| ready));
-            match index.map(|index| entrance.next(index, worker)) {
-                Some(Arrival::Served(served)) => return Some(Task::Serve(served)),
-                Some(Arrival::Refused(served, closing)) => {
-                    return Some(Task::Close(served, closing));
+            let in_turn = (0..listeners).map(|at| (at + *first) % listeners);
+            let (mut is_full, mut is_exhausted) = (false, false);
+            for index in in_turn.filter(|&at| ready.get(at).is_some_and(|&ready| ready)) {
+                match ahead.fill(entrance, index, 1, worker) {
+                    Filled::Nobody => {}
+                    Filled::Full => is_full = true,
+                    Filled::Refused(served, closing) => return Some(Task::Close(served, closing)),
+                    Filled::Exhausted => is_exhausted = true,
                 }
-                Some(Arrival::Exhausted) => {
+            }
+            let next = ahead.pop(worker);
+            if is_exhausted {
+                if next.is_none() {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
-                    entrance.take_reserve();
                 }
-                Some(Arrival::Gone) => {}
-                Some(Arrival::Nobody) | None if order == Order::Run => {}
-                Some(Arrival::Nobody) | None => {
-                    entrance.close();
-                    return None;
-                }
+                entrance.take_reserve();
+            }
+            match next {
+                Some(Next::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
+                Some(Next::Refused(served, closing)) => return Some(Task::Close(served, closing)),
+                None => {}
+            }
+            // of those that were accepted all may have left
+            if order != Order::Run && !is_full && !is_exhausted {
+                entrance.close();
+                return None;
             }
         }
     }

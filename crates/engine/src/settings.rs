@@ -89,7 +89,7 @@ impl Timeouts {
             Await::Idle => self.idle_ms,
             Await::Job | Await::Admission => self.job_ms,
             Await::Send => self.send_window_ms,
-            Await::Connect | Await::Answer | Await::Flow => u64::MAX,
+            Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => u64::MAX,
         }
     }
 

@@ -11,7 +11,6 @@ use crate::settings::Live;
 use crate::worker::Worker;
 use forebay_conn::Handler;
 use forebay_metrics::Local;
-use forebay_sys::process;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,6 +38,10 @@ pub struct Parts<H: Handler> {
     pub threads: usize,
     /// Jobs that wait for devices, at once, about; at least 1.
     pub jobs: usize,
+    /// Threads that may answer at once if there is more than one rank; at least 1.
+    pub answering: usize,
+    /// Connections accepted ahead of a thread for them, at most, if there is more than one rank.
+    pub ahead: usize,
 }
 
 /// What the threads share: workers that none of them uses and how to make more, and permits.
@@ -77,11 +80,11 @@ impl<H: Handler> Stock<H> {
         }
     }
 
-    /// Threads answer in this order, no more of them at a time than there are cores; and about `jobs`
-    /// of them at a time do jobs that wait for devices.
+    /// Threads answer in this order, no more of them at a time than `answering`; and about `jobs` of them
+    /// at a time do jobs that wait for devices.
     #[must_use]
-    pub fn in_order(self, ranks: Ranks, jobs: usize) -> Stock<H> {
-        let permits = Permits::to_answer(&ranks, process::usable_cores());
+    pub fn in_order(self, ranks: Ranks, answering: usize, jobs: usize) -> Stock<H> {
+        let permits = Permits::to_answer(&ranks, answering);
         let job_permits = Some(Permits::to_wait(&ranks, jobs));
         Stock { permits, job_permits, ranks, ..self }
     }

@@ -48,12 +48,9 @@ pub(crate) trait Wait<H: Handler> {
     /// Has a job done for a request: [`next`](Wait::next) tells when it is. `false` if too many wait.
     fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool;
 
-    /// Gives the connection and its requests time for what they wait for: see
-    /// [`Timer::set`](crate::timer::Timer::set).
-    fn set_timer(&mut self, served: &mut Served<H>);
-
-    /// What is over: see [`Timer::over`](crate::timer::Timer::over).
-    fn over(&mut self, served: &mut Served<H>) -> Option<Over>;
+    /// Gives the connection and its requests time for what they wait for, and says what is over: see
+    /// [`Timer::set`](crate::timer::Timer::set) and [`Timer::over`](crate::timer::Timer::over).
+    fn time(&mut self, served: &mut Served<H>) -> Option<Over>;
 
     /// Until something has happened, a deadline is over, or there is an order stronger than `known`. The
     /// engine may take the connection meanwhile: then this serving of it ends, and the engine has it
@@ -167,8 +164,7 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
         if is_asked && !passes && served.goes_on() {
             continue;
         }
-        wait.set_timer(&mut served);
-        if let Some(Over::Wait(awaited)) = wait.over(&mut served) {
+        if let Some(Over::Wait(awaited)) = wait.time(&mut served) {
             match wait.worker().expire(&mut served, awaited) {
                 Some(closing) => break closing,
                 None => continue,

@@ -7,20 +7,24 @@
 //!   on socket and bell, and in jobs, which they run themselves; with classes also until they may
 //!   answer.
 //! * **Queues and their limits.** At [`Parts::threads`] threads nothing more is accepted until
-//!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, threads whose
+//!   one ends; connections wait in the kernel's accept queue meanwhile. With classes, as many as
+//!   [`Parts::ahead`] says are put in order when one ends: see `ahead.rs`. With classes, threads whose
 //!   request is there wait for a permit, by rank; with or without, those wait for one that have a job
 //!   that waits for a device: see `permits.rs`.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
-use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::accept::{BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::ahead::{Ahead, Filled, Next};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
 use crate::stock::{Parts, Stock};
+use crate::watch::Watch;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
-use forebay_metrics::Counter;
-use forebay_sys::poll;
+use forebay_control::ranked::Turn;
+use forebay_metrics::{Activity, Counter, Stopwatch};
+use forebay_sys::{clock, poll};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -35,12 +39,34 @@ struct Crew<H: Handler> {
     control: Arc<Control>,
     state: Mutex<State>,
     ended: Condvar,
+    /// Threads at once.
+    most: usize,
 }
 
 #[derive(Default)]
 struct State {
     threads: usize,
     ended: Ended,
+    /// How long connections have had their threads, until the accepting thread knows.
+    ran: Vec<(Turn, u64)>,
+}
+
+/// What is done with a connection on a thread of its own.
+enum Task<H: Handler> {
+    Serve(Box<Served<H>>, Turn),
+    Close(Box<Served<H>>, Closing),
+}
+
+/// The thread that accepts.
+struct Acceptor<H: Handler> {
+    crew: Arc<Crew<H>>,
+    entrance: Entrance,
+    ahead: Ahead<H>,
+    worker: Worker<H>,
+    /// The listener that is looked at first, so that each comes first in turn.
+    first: usize,
+    /// Threads begun so far: the beginning of some is timed.
+    begun: u32,
 }
 
 /// Serves until told to stop, or told to drain and everything has ended.
@@ -51,98 +77,170 @@ pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send + 'static,
 {
-    let mut entrance = Entrance::new(parts.listeners, parts.admission)?;
-    let control = Arc::clone(&parts.control);
+    let entrance = Entrance::new(parts.listeners, parts.admission)?;
+    let ahead = Ahead::new(&parts.ranks, parts.ahead);
+    let stock = Stock::new(parts.make, parts.settings, parts.threads);
     let crew = Arc::new(Crew {
-        stock: Stock::new(parts.make, parts.settings, parts.threads)
-            .in_order(parts.ranks, parts.jobs),
-        control: Arc::clone(&control),
+        stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
+        control: parts.control,
         state: Mutex::default(),
         ended: Condvar::new(),
+        most: parts.threads.max(1),
     });
-    let mut worker = crew.stock.take();
-    while control.order() == Order::Run {
-        let mut fds: Vec<_> = entrance.sockets().collect();
-        fds.push(control.stronger_than(Order::Run).as_fd());
-        let ready = poll::wait_readable(&fds, SLEEP_MS)?;
-        worker.read_clocks();
-        worker.begin_turn();
-        crew.stock.keep_up(worker.now_ms());
-        control.beat(0, worker.now_ms());
-        for index in (0..ready.len() - 1).filter(|&index| ready[index]) {
-            crew.accept(&mut entrance, index, &mut worker, parts.threads);
-        }
+    let worker = crew.stock.take();
+    let mut acceptor =
+        Acceptor { crew: Arc::clone(&crew), entrance, ahead, worker, first: 0, begun: 0 };
+    while crew.control.order() == Order::Run {
+        acceptor.turn()?;
     }
-    control.beat_rests(0);
-    for index in 0..entrance.sockets().count() {
-        // bounded: clients that come back at once would keep it busy for ever
-        for _ in 0..DRAIN_BATCHES {
-            if !crew.accept(&mut entrance, index, &mut worker, parts.threads) {
-                break;
-            }
-        }
-    }
-    drop((entrance, worker));
+    crew.control.beat_rests(0);
+    let cut = acceptor.leave();
     let ended = crew.wait_for_all();
     crew.stock.clear();
-    Ok(ended)
+    Ok(ended + cut)
+}
+
+impl<H> Acceptor<H>
+where
+    H: Handler + Send + 'static,
+{
+    /// Waits for connections while there is room for them, and begins threads for the first of those
+    /// that have come.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    fn turn(&mut self) -> io::Result<()> {
+        let free = self.wait_for_room();
+        let control = &self.crew.control;
+        let mut fds: Vec<_> = self.entrance.sockets().collect();
+        let listeners = fds.len();
+        fds.push(control.stronger_than(Order::Run).as_fd());
+        let wait_ms = if free > 0 && self.ahead.is_empty() { SLEEP_MS } else { 0 };
+        let ready = poll::wait_readable(&fds, wait_ms)?;
+        self.worker.read_clocks();
+        self.worker.begin_turn();
+        self.crew.stock.keep_up(self.worker.now_ms());
+        control.beat(0, self.worker.now_ms());
+        self.first += 1;
+        let in_turn = (0..listeners).map(|at| (at + self.first) % listeners);
+        let indexes: Vec<_> = in_turn.filter(|&index| ready[index]).collect();
+        let left = indexes.into_iter().fold(free, |free, index| self.accept(index, free).0);
+        self.begin(left);
+        Ok(())
+    }
+
+    /// Accepts a batch from listener `index` if threads are free. Says how many are then, for those that
+    /// are refused need one at once, and whether more may be waiting.
+    fn accept(&mut self, index: usize, mut free: usize) -> (usize, bool) {
+        while free > 0 {
+            let Acceptor { entrance, ahead, worker, .. } = self;
+            match ahead.fill(entrance, index, free.min(BATCH), worker) {
+                Filled::Refused(served, closing) => {
+                    self.spawn(Task::Close(served, closing));
+                    free -= 1;
+                }
+                Filled::Full => return (free, true),
+                Filled::Nobody => return (free, false),
+                Filled::Exhausted => {
+                    if self.ahead.is_empty() {
+                        std::thread::sleep(Duration::from_millis(PAUSE_MS));
+                    }
+                    self.entrance.take_reserve();
+                    return (free, false);
+                }
+            }
+        }
+        (0, true)
+    }
+
+    /// Begins a thread for each of the first so many connections.
+    fn begin(&mut self, free: usize) {
+        for _ in 0..free {
+            let task = match self.ahead.pop(&mut self.worker) {
+                Some(Next::Serve(served, turn)) => Task::Serve(served, turn),
+                Some(Next::Refused(served, closing)) => Task::Close(served, closing),
+                None => break,
+            };
+            self.spawn(task);
+        }
+    }
+
+    /// Begins a thread for a connection.
+    fn spawn(&mut self, task: Task<H>) {
+        let Worker { settings, metrics, .. } = &self.worker;
+        self.begun = self.begun.wrapping_add(1);
+        let sampled = settings.sample != 0 && self.begun.is_multiple_of(settings.sample);
+        let mut watch = Watch::new(metrics, sampled);
+        self.crew.spawn(task);
+        watch.lap(Activity::Thread);
+    }
+
+    /// Waits a moment for a thread to end if there are as many as there may be. Says how many more
+    /// there may be.
+    fn wait_for_room(&mut self) -> usize {
+        let Crew { state, ended, most, .. } = &*self.crew;
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = Duration::from_millis(SLEEP_MS);
+        let waited = ended.wait_timeout_while(state, wait, |state| state.threads >= *most);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        for (turn, ns) in state.ran.drain(..) {
+            self.ahead.ran(turn, ns);
+        }
+        most.saturating_sub(state.threads)
+    }
+
+    /// Takes what the listeners have queued, and closes them; returns when all have a thread, or are
+    /// cut.
+    fn leave(mut self) -> Ended {
+        for index in 0..self.entrance.sockets().count() {
+            // bounded: clients that come back at once would keep it busy for ever
+            for _ in 0..DRAIN_BATCHES {
+                let free = self.wait_for_room();
+                let (free, has_more) = self.accept(index, free);
+                self.begin(free);
+                if free == 0 || !has_more {
+                    break;
+                }
+            }
+        }
+        self.entrance.close();
+        while !self.ahead.is_empty() {
+            if self.crew.control.order() == Order::Stop {
+                return self.ahead.cut(&mut self.worker);
+            }
+            let free = self.wait_for_room();
+            self.begin(free);
+        }
+        Ended::default()
+    }
 }
 
 impl<H> Crew<H>
 where
     H: Handler + Send + 'static,
 {
-    /// Accepts a batch; says whether more may be waiting.
-    fn accept(
-        self: &Arc<Self>,
-        entrance: &mut Entrance,
-        index: usize,
-        worker: &mut Worker<H>,
-        most: usize,
-    ) -> bool {
-        for _ in 0..BATCH {
-            if !self.has_room(most) {
-                return false;
-            }
-            match entrance.next(index, worker) {
-                Arrival::Served(served) => self.spawn(served, None),
-                Arrival::Refused(served, closing) => self.spawn(served, Some(closing)),
-                Arrival::Gone => {}
-                Arrival::Nobody => return false,
-                Arrival::Exhausted => {
-                    std::thread::sleep(Duration::from_millis(PAUSE_MS));
-                    entrance.take_reserve();
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Waits a moment for a thread to end if there are as many as there may be.
-    fn has_room(&self, most: usize) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = Duration::from_millis(SLEEP_MS);
-        let full = |state: &mut State| state.threads >= most.max(1);
-        let waited = self.ended.wait_timeout_while(state, wait, full);
-        waited.unwrap_or_else(PoisonError::into_inner).0.threads < most.max(1)
-    }
-
     /// Serves, or closes, a connection on a thread of its own.
-    fn spawn(self: &Arc<Self>, served: Served<H>, refused: Option<Closing>) {
+    fn spawn(self: &Arc<Self>, task: Task<H>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).threads += 1;
+        let turn = match &task {
+            Task::Serve(_, turn) => Some(*turn),
+            Task::Close(..) => None,
+        };
         let crew = Arc::clone(self);
         let serve = move || {
             let mut worker = crew.stock.take();
-            let ended = match refused {
-                None => crew.stock.serve(&mut worker, served, &crew.control, None),
-                Some(closing) => {
+            let began_ns = clock::monotonic_ns();
+            let ended = match task {
+                Task::Serve(served, _) => {
+                    crew.stock.serve(&mut worker, served, &crew.control, None)
+                }
+                Task::Close(served, closing) => {
                     crew.stock.close(&mut worker, served, closing, &crew.control);
                     Ended::default()
                 }
             };
             crew.stock.give_back(worker);
-            crew.count_end(ended);
+            crew.count_end(ended, turn, clock::monotonic_ns().saturating_sub(began_ns));
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         if thread.spawn(serve).is_err() {
@@ -151,14 +249,16 @@ where
             worker.count(Counter::AcceptErrors);
             worker.count(Counter::Closed);
             self.stock.give_back(worker);
-            self.count_end(Ended::default());
+            self.count_end(Ended::default(), turn, 0);
         }
     }
 
-    fn count_end(&self, ended: Ended) {
+    /// A thread has ended that had a connection for so long.
+    fn count_end(&self, ended: Ended, turn: Option<Turn>, ns: u64) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.threads -= 1;
         state.ended = state.ended + ended;
+        state.ran.extend(turn.map(|turn| (turn, ns)));
         self.ended.notify_all();
     }
 

@@ -9,6 +9,7 @@ use crate::linger::Linger;
 use crate::served::Served;
 use crate::worker::Worker;
 use forebay_conn::{Await, Awaited, Handler, Protocol, RequestId};
+use forebay_sys::clock;
 
 /// What a connection and its requests wait for, each until when, and the connection's entry in a wheel.
 /// All times are in milliseconds of the monotonic clock.
@@ -36,7 +37,7 @@ impl Default for Deadline {
 impl Timer {
     /// Gives the connection time for what it waits for, and its requests for what they wait for, unless
     /// they have been given that already. Says whether what the connection waits for is new.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set<H: Handler>(&mut self, served: &mut Served<H>, worker: &Worker<H>) -> bool {
         let awaited = served.awaits();
         if !served.new_jobs.is_empty() {
@@ -131,7 +132,9 @@ impl Timer {
                 continue;
             }
             let Some(awaited) = deadline.awaited else { return Some(Over::Linger) };
-            if let Await::Connect | Await::Answer | Await::Flow = awaited.what {
+            if let Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link =
+                awaited.what
+            {
                 deadline.at_ms = served.conn.deadline_ms(awaited);
                 if deadline.at_ms > now_ms {
                     continue;
@@ -141,7 +144,7 @@ impl Timer {
                 && served.taken_in_window(awaited.id) >= timeouts.bytes_per_window()
             {
                 served.begin_window();
-                deadline.at_ms = now_ms + timeouts.send_window_ms;
+                deadline.at_ms = at_ms(served, worker, awaited);
                 continue;
             }
             return Some(Over::Wait(awaited));
@@ -187,11 +190,29 @@ pub(crate) enum Over {
     Linger,
 }
 
-/// Until when this may be waited for. A moment comes by itself, exactly.
+/// Until when this may be waited for.
+#[inline]
 fn at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
     match awaited.what {
+        Await::Idle | Await::Head | Await::Body | Await::Job => {
+            worker.now_ms() + worker.time_ms(served, awaited.what)
+        }
+        _ => seldom_at_ms(served, worker, awaited),
+    }
+}
+
+/// The same for what a request that is answered at once does not wait for. A moment comes by itself,
+/// exactly.
+#[cold]
+fn seldom_at_ms<H: Handler>(served: &Served<H>, worker: &Worker<H>, awaited: Awaited) -> u64 {
+    match awaited.what {
         Await::Admission => u64::MAX,
-        Await::Connect | Await::Answer | Await::Flow => served.conn.deadline_ms(awaited),
+        Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
+            served.conn.deadline_ms(awaited)
+        }
+        // Not by the clock of the turn: in it megabytes may have been sent since, and what the client
+        // takes is measured from now on.
+        Await::Send => clock::coarse_ms() + worker.time_ms(served, Await::Send),
         what => worker.now_ms() + worker.time_ms(served, what),
     }
 }

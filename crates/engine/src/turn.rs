@@ -3,22 +3,18 @@
 //! In: a connection that can go on, and perhaps what has happened to one of its requests. Out: a
 //! [`Fate`], which the engine carries out in its own way: wait for readiness, block, park, queue.
 
-use crate::accept;
 use crate::send::{self, Progress};
-use crate::served::{DoneOf, EventOf, Handshake, Served, next_event};
+use crate::served::{EventOf, Served, next_event};
 use crate::stream::{Stream, Wire};
 use crate::waits::Waiting;
 use crate::watch::Watch;
 use crate::worker::Worker;
-use forebay_conn::transport::{Failure, Unproven};
 use forebay_conn::{
-    Await, Awaited, Closing, Context, Event, Handler, Opening, Protocol, Rank, RequestId, Step,
+    Await, Awaited, Closing, Context, Event, Handler, Protocol, Rank, RequestId, Step,
 };
 use forebay_control::allocation::Phase;
 use forebay_metrics::{Activity, Counter, Stopwatch};
-use forebay_sys::socket::{self, Received, Sent};
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use forebay_sys::socket::Received;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What becomes of a connection after its turn.
@@ -58,6 +54,35 @@ enum Steps {
     Answer(Rank),
     /// Those of one phase, for one request.
     Of(Phase),
+}
+
+impl Steps {
+    /// How many requests may be answered with these steps, of `all` that a turn may answer.
+    #[inline(always)]
+    fn budget(self, all: u32) -> u32 {
+        match self {
+            Steps::All | Steps::Arrive | Steps::Answer(_) => all,
+            // what follows in a pipeline is received again
+            Steps::Of(Phase::Send) => 0,
+            Steps::Of(_) => 1,
+        }
+    }
+
+    /// Which requests are answered: those up to this rank.
+    #[inline(always)]
+    fn answers(self) -> Option<Rank> {
+        match self {
+            Steps::All | Steps::Of(Phase::Process) => Some(Rank::LAST),
+            Steps::Answer(rank) => Some(rank),
+            Steps::Arrive | Steps::Of(_) => None,
+        }
+    }
+
+    /// Whether the steps of this phase are taken elsewhere.
+    #[inline(always)]
+    fn leave(self, phase: Phase) -> bool {
+        matches!(self, Steps::Of(only) if only != phase)
+    }
 }
 
 impl<H: Handler> Worker<H> {
@@ -137,11 +162,6 @@ impl<H: Handler> Worker<H> {
         mut event: Option<EventOf<H>>,
         steps: Steps,
     ) -> Fate<H::Job> {
-        let only = match steps {
-            Steps::Of(phase) => Some(phase),
-            _ => None,
-        };
-        let is_elsewhere = |phase| only.is_some_and(|only| only != phase);
         let sampled = self.is_sampled();
         served.conn.resume(&mut self.input);
         if served.opening.is_some()
@@ -168,17 +188,8 @@ impl<H: Handler> Worker<H> {
             now_ms: self.now.monotonic_ms,
             draining: self.draining,
             announce_s: if self.settings.announce { (self.idle_ms / 1000) as u32 } else { 0 },
-            budget: match only {
-                None => self.settings.turn_requests,
-                // what follows in a pipeline is received again
-                Some(Phase::Send) => 0,
-                Some(_) => 1,
-            },
-            answers: match steps {
-                Steps::All | Steps::Of(Phase::Process) => Some(Rank::LAST),
-                Steps::Answer(rank) => Some(rank),
-                Steps::Arrive | Steps::Of(_) => None,
-            },
+            budget: steps.budget(self.settings.turn_requests),
+            answers: steps.answers(),
             event,
             metrics: &self.metrics,
             watch: &mut watch,
@@ -190,7 +201,7 @@ impl<H: Handler> Worker<H> {
         // the other phases go on with what can be done besides, and leave sending to that of send
         let has_rest = !cx.out.is_empty() || served.stream.has_unsent();
         served.has_enough = false;
-        let mut is_blocked = is_elsewhere(Phase::Send) && served.goes_on() && has_rest;
+        let mut is_blocked = steps.leave(Phase::Send) && served.goes_on() && has_rest;
         let fate = loop {
             let was_empty = cx.out.is_empty();
             let step = if !is_blocked && (!cx.out.is_empty() || served.stream.has_unsent()) {
@@ -218,7 +229,7 @@ impl<H: Handler> Worker<H> {
                         Fate::Waits
                     };
                 }
-                Step::Receive if is_elsewhere(Phase::Receive) => {
+                Step::Receive if steps.leave(Phase::Receive) => {
                     cx.event = None;
                     break Fate::Next(Phase::Receive);
                 }
@@ -253,7 +264,7 @@ impl<H: Handler> Worker<H> {
                         break Fate::Waits;
                     }
                 }
-                Step::Send if is_elsewhere(Phase::Send) => break Fate::Next(Phase::Send),
+                Step::Send if steps.leave(Phase::Send) => break Fate::Next(Phase::Send),
                 Step::Send => {
                     let (conn, window_bytes) = (&mut served.conn, &mut served.window_bytes);
                     let wire = &mut self.wire;
@@ -279,7 +290,7 @@ impl<H: Handler> Worker<H> {
                     cx.event = None;
                     break Fate::Waits;
                 }
-                Step::Yield if only.is_some() => break Fate::Next(Phase::Receive),
+                Step::Yield if matches!(steps, Steps::Of(_)) => break Fate::Next(Phase::Receive),
                 Step::Yield => break Fate::Yields,
                 Step::End => served.stream.end_output(),
                 Step::HandOver => break Fate::HandOver,
@@ -299,11 +310,18 @@ impl<H: Handler> Worker<H> {
             // it was the first of them
             served.inbox.push_front(event);
         }
-        if !cx.out.is_empty() || served.stream.has_unsent() {
-            if let Some(body) = &mut cx.out.body {
-                cx.handler.hold(body);
+        self.end_turn(served, &fate);
+        fate
+    }
+
+    /// Keeps what is left of a turn that ends so.
+    #[inline(always)]
+    fn end_turn(&mut self, served: &mut Served<H>, fate: &Fate<H::Job>) {
+        if !self.out.is_empty() || served.stream.has_unsent() {
+            if let Some(body) = &mut self.out.body {
+                self.handler.hold(body);
             }
-            served.pending = Some(Box::new(cx.out.take_rest()));
+            served.pending = Some(Box::new(self.out.take_rest()));
             served.lags = true;
         }
         if let Fate::Closes(Closing::Now | Closing::Linger) = fate
@@ -314,9 +332,8 @@ impl<H: Handler> Worker<H> {
             let _ = served.stream.flush();
         }
         if !matches!(fate, Fate::HandOver) {
-            served.conn.suspend(input);
+            served.conn.suspend(&mut self.input);
         }
-        fate
     }
 
     /// Something has happened to a request. Says what the protocol is told of it now.
@@ -341,182 +358,24 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Before the protocol: a proxy states its client, then the transport is opened. `None` when the
-    /// protocol may begin, with what was received of it in the input.
-    #[cold]
-    fn open(
-        &mut self,
-        served: &mut Served<H>,
-        event: Option<EventOf<H>>,
-        sampled: bool,
-    ) -> Option<Fate<H::Job>> {
-        let mut done: Option<DoneOf<H>> = match event {
-            Some(Event::Done(RequestId::OPENING, done)) => Some(done),
-            Some(Event::Failed(RequestId::OPENING)) => return Some(Fate::Closes(Closing::Reset)),
-            _ => None,
-        };
-        loop {
-            if served.stream.has_unsent() {
-                match served.stream.flush().0 {
-                    Sent::Bytes(_) => {}
-                    Sent::Blocked => return Some(Fate::Waits),
-                    Sent::Broken => return Some(Fate::Closes(Closing::Reset)),
-                }
-            }
-            let preface = &mut served.opening.as_mut()?.preface;
-            let is_raw = preface.is_some();
-            if let Some(header) = preface {
-                match header.receive(&mut self.input) {
-                    Ok(Some(stated)) => {
-                        *preface = None;
-                        if let Some(closing) = self.state(served, stated) {
-                            self.input.clear();
-                            return Some(Fate::Closes(closing));
-                        }
-                        continue;
-                    }
-                    Ok(None) => {}
-                    Err(_) => {
-                        self.count(Counter::RefusedProxyHeader);
-                        self.input.clear();
-                        return Some(Fate::Closes(Closing::Reset));
-                    }
-                }
-            } else {
-                let opening = if served.stream.is_plain() {
-                    Opening::Open
-                } else {
-                    if !self.input.is_empty() {
-                        let goes_on = served.stream.take_raw(self.input.bytes());
-                        self.input.clear();
-                        served.handshake_comes();
-                        if !goes_on {
-                            return Some(self.fail(served));
-                        }
-                    }
-                    if !self.may_shake(served) {
-                        return Some(Fate::Shakes);
-                    }
-                    let mut watch = Watch::new(&self.metrics, sampled);
-                    let opening = served.stream.open(done.take());
-                    watch.lap(Activity::Handshake);
-                    opening
-                };
-                match opening {
-                    Opening::Open => {
-                        served.opening = None;
-                        served.begin_protocol(&mut self.handler, &self.settings.limits);
-                        if let Some(secured) = &served.peer.secured {
-                            self.count(match secured.resumed {
-                                false => Counter::HandshakesFull,
-                                true => Counter::HandshakesResumed,
-                            });
-                        }
-                        return None;
-                    }
-                    Opening::Receive => {}
-                    Opening::Job(job) => {
-                        // what the client does not take now it takes after the job
-                        let _ = served.stream.flush();
-                        return Some(Fate::Job(RequestId::OPENING, job));
-                    }
-                    Opening::Failed => return Some(self.fail(served)),
-                }
-                if served.stream.has_unsent() {
-                    continue;
-                }
-            }
-            if !served.readable {
-                return Some(Fate::Waits);
-            }
-            let received = if is_raw {
-                let received = socket::receive(served.stream.as_fd(), self.input.room());
-                if let Received::Bytes(count) = received {
-                    self.input.received(count);
-                }
-                received
-            } else {
-                served.stream.receive_opening(&mut self.wire)
-            };
-            match received {
-                Received::Bytes(count) => {
-                    self.metrics.add(Counter::ReceivedBytes, count as u64);
-                    if !is_raw {
-                        served.handshake_comes();
-                    }
-                }
-                Received::Blocked => served.readable = false,
-                Received::Ended => return Some(Fate::Closes(Closing::Now)),
-                Received::Broken => return Some(self.fail(served)),
-            }
-        }
-    }
-
-    /// Whether the handshake may go on now. One that begins takes its part of what a turn of the loop has
-    /// for handshakes.
-    fn may_shake(&mut self, served: &mut Served<H>) -> bool {
-        let rank = served.conn.rank();
-        let Some(opening) = &mut served.opening else { return true };
-        if opening.handshake != Handshake::Waits {
-            return true;
-        }
-        let left = &mut self.handshakes[usize::from(rank != Rank::FIRST)];
-        if *left == 0 {
-            return false;
-        }
-        *left -= 1;
-        opening.handshake = Handshake::Begun;
-        self.count(Counter::HandshakesBegun);
-        true
-    }
-
-    /// The transport cannot be opened. Says how to close.
-    fn fail(&mut self, served: &mut Served<H>) -> Fate<H::Job> {
-        // without a reason it was cut, which is counted when it is closed
-        if let (Some(opening), Some(failure)) = (&mut served.opening, served.stream.failure()) {
-            if opening.handshake != Handshake::Begun {
-                self.count(Counter::HandshakesBegun);
-            }
-            opening.handshake = Handshake::Failed;
-            self.count(match failure {
-                Failure::Protocol => Counter::HandshakesNotTls,
-                Failure::Name => Counter::HandshakesUnknownName,
-                Failure::Client => Counter::HandshakesRefused,
-                Failure::Unproven(Unproven::Missing) => Counter::HandshakesClientMissing,
-                Failure::Unproven(Unproven::Untrusted) => Counter::HandshakesClientUntrusted,
-                Failure::Unproven(Unproven::Expired) => Counter::HandshakesClientExpired,
-                Failure::Unproven(Unproven::Revoked) => Counter::HandshakesClientRevoked,
-                Failure::Unproven(Unproven::Unlisted) => Counter::HandshakesClientUnlisted,
-                Failure::Unproven(Unproven::Wrong) => Counter::HandshakesClientWrong,
-                Failure::Rules => Counter::HandshakesFailed,
-            });
-        }
-        Fate::Closes(served.stream.end_broken())
-    }
-
-    /// A proxy has stated its client, or none. Says how the connection is closed if that client is
-    /// not let in.
-    fn state(&mut self, served: &mut Served<H>, address: Option<SocketAddr>) -> Option<Closing> {
-        served.peer.stated = address;
-        let closing = accept::meet(served, self);
-        // a proxy that states nobody speaks for itself
-        served.peer.stated.get_or_insert(served.peer.remote);
-        closing
-    }
-
     /// The time for what was `awaited` is over: an answer where one helps. Says how to close the
     /// connection; `None` if it goes on, with a turn at once.
     pub(crate) fn expire(&mut self, served: &mut Served<H>, awaited: Awaited) -> Option<Closing> {
-        self.count(match awaited.what {
+        let counter = match awaited.what {
             Await::Head => Counter::TimeoutHead,
             Await::Body => Counter::TimeoutBody,
             Await::Idle => Counter::TimeoutIdle,
             Await::Send => Counter::TimeoutSend,
             Await::Job | Await::Admission => Counter::TimeoutJob,
+            Await::Slot => Counter::TimeoutSlot,
             Await::Connect => Counter::TimeoutConnect,
             Await::Answer => Counter::TimeoutAnswer,
-            Await::Flow => Counter::TimeoutFlow,
-        });
+            Await::Flow | Await::Link => Counter::TimeoutFlow,
+        };
+        // most looks at a link find nothing wrong
+        if awaited.what != Await::Link {
+            self.count(counter);
+        }
         if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
             claim.take();
         }
@@ -584,7 +443,10 @@ fn send<H: Handler, S: Stopwatch>(
     conn.body_sent(tally.body_bytes);
     match progress {
         Progress::Done => conn.sent(cx.handler),
-        Progress::Blocked => return Some(Fate::Waits),
+        Progress::Blocked => {
+            cx.metrics.add(Counter::SendWaits, 1);
+            return Some(Fate::Waits);
+        }
         Progress::Budget => return Some(Fate::Yields),
         Progress::Broken => return Some(Fate::Closes(Closing::Reset)),
         Progress::Outdated if conn.withdraw(cx) => {}
@@ -604,5 +466,6 @@ fn send<H: Handler, S: Stopwatch>(
     None
 }
 
+mod opening;
 #[cfg(test)]
 mod tests;

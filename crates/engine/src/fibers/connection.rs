@@ -66,6 +66,15 @@ pub(super) struct News {
     pub(super) broken: bool,
 }
 
+impl News {
+    /// Tells the connection; says whether it is still there.
+    #[inline]
+    pub(super) fn tell<H: Handler>(self, served: &mut Served<H>) -> bool {
+        served.has_come(self.readable | self.broken, self.ended);
+        !self.broken || served.stream.has_ended()
+    }
+}
+
 impl<H: Handler> Connection<H> {
     pub(super) fn new(served: Served<H>, token: u64) -> Self {
         Connection {
@@ -220,7 +229,7 @@ where
     pub(super) fn close(&self, token: u64, closing: Closing) {
         let shared = Rc::clone(&self.shared);
         let started = self.scheduler.start(move || {
-            if let Some(served) = shared.take(token) {
+            if let Some((served, _)) = shared.take(token) {
                 let mut wait = Waiting::new(&shared, token);
                 straight::close(&mut wait, served, closing, &shared.lingering);
             }
@@ -278,9 +287,9 @@ impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
         while let Some(token) = self.next() {
-            let Some(mut served) = self.take(token) else { continue };
+            let Some((mut served, has_events)) = self.take(token) else { continue };
             let mut wait = Waiting::new(self, token);
-            let event = wait.take_event(&mut served);
+            let event = if has_events { wait.take_event(&mut served) } else { None };
             let ended = straight::serve(&mut wait, served, event, &self.control, &self.lingering);
             if ended != Ended::default() {
                 self.ended.set(self.ended.get() + ended);
@@ -319,14 +328,18 @@ impl<H: Handler, C> Shared<H, C> {
         connection.take_waiting(|_| true)
     }
 
-    /// Takes a connection that has no fiber out of its place, for one.
-    fn take(&self, token: u64) -> Option<Box<Served<H>>> {
+    /// Takes a connection that has no fiber out of its place, for one. Says whether something has happened
+    /// to its requests.
+    #[inline]
+    fn take(&self, token: u64) -> Option<(Box<Served<H>>, bool)> {
         let mut connections = self.connections.borrow_mut();
         let key = key(&connections, token)?;
         let connection = &mut connections[key];
-        self.idle.borrow_mut().remove(&mut connection.resting);
+        if connection.resting.is_some() {
+            self.idle.borrow_mut().remove(&mut connection.resting);
+        }
         match std::mem::replace(&mut connection.place, Place::Served(None)) {
-            Place::AtRest(served) => Some(served),
+            Place::AtRest(served) => Some((served, !connection.events.is_empty())),
             served => {
                 connection.place = served;
                 None
@@ -356,7 +369,7 @@ impl<H: Handler, C> Shared<H, C> {
     /// There is no memory for a fiber.
     #[cold]
     fn give_up(&self, token: u64) {
-        if let Some(served) = self.take(token) {
+        if let Some((served, _)) = self.take(token) {
             let mut worker = self.worker.borrow_mut();
             worker.count(Counter::AcceptErrors);
             self.leave_line(&served);

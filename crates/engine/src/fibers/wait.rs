@@ -26,12 +26,14 @@ pub(super) struct Waiting<'s, H: Handler, C> {
     token: u64,
     /// It is the turn of this request to be answered.
     called: Option<(RequestId, Called)>,
+    /// The loop has the connection back.
+    is_left: bool,
 }
 
 impl<'s, H: Handler, C> Waiting<'s, H, C> {
     /// Of the connection with this token.
     pub(super) fn new(shared: &'s Shared<H, C>, token: u64) -> Self {
-        Waiting { shared, token, called: None }
+        Waiting { shared, token, called: None, is_left: false }
     }
 
     /// The turn of the request that was called is over.
@@ -45,26 +47,27 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     }
 
     /// Has the kernel report the connection, and the other sockets of its requests, from now on. One that
-    /// is answered and closed in its first turn never needs it.
+    /// is answered and closed in its first turn never needs it. Tells the connection what the kernel has
+    /// reported since the last look; says what, and whether something has happened to its requests.
     #[inline]
-    fn watch(&self, served: &Served<H>) -> Result<(), Gone> {
+    fn look(&self, served: &mut Served<H>) -> Result<(News, bool), Gone> {
         let Shared { epoll, sockets, .. } = self.shared;
-        let watch = |connection: &mut super::Connection<H>| {
+        let look = |connection: &mut super::Connection<H>| {
             if !connection.watched {
                 let added = epoll.add_connection(served.stream.as_fd(), self.token);
                 connection.watched = added.is_ok();
             }
+            let mut is_watched = connection.watched;
             if served.conn.has_sockets() || !connection.sockets.is_empty() {
                 let watched = &mut connection.sockets;
-                return connection.watched
+                is_watched = is_watched
                     && sockets.borrow_mut().watch::<H>(watched, &served.conn, self.token, epoll);
             }
-            connection.watched
+            let news = std::mem::take(&mut connection.news);
+            let is_gone = !news.tell(served) || !is_watched;
+            if is_gone { Err(Gone) } else { Ok((news, !connection.events.is_empty())) }
         };
-        match self.shared.with(self.token, watch) {
-            Some(true) => Ok(()),
-            Some(false) | None => Err(Gone),
-        }
+        self.shared.with(self.token, look).unwrap_or(Err(Gone))
     }
 
     /// Whether enough fibers wait already: more connections wait without.
@@ -77,8 +80,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     fn take_news(&self, served: &mut Served<H>) -> Result<News, Gone> {
         let news = self.shared.with(self.token, |connection| std::mem::take(&mut connection.news));
         let news = news.unwrap_or_default();
-        served.has_come(news.readable | news.broken, news.ended);
-        if news.broken && !served.stream.has_ended() { Err(Gone) } else { Ok(news) }
+        if news.tell(served) { Ok(news) } else { Err(Gone) }
     }
 
     /// What has happened to a request and is not over already.
@@ -124,24 +126,19 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
     }
 
-    /// Leaves the connection with the loop, which has it served on when something has happened. Gives it
-    /// back if something has happened already.
-    fn leave(&self, served: Box<Served<H>>) -> Result<(), Box<Served<H>>> {
-        let mut connections = self.shared.connections.borrow_mut();
-        let key = (self.token & 0xffff_ffff) as usize;
-        let Some(connection) = connections.get_mut(key) else { return Err(served) };
-        let news = connection.news;
-        // room to write was there before what was sent last
-        if news.readable || news.ended || news.broken || !connection.events.is_empty() {
-            return Err(served);
-        }
-        if self.shared.is_ordered && served.is_idle() {
-            let standing = served.standing_at_rest(&self.shared.ranks);
-            connection.resting = self.shared.idle.borrow_mut().add(standing, self.token);
-        }
-        connection.place = Place::AtRest(served);
-        self.shared.schedule(connection);
-        Ok(())
+    /// Leaves the connection, to which nothing has happened since the last look, with the loop: that has it
+    /// served on when something has.
+    fn leave(&mut self, served: Box<Served<H>>) {
+        let Shared { is_ordered, ranks, idle, .. } = self.shared;
+        self.shared.with(self.token, |connection| {
+            if *is_ordered && served.is_idle() {
+                let standing = served.standing_at_rest(ranks);
+                connection.resting = idle.borrow_mut().add(standing, self.token);
+            }
+            connection.place = Place::AtRest(served);
+            self.shared.schedule(connection);
+        });
+        self.is_left = true;
     }
 }
 
@@ -200,24 +197,21 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     }
 
     #[inline]
-    fn set_timer(&mut self, served: &mut Served<H>) {
+    fn time(&mut self, served: &mut Served<H>) -> Option<Over> {
         let worker = self.shared.worker.borrow();
-        self.shared.with(self.token, |connection| connection.timer.set(served, &worker));
+        let over = self.shared.with(self.token, |connection| {
+            connection.timer.set(served, &worker);
+            if connection.timer.at_ms() > worker.now_ms() {
+                return None;
+            }
+            connection.timer.over(served, &worker)
+        });
+        over.flatten()
     }
 
-    #[inline]
-    fn over(&mut self, served: &mut Served<H>) -> Option<Over> {
-        let worker = self.shared.worker.borrow();
-        self.shared.with(self.token, |connection| connection.timer.over(served, &worker)).flatten()
-    }
-
-    fn next(&mut self, served: Box<Served<H>>, _: Order) -> Next<H> {
-        let mut served = served;
-        let is_first = self.watch(&served).is_ok();
-        if !is_first || self.take_news(&mut served) == Err(Gone) {
-            return Next::Gone(served);
-        }
-        if let Some(event) = self.take_event(&mut served) {
+    fn next(&mut self, mut served: Box<Served<H>>, _: Order) -> Next<H> {
+        let Ok((_, has_events)) = self.look(&mut served) else { return Next::Gone(served) };
+        if has_events && let Some(event) = self.take_event(&mut served) {
             return Next::Event(served, event);
         }
         if self.must_stop() || served.can_go_on(false) {
@@ -225,10 +219,8 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
         }
         // one that is in the middle of something keeps its fiber while there are few
         if served.is_at_rest() || served.waits.has_turns() || self.is_crowded() {
-            match self.leave(served) {
-                Ok(()) => return Next::Taken,
-                Err(back) => served = back,
-            }
+            self.leave(served);
+            return Next::Taken;
         }
         let is_pending = served.pending.is_some();
         let writable = is_pending || served.has_to_open();
@@ -246,7 +238,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
     fn pass(&mut self, served: &mut Served<H>) {
         // what comes meanwhile must not be missed; without a watch the next wait will fail
-        let _ = self.watch(served);
+        let _ = self.look(served);
         forebay_fiber::yield_now();
         // that it is gone is seen in the next wait
         let _ = self.take_news(served);
@@ -262,8 +254,7 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
     fn linger(&mut self, served: &mut Served<H>, linger: Linger) -> Result<(), Gone> {
         self.shared.with(self.token, |connection| connection.timer.linger(linger));
-        self.watch(served)?;
-        let before = self.take_news(served)?;
+        let (before, _) = self.look(served)?;
         if self.must_stop() {
             return Err(Gone);
         }
@@ -277,6 +268,9 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
 
 impl<H: Handler, C> Drop for Waiting<'_, H, C> {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         let has_fiber =
             self.shared.with(self.token, |connection| matches!(connection.place, Place::Served(_)));
         if has_fiber == Some(true) {

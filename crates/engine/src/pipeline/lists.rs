@@ -43,7 +43,7 @@ pub(super) struct Errand<J: Job> {
 pub(super) struct Lists<J: Job> {
     lists: [List<Task<J>>; PHASES],
     helpers: Helpers<J>,
-    /// The order of process and send.
+    /// The order of receive, process and send.
     pub(super) ranks: Ranks,
     lanes: Mutex<Lanes<Errand<J>>>,
     threads: Mutex<Threads>,
@@ -60,15 +60,15 @@ struct Threads {
 }
 
 impl<J: Job> Lists<J> {
-    /// Empty lists for so many threads each, and a reserve in process. What is accepted and received
-    /// is taken as it comes, so that what is known to be there can be put in order.
+    /// Empty lists for so many threads each, and a reserve in process. All but accept are in order: what a
+    /// connection is known to be when it comes holds until its request says more.
     pub(super) fn new(threads: [u32; PHASES], ranks: Ranks, helpers: Helpers<J>) -> Lists<J> {
         let list = |phase: Phase| {
             let target = threads[phase.index()];
             match phase {
-                Phase::Accept | Phase::Receive => List::new(target, &Ranks::default(), 0),
+                Phase::Accept => List::new(target, &Ranks::default(), 0),
                 Phase::Process => List::new(target, &ranks, ranks.reserve),
-                Phase::Send => List::new(target, &ranks, 0),
+                Phase::Receive | Phase::Send => List::new(target, &ranks, 0),
             }
         };
         Lists {
@@ -86,9 +86,11 @@ impl<J: Job> Lists<J> {
         &self.lists[phase.index()]
     }
 
-    /// This listener has connections, which threads of `phase` accept.
+    /// This listener has connections, which threads of `phase` accept. In receive that comes after those
+    /// that are there, whatever their ranks.
     pub(super) fn push_accept(&self, phase: Phase, index: usize) {
-        self.of(phase).push(Task::Accept(index), Standing::default());
+        let standing = Standing { rank: u8::MAX, client: 0 };
+        self.of(phase).push(Task::Accept(index), standing);
     }
 
     /// The connection with this token goes on in `phase`.
@@ -101,7 +103,7 @@ impl<J: Job> Lists<J> {
         self.of(Phase::Process).push(Task::Answer(request), standing);
     }
 
-    /// The moment of this request has come: it goes on in receive, where there is no order.
+    /// The moment of this request has come: it goes on in receive, before all that waits there.
     pub(super) fn push_due(&self, request: RequestKey) {
         self.of(Phase::Receive).push(Task::Due(request), Standing::default());
     }

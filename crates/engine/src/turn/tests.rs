@@ -2,12 +2,14 @@
 
 use super::*;
 use crate::settings::{Live, Settings};
+use crate::timer::Timer;
 use forebay_conn::handler::body::Read as Bytes;
 use forebay_conn::{
     Admission, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
     Peer, Plain, Process, Reply, Request,
 };
 use forebay_metrics::Local;
+use forebay_sys::clock;
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -154,6 +156,26 @@ fn what_is_sent_counts_in_a_turn_of_many_requests() {
         assert!(sent <= 80 * 1024, "{sent} bytes in one turn");
         taken += client.read(&mut room).unwrap();
     }
+}
+
+/// A client that is measured from the end of a long turn on has all the time there is.
+#[test]
+fn a_long_turn_makes_no_window_of_sending_shorter() {
+    let settings = Settings::default();
+    let window_ms = settings.timeouts.send_window_ms;
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let begun_ms = clock::coarse_ms();
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+    assert_eq!(served.awaits().what, Await::Send);
+    // the turn has begun long ago
+    worker.now.monotonic_ms = begun_ms.saturating_sub(window_ms / 2);
+    let mut timer = Timer::default();
+    timer.set(&mut served, &worker);
+    assert!(timer.at_ms() >= begun_ms + window_ms);
 }
 
 /// Answers with bodies that are to be read from a disk after each piece.

@@ -4,6 +4,7 @@ use forebay_conn::*;
 use forebay_http::head::Name;
 use forebay_metrics::{Local, Stopwatch};
 use forebay_sys::clock;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,7 +20,8 @@ pub(crate) const BIG: usize = 40 << 20;
 /// Bytes of the file that `/moved…` and `/warmed…` are answered with.
 pub(crate) const FILE: usize = 200_000;
 
-/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, `/hang…`; `/spin…` after a
+/// Answers by path: `/job`, `/away`, `/workaway` with a body, `/panic`, `/jobpanic`, `/big`, `/hang…`, and `/head…`, whose
+/// head hangs before anything is decided; `/spin…` after a
 /// millisecond of processor time, `/wait…` and `/work…` after a job that hangs and blocks or computes;
 /// `/moved…` and `/warmed…` with a file that has changed as often as the last digit says, before its
 /// answer is begun; the latter while it was brought into memory. Anything else is answered with its own
@@ -44,10 +46,18 @@ pub(crate) struct Paths {
 pub(crate) struct Books {
     /// How many were admitted.
     pub(crate) admitted: AtomicUsize,
+    /// Heads that have come, in this order, by the lengths of their paths.
+    pub(crate) heads: Mutex<Vec<usize>>,
     /// Those that were answered in this order, by the lengths of their paths.
     pub(crate) answered: Mutex<Vec<usize>>,
-    /// The rank of new connections.
+    /// Those that came too early, by path, and when that was by the clock of the turn …
+    early: Mutex<Vec<(Vec<u8>, u64)>>,
+    /// … and how long each that was answered had waited by that clock.
+    pub(crate) waited_ms: Mutex<Vec<u64>>,
+    /// The rank of new connections …
     pub(crate) newcomers: AtomicU8,
+    /// … but of the next ones these.
+    pub(crate) next_newcomers: Mutex<VecDeque<u8>>,
     /// How often the file was answered with.
     files: AtomicUsize,
 }
@@ -176,7 +186,8 @@ impl Admission for Paths {
         match peer.address().ip().to_string().as_str() {
             "192.0.2.66" => Verdict::Refuse(Refusal::status(403), ()),
             _ => {
-                let rank = Rank(self.books.newcomers.load(Relaxed));
+                let next = self.books.next_newcomers.lock().unwrap().pop_front();
+                let rank = Rank(next.unwrap_or(self.books.newcomers.load(Relaxed)));
                 Verdict::Admit(Admitted::at_once(rank, ()))
             }
         }
@@ -184,6 +195,10 @@ impl Admission for Paths {
 
     fn verdict(&mut self, request: &Request<'_>, (): &mut ()) -> Verdict<()> {
         self.books.admitted.fetch_add(1, Relaxed);
+        self.books.heads.lock().unwrap().push(request.head.path.len());
+        if request.head.path.starts_with(b"/head") {
+            self.gate.pass();
+        }
         let stated = request.head.only(Name::XForwardedFor);
         let client = stated.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         let admit = |rank, wait_ms| {
@@ -192,7 +207,10 @@ impl Admission for Paths {
         match request.head.path {
             b"/refuse" => Verdict::Refuse(Refusal::status(429), ()),
             b"/reset" => Verdict::Reset,
-            b"/later" => admit(Rank::LAST, 150),
+            path if path.starts_with(b"/later") => {
+                self.books.early.lock().unwrap().push((path.to_owned(), self.now_ms));
+                admit(Rank::LAST, 150)
+            }
             b"/much-later" => admit(Rank::LAST, 3_600_000),
             path => admit(Rank(path.len() as u8 % 3), 0),
         }
@@ -258,6 +276,12 @@ impl Process for Paths {
             }
             _ => path,
         };
+        let mut early = self.books.early.lock().unwrap();
+        if let Some(at) = early.iter().position(|(path, _)| path == request.head.path) {
+            let waited_ms = self.now_ms - early.swap_remove(at).1;
+            self.books.waited_ms.lock().unwrap().push(waited_ms);
+        }
+        drop(early);
         self.books.answered.lock().unwrap().push(request.head.path.len());
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", body.len());
         reply.head(200, head.as_bytes());

@@ -14,7 +14,8 @@ use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{pool, stock, threads};
 use forebay_metrics::Gauge;
-use forebay_metrics::{ClassSlot, Counter, Local};
+use forebay_metrics::{Activity, ClassSlot, Counter, Local, Totals};
+use forebay_sys::process::usable_cores;
 use forebay_sys::socket::{ListenOptions, listen, local_address};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -90,6 +91,12 @@ pub(crate) struct Setup {
     pub(crate) per_client: usize,
     /// Threads of `pool`.
     pub(crate) pool: usize,
+    /// Most threads of `threads`.
+    pub(crate) threads: usize,
+    /// Threads of both that may answer at once if there are ranks.
+    pub(crate) answering: usize,
+    /// Connections they accept ahead of threads then.
+    pub(crate) ahead: usize,
     /// The order of service; none for what the engine's name says.
     pub(crate) ranks: Option<Ranks>,
     /// Whether a pipeline keeps the threads it begins with.
@@ -108,6 +115,9 @@ impl Default for Setup {
             most: 100,
             per_client: 100,
             pool: 120,
+            threads: 200,
+            answering: usable_cores(),
+            ahead: 64,
             ranks: None,
             fixed: false,
             send_wait_ms: 1,
@@ -246,6 +256,9 @@ where
         board: Arc::clone(&board),
         ranks: ranks.clone(),
         pool: setup.pool,
+        threads: setup.threads,
+        answering: setup.answering,
+        ahead: setup.ahead,
         fixed: setup.fixed,
         send_wait_ms: setup.send_wait_ms,
     };
@@ -266,6 +279,9 @@ struct Parts<H> {
     board: Arc<Board>,
     ranks: Ranks,
     pool: usize,
+    threads: usize,
+    answering: usize,
+    ahead: usize,
     fixed: bool,
     send_wait_ms: u64,
 }
@@ -288,7 +304,8 @@ where
                 spawn(Box::new(move || fiber_loop.run().unwrap()))
             }
             "threads" => {
-                let parts = self.of_threads(200);
+                let threads = self.threads;
+                let parts = self.of_threads(threads);
                 spawn(Box::new(move || threads::run(parts).unwrap()))
             }
             "pool" => {
@@ -329,6 +346,8 @@ where
             control: self.control,
             threads,
             jobs: 2,
+            answering: self.answering,
+            ahead: self.ahead,
         }
     }
 
@@ -431,6 +450,12 @@ impl Core {
         self.locals.lock().unwrap().iter().map(|local| local.get(counter)).sum()
     }
 
+    /// How often an activity was timed.
+    pub(crate) fn timed(&self, activity: Activity) -> u64 {
+        let locals = self.locals.lock().unwrap();
+        Totals::of(locals.iter().map(Arc::as_ref)).activity(activity).0
+    }
+
     /// Waits until a counter says so: a client may know of an event before it is counted.
     #[track_caller]
     pub(crate) fn expect(&self, counter: Counter, value: u64) {
@@ -519,9 +544,13 @@ fn is_delivered(port: u16) -> bool {
     const ESTABLISHED: &str = "01";
     const UNDER_WAY: [&str; 4] = ["02", "04", "09", "0B"];
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let rows: Vec<Vec<&str>> =
-        table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     let port = format!(":{port:04X}");
+    // others may have tens of thousands
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.contains(&port))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     let (mut clients, mut served) = (BTreeSet::new(), Vec::new());
     for row in &rows {
         let (local, remote, state, queues) = (row[1], row[2], row[3], row[4]);

@@ -2,7 +2,7 @@
 
 use crate::handler::{Away, Gate, Paths};
 use crate::harness::{
-    NEVER_FUSED, Setup, calm, get, helpers, listener, on, on_each, ran_apart, start_with,
+    NEVER_FUSED, Setup, calm, get, helpers, listener, on, on_each, ran_apart, start, start_with,
 };
 use forebay_engine::accept::Listener;
 use forebay_engine::admission::Admission;
@@ -10,7 +10,7 @@ use forebay_engine::control::{Control, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::ranks::Ranks;
-use forebay_metrics::{Counter, Local};
+use forebay_metrics::{Activity, Counter, Local};
 use forebay_sys::clock;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -141,4 +141,19 @@ fn who_hangs_where_it_must_not_shows_no_beat() {
         drop((idle, hangs));
         server.stop();
     });
+}
+
+/// duke's figure 7 for a server that begins a thread for each connection.
+#[test]
+fn the_beginning_of_a_thread_is_timed() {
+    for engine in on(["threads"]) {
+        let server = start(engine, |settings| settings.sample = 2);
+        (0..4).for_each(|_| _ = server.exchange(&get("/a")));
+        // the client may be answered before the time is noted
+        server.expect(Counter::Closed, 4);
+        while server.timed(Activity::Thread) < 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.stop();
+    }
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
+mod ahead;
 mod gone;
 mod handler;
 mod harness;

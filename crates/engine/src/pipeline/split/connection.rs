@@ -37,10 +37,7 @@ impl<H: Handler> Shared<H> {
             return;
         }
         let token = connection.token;
-        let standing = match phase {
-            Phase::Accept | Phase::Receive => Standing::default(),
-            Phase::Process | Phase::Send => self.standing_at_rest(connection),
-        };
+        let standing = self.standing_at_rest(connection);
         // a thread that is woken while the lock is held may run at once, and find it held
         drop(slot);
         self.lists.push_turn(phase, token, standing);

@@ -4,7 +4,7 @@
 mod exchange;
 mod server;
 
-use crate::harness::{Core, PATIENCE, Setup, on_each, start_core};
+use crate::harness::{Core, PATIENCE, Setup, on_each, start_core, variants};
 use exchange::Front;
 use forebay_conn::Settled;
 use server::{Server, gift};
@@ -350,14 +350,29 @@ fn a_server_that_takes_too_long_is_not_waited_for() {
         let mut client = Client::new(&running.core);
         let got = client.get("/silent-in-body");
         assert_eq!((got.status, got.is_whole), (200, false), "{engine}");
-        // one that takes its time, but not too much of it at once, is
-        let mut client = Client::new(&running.core);
-        assert!(client.get("/slow").is_whole, "{engine}");
         // a client that does not send what it has announced
         let mut client = Client::new(&running.core);
         client.send("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
         assert_eq!(client.answer().status, 408, "{engine}");
         running.stop();
+    });
+}
+
+#[test]
+fn a_server_that_takes_its_time_but_not_too_much_at_once_is_waited_for() {
+    // less than the answer takes, and far more than a pause in it
+    let limits = Limits { head_ms: 60_000, silence_ms: 10_000 };
+    let test = |engine: &str| {
+        let running = start(engine, limits);
+        let mut client = Client::new(&running.core);
+        assert!(client.get("/slower").is_whole, "{engine}");
+        running.stop();
+    };
+    // all it does is wait: all engines at once
+    std::thread::scope(|scope| {
+        for engine in variants() {
+            scope.spawn(move || test(&engine));
+        }
     });
 }
 

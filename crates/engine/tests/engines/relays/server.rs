@@ -128,10 +128,11 @@ fn answer(mut stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
         // a tunnel has no pieces
         std::io::copy(&mut reader, &mut stream)?;
         stream.write_all(b"end")?;
-    } else if path == "/slow" {
-        stream.write_all(b"200 10\n")?;
-        for _ in 0..10 {
-            std::thread::sleep(Duration::from_millis(50));
+    } else if let "/slow" | "/slower" = path {
+        let (pieces, pause_ms) = if path == "/slow" { (10, 50) } else { (5, 2_500) };
+        writeln!(stream, "200 {pieces}")?;
+        for _ in 0..pieces {
+            std::thread::sleep(Duration::from_millis(pause_ms));
             stream.write_all(b"x")?;
         }
     } else if path == "/flood" {

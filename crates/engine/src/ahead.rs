@@ -1,0 +1,143 @@
+//! Connections that were accepted ahead of a thread that serves them, in the order of their ranks (voigt
+//! §3.2), for engines in which each connection keeps a thread.
+//!
+//! A class that rules give by address alone is known when a connection comes. So whoever is to serve the
+//! next connection first accepts what the kernel has queued, as far as there is room, and then takes the
+//! first of them: by rank, no rank below its share of the threads' time, by turns between the clients of a
+//! rank. What comes while all threads serve is looked at when the first of them is free. What finds no room
+//! waits in the kernel's queue, in the order of its coming.
+//!
+//! Whoever comes through a proxy that states its client is of the first rank until that was read.
+//!
+//! The bound on one client's connections is on those that have a thread: who waits for one keeps none from
+//! others.
+//!
+//! With one rank nothing is accepted for which there is no thread.
+
+use crate::accept::{self, Arrival, Entrance};
+use crate::control::Ended;
+use crate::ranks::{Ranks, Shares};
+use crate::served::Served;
+use crate::worker::Worker;
+use forebay_conn::{Closing, Handler};
+use forebay_control::ranked::{Ranked, Turn};
+use forebay_sys::clock;
+
+/// Who has waited for longer may have left meanwhile.
+const LOOK_NS: u64 = 1_000_000;
+
+/// Accepted connections without a thread.
+pub(crate) struct Ahead<H: Handler> {
+    /// With the moment each was accepted.
+    waiting: Ranked<(Box<Served<H>>, u64)>,
+    shares: Shares,
+    ranks: Ranks,
+    most: usize,
+}
+
+/// What is to be done next.
+pub(crate) enum Next<H: Handler> {
+    /// This connection is served. How long it has had its thread goes back to [`Ahead::ran`].
+    Serve(Box<Served<H>>, Turn),
+    /// Its client has as many as it may have: it is closed like this.
+    Refused(Box<Served<H>>, Closing),
+}
+
+/// Why no more was accepted.
+pub(crate) enum Filled<H: Handler> {
+    /// Nobody is there.
+    Nobody,
+    /// There is no more room.
+    Full,
+    /// A connection was told no, and is to be closed like this.
+    Refused(Box<Served<H>>, Closing),
+    /// There is no descriptor to accept with.
+    Exhausted,
+}
+
+impl<H: Handler> Ahead<H> {
+    /// In this order, at most so many.
+    pub(crate) fn new(ranks: &Ranks, most: usize) -> Ahead<H> {
+        let (waiting, shares) = ranks.queue();
+        let most = if ranks.is_ordered() { most } else { 0 };
+        Ahead { waiting, shares, ranks: ranks.clone(), most }
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Accepts from listener `index` what is there, while there is room. There always is for as many as
+    /// there are `free` threads.
+    pub(crate) fn fill(
+        &mut self,
+        entrance: &Entrance,
+        index: usize,
+        free: usize,
+        worker: &mut Worker<H>,
+    ) -> Filled<H> {
+        while self.waiting.len() < self.most.max(free) {
+            let arrival = match self.most {
+                0 => entrance.next(index, worker),
+                _ => entrance.next_ahead(index, worker),
+            };
+            match arrival {
+                Arrival::Served(served) => self.push(served),
+                Arrival::Refused(served, closing) => {
+                    return Filled::Refused(Box::new(served), closing);
+                }
+                Arrival::Gone => {}
+                Arrival::Nobody => return Filled::Nobody,
+                Arrival::Exhausted => return Filled::Exhausted,
+            }
+        }
+        Filled::Full
+    }
+
+    fn push(&mut self, served: Served<H>) {
+        let standing = served.standing_at_rest(&self.ranks);
+        // the queue itself has no bound
+        let entry = (Box::new(served), clock::monotonic_ns());
+        let _ = self.waiting.push(standing.rank, standing.client, 1, entry);
+    }
+
+    /// The connection that is next. Those whose clients have left meanwhile are closed.
+    pub(crate) fn pop(&mut self, worker: &mut Worker<H>) -> Option<Next<H>> {
+        self.shares.keep_up(&mut self.waiting);
+        loop {
+            let ((mut served, since_ns), turn) = self.waiting.pop()?;
+            if self.most == 0 {
+                return Some(Next::Serve(served, turn));
+            }
+            let waited_ns = clock::monotonic_ns().saturating_sub(since_ns);
+            if waited_ns > LOOK_NS && served.is_gone() {
+                self.waiting.ran(turn, 0);
+                worker.close(*served, Closing::Now);
+                continue;
+            }
+            if let Some(closing) = accept::charge(&mut served, worker) {
+                self.waiting.ran(turn, 0);
+                return Some(Next::Refused(served, closing));
+            }
+            worker.metrics.waited(self.ranks.slot(turn.rank()), waited_ns);
+            return Some(Next::Serve(served, turn));
+        }
+    }
+
+    /// A connection has had its thread for so long.
+    pub(crate) fn ran(&mut self, turn: Turn, ns: u64) {
+        self.waiting.ran(turn, ns);
+    }
+
+    /// Cuts all.
+    pub(crate) fn cut(&mut self, worker: &mut Worker<H>) -> Ended {
+        let mut ended = Ended::default();
+        while let Some(((served, _), turn)) = self.waiting.pop() {
+            self.waiting.ran(turn, 0);
+            ended.abort(served.awaits().what);
+            worker.close(*served, Closing::Reset);
+        }
+        ended
+    }
+}

@@ -1,0 +1,223 @@
+//! Connections that wait for a thread: in which order they get one, and what becomes of them in the end.
+
+use crate::harness::{NEVER_FUSED, Running, Setup, get, on, ran_apart, start_with};
+use crate::ranks::THREADS;
+use forebay_engine::control::Order;
+use forebay_engine::ranks::{Ranks, Settings};
+use forebay_metrics::{ClassSlot, Counter, Gauge};
+use forebay_sys::socket::reset_on_close;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An engine with one thread, which accepts so many connections ahead. A client may have one.
+fn start(engine: &str, shares: [f64; 3], ahead: usize) -> Running {
+    let slots = Arc::new([0, 1, 2].map(ClassSlot));
+    let shares = Arc::new(shares);
+    let ranks = Ranks::new(&Settings { shares, slots, reserve: 0, ..Settings::default() });
+    start_with(
+        engine,
+        Setup {
+            pool: 1,
+            threads: 1,
+            answering: 1,
+            ahead,
+            per_client: 1,
+            ranks: Some(ranks),
+            ..Setup::default()
+        },
+    )
+}
+
+/// A client who wants one answer. Paths have so many bytes.
+fn ask(server: &Running, length: usize) -> TcpStream {
+    let mut stream = server.connect();
+    let path = format!("/{}", "a".repeat(length - 1));
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+}
+
+/// A client who holds the only thread.
+fn hold(server: &Running) -> TcpStream {
+    let mut stream = server.connect();
+    let request = "GET /hang HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    server.gate.wait_for(1);
+    stream
+}
+
+/// New connections have these ranks, in the order of their coming.
+fn expect(server: &Running, ranks: impl IntoIterator<Item = u8>) {
+    server.books.next_newcomers.lock().unwrap().extend(ranks);
+}
+
+fn read(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+/// Connections of these ranks come while the only thread is held. The ranks in which they are answered.
+fn order(engine: &str, shares: [f64; 3], ahead: usize, ranks: &[u8]) -> Vec<usize> {
+    let server = start(engine, shares, ahead);
+    let held = hold(&server);
+    expect(&server, ranks.iter().copied());
+    let clients: Vec<_> = ranks.iter().map(|rank| ask(&server, 10 + usize::from(*rank))).collect();
+    server.gate.open();
+    assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");
+    clients.into_iter().for_each(|client| {
+        let answer = read(client);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{engine}: {answer}");
+    });
+    let answered = server.books.answered.lock().unwrap().clone();
+    server.stop();
+    answered[1..].iter().map(|length| length - 10).collect()
+}
+
+#[test]
+fn the_next_free_thread_serves_the_first_class() {
+    let ranks = [[2; 12].as_slice(), &[0; 3]].concat();
+    for engine in on(THREADS) {
+        let expected = [[0; 3].as_slice(), &[2; 12]].concat();
+        assert_eq!(order(engine, [0.0; 3], 64, &ranks), expected, "{engine}");
+        // the thirteenth is seen when nine have left four places
+        let expected = [[2; 9].as_slice(), &[0; 3], &[2; 3]].concat();
+        assert_eq!(order(engine, [0.0; 3], 4, &ranks), expected, "{engine}, four ahead");
+        let as_they_come: Vec<usize> = ranks.iter().map(|rank| usize::from(*rank)).collect();
+        assert_eq!(order(engine, [0.0; 3], 0, &ranks), as_they_come, "{engine}, none ahead");
+    }
+}
+
+#[test]
+fn a_class_with_a_share_does_not_wait_for_all_others() {
+    for engine in on(THREADS) {
+        // what its service takes is not known, so a rank that has a share is due at once
+        let order = order(engine, [0.0, 0.0, 0.25], 64, &[0, 0, 0, 2]);
+        assert_eq!(order, [2, 0, 0, 0], "{engine}");
+    }
+}
+
+#[test]
+fn a_pipeline_receives_by_class_what_its_connections_are_known_to_be() {
+    if ran_apart() {
+        return;
+    }
+    for engine in on([NEVER_FUSED]) {
+        let settings = Settings { shares: Arc::new([0.0; 3]), reserve: 0, ..Settings::default() };
+        let ranks = Some(Ranks::new(&settings));
+        let server = start_with(engine, Setup { ranks, fixed: true, ..Setup::default() });
+        while server.gauge(Gauge::ReceiveThreads) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let threads = server.gauge(Gauge::ReceiveThreads) as usize;
+        let mut open: Vec<_> = (0..threads)
+            .map(|_| {
+                let mut stream = server.connect();
+                stream.write_all(get("/head").as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        server.gate.wait_for(threads);
+        expect(&server, [[2; 12].as_slice(), &[0; 3]].concat());
+        open.extend((0..12).map(|_| ask(&server, 12)));
+        open.extend((0..3).map(|_| ask(&server, 10)));
+        server.calm();
+        server.gate.let_one_pass();
+        // the thread that goes on receives all
+        while server.books.heads.lock().unwrap().len() < threads + 15 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let heads = server.books.heads.lock().unwrap()[threads..].to_vec();
+        assert_eq!(heads, [[10; 3].as_slice(), &[12; 12]].concat());
+        server.gate.open();
+        drop(open);
+        server.stop();
+    }
+}
+
+/// What holds for a client holds for the connections that have a thread.
+#[test]
+fn a_client_with_all_it_may_have_is_refused_when_its_turn_has_come() {
+    for engine in on(THREADS) {
+        let slots = Arc::new([0, 1].map(ClassSlot));
+        let settings = Settings { shares: Arc::new([0.0; 2]), slots, ..Settings::default() };
+        let ranks = Some(Ranks::new(&settings));
+        let setup = Setup { pool: 3, threads: 3, per_client: 1, ranks, ..Setup::default() };
+        let server = start_with(engine, setup);
+        let held = hold(&server);
+        for _ in 0..2 {
+            let refused = read(ask(&server, 10));
+            assert!(refused.starts_with("HTTP/1.1 503"), "{engine}: {refused}");
+        }
+        server.gate.open();
+        assert!(read(held).starts_with("HTTP/1.1 200 OK"), "{engine}");
+        server.expect(Counter::RefusedClient, 2);
+        server.stop();
+    }
+}
+
+/// A server with four connections that were accepted and wait for its thread, which another one holds.
+fn accepted_ahead(engine: &str) -> (Running, Vec<TcpStream>) {
+    let server = start(engine, [0.0; 3], 64);
+    let first = hold(&server);
+    expect(&server, [0, 2, 2, 2, 2]);
+    let second = server.connect();
+    let request = "GET /hang0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    (&second).write_all(request.as_bytes()).unwrap();
+    let waiting: Vec<_> = (0..4).map(|_| ask(&server, 12)).collect();
+    server.gate.let_one_pass();
+    assert!(read(first).starts_with("HTTP/1.1 200 OK"));
+    server.gate.wait_for(2);
+    server.expect(Counter::Accepted, 6);
+    (server, [second].into_iter().chain(waiting).collect())
+}
+
+#[test]
+fn whoever_was_accepted_is_served_before_a_drain_ends() {
+    for engine in on(THREADS) {
+        for order in [Order::Retire, Order::Drain] {
+            let (server, clients) = accepted_ahead(engine);
+            server.control.give(order);
+            server.gate.open();
+            for client in clients {
+                assert!(read(client).starts_with("HTTP/1.1 200 OK"), "{engine}");
+            }
+            server.stop();
+        }
+    }
+}
+
+#[test]
+fn whoever_was_accepted_is_cut_by_an_order_to_stop() {
+    for engine in on(THREADS) {
+        let (server, clients) = accepted_ahead(engine);
+        server.control.give(Order::Stop);
+        server.gate.open();
+        drop(clients);
+        assert_eq!(server.stop().aborted_receiving, 4, "{engine}");
+    }
+}
+
+#[test]
+fn who_leaves_before_a_thread_is_free_gets_none() {
+    if ran_apart() {
+        return;
+    }
+    for engine in on(THREADS) {
+        let (server, mut clients) = accepted_ahead(engine);
+        let second = clients.remove(0);
+        for client in clients.drain(..) {
+            reset_on_close(client.as_fd());
+        }
+        server.calm();
+        // they have waited for long enough to be looked at
+        std::thread::sleep(Duration::from_millis(2));
+        server.gate.open();
+        assert!(read(second).starts_with("HTTP/1.1 200 OK"), "{engine}");
+        server.expect(Counter::Closed, 6);
+        assert_eq!(server.books.answered.lock().unwrap().len(), 2, "{engine}");
+        server.stop();
+    }
+}
