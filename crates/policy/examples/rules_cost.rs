@@ -88,6 +88,7 @@ fn judge(policy: &Policy, asked: &Asked) -> Decisions {
         path: asked.path.as_bytes(),
         query: b"",
         certificate: None,
+        identity: None,
         fields: FIELDS.into_iter(),
     };
     policy.request(&facts, false)

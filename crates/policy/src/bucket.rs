@@ -39,7 +39,12 @@ impl Terms {
     /// Those of a limit. Where at most `most` wait at once, the last of them waits `most` intervals,
     /// so that counting them is counting time.
     pub fn of(limit: &Limit) -> Terms {
-        let terms = Terms::new(limit.rate.interval_ns(), limit.burst);
+        Terms::of_interval(limit, limit.rate.interval_ns())
+    }
+
+    /// The same at another rate.
+    pub(crate) fn of_interval(limit: &Limit, interval_ns: u64) -> Terms {
+        let terms = Terms::new(interval_ns, limit.burst);
         let most_wait_ns = match limit.over {
             Over::Queue { deadline_ms, most } => {
                 let deadline_ns = u64::from(deadline_ms) * 1_000_000;

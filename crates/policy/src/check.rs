@@ -3,7 +3,8 @@
 use crate::class::{Class, MOST_CLASSES};
 use crate::condition::Condition;
 use crate::error::{At, Fault, PolicyError};
-use crate::rule::{Action, InFlight, Limit, MOST_IGNORE_MS, MOST_METRICS, Over, Per, Rule};
+use crate::rate::Rate;
+use crate::rule::{Action, Bounds, InFlight, Limit, MOST_IGNORE_MS, MOST_METRICS, Over, Per, Rule};
 
 /// The longest time something waits for its turn, and the longest delay that is aimed at: a minute.
 const MOST_WAIT_MS: u32 = 60_000;
@@ -97,6 +98,9 @@ fn check_rule(rule: &Rule, classes: &[Class]) -> Result<(), Wrong> {
     if let Some(limit) = requests {
         check_limit("requests", limit)?;
     }
+    if let Some(bounds) = &rule.bounds {
+        check_bounds(bounds, requests.as_ref())?;
+    }
     if let Some(InFlight { most, per: _, over }) = in_flight {
         check_range("in_flight", *most, 1, u32::MAX >> 1)?;
         cannot_queue("in_flight", *over)?;
@@ -147,6 +151,18 @@ fn check_limit(key: &'static str, limit: &Limit) -> Result<(), Wrong> {
     check_over(key, over)
 }
 
+fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), Wrong> {
+    let movable = requests.filter(|limit| limit.per == Per::Rule && !limit.rate.is_unlimited());
+    let Some(limit) = movable else { return Err(("requests", Fault::NothingToMove)) };
+    let Bounds { least, most } = *bounds;
+    // longer intervals are lower rates; an unlimited one has none
+    let intervals = [least, limit.rate, most].map(Rate::interval_ns);
+    if !intervals.is_sorted_by(|lower, higher| lower >= higher) || intervals.contains(&0) {
+        return Err(("requests", Fault::Bounds { bounds: *bounds }));
+    }
+    check_limit("requests", &Limit { rate: least, ..*limit })
+}
+
 fn cannot_queue(key: &'static str, over: Over) -> Result<(), Wrong> {
     match over {
         Over::Queue { .. } => Err((key, Fault::CannotQueue)),
@@ -177,7 +193,6 @@ fn check_range(key: &'static str, found: u32, least: u32, most: u32) -> Result<(
 mod tests {
     use super::*;
     use crate::field::Field;
-    use crate::rate::Rate;
     use crate::rule::Conditions;
 
     fn classes() -> Vec<Class> {
@@ -190,6 +205,10 @@ mod tests {
 
     fn limit() -> Limit {
         Limit::new(Rate::per_second(10), 5)
+    }
+
+    fn bounds(least: &str, most: &str) -> Bounds {
+        Bounds { least: Rate::parse(least).unwrap(), most: Rate::parse(most).unwrap() }
     }
 
     fn of_classes(change: impl Fn(&mut Vec<Class>)) -> String {
@@ -318,6 +337,38 @@ mod tests {
                     r.requests = Some(Limit { over, ..limit() });
                 }),
                 "rule 1: requests: 60001 is not between 1 and 60000",
+            ),
+            (
+                of_rule(|r| {
+                    r.requests = Some(limit());
+                    r.bounds = Some(bounds("11/s", "20/s"));
+                }),
+                "rule 1: requests: the rate must lie between 11/s and 20/s, and neither may be \
+                 unlimited",
+            ),
+            (
+                of_rule(|r| {
+                    r.requests = Some(limit());
+                    r.bounds = Some(bounds("1/s", "unlimited"));
+                }),
+                "rule 1: requests: the rate must lie between 1/s and unlimited, and neither may be \
+                 unlimited",
+            ),
+            (
+                of_rule(|r| {
+                    r.requests = Some(Limit { per: Per::Client, ..limit() });
+                    r.bounds = Some(bounds("1/s", "20/s"));
+                }),
+                "rule 1: requests: only a rate of requests that all share, and that is not \
+                 unlimited, can be moved",
+            ),
+            (
+                of_rule(|r| {
+                    r.requests = Some(Limit { burst: 1_000_000, ..limit() });
+                    r.bounds = Some(bounds("1/h", "20/s"));
+                }),
+                "rule 1: requests: at 1/h it takes 3600000000 s until the whole burst can be \
+                 used again; at most 31622400 s are possible",
             ),
         ] {
             assert_eq!(message, expected);

@@ -24,6 +24,8 @@ pub enum Condition {
     Query,
     /// The client's certificate.
     Certificate,
+    /// The identity that the client has proven.
+    Identity,
     /// A header field.
     Header,
     /// A cookie.
@@ -32,7 +34,7 @@ pub enum Condition {
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 10] = [
+    pub const ALL: [Condition; 11] = [
         Condition::Method,
         Condition::Local,
         Condition::Client,
@@ -41,6 +43,7 @@ impl Condition {
         Condition::Path,
         Condition::Query,
         Condition::Certificate,
+        Condition::Identity,
         Condition::Header,
         Condition::Cookie,
     ];
@@ -56,6 +59,7 @@ impl Condition {
             Condition::Path => "path",
             Condition::Query => "query",
             Condition::Certificate => "certificate",
+            Condition::Identity => "identity",
             Condition::Header => "header",
             Condition::Cookie => "cookie",
         }
@@ -72,6 +76,7 @@ impl Condition {
             Condition::Path => !conditions.path.is_empty(),
             Condition::Query => !conditions.query.is_empty(),
             Condition::Certificate => !conditions.certificate.is_empty(),
+            Condition::Identity => !conditions.identity.is_empty(),
             Condition::Header => !conditions.header.is_empty(),
             Condition::Cookie => !conditions.cookie.is_empty(),
         }
@@ -82,7 +87,7 @@ impl Condition {
     where
         F: Iterator<Item = (&'f str, &'f [u8])> + Clone,
     {
-        let RequestFacts { ends, host, method, path, query, certificate, fields } = facts;
+        let RequestFacts { ends, host, method, path, query, certificate, identity, fields } = facts;
         match self {
             Condition::Method => conditions.method.iter().any(|one| one.as_str() == *method),
             Condition::Local => conditions.local.iter().any(|one| one.holds(ends.local)),
@@ -97,6 +102,9 @@ impl Condition {
             Condition::Certificate => certificate.as_ref().is_some_and(|certificate| {
                 conditions.certificate.iter().any(|one| one.matches(certificate))
             }),
+            Condition::Identity => {
+                identity.is_some_and(|name| conditions.identity.iter().any(|one| one.matches(name)))
+            }
             Condition::Header => fields.clone().any(|(name, value)| {
                 conditions.header.iter().any(|one| one.matches_header(name, value))
             }),

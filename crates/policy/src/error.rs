@@ -4,7 +4,7 @@ use crate::class::MOST_CLASSES;
 use crate::condition::Condition;
 use crate::matcher::RegexError;
 use crate::rate::Rate;
-use crate::rule::MOST_METRICS;
+use crate::rule::{Bounds, MOST_METRICS};
 use std::fmt;
 
 /// What is wrong, and where.
@@ -89,6 +89,13 @@ pub enum Fault {
     /// Only requests over a rate can queue. A connection has nothing to wait for, and nobody knows
     /// when the next of the requests at once ends.
     CannotQueue,
+    /// The rate of a rule is not between the bounds within which it may be moved, or a bound is no rate.
+    Bounds {
+        /// The bounds.
+        bounds: Bounds,
+    },
+    /// Bounds for a rate that there is not, or one that each client has for itself.
+    NothingToMove,
     /// More rules with metrics of their own than [`MOST_METRICS`].
     TooManyMetrics,
     /// A pattern that ignores capitals takes too much memory.
@@ -132,6 +139,12 @@ impl fmt::Display for Fault {
             ),
             Fault::CannotQueue => f.write_str(
                 "only requests over a rate can queue; others can be rejected, reset or dropped",
+            ),
+            Fault::Bounds { bounds } => {
+                write!(f, "the rate must lie {bounds}, and neither may be unlimited")
+            }
+            Fault::NothingToMove => f.write_str(
+                "only a rate of requests that all share, and that is not unlimited, can be moved",
             ),
             Fault::TooManyMetrics => {
                 write!(f, "at most {MOST_METRICS} rules have metrics of their own")

@@ -30,6 +30,8 @@ pub struct RequestFacts<'f, F> {
     pub query: &'f [u8],
     /// The certificate that the client has shown.
     pub certificate: Option<CertificateFacts<'f>>,
+    /// The identity that the client has proven.
+    pub identity: Option<&'f str>,
     /// All header fields, name and value; values come without surrounding blanks. Walked over only
     /// where a rule asks for fields, and then once for each such rule.
     pub fields: F,

@@ -21,6 +21,7 @@
 //! | [`endpoint`] | addresses and ports as conditions: `10.1.0.0/16:1024-2047` |
 //! | [`pattern`] | hosts, paths, methods and file types as conditions: `/cgi-bin/*` |
 //! | [`certificate`] | certificates of clients as conditions: `subject=CN=worker-*` |
+//! | [`identity`] | identities of clients as conditions: `buyer-*` |
 //! | [`field`] | header fields and cookies as conditions: `tier=gold` |
 //! | [`query`] | parameters of the query as conditions: `sort=price` |
 //! | [`Glob`] | texts with stars |
@@ -83,6 +84,7 @@ mod explain;
 pub mod facts;
 pub mod field;
 mod glob;
+pub mod identity;
 mod index;
 mod matcher;
 mod meter;
@@ -107,7 +109,9 @@ pub use matcher::RegexError;
 pub use meter::{Standing, Ticket};
 pub use policy::{Needs, Policy};
 pub use search::Phase;
+
 pub use state::{Admitted, Charge, ClientsReport, Paces, State};
+pub use trace::MostRefused;
 
 /// The place of a byte in a text, as a person counts it: characters, the first is 1.
 fn place(text: &str, at: usize) -> usize {

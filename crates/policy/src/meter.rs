@@ -2,7 +2,7 @@
 
 use crate::bucket::{self, Terms};
 use crate::clients::{Clients, Key, Seat};
-use crate::rule::{InFlight, Limit, Per, Rule};
+use crate::rule::{Bounds, InFlight, Limit, Per, Rule};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,8 +22,18 @@ pub(crate) struct Meters {
 #[derive(Debug)]
 pub(crate) struct Rated {
     pub(crate) limit: Limit,
-    pub(crate) terms: Terms,
+    terms: Terms,
     bucket: Bucket,
+    /// What its rate has been moved to, if it can be.
+    moved: Option<Arc<Moved>>,
+}
+
+/// A rate that an agent moves.
+#[derive(Debug)]
+struct Moved {
+    bounds: Bounds,
+    /// The interval that holds now.
+    interval_ns: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -103,7 +113,8 @@ impl Meters {
         let connections = before.map(|before| &before.connections);
         Meters {
             connections: rated(1, &rule.connections, connections, given),
-            requests: rated(2, &rule.requests, before.map(|before| &before.requests), None),
+            requests: rated(2, &rule.requests, before.map(|before| &before.requests), None)
+                .map(|rated| rated.bounded(rule.bounds, before)),
             in_flight: rule.in_flight.map(|limit| Tally::new(&rule.name, limit, tally)),
             per_connection: PerConnection::new(4, &rule.name, rule.requests_per_connection),
         }
@@ -166,7 +177,57 @@ impl Rated {
                 Bucket::Rule(given)
             }
         };
-        Rated { limit, terms, bucket }
+        Rated { limit, terms, bucket, moved: None }
+    }
+
+    /// The same with a rate that can be moved. What an agent has made of it goes on under the same
+    /// terms, and with the same bucket.
+    fn bounded(mut self, bounds: Option<Bounds>, before: Option<&Meters>) -> Rated {
+        let Some(bounds) = bounds else { return self };
+        let before = before.and_then(|before| before.requests.as_ref());
+        let same = before.filter(|before| before.terms == self.terms);
+        let known = same.and_then(|before| before.moved.as_ref());
+        self.moved = Some(match known.filter(|known| known.bounds == bounds) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let interval_ns = AtomicU64::new(self.terms.interval_ns);
+                Arc::new(Moved { bounds, interval_ns })
+            }
+        });
+        self
+    }
+
+    /// What its bucket allows now.
+    #[inline]
+    fn terms(&self) -> Terms {
+        match &self.moved {
+            None => self.terms,
+            Some(moved) => Terms::of_interval(&self.limit, moved.interval_ns.load(Relaxed)),
+        }
+    }
+
+    /// What its rate is moved to, per second; `None` if it cannot be.
+    pub(crate) fn rate_per_s(&self) -> Option<f64> {
+        let interval_ns = self.moved.as_ref()?.interval_ns.load(Relaxed);
+        Some(1e9 / interval_ns as f64)
+    }
+
+    /// Moves its rate, as far as its bounds allow. What is used of the burst stays used.
+    pub(crate) fn set_rate(&self, per_s: f64, now_ns: u64) {
+        let (Some(moved), Bucket::Rule(word)) = (&self.moved, &self.bucket) else { return };
+        let Bounds { least, most } = moved.bounds;
+        // bounds hold for whatever comes of odd rates, too
+        let interval_ns = (1e9 / per_s.max(0.0)) as u64;
+        let interval_ns = interval_ns.clamp(most.interval_ns(), least.interval_ns());
+        let before_ns = moved.interval_ns.swap(interval_ns, Relaxed).max(1);
+        let rescale = |arrival: u64| {
+            let used_ns = u128::from(arrival.saturating_sub(now_ns));
+            let used_ns = used_ns * u128::from(interval_ns) / u128::from(before_ns);
+            Some(now_ns.saturating_add(u64::try_from(used_ns).unwrap_or(u64::MAX)))
+        };
+        if before_ns != interval_ns {
+            let _ = word.get().fetch_update(Relaxed, Relaxed, rescale);
+        }
     }
 
     /// Whether its bucket lies where somebody else charges it, too.
@@ -184,7 +245,7 @@ impl Rated {
         now_ns: u64,
     ) -> Result<u64, u64> {
         match &self.bucket {
-            Bucket::Rule(word) => bucket::charge(word.get(), now_ns, &self.terms),
+            Bucket::Rule(word) => bucket::charge(word.get(), now_ns, &self.terms()),
             Bucket::Client(number) => {
                 clients.charge(clients.key(*number, client), now_ns, &self.terms)
             }
@@ -193,7 +254,7 @@ impl Rated {
 
     pub(crate) fn refund(&self, clients: &Clients, client: IpAddr, now_ns: u64) {
         match &self.bucket {
-            Bucket::Rule(word) => bucket::refund(word.get(), &self.terms),
+            Bucket::Rule(word) => bucket::refund(word.get(), &self.terms()),
             Bucket::Client(number) => {
                 clients.refund(clients.key(*number, client), now_ns, &self.terms);
             }
@@ -203,7 +264,7 @@ impl Rated {
     /// What is left; `None` if each client has a bucket of its own.
     pub(crate) fn available(&self, now_ns: u64) -> Option<u32> {
         match &self.bucket {
-            Bucket::Rule(word) => Some(bucket::available(word.get(), now_ns, &self.terms)),
+            Bucket::Rule(word) => Some(bucket::available(word.get(), now_ns, &self.terms())),
             Bucket::Client(_) => None,
         }
     }

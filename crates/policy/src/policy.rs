@@ -44,6 +44,8 @@ pub struct Needs {
     pub path: bool,
     /// The query.
     pub query: bool,
+    /// The client's identity.
+    pub identity: bool,
     /// The header fields.
     pub fields: bool,
 }
@@ -135,6 +137,7 @@ impl Policy {
             host: asks(Condition::Site),
             path: asks(Condition::Path) || asks(Condition::Type),
             query: asks(Condition::Query),
+            identity: asks(Condition::Identity),
             fields: asks(Condition::Header) || asks(Condition::Cookie),
         }
     }
@@ -192,6 +195,7 @@ pub(crate) fn bare<'f>(ends: ConnectionFacts) -> RequestFacts<'f, Empty<(&'f str
         path: b"",
         query: b"",
         certificate: None,
+        identity: None,
         fields: std::iter::empty(),
     }
 }

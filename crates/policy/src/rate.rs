@@ -65,6 +65,11 @@ impl Rate {
         Rate { count: count.clamp(1, MOST), unit: Unit::Second }
     }
 
+    /// Events per second; 0 if there is no limit.
+    pub fn per_s(self) -> f64 {
+        f64::from(self.count) * 1e9 / self.unit.ns() as f64
+    }
+
     /// Whether it is no limit.
     pub fn is_unlimited(self) -> bool {
         self.count == 0

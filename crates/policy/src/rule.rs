@@ -4,6 +4,7 @@ use crate::certificate::CertificatePattern;
 use crate::condition::Condition;
 use crate::endpoint::Endpoint;
 use crate::field::Field;
+use crate::identity::IdentityPattern;
 use crate::matcher::RegexError;
 use crate::pattern::{FileType, Method, PathPattern, SitePattern};
 use crate::query::Parameter;
@@ -28,6 +29,9 @@ pub struct Rule {
     pub connections: Option<Limit>,
     /// How many requests per time.
     pub requests: Option<Limit>,
+    /// Between which rates of requests an agent may choose; `requests` says where it begins, and what
+    /// holds without an agent.
+    pub bounds: Option<Bounds>,
     /// How many requests at once.
     pub in_flight: Option<InFlight>,
     /// After how many requests a connection ends, at least 1.
@@ -51,6 +55,7 @@ impl Rule {
             query,
             file_type,
             certificate,
+            identity,
             header,
             cookie,
             ignore_case: _,
@@ -61,6 +66,7 @@ impl Rule {
             && query.is_empty()
             && file_type.is_empty()
             && certificate.is_empty()
+            && identity.is_empty()
             && header.is_empty()
             && cookie.is_empty()
     }
@@ -156,6 +162,8 @@ pub struct Conditions {
     pub file_type: Vec<FileType>,
     /// The client's certificate.
     pub certificate: Vec<CertificatePattern>,
+    /// The identity that the client has proven.
+    pub identity: Vec<IdentityPattern>,
     /// The fields of the head: any line of it.
     pub header: Vec<Field>,
     /// Its cookies.
@@ -204,6 +212,15 @@ pub struct Limit {
     /// For how long new connections of a client are ignored after it was refused; `None` for not at
     /// all. At most [`MOST_IGNORE_MS`] (voigt §4.5.1).
     pub ignore_ms: Option<u32>,
+}
+
+/// Between which rates a limit may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The lowest.
+    pub least: Rate,
+    /// The highest.
+    pub most: Rate,
 }
 
 /// So many rules have metrics of their own at most: each has two series.

@@ -12,8 +12,7 @@ use crate::decision::{Answer, Decisions, Reason, Refused};
 use crate::meter::{Line, Meters, PerConnection, Rated, Standing, Ticket};
 use crate::policy::Policy;
 use crate::rule::{Action, Over, Per};
-use crate::trace::Traces;
-use forebay_http::client::ClientKey;
+use crate::trace::{MostRefused, Traces};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -290,6 +289,19 @@ impl State {
         Some(1e9 / terms.interval_ns as f64)
     }
 
+    /// Moves the rate of a rule's limit on requests, as far as its [bounds](crate::rule::Bounds) allow:
+    /// the agent's part. A rule without bounds stays as it is.
+    pub fn set_rate(&self, rule: u32, per_s: f64, now_ns: u64) {
+        if let Some((_, rated)) = self.rated(Some(rule), |meters| &meters.requests) {
+            rated.set_rate(per_s, now_ns);
+        }
+    }
+
+    /// What the rate of a rule's limit on requests is now, per second; `None` if nobody can move it.
+    pub fn rate(&self, rule: u32) -> Option<f64> {
+        self.rated(Some(rule), |meters| &meters.requests)?.1.rate_per_s()
+    }
+
     /// How many requests a rule would admit at once now; `None` if it has no limit on them, or one for
     /// each client.
     pub fn requests_left(&self, rule: u32, now_ns: u64) -> Option<u32> {
@@ -327,9 +339,8 @@ impl State {
         self.traces.matched(rule)
     }
 
-    /// The clients that a rule has refused most, the first first, and about how often: never less than
-    /// they were among the first thousand refusals, and a sixteenth of all too much at most.
-    pub fn most_refused(&self, rule: u32) -> Vec<(ClientKey, u64)> {
+    /// The clients that a rule has refused most, the first first, and between which bounds how often.
+    pub fn most_refused(&self, rule: u32) -> Vec<MostRefused> {
         self.traces.clients(rule)
     }
 

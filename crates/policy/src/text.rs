@@ -1,7 +1,7 @@
 //! What a rule says, as people write it.
 
 use crate::explain::Setting;
-use crate::rule::{Action, InFlight, Limit, Over, Per, Rule};
+use crate::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use std::fmt;
 
 /// What a setting of a rule says, in the form of a configuration; empty if the rule does not name it.
@@ -10,7 +10,10 @@ pub(crate) fn setting(rule: &Rule, setting: Setting) -> String {
     let text = match setting {
         Setting::Class => rule.class.clone(),
         Setting::Connections => limit(&rule.connections),
-        Setting::Requests => limit(&rule.requests),
+        Setting::Requests => rule.bounds.map_or_else(
+            || limit(&rule.requests),
+            |bounds| limit(&rule.requests).map(|said| format!("{said}, moved {bounds}")),
+        ),
         Setting::InFlight => rule.in_flight.as_ref().map(InFlight::to_string),
         Setting::PerConnection => rule.requests_per_connection.map(|most| most.to_string()),
         Setting::Action => rule.action.as_ref().map(Action::to_string),
@@ -31,6 +34,13 @@ impl fmt::Display for Limit {
             Some(ms) => write!(f, ", ignored for {ms} ms"),
             None => Ok(()),
         }
+    }
+}
+
+/// Such as `between 10/s and 200/s`.
+impl fmt::Display for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "between {} and {}", self.least, self.most)
     }
 }
 

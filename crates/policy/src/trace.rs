@@ -34,7 +34,30 @@ struct Trace {
     /// Made when it matches first: most of ten thousand never do.
     matched: OnceLock<Box<[Line<AtomicU64>; LANES]>>,
     /// Who is refused most, and about how often. Nobody waits for it.
-    clients: Mutex<Vec<(ClientKey, u64)>>,
+    clients: Mutex<Vec<Counted>>,
+    /// What was not counted for its client, because that was being done for another.
+    missed: AtomicU64,
+}
+
+/// How often a client was refused, as far as that is known.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    client: ClientKey,
+    count: u64,
+    /// So many of that may have been another client's, whose place this one has taken.
+    inherited: u64,
+}
+
+/// How often a rule has refused a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostRefused {
+    /// The client.
+    pub client: ClientKey,
+    /// It was so often at least.
+    pub least: u64,
+    /// And so often at most: the same, where all refusals were counted for their clients. Of a sample both are
+    /// three standard deviations away from what it says.
+    pub most: u64,
 }
 
 impl Traces {
@@ -62,9 +85,10 @@ impl Traces {
     pub(crate) fn refuse(&self, rule: u32, client: IpAddr) {
         if let Some(trace) = self.of_rules.get(rule as usize) {
             let before = trace.refused.fetch_add(1, Relaxed);
-            if before < ALL_OF || before % SAMPLE == 0 {
-                let stands_for = if before < ALL_OF { 1 } else { SAMPLE };
-                trace.attribute(ClientKey::of(client), stands_for);
+            if before < ALL_OF {
+                trace.attribute(ClientKey::of(client), 1);
+            } else if is_in_sample(before) {
+                trace.attribute(ClientKey::of(client), SAMPLE);
             }
         }
     }
@@ -79,32 +103,54 @@ impl Traces {
     }
 
     /// Who was refused most, the first first.
-    pub(crate) fn clients(&self, rule: u32) -> Vec<(ClientKey, u64)> {
-        let clients = self.of_rules.get(rule as usize).and_then(|trace| trace.clients.lock().ok());
-        let mut clients = clients.map_or_else(Vec::new, |clients| clients.clone());
-        clients.sort_unstable_by_key(|(client, count)| (u64::MAX - count, *client));
-        clients
+    pub(crate) fn clients(&self, rule: u32) -> Vec<MostRefused> {
+        let Some(trace) = self.of_rules.get(rule as usize) else { return Vec::new() };
+        let clients = trace.clients.lock();
+        let mut clients = clients.map_or_else(|_| Vec::new(), |clients| clients.clone());
+        clients.sort_unstable_by_key(|counted| (u64::MAX - counted.count, counted.client));
+        let is_sampled = trace.refused.load(Relaxed) > ALL_OF;
+        let missed = trace.missed.load(Relaxed);
+        let bounds = |Counted { client, count, inherited }: Counted| {
+            // of so many that stand for SAMPLE each
+            let deviation = if is_sampled { ((SAMPLE * count) as f64).sqrt() } else { 0.0 };
+            let spread = (3.0 * deviation).ceil() as u64;
+            let least = count.saturating_sub(inherited).saturating_sub(spread).max(1);
+            MostRefused { client, least, most: count.saturating_add(spread).saturating_add(missed) }
+        };
+        clients.into_iter().map(bounds).collect()
     }
 }
 
 impl Trace {
     /// Counts refusals for a client, unless another thread does so for one at this moment.
     fn attribute(&self, client: ClientKey, stands_for: u64) {
-        let Ok(mut clients) = self.clients.try_lock() else { return };
-        if let Some((_, count)) = clients.iter_mut().find(|(known, _)| *known == client) {
-            *count += stands_for;
+        let Ok(mut clients) = self.clients.try_lock() else {
+            self.missed.fetch_add(stands_for, Relaxed);
+            return;
+        };
+        if let Some(known) = clients.iter_mut().find(|known| known.client == client) {
+            known.count += stands_for;
         } else if clients.len() < MOST_CLIENTS {
-            clients.push((client, stands_for));
-        } else if let Some(least) = clients.iter_mut().min_by_key(|(_, count)| *count) {
+            clients.push(Counted { client, count: stands_for, inherited: 0 });
+        } else if let Some(least) = clients.iter_mut().min_by_key(|known| known.count) {
             // it may have come as often as the one that it replaces
-            *least = (client, least.1 + stands_for);
+            let inherited = least.count;
+            *least = Counted { client, count: inherited + stands_for, inherited };
         }
     }
+}
+
+/// Whether the refusal with this number is one of those that are attributed. They are spread evenly, but not
+/// in step with clients that come in turns.
+fn is_in_sample(number: u64) -> bool {
+    const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    number.wrapping_mul(GOLDEN_RATIO) < u64::MAX / SAMPLE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
     use std::net::Ipv4Addr;
 
     #[test]
@@ -114,16 +160,27 @@ mod tests {
         let policy = Policy::new(&[], vec![rule]).unwrap();
         let traces = Traces::new(&policy, None);
         let client = |number: u32| IpAddr::V4(Ipv4Addr::from_bits(number));
+        let mut exact = HashMap::new();
         for round in 0..10_000_u32 {
-            // every other one is one of two, the rest are all different
+            // every other one is one of two in turn, the rest are all different
             let number = if round % 2 == 0 { 1 + round % 4 / 2 } else { 1000 + round };
             traces.refuse(0, client(number));
+            *exact.entry(ClientKey::of(client(number))).or_insert(0) += 1;
+            if round < 10 {
+                let exact =
+                    |top: &MostRefused| top.least == top.most && top.most == exact[&top.client];
+                assert!(traces.clients(0).iter().all(exact), "{:?}", traces.clients(0));
+            }
         }
         assert_eq!(traces.refused(0), 10_000);
         let top = traces.clients(0);
         assert_eq!(top.len(), MOST_CLIENTS);
-        let known = [top[0].0, top[1].0];
-        assert!(known.contains(&ClientKey::of(client(1))), "{top:?}");
+        let known = [top[0].client, top[1].client];
+        assert!([1, 2].iter().all(|number| known.contains(&ClientKey::of(client(*number)))));
+        for one in &top {
+            assert!((one.least..=one.most).contains(&exact[&one.client]), "{one:?}");
+        }
+        assert!(top[0].least > 1_500 && top[0].most < 4_000, "{:?}", top[0]);
     }
 
     #[test]

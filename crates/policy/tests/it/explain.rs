@@ -42,6 +42,7 @@ fn request(host: &'static str, path: &'static str) -> Facts {
         path,
         query: b"",
         certificate: None,
+        identity: None,
         fields: std::iter::empty(),
     }
 }

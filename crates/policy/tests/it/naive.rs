@@ -8,6 +8,7 @@ use forebay_policy::decision::Decisions;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 use forebay_policy::field::Field;
+use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
@@ -43,6 +44,7 @@ const QUERIES: &[&str] = &["x", "x=1", "x=~^[0-9]$", "y=B*"];
 const TYPES: &[&str] = &["php", "html"];
 const METHODS: &[&str] = &["GET", "POST"];
 const HEADERS: &[&str] = &["X-Beta", "x-beta=1", "Accept=text/*"];
+const IDENTITIES: &[&str] = &["gold", "go*", "b"];
 const CERTIFICATES: &[&str] = &["any", "subject=CN=a*", "subject=CN=b"];
 const COOKIES: &[&str] = &["tier=gold", "tier", "tier=go*"];
 
@@ -81,13 +83,14 @@ fn conditions() -> impl Strategy<Value = Conditions> {
         some(QUERIES, |text| Parameter::parse(text).unwrap()),
         some(TYPES, |text| FileType::parse(text).unwrap()),
         some(CERTIFICATES, |text| CertificatePattern::parse(text).unwrap()),
+        some(IDENTITIES, |text| IdentityPattern::parse(text).unwrap()),
         some(HEADERS, |text| Field::parse(text).unwrap()),
         some(COOKIES, |text| Field::parse(text).unwrap()),
     );
     let ignore_case = prop::bool::weighted(0.2);
     let request = prop::option::weighted(0.7, request);
     (addresses, request, ignore_case).prop_map(|((client, local), request, ignore_case)| {
-        let (site, method, path, query, file_type, certificate, header, cookie) =
+        let (site, method, path, query, file_type, certificate, identity, header, cookie) =
             request.unwrap_or_default();
         Conditions {
             client,
@@ -98,6 +101,7 @@ fn conditions() -> impl Strategy<Value = Conditions> {
             query,
             file_type,
             certificate,
+            identity,
             header,
             cookie,
             ignore_case,
@@ -151,6 +155,7 @@ struct Asked {
     path: String,
     query: &'static str,
     subject: Option<&'static str>,
+    identity: Option<&'static str>,
     fields: Vec<(&'static str, &'static str)>,
     degree: Degree,
 }
@@ -189,19 +194,23 @@ fn asked() -> impl Strategy<Value = Asked> {
         paths,
         select(vec!["", "x", "x=1", "X=1&y=bc", "y=%42"]),
         select(vec![None, Some("CN=a,O=x"), Some("CN=b")]),
+        select(vec![None, Some("gold"), Some("b")]),
         subsequence(FIELDS, 0..=3),
         (0..=3_u8).prop_map(Degree::of),
     )
         .prop_map(
-            move |(client, local, host, method, path, query, subject, fields, degree)| Asked {
-                ends: ConnectionFacts { client: address(client), local: address(local) },
-                host,
-                method,
-                path,
-                query,
-                subject,
-                fields,
-                degree,
+            move |(client, local, host, method, path, query, subject, identity, fields, degree)| {
+                Asked {
+                    ends: ConnectionFacts { client: address(client), local: address(local) },
+                    host,
+                    method,
+                    path,
+                    query,
+                    subject,
+                    identity,
+                    fields,
+                    degree,
+                }
             },
         )
 }
@@ -216,7 +225,7 @@ fn any_of<T>(list: &[T], holds: impl Fn(&T) -> bool) -> bool {
 
 /// The definition: does the rule match?
 fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
-    let Asked { ends, host, method, path, query, subject, fields, degree } = asked;
+    let Asked { ends, host, method, path, query, subject, identity, fields, degree } = asked;
     let certificate = subject.map(certificate);
     let c = rule.conditions.clone().folded().unwrap();
     let file = [".gz", ".br", ".zst"].iter().find_map(|ending| path.strip_suffix(ending));
@@ -237,6 +246,7 @@ fn matches(rule: &Rule, asked: &Asked, is_request: bool) -> bool {
         && any_of(&c.query, |one| one.matches(query.as_bytes()))
         && any_of(&c.file_type, |one| one.matches(path.as_bytes()))
         && any_of(&c.certificate, |one| certificate.is_some_and(|shown| one.matches(&shown)))
+        && any_of(&c.identity, |one| identity.is_some_and(|name| one.matches(name)))
         && any_of(&c.header, |one| {
             fields.iter().any(|(name, value)| one.matches_header(name, value.as_bytes()))
         })
@@ -290,6 +300,7 @@ proptest! {
                 path: asked.path.as_bytes(),
                 query: asked.query.as_bytes(),
                 certificate: asked.subject.map(certificate),
+                identity: asked.identity,
                 fields: fields(),
             };
             let request = policy.request(&facts, asked.degree);

@@ -5,7 +5,7 @@
 use forebay_policy::class::Class;
 use forebay_policy::decision::{Answer, Decisions, Reason, Refused};
 use forebay_policy::rate::Rate;
-use forebay_policy::rule::{Action, InFlight, Limit, Over, Per, Rule};
+use forebay_policy::rule::{Action, Bounds, InFlight, Limit, Over, Per, Rule};
 use forebay_policy::{Admitted, Charge, Paces, Policy, Standing, State, Ticket};
 use proptest::prelude::*;
 use std::cell::Cell;
@@ -467,4 +467,41 @@ fn a_bucket_can_lie_where_somebody_else_charges_it() {
     WORDS[0].store(0, Relaxed);
     make(1, Some(&alone), Some(&WORDS[0]));
     assert_eq!(WORDS[0].load(Relaxed), START + SECOND);
+}
+
+#[test]
+fn a_rate_is_moved_within_its_bounds_and_what_is_used_stays_used() {
+    let rate = |text: &str| Rate::parse(text).unwrap();
+    let movable = |stated: u32| Rule {
+        requests: Some(limit(stated, 10)),
+        bounds: Some(Bounds { least: rate("5/s"), most: rate("200/s") }),
+        ..rule("r")
+    };
+    let state = state(vec![movable(100), Rule { requests: Some(limit(1, 1)), ..rule("fixed") }]);
+    assert_eq!((state.rate(0), state.rate(1), state.rate(2)), (Some(100.0), None, None));
+    let admits = |state: &State, now_ns| {
+        let is_admitted = || matches!(request(state, A, now_ns), Charge::Admit(_));
+        std::iter::repeat_with(is_admitted).take_while(|admitted| *admitted).count()
+    };
+    (0..4).for_each(|_| drop(request(&state, A, START)));
+    for (asked, expected) in
+        [(20.0, 20.0), (0.0, 5.0), (-1.0, 5.0), (1e9, 200.0), (f64::INFINITY, 200.0), (10.0, 10.0)]
+    {
+        state.set_rate(0, asked, START);
+        assert!((state.rate(0).unwrap() - expected).abs() < 1e-3, "{asked}");
+        assert_eq!(state.requests_left(0, START), Some(6), "{asked}");
+    }
+    assert_eq!((admits(&state, START), admits(&state, START)), (6, 0));
+    assert_eq!(admits(&state, START + SECOND), 10, "at 10 per second, all that fits the burst");
+    assert_eq!(admits(&state, START + SECOND + SECOND / 2), 5);
+    state.set_rate(1, 5.0, START);
+    assert_eq!(state.rate(1), None);
+    // a reload that says the same goes on, with its bucket; the old one, too, as long as it is asked
+    let same = after(vec![movable(100)], Some(&state));
+    assert!((same.rate(0).unwrap() - 10.0).abs() < 1e-3);
+    assert_eq!(admits(&same, START + SECOND + SECOND / 2), 0);
+    same.set_rate(0, 20.0, START + 2 * SECOND);
+    assert!((state.rate(0).unwrap() - 20.0).abs() < 1e-3);
+    let other = after(vec![movable(50)], Some(&same));
+    assert!((other.rate(0).unwrap() - 50.0).abs() < 1e-3);
 }

@@ -45,6 +45,7 @@ fn request(policy: &Policy, path: &str) -> Decisions {
         path: path.as_bytes(),
         query: b"",
         certificate: None,
+        identity: None,
         fields: std::iter::empty(),
     };
     let decisions = policy.request(&facts, false);
@@ -149,6 +150,7 @@ fn allow_by_path_is_too_late_for_a_connection() {
             path: path.as_bytes(),
             query: b"",
             certificate: None,
+            identity: None,
             fields: std::iter::empty(),
         };
         (policy.connection(&ends, false).action, policy.request(&facts, false).action)
