@@ -48,6 +48,11 @@ impl Balancer {
         Balancer { balance, owed: vec![0; count], keys, next, random: seed }
     }
 
+    /// Chooses in another way from now on.
+    pub fn set(&mut self, balance: Balance) {
+        self.balance = balance;
+    }
+
     /// The next to be asked, by its place. `key` is the [hash] of what the request is balanced by.
     /// `None` if none has a share.
     pub fn pick(&mut self, candidates: &[Candidate], key: u64) -> Option<usize> {

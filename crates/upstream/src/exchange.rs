@@ -2,10 +2,16 @@
 //!
 //! ```text
 //!  begin ──► connecting ──► asking ──► answered ──► over ──► its connection is kept
-//!               │  ▲           │           │
-//!               ▼  └───────────┤           └──► broken: the client sees that
-//!            another one, if that is safe; else failed, and the client is told
+//!    │  ▲       │  ▲           │           │
+//!    ▼  │       ▼  └───────────┤           └──► broken: the client sees that
+//!  waiting   another one, if that is safe; else failed, and the client is told
 //! ```
+//!
+//! The body of a request for a script is collected first, up to a bound: a script is told how long it is,
+//! and none waits for a slow client.
+//!
+//! While all upstreams have as much under way as they may it waits, with those of all other loops and
+//! threads, and nothing is received of its request's body.
 //!
 //! What is sent is kept as long as it fits, so that it can be sent again.
 
@@ -13,11 +19,14 @@ use crate::application::Application;
 use crate::fastcgi;
 use crate::group::{Member, Unavailable};
 use crate::health::Told;
+use crate::link::Event;
 use crate::pool::Pool;
+use crate::queue::{Asking, Standing};
 use crate::request::{Host, Written};
 use crate::response::{Read, Reader};
 use crate::retry::{self, Failure};
 use crate::settings;
+use crate::upstreams::{self, Slot, Wait};
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_conn::{Await, Relay, Wants};
 use forebay_http::body::{Decoder, Trailers};
@@ -30,8 +39,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod linked;
 mod script;
 
+pub use linked::{ATTEMPT, Copy};
+use linked::{Linked, Noted};
 use script::{Script, Upload};
 
 /// No more than this waits to be sent; as much is kept of what was sent.
@@ -46,12 +58,16 @@ pub struct Ask {
     pub method: Method,
     /// The [hash](crate::balance::hash) of what the request is balanced by.
     pub key: u64,
+    /// Whose it is, among those that wait.
+    pub standing: Standing,
     /// What a new connection begins with.
     pub preface: Vec<u8>,
     /// The head of the request, or its beginning for an application that speaks FastCGI.
     pub head: Vec<u8>,
     /// What was written.
     pub written: Written,
+    /// What is to be known of the copy of a request to the [next stage](Application::of_stage).
+    pub copy: Option<Copy>,
     /// Is told what a script says for the log; of applications that speak FastCGI.
     pub log: Option<Log>,
 }
@@ -64,12 +80,20 @@ pub struct Exchange<T> {
     /// What its handler must remember.
     pub tag: T,
     application: Arc<Application>,
+    linked: Option<Box<Linked>>,
     method: Method,
     key: u64,
-    /// The upstream that is asked, while that counts it.
-    member: Option<Member>,
+    standing: Standing,
+    /// Its place among what the upstream that is asked has under way.
+    slot: Option<Slot>,
+    /// Its place among those that wait.
+    wait: Option<Wait>,
     /// All that were asked, the last one last.
     tried: Vec<Member>,
+    /// It has waited so long for places.
+    waited_ns: u64,
+    /// How many sockets it has had.
+    sockets: u32,
     /// How often it was sent again.
     retries: u32,
     socket: Option<OwnedFd>,
@@ -80,6 +104,8 @@ pub struct Exchange<T> {
     /// What was sent and what is to be; from `sent` on it was not.
     to: Vec<u8>,
     sent: usize,
+    /// As much of what was sent is kept.
+    kept: usize,
     /// Bytes at its start that only a new connection begins with.
     preface: usize,
     /// Some of what was sent is not kept.
@@ -90,6 +116,14 @@ pub struct Exchange<T> {
     shuts: Option<bool>,
     /// The framing of the request's body, while more of it may come.
     upload: Option<Upload>,
+    /// Bytes that the request's body may still have.
+    body_left: u64,
+    /// What has come of a body that is collected before anything is asked.
+    spool: Vec<u8>,
+    /// Its length is told at its end.
+    is_chunked: bool,
+    /// More of the body has come than there may be.
+    is_too_large: bool,
     /// The client waits to be asked for the body.
     expects_continue: bool,
     asked: Asked,
@@ -104,12 +138,9 @@ pub struct Exchange<T> {
     /// The head of the answer, in `received`.
     head: Option<Seen>,
     coming: Coming,
-    failure: Option<Failure>,
-    /// The failure is that the time for it was over.
-    is_late: bool,
+    failure: Option<Failed>,
     has_expired: bool,
     has_ended: bool,
-    told: Told,
     now_ms: u64,
     moved_ms: u64,
     times: Times,
@@ -124,6 +155,12 @@ pub struct Times {
 }
 
 impl Times {
+    /// When the last one was asked, or the request began to wait, in nanoseconds of a clock that never
+    /// goes back.
+    pub fn begun_ns(&self) -> u64 {
+        self.begun_ns
+    }
+
     /// Until there was a connection, the last one; `None` if there was none.
     pub fn connect(&self) -> Option<Duration> {
         (self.connected_ns > 0)
@@ -137,8 +174,58 @@ impl Times {
     }
 }
 
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// The last one that was asked has failed like this, in time or not.
+    Asked(Failure, Lateness),
+    /// None could be asked.
+    Unasked(Unavailable),
+    /// The body of the request is larger than it may be.
+    TooLarge,
+}
+
+impl Failed {
+    /// The same in a word, for logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Failed::Asked(failure, late) => late.word(failure),
+            Failed::Unasked(Unavailable::Full) => "queue_full",
+            Failed::Unasked(Unavailable::Late) => "queue_timeout",
+            Failed::Unasked(Unavailable::Limited { .. }) => "agent",
+            Failed::Unasked(Unavailable::Down) => "drained",
+            Failed::TooLarge => "too_large",
+        }
+    }
+}
+
+/// Whether something failed because the time for it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lateness {
+    /// It failed before.
+    InTime,
+    /// That is so.
+    Late,
+}
+
+impl Lateness {
+    /// How an upstream has failed, in a word.
+    fn word(self, failure: Failure) -> &'static str {
+        match (failure, self) {
+            (Failure::Connect, Lateness::InTime) => "connect",
+            (Failure::Connect, Lateness::Late) => "connect_timeout",
+            (Failure::Silent, _) | (_, Lateness::Late) => "timeout",
+            (Failure::Unwritten | Failure::Closed, _) => "closed",
+            (Failure::Malformed, _) => "malformed",
+            (Failure::Overloaded, _) => "overloaded",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    Spooling,
+    Waiting,
     Connecting,
     Asking,
     Answered,
@@ -188,8 +275,26 @@ impl<T> Exchange<T> {
         pool: &mut Pool,
         now_ms: u64,
     ) -> Result<Exchange<T>, Unavailable> {
-        let Ask { method, key, preface, head, written, log } = ask;
-        let member = application.begin(key, &[], now_ms)?;
+        let Ask { method, key, standing, preface, head, written, copy, log } = ask;
+        let linked = match (application.link(), copy) {
+            (Some(mut link), Some(copy)) => {
+                let flight = link.begin(linked::repeats(method), key, now_ms);
+                let flight = flight.ok_or(Unavailable::Down)?;
+                let head_bytes = preface.len() + head.len();
+                Some(Box::new(Linked::new(flight, copy, method, head_bytes)))
+            }
+            _ => None,
+        };
+        let instance = linked.as_ref().map(|linked| linked.instance());
+        let bodies = application.settings().bodies();
+        let spools = match (application.settings(), written.framing) {
+            (settings::Application::Proxy(_), _) | (_, Framing::None) => false,
+            (_, Framing::Sized(length)) => (1..=bodies.spool_bytes).contains(&length),
+            (_, Framing::Chunked) => true,
+        };
+        let asking = || Asking { standing, key, tried: Vec::new() };
+        let asks = instance.is_none() && !spools;
+        let asked = asks.then(|| application.upstreams().ask(asking())).transpose()?;
         let limits = application.settings().limits();
         let script = match application.settings() {
             settings::Application::Proxy(_) => None,
@@ -198,10 +303,6 @@ impl<T> Exchange<T> {
             }
         };
         let upload = Upload::new(written.framing, script.is_some());
-        let socket = match preface.is_empty() {
-            true => pool.take(application, member, now_ms),
-            false => None,
-        };
         let preface_bytes = preface.len();
         let mut to = preface;
         to.extend_from_slice(&head);
@@ -211,23 +312,36 @@ impl<T> Exchange<T> {
         let mut exchange = Exchange {
             tag,
             application: Arc::clone(application),
+            linked,
             method,
             key,
-            member: Some(member),
-            tried: vec![member],
+            standing,
+            slot: None,
+            wait: None,
+            tried: Vec::new(),
+            waited_ns: 0,
+            sockets: 0,
             retries: 0,
-            is_reused: socket.is_some(),
-            socket,
-            phase: Phase::Asking,
+            is_reused: false,
+            socket: None,
+            phase: Phase::Waiting,
             can_read: false,
             can_write: true,
             to,
             sent: 0,
+            kept: UP_BYTES,
             preface: preface_bytes,
             is_gone: false,
             is_cut: false,
             shuts: None,
             upload,
+            body_left: match spools {
+                true => bodies.most_bytes.min(bodies.spool_bytes),
+                false => bodies.most_bytes,
+            },
+            spool: Vec::new(),
+            is_chunked: written.framing == Framing::Chunked,
+            is_too_large: false,
             expects_continue: script.is_some() && written.expects_continue,
             asked: written.asked,
             reader: Reader::new(written.asked, limits),
@@ -239,20 +353,108 @@ impl<T> Exchange<T> {
             head: None,
             coming: Coming::Nothing,
             failure: None,
-            is_late: false,
             has_expired: false,
             has_ended: false,
-            told: Told::Nothing,
             now_ms,
             moved_ms: now_ms,
             times: Times { begun_ns: clock::monotonic_ns(), ..Times::default() },
         };
-        exchange.name_host(member);
-        match exchange.socket {
-            Some(_) => exchange.times.connected_ns = exchange.times.begun_ns,
-            None => exchange.open(member),
+        let mut kept = |member| match preface_bytes {
+            0 => pool.take(application, member, now_ms),
+            _ => None,
+        };
+        match (instance, asked) {
+            (Some(member), _) => exchange.begin_at(member, kept(member)),
+            (None, None) => exchange.phase = Phase::Spooling,
+            (None, Some(upstreams::Asked::Begun(slot))) => {
+                let socket = kept(slot.member());
+                exchange.begin_with(slot, socket);
+            }
+            (None, Some(upstreams::Asked::Waits(wait))) => exchange.wait_for(wait),
         }
         Ok(exchange)
+    }
+
+    /// All of the body that is collected is there: an upstream is asked.
+    fn end_spool(&mut self) {
+        if self.is_chunked {
+            fastcgi::length(self.spool.len() as u64, &mut self.to);
+        }
+        fastcgi::stdin(&std::mem::take(&mut self.spool), &mut self.to);
+        fastcgi::end_of_stdin(&mut self.to);
+        self.kept = UP_BYTES.max(self.to.len());
+        let asking = Asking { standing: self.standing, key: self.key, tried: Vec::new() };
+        match self.application.upstreams().ask(asking) {
+            Ok(upstreams::Asked::Begun(slot)) => self.begin_with(slot, None),
+            Ok(upstreams::Asked::Waits(wait)) => self.wait_for(wait),
+            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+        }
+    }
+
+    /// More of the request's body has come than there may be.
+    fn refuse_body(&mut self) {
+        self.is_too_large = true;
+        (self.socket, self.slot, self.wait) = (None, None, None);
+        if self.phase != Phase::Answered {
+            self.give_up(Failed::TooLarge);
+        }
+    }
+
+    /// It is its turn to be sent, over this connection or a new one.
+    fn begin_with(&mut self, slot: Slot, socket: Option<OwnedFd>) {
+        let member = slot.member();
+        self.slot = Some(slot);
+        self.begin_at(member, socket);
+    }
+
+    /// It is sent to this one.
+    fn begin_at(&mut self, member: Member, socket: Option<OwnedFd>) {
+        self.tried.push(member);
+        self.moved_ms = self.now_ms;
+        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+        self.name_host(member);
+        let Some(socket) = socket else { return self.open(member) };
+        self.sockets += 1;
+        (self.socket, self.is_reused, self.phase) = (Some(socket), true, Phase::Asking);
+        (self.can_read, self.can_write) = (false, true);
+        self.times.connected_ns = self.times.begun_ns;
+    }
+
+    /// It waits for its turn.
+    fn wait_for(&mut self, wait: Wait) {
+        self.sockets += 1;
+        (self.wait, self.phase, self.moved_ms) = (Some(wait), Phase::Waiting, self.now_ms);
+        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
+    }
+
+    /// Looks whether its turn has come.
+    fn look_at_turn(&mut self) -> Option<Next> {
+        let Some(told) = self.wait.as_mut().and_then(Wait::take) else { return Some(Next::Wait) };
+        self.end_wait();
+        match told {
+            Ok((slot, socket)) => {
+                // a connection that begins with one client's address is for that client alone
+                let is_fit = |socket: &OwnedFd| {
+                    self.preface == 0 && forebay_sys::client::is_quiet(socket.as_fd())
+                };
+                let socket = socket.filter(is_fit);
+                self.begin_with(slot, socket);
+            }
+            Err(unavailable) => self.give_up(Failed::Unasked(unavailable)),
+        }
+        None
+    }
+
+    /// It waits no longer.
+    fn end_wait(&mut self) {
+        if self.wait.take().is_some() {
+            self.waited_ns += clock::monotonic_ns().saturating_sub(self.times.begun_ns);
+        }
+    }
+
+    /// There will be no answer.
+    fn give_up(&mut self, failed: Failed) {
+        (self.phase, self.failure) = (Phase::Failed, Some(failed));
     }
 
     /// The application that is asked.
@@ -280,9 +482,14 @@ impl<T> Exchange<T> {
         self.times
     }
 
-    /// Why there is no answer, and whether that is because it took too long.
-    pub fn failure(&self) -> Option<(Failure, bool)> {
-        self.failure.map(|failure| (failure, self.is_late))
+    /// How long it has waited for its turn to be asked.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns)
+    }
+
+    /// Why there is no answer.
+    pub fn failure(&self) -> Option<Failed> {
+        self.failure
     }
 
     /// The head of the answer, if there is one.
@@ -317,7 +524,18 @@ impl<T> Exchange<T> {
             && self.sent == self.to.len()
             && self.at == self.received.len()
             && !(self.is_cut || self.has_ended);
-        if is_clean && let (Some(member), Some(socket)) = (self.member, self.socket.take()) {
+        let keeps = self.application.settings().group().keep_alive.connections > 0;
+        if !(is_clean && keeps && self.preface == 0) {
+            return;
+        }
+        let Some(socket) = self.socket.take() else { return };
+        let member = self.upstream();
+        let left = match self.slot.take() {
+            Some(slot) => slot.pass_on(socket),
+            // at the next stage nobody waits
+            None => Some(socket),
+        };
+        if let Some(socket) = left {
             pool.keep(&self.application, member, socket, self.now_ms);
         }
     }
@@ -344,24 +562,31 @@ impl<T> Exchange<T> {
     /// Begins to connect to an upstream.
     fn open(&mut self, member: Member) {
         self.is_reused = false;
-        match self.application.connect(member) {
+        self.sockets += 1;
+        match self.application.upstreams().connect(member) {
             Ok(socket) => {
                 (self.socket, self.phase) = (Some(socket), Phase::Connecting);
                 (self.can_read, self.can_write) = (false, true);
             }
-            Err(_) => self.fail(Failure::Connect),
+            Err(_) => self.fail(Failure::Connect, Lateness::InTime),
         }
     }
 
     /// The attempt has failed: another is begun, if that is safe.
-    fn fail(&mut self, failure: Failure) {
+    fn fail(&mut self, failure: Failure, late: Lateness) {
+        if self.linked.is_some() {
+            return self.fail_link(failure);
+        }
         let now_ms = self.now_ms;
         // an upstream may close what it has not used for a while
         let was_stale = self.is_reused && matches!(failure, Failure::Unwritten | Failure::Closed);
-        if let Some(member) = self.member.take() {
-            let told = if was_stale { Told::Nothing } else { Told::Failed };
-            self.application.end(member, told, now_ms);
+        if let Some(slot) = &mut self.slot {
+            match was_stale {
+                true => slot.told = Told::Nothing,
+                false => slot.fail(late.word(failure)),
+            }
         }
+        self.slot = None;
         self.socket = None;
         let body = match self.is_gone {
             true => retry::Body::Gone,
@@ -369,20 +594,16 @@ impl<T> Exchange<T> {
         };
         let is_unheard = self.interim.is_empty() || self.script.is_some();
         let is_safe = is_unheard && retry::may_repeat(self.method, failure, body);
-        let settings = self.application.settings().group();
-        let has_more = self.retries < settings.retries;
-        let may = was_stale || (has_more && self.application.may_retry(now_ms));
+        let upstreams = self.application.upstreams();
+        let has_more = self.retries < self.application.settings().group().retries;
+        let may = was_stale || (has_more && upstreams.may_retry(now_ms));
+        let (standing, tried) = (self.standing, self.tried.clone());
         let next = match is_safe && may {
-            true => self.application.begin(self.key, &self.tried, now_ms).ok(),
+            true => upstreams.ask(Asking { standing, key: self.key, tried }).ok(),
             false => None,
         };
-        let Some(member) = next else {
-            (self.phase, self.failure) = (Phase::Failed, Some(failure));
-            return;
-        };
+        let Some(next) = next else { return self.give_up(Failed::Asked(failure, late)) };
         self.retries += u32::from(!was_stale);
-        self.member = Some(member);
-        self.tried.push(member);
         (self.sent, self.at, self.is_cut) = (0, 0, false);
         self.received.clear();
         let limits = self.application.settings().limits();
@@ -390,10 +611,10 @@ impl<T> Exchange<T> {
         if let Some(script) = &mut self.script {
             script.again(self.asked, limits);
         }
-        self.moved_ms = now_ms;
-        self.times = Times { begun_ns: clock::monotonic_ns(), ..Times::default() };
-        self.name_host(member);
-        self.open(member);
+        match next {
+            upstreams::Asked::Begun(slot) => self.begin_with(slot, None),
+            upstreams::Asked::Waits(wait) => self.wait_for(wait),
+        }
     }
 
     /// Sends what the upstream takes.
@@ -410,14 +631,19 @@ impl<T> Exchange<T> {
                 Sent::Broken => (self.is_cut, self.can_read) = (true, true),
             }
         }
-        if self.sent > UP_BYTES || (self.sent == self.to.len() && self.head.is_some()) {
+        self.note_written();
+        let is_answered = self.head.is_some() && self.linked.is_none();
+        if self.sent > self.kept || (self.sent == self.to.len() && is_answered) {
             self.to.drain(..self.sent);
             (self.sent, self.is_gone) = (0, true);
             if self.to.is_empty() {
                 self.to = Vec::new();
             }
         }
-        if self.shuts == Some(false) && self.sent == self.to.len() {
+        if self.shuts == Some(false)
+            && self.sent == self.to.len()
+            && let Some(socket) = &self.socket
+        {
             self.shuts = Some(true);
             socket::shut_down_writing(socket.as_fd());
         }
@@ -435,6 +661,7 @@ impl<T> Exchange<T> {
                 self.sent += count;
                 self.times.connected_ns = clock::monotonic_ns();
                 (self.phase, self.moved_ms) = (Phase::Asking, self.now_ms);
+                self.note_written();
                 None
             }
             Sent::Blocked => {
@@ -442,7 +669,7 @@ impl<T> Exchange<T> {
                 Some(Next::Wait)
             }
             Sent::Broken => {
-                self.fail(Failure::Connect);
+                self.fail(Failure::Connect, Lateness::InTime);
                 None
             }
         }
@@ -462,11 +689,12 @@ impl<T> Exchange<T> {
                 Received::Bytes(_) => self.moved_ms = self.now_ms,
                 Received::Blocked => self.can_read = false,
                 Received::Ended | Received::Broken => {
-                    self.fail(match self.received.len() - self.at {
+                    let failure = match self.received.len() - self.at {
                         0 if self.sent == 0 => Failure::Unwritten,
                         0 if !self.has_script_begun() => Failure::Closed,
                         _ => Failure::Malformed,
-                    });
+                    };
+                    self.fail(failure, Lateness::InTime);
                     return None;
                 }
             }
@@ -484,6 +712,12 @@ impl<T> Exchange<T> {
         let mut lines = Lines::new();
         match self.reader.read(&self.received[self.at..], &mut lines) {
             Ok(Read::More) => None,
+            // from one stage to the next it says that the request is there, and is nobody else's
+            Ok(Read::Interim(head)) if head.status == 102 && self.linked.is_some() => {
+                self.at += head.len;
+                self.tell_link(&Event::Acknowledged);
+                Some(None)
+            }
             Ok(Read::Interim(head)) => {
                 self.interim.clear();
                 let (status, len) = (head.status, head.len);
@@ -499,6 +733,13 @@ impl<T> Exchange<T> {
                 Some(Some(Next::Interim(status)))
             }
             Ok(Read::Final(head)) => {
+                let noted = self.linked.as_ref().map(|_| Noted::of(&head));
+                if self.linked.as_ref().is_some_and(|linked| linked.is_continuing()) {
+                    if let Some(noted) = noted {
+                        self.link_heard(noted);
+                    }
+                    return Some(None);
+                }
                 self.coming = match head.body {
                     Body::None => Coming::Nothing,
                     Body::Sized(length) => Coming::Sized(length),
@@ -523,12 +764,15 @@ impl<T> Exchange<T> {
                     self.upload = None;
                 }
                 self.at = end;
-                (self.phase, self.told) = (Phase::Answered, Told::Well);
+                self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
+                if let Some(noted) = noted {
+                    self.link_heard(noted);
+                }
                 Some(None)
             }
             Err(_) => {
-                self.fail(Failure::Malformed);
+                self.fail(Failure::Malformed, Lateness::InTime);
                 Some(None)
             }
         }
@@ -591,9 +835,19 @@ impl<T> Exchange<T> {
         }
     }
 
+    /// The head of an answer is there.
+    fn is_well(&mut self) {
+        self.phase = Phase::Answered;
+        if let Some(slot) = &mut self.slot {
+            slot.told = Told::Well;
+        }
+    }
+
     /// It breaks off: the upstream is to blame.
     fn broken(&mut self) -> Given {
-        self.told = Told::Failed;
+        if let Some(slot) = &mut self.slot {
+            slot.fail("broken_off");
+        }
         Given::Broken
     }
 
@@ -633,19 +887,20 @@ impl<T> Exchange<T> {
 
 impl<T> Drop for Exchange<T> {
     fn drop(&mut self) {
-        if let Some(member) = self.member.take() {
-            self.application.end(member, self.told, self.now_ms);
-        }
+        self.leave_link();
     }
 }
 
 impl<T: Send> Relay for Exchange<T> {
     fn socket(&self) -> Option<(u32, BorrowedFd<'_>, Wants)> {
+        if let Some(wait) = &self.wait {
+            return Some((self.sockets, wait.bell(), Wants { read: true, write: false }));
+        }
         let socket = self.socket.as_ref()?;
         let has_unsent = self.sent < self.to.len() && !self.is_cut;
         let reads = self.phase != Phase::Connecting && !self.has_ended;
         let wants = Wants { read: reads && !self.can_read, write: has_unsent && !self.can_write };
-        Some((self.attempts(), socket.as_fd(), wants))
+        Some((self.sockets, socket.as_fd(), wants))
     }
 
     fn ready(&mut self) {
@@ -654,11 +909,21 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn room(&self) -> usize {
-        let is_open = self.phase != Phase::Failed && !self.is_cut && self.shuts.is_none();
+        let takes = !matches!(self.phase, Phase::Waiting | Phase::Failed) && !self.is_too_large;
+        let is_open = takes && !self.is_cut && self.shuts.is_none();
         if is_open { UP_BYTES.saturating_sub(self.to.len() - self.sent) } else { 0 }
     }
 
     fn give(&mut self, bytes: &[u8]) {
+        if self.upload.is_some() {
+            match self.body_left.checked_sub(bytes.len() as u64) {
+                Some(left) => self.body_left = left,
+                None => return self.refuse_body(),
+            }
+        }
+        if self.phase == Phase::Spooling {
+            return self.spool.extend_from_slice(bytes);
+        }
         match &mut self.upload {
             // no more comes than was announced: its framing was looked at where it came from
             Some(Upload::Http(encoder)) => _ = encoder.write(bytes, &mut self.to),
@@ -668,6 +933,10 @@ impl<T: Send> Relay for Exchange<T> {
     }
 
     fn finish<'t>(&mut self, trailers: &mut dyn Iterator<Item = (&'t str, &'t [u8])>) {
+        if self.phase == Phase::Spooling {
+            self.upload = None;
+            return self.end_spool();
+        }
         match self.upload.take() {
             Some(Upload::Http(mut encoder)) => _ = encoder.finish(trailers, &mut self.to),
             Some(Upload::Stdin) => fastcgi::end_of_stdin(&mut self.to),
@@ -678,14 +947,21 @@ impl<T: Send> Relay for Exchange<T> {
     fn advance(&mut self, now_ms: u64) -> Next {
         self.now_ms = now_ms;
         if std::mem::take(&mut self.has_expired) {
-            self.is_late = true;
-            self.fail(match self.phase {
-                Phase::Connecting => Failure::Connect,
-                _ => Failure::Silent,
-            });
+            match self.phase {
+                Phase::Waiting => {
+                    self.end_wait();
+                    self.give_up(Failed::Unasked(Unavailable::Late));
+                }
+                Phase::Connecting => self.fail(Failure::Connect, Lateness::Late),
+                _ => self.fail(Failure::Silent, Lateness::Late),
+            }
         }
         loop {
             let next = match self.phase {
+                Phase::Spooling => {
+                    Some(if self.asks_for_body() { Next::Interim(100) } else { Next::Wait })
+                }
+                Phase::Waiting => self.look_at_turn(),
                 Phase::Connecting => self.look_at_connection(),
                 Phase::Asking => {
                     self.send();
@@ -717,6 +993,46 @@ impl<T: Send> Relay for Exchange<T> {
 
     fn read(&mut self, out: &mut Vec<u8>, most: usize, now_ms: u64) -> Given {
         self.now_ms = now_ms;
+        if self.is_too_large {
+            return Given::Broken;
+        }
+        match &self.linked {
+            None => self.read_body(out, most),
+            Some(linked) if linked.is_broken() => Given::Broken,
+            Some(linked) if linked.is_continuing() => Given::Nothing,
+            Some(_) => {
+                let given = self.read_body(out, most);
+                self.link_read(given)
+            }
+        }
+    }
+
+    fn trailers(&self) -> Vec<(&str, &[u8])> {
+        match &self.coming {
+            Coming::Chunked(decoder) => decoder.trailers().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn awaits(&self) -> Await {
+        if self.linked.is_some() { Await::Link } else { self.waits() }
+    }
+
+    fn deadline_ms(&self) -> u64 {
+        self.own_deadline_ms().min(self.link_deadline_ms())
+    }
+
+    fn looks(&mut self, now_ms: u64) -> bool {
+        self.look_at_link(now_ms)
+    }
+
+    fn expire(&mut self) {
+        self.has_expired = true;
+    }
+}
+
+impl<T> Exchange<T> {
+    fn read_body(&mut self, out: &mut Vec<u8>, most: usize) -> Given {
         match &mut self.coming {
             Coming::Nothing => Given::End,
             Coming::Chunked(_) => self.read_chunks(out, most),
@@ -746,24 +1062,21 @@ impl<T: Send> Relay for Exchange<T> {
         }
     }
 
-    fn trailers(&self) -> Vec<(&str, &[u8])> {
-        match &self.coming {
-            Coming::Chunked(decoder) => decoder.trailers().collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn awaits(&self) -> Await {
+    /// What it waits for.
+    fn waits(&self) -> Await {
         match self.phase {
+            Phase::Waiting => Await::Slot,
             Phase::Connecting => Await::Connect,
             Phase::Asking if self.is_whole() => Await::Answer,
             _ => Await::Flow,
         }
     }
 
-    fn deadline_ms(&self) -> u64 {
-        let timeouts = self.application.settings().group().timeouts;
-        let time = match self.awaits() {
+    /// Until when that may last.
+    fn own_deadline_ms(&self) -> u64 {
+        let settings::Group { timeouts, queue, .. } = self.application.settings().group();
+        let time = match self.waits() {
+            Await::Slot => queue.time,
             Await::Connect => timeouts.connect,
             Await::Answer => timeouts.head,
             _ => timeouts.silence,
@@ -771,7 +1084,10 @@ impl<T: Send> Relay for Exchange<T> {
         self.moved_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn expire(&mut self) {
-        self.has_expired = true;
+    /// The link is told that the request is on its way.
+    fn note_written(&mut self) {
+        if self.sent > 0 && self.linked.is_some() {
+            self.tell_link(&Event::Written);
+        }
     }
 }

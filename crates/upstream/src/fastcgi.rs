@@ -11,5 +11,5 @@ mod params;
 mod record;
 
 pub use answer::{Error, Piece, Read, Reader};
-pub use params::{Params, Script, Settings, write};
+pub use params::{Params, Script, Settings, length, write};
 pub use record::{MOST_CONTENT_BYTES, abort, end_of_stdin, stdin};

@@ -32,10 +32,17 @@ struct State {
 /// Why none is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// All that may be asked have as much under way as they may.
+    /// All that may be asked have as much under way as they may, and as many wait as may.
     Full,
     /// None may be asked.
     Down,
+    /// It has waited for as long as it may.
+    Late,
+    /// As much of its class is unfinished as an agent lets be.
+    Limited {
+        /// What its client is told of when to come back, in seconds.
+        retry_after_s: u32,
+    },
 }
 
 impl Group {
@@ -53,6 +60,32 @@ impl Group {
             budget: Budget::new(settings.retry_permille, now_ms),
             most_in_flight: settings.in_flight.unwrap_or(u32::MAX),
             candidates: Vec::with_capacity(settings.to.len()),
+        }
+    }
+
+    /// Takes over other settings, of the same upstreams; what is known of these, and what is under way,
+    /// stays.
+    pub fn set(&mut self, settings: &settings::Group, now_ms: u64) {
+        let settings::Group { max_fails, fail_time, slow_start, check, .. } = settings;
+        for one in &mut self.members {
+            one.health.set(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms);
+        }
+        self.balancer.set(settings.balance);
+        self.budget.set(settings.retry_permille);
+        self.most_in_flight = settings.in_flight.unwrap_or(u32::MAX);
+    }
+
+    /// Whether one more request finds an upstream.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
+        self.compare(&[], now_ms);
+        let may_be_asked = |one: &State| one.health.may_be_asked();
+        match self.candidates.iter().any(|one| one.share > 0) {
+            true => Ok(()),
+            false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),
+            false => Err(Unavailable::Down),
         }
     }
 
@@ -74,11 +107,7 @@ impl Group {
         let member = self.pick(key, tried, now_ms);
         let member = member.or_else(|| self.pick(key, &[], now_ms).filter(|_| !tried.is_empty()));
         let Some(member) = member else {
-            let may_be_asked = |one: &State| one.health.may_be_asked();
-            return Err(match self.members.iter().any(may_be_asked) {
-                true => Unavailable::Full,
-                false => Unavailable::Down,
-            });
+            return Err(self.has_room(now_ms).err().unwrap_or(Unavailable::Full));
         };
         let one = &mut self.members[member];
         one.health.begin(now_ms);
@@ -87,7 +116,13 @@ impl Group {
     }
 
     fn pick(&mut self, key: u64, tried: &[Member], now_ms: u64) -> Option<Member> {
-        let Group { members, balancer, candidates, most_in_flight, .. } = self;
+        self.compare(tried, now_ms);
+        self.balancer.pick(&self.candidates, key)
+    }
+
+    /// Finds out what share each has now; none, if it cannot be asked.
+    fn compare(&mut self, tried: &[Member], now_ms: u64) {
+        let Group { members, candidates, most_in_flight, .. } = self;
         let shares = members.iter().filter(|one| one.health.share(now_ms) > 0).count();
         let staying = members.iter().filter(|one| one.health.may_be_asked()).count();
         // where most are out, it is not they who are to blame, and the others would be next
@@ -102,7 +137,6 @@ impl Group {
             let is_able = one.in_flight < *most_in_flight && !tried.contains(&at);
             Candidate { in_flight: one.in_flight, share: if is_able { share } else { 0 } }
         }));
-        balancer.pick(candidates, key)
     }
 
     /// A request to one of them is over.
@@ -122,6 +156,18 @@ impl Group {
     /// Requests under way to one of them.
     pub fn in_flight(&self, member: Member) -> u32 {
         self.members.get(member).map_or(0, |one| one.in_flight)
+    }
+
+    /// How many requests may be under way to each; `None` for no limit.
+    pub fn most_in_flight(&self) -> Option<u32> {
+        (self.most_in_flight < u32::MAX).then_some(self.most_in_flight)
+    }
+
+    /// How many requests may be under way to those that are asked now; `None` for no limit.
+    pub fn places(&self, now_ms: u64) -> Option<u32> {
+        let asked = self.members.iter().filter(|one| one.health.share(now_ms) > 0).count();
+        let most = self.most_in_flight()?;
+        Some(most.saturating_mul(u32::try_from(asked).unwrap_or(u32::MAX).max(1)))
     }
 
     /// What is to be told of one of them.
@@ -155,16 +201,20 @@ impl Group {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::settings::{Address, Balance, Check, KeepAlive, Key, Timeouts};
+    use crate::settings::{Address, Balance, Check, KeepAlive, Key, Queue, Timeouts};
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::time::Duration;
 
     const S: u64 = 1000;
 
-    fn settings(count: usize, balance: Balance, in_flight: Option<u32>) -> settings::Group {
+    pub(crate) fn settings(
+        count: usize,
+        balance: Balance,
+        in_flight: Option<u32>,
+    ) -> settings::Group {
         let second = Duration::from_secs(1);
         settings::Group {
             to: (1..=count)
@@ -173,6 +223,7 @@ mod tests {
             balance,
             key: Key::Client,
             in_flight,
+            queue: Queue { requests: 0, time: second },
             keep_alive: KeepAlive { connections: 1, idle: second },
             timeouts: Timeouts { connect: second, head: second, silence: second },
             retries: 1,

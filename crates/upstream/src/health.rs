@@ -123,6 +123,28 @@ impl Health {
         }
     }
 
+    /// Goes by other settings from now on; what is known of it stays, as far as it still counts.
+    pub fn set(
+        &mut self,
+        max_fails: u32,
+        fail_time: Duration,
+        slow_start: Duration,
+        check: Option<&Check>,
+        now_ms: u64,
+    ) {
+        let next = Health::new(max_fails, fail_time, slow_start, check, now_ms);
+        let known = std::mem::replace(self, next);
+        if max_fails > 0 {
+            self.state = known.state;
+        }
+        if let (Some(checks), Some(known)) = (&mut self.checks, known.checks) {
+            let next_ms = known.next_ms.min(now_ms.saturating_add(checks.interval_ms));
+            *checks = Checks { interval_ms: checks.interval_ms, next_ms, ..known };
+        }
+        (self.back_ms, self.since_ms) = (known.back_ms, known.since_ms);
+        self.is_draining = known.is_draining;
+    }
+
     /// Its share now, of [`WHOLE`]; 0 if nothing is to be asked.
     pub fn share(&self, now_ms: u64) -> u16 {
         let is_well = self.checks.as_ref().is_none_or(|checks| checks.is_well);

@@ -3,22 +3,29 @@
 //! A request whose path belongs to an application does not end here. Its head is written anew for an
 //! upstream, which is chosen among those that can take it; the head of the answer is read, within
 //! bounds, and what is for the client is told it. Most of this is said without sockets, threads and
-//! clocks: bytes and time are arguments. The first four modules have the sockets.
+//! clocks: bytes and time are arguments. The first five modules have the sockets.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`exchange`] | one request and its answer, as the client's connection drives it |
-//! | [`application`] | the upstreams of one application, and how they are reached |
+//! | [`application`] | the application of a route |
+//! | [`upstreams`] | upstreams as routes share them: how they are reached, who waits for one |
 //! | [`pool`] | connections that wait for their next request |
 //! | [`upkeep`] | checks of upstreams, and names that are looked up again |
+//! | [`pings`] | whether the instances of the next stage live |
+//! | [`stage`] | what the next stage of this server is told |
 //! | [`target`] | the path that an upstream is asked for: the one that was judged |
 //! | [`request`] | the head of a request, as an upstream is told it |
 //! | [`response`] | the head of an answer, as the client is told it |
 //! | [`fastcgi`] | the same for applications that speak FastCGI |
+//! | [`places`] | what upstreams may have under way, and who is next: the next two together |
+//! | [`queue`] | those that wait, by rank |
 //! | [`group`] | upstreams that do the same, and what is known of them: the next three together |
 //! | [`balance`] | which of them is asked next |
 //! | [`health`] | which of them are asked at all |
+//! | [`link`] | the next stage of a server whose stages are processes: what becomes of requests while instances crash |
 //! | [`retry`] | which requests may be sent again, and how many of all |
+//! | [`notices`] | what an operator is told of them |
 //! | [`settings`] | what a person decides about applications |
 //!
 //! It deliberately does not know which path belongs to which application: the site decides that, by the
@@ -36,7 +43,7 @@
 //! let address = [192, 0, 2, 7].into();
 //! let from =
 //!     From { nearest: address, client: address, is_trusted: false, is_secure: false, port: 80 };
-//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1 };
+//! let asked = Request { head: &head, judged: b"/a", rewritten: None, from, id: 1, hidden: None };
 //! let mut out = Vec::new();
 //! let settings = Settings { remove: Vec::new(), ..Settings::default() };
 //! request::write(&asked, "10.0.0.1:9000", &settings, &mut out).unwrap();
@@ -46,17 +53,25 @@
 
 pub mod application;
 pub mod balance;
+mod cookies;
 pub mod exchange;
 pub mod fastcgi;
 pub mod group;
 pub mod health;
+pub mod link;
 mod names;
+pub mod notices;
+pub mod pings;
+pub mod places;
 pub mod pool;
+pub mod queue;
 pub mod request;
 pub mod response;
 pub mod retry;
 pub mod settings;
+pub mod stage;
 pub mod target;
 pub mod upkeep;
+pub mod upstreams;
 
 pub use names::is_own;

@@ -34,7 +34,7 @@ impl Pool {
         member: Member,
         now_ms: u64,
     ) -> Option<OwnedFd> {
-        let idle = self.idle.get_mut(&(application.number(), member))?;
+        let idle = self.idle.get_mut(&(application.upstreams().number(), member))?;
         while let Some(last) = idle.pop() {
             if last.until_ms > now_ms && client::is_quiet(last.socket.as_fd()) {
                 return Some(last.socket);
@@ -56,7 +56,7 @@ impl Pool {
         if most == 0 {
             return;
         }
-        let idle = self.idle.entry((application.number(), member)).or_default();
+        let idle = self.idle.entry((application.upstreams().number(), member)).or_default();
         if idle.len() >= most {
             idle.remove(0);
         }

@@ -4,6 +4,7 @@
 //! one host, one length, and about the client only what is known here or comes from a proxy that is
 //! trusted.
 
+use crate::cookies;
 use crate::names::{Forwarding, Kind, is_same, kind};
 use crate::target::{self, Ambiguous, Base, Refused};
 use forebay_http::field::{FieldName, FieldValue};
@@ -93,6 +94,8 @@ pub struct Request<'r> {
     /// Under what number it is known in logs, unless a trusted proxy has given it one: any that is not
     /// guessed and does not come again.
     pub id: u128,
+    /// A cookie that the application is not told of.
+    pub hidden: Option<&'r str>,
 }
 
 /// What was written.
@@ -269,14 +272,10 @@ impl Writer<'_> {
     /// HTTP/2 sends cookies one by one, and of several fields an application may look at one only
     /// (RFC 9113 §8.2.3).
     fn cookies(&mut self) {
-        self.out.extend_from_slice(b"Cookie: ");
-        for (at, value) in self.request.head.values(Name::Cookie).enumerate() {
-            if at > 0 {
-                self.out.extend_from_slice(b"; ");
-            }
-            self.out.extend_from_slice(value);
+        let Request { head, hidden, .. } = self.request;
+        if let Some(cookies) = cookies::join(head.values(Name::Cookie), *hidden) {
+            line(self.out, "Cookie", &cookies);
         }
-        self.out.extend_from_slice(b"\r\n");
     }
 
     /// RFC 9110 §7.6.2: only OPTIONS and TRACE have it.

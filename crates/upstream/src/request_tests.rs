@@ -29,7 +29,7 @@ fn told(text: &str, from: From, settings: &Settings) -> Result<(String, Written)
 fn told_of(head: &Head<'_>, from: From, settings: &Settings) -> Result<(String, Written), Refused> {
     let mut judged = Vec::new();
     path::normalise(head.path, &mut judged).map_err(|_| Refused::Ambiguous("no normal form"))?;
-    let request = Request { head, judged: &judged, rewritten: None, from, id: 0xabc };
+    let request = Request { head, judged: &judged, rewritten: None, from, id: 0xabc, hidden: None };
     let mut out = b"earlier".to_vec();
     let written = write(&request, "10.0.0.1:9000", settings, &mut out);
     let text = String::from_utf8_lossy(&out[7..]).into_owned();
@@ -341,7 +341,14 @@ fn a_path_that_a_rule_has_made_is_sent() {
     let mut send = |made: &[u8]| {
         out.clear();
         let rewritten = Some(made);
-        let request = Request { head: &head, judged: b"/blog/1", rewritten, from: STRANGER, id: 1 };
+        let request = Request {
+            head: &head,
+            judged: b"/blog/1",
+            rewritten,
+            from: STRANGER,
+            id: 1,
+            hidden: None,
+        };
         let settings = Settings { prefix: Base::parse("/v1").unwrap(), ..Settings::default() };
         write(&request, "a", &settings, &mut out).map(|_| ())?;
         Ok(String::from_utf8_lossy(&out).lines().next().unwrap().to_owned())

@@ -70,6 +70,11 @@ impl Budget {
         Budget { permille: u64::from(permille), saved: FREE * COST, refilled_ms: now_ms }
     }
 
+    /// Other retries for a thousand requests, from now on.
+    pub fn set(&mut self, permille: u32) {
+        self.permille = u64::from(permille);
+    }
+
     /// A request is sent for the first time.
     pub fn deposit(&mut self) {
         self.saved = (self.saved + self.permille).min(MOST * COST);

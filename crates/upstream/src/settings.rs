@@ -195,6 +195,15 @@ pub struct KeepAlive {
     pub idle: Duration,
 }
 
+/// Requests that wait while all upstreams have as much under way as they may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// So many at most; with 0 none does.
+    pub requests: u32,
+    /// For so long.
+    pub time: Duration,
+}
+
 /// How long an upstream may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -237,6 +246,8 @@ pub struct Group {
     pub key: Key,
     /// Requests under way to each, at most.
     pub in_flight: Option<u32>,
+    /// Those that wait while all have as many.
+    pub queue: Queue,
     /// Idle connections to each.
     pub keep_alive: KeepAlive,
     /// How long each may take.
@@ -253,6 +264,30 @@ pub struct Group {
     pub slow_start: Duration,
     /// Whether they are asked before there are requests for them.
     pub check: Option<Check>,
+}
+
+impl Group {
+    /// Whether both have the same upstreams, and know the same of them: what is decided about these is,
+    /// and not what is decided about a request. Then they share them.
+    pub fn shares_with(&self, other: &Group) -> bool {
+        let shared = |group: &Group| Group {
+            key: Key::default(),
+            keep_alive: other.keep_alive,
+            timeouts: other.timeouts,
+            retries: other.retries,
+            ..group.clone()
+        };
+        shared(self) == shared(other)
+    }
+}
+
+/// What becomes of the bodies of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bodies {
+    /// They may have so many bytes.
+    pub most_bytes: u64,
+    /// One with so many is collected before an application is asked that speaks FastCGI.
+    pub spool_bytes: u64,
 }
 
 /// Who answers where an upstream has answered with an error.
@@ -272,6 +307,8 @@ pub struct Proxy {
     pub group: Group,
     /// What they are told.
     pub request: request::Settings,
+    /// The bodies of requests.
+    pub bodies: Bodies,
     /// Whether addresses and cookies in answers are rewritten to lead back here.
     pub rewrites: bool,
     /// How large the heads of answers may be.
@@ -289,6 +326,8 @@ pub struct FastCgi {
     pub group: Group,
     /// What they are told.
     pub request: fastcgi::Settings,
+    /// The bodies of requests.
+    pub bodies: Bodies,
     /// How large the heads of answers may be.
     pub limits: Limits,
     /// Whose errors clients see.
@@ -318,6 +357,14 @@ impl Application {
         match self {
             Application::Proxy(proxy) => proxy.limits,
             Application::FastCgi(fastcgi) => fastcgi.limits,
+        }
+    }
+
+    /// What becomes of the bodies of requests.
+    pub fn bodies(&self) -> Bodies {
+        match self {
+            Application::Proxy(proxy) => proxy.bodies,
+            Application::FastCgi(fastcgi) => fastcgi.bodies,
         }
     }
 

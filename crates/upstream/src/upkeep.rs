@@ -34,7 +34,7 @@ impl Upkeep {
         if self.looked_up.is_none_or(is_due) {
             // they were looked up when they were made
             if self.looked_up.is_some() {
-                applications.iter().filter(|one| one.has_names()).for_each(|one| one.look_up());
+                applications.iter().for_each(|one| one.upstreams().look_up());
             }
             self.looked_up = Some(Instant::now());
         }
@@ -46,12 +46,12 @@ impl Upkeep {
                 let ask = move || {
                     let is_good = application.is_well(member);
                     let took_ms = begun.elapsed().as_millis() as u64;
-                    application.checked(member, is_good, now_ms + took_ms);
+                    application.upstreams().checked(member, is_good, now_ms + took_ms);
                 };
                 if thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, ask).is_err()
                 {
                     // without threads nothing can be told of anybody
-                    application.checked(member, true, now_ms);
+                    application.upstreams().checked(member, true, now_ms);
                 }
             }
         });
@@ -61,7 +61,7 @@ impl Upkeep {
 impl Application {
     /// Those that are to be asked now.
     fn due(&self, now_ms: u64) -> impl Iterator<Item = (&Application, Member)> {
-        std::iter::from_fn(move || Some((self, self.begin_check(now_ms)?)))
+        std::iter::from_fn(move || Some((self, self.upstreams().begin_check(now_ms)?)))
     }
 
     /// Whether an upstream answers as it should, in time.
@@ -69,7 +69,7 @@ impl Application {
         let group = self.settings().group();
         let Some(check) = &group.check else { return true };
         let end = Instant::now() + group.timeouts.connect;
-        let connected = self.connect(member).and_then(|socket| {
+        let connected = self.upstreams().connect(member).and_then(|socket| {
             wait(&socket, Interest::Write, end)?;
             client::connect_result(socket.as_fd())?;
             Ok(socket)

@@ -1,9 +1,8 @@
 //! What differs where the application speaks FastCGI: both bodies are in records, and an answer is over
 //! when the application says so.
 
-use super::{Coming, Exchange, Given, Log, Phase, RECEIVE_BYTES, Seen};
+use super::{Coming, Exchange, Given, Lateness, Log, RECEIVE_BYTES, Seen};
 use crate::fastcgi::{Error, Piece, Read, Reader};
-use crate::health::Told;
 use crate::retry::Failure;
 use crate::settings;
 use forebay_conn::handler::relay::Next;
@@ -107,10 +106,11 @@ impl<T> Exchange<T> {
             }
             Ok(Read { used, .. }) => self.at += used,
             Err(error) => {
-                self.fail(match error {
+                let failure = match error {
                     Error::Overloaded => Failure::Overloaded,
                     _ => Failure::Malformed,
-                });
+                };
+                self.fail(failure, Lateness::InTime);
                 return Some(None);
             }
         }
@@ -127,10 +127,10 @@ impl<T> Exchange<T> {
                 let (status, content_length) = (head.status, head.content_length);
                 self.head = Some(Seen { start: 0, end: 0, status, content_length, keep_alive });
                 self.coming = Coming::OfScript;
-                (self.phase, self.told) = (Phase::Answered, Told::Well);
+                self.is_well();
                 self.times.answered_ns = clock::monotonic_ns();
             }
-            _ => self.fail(Failure::Malformed),
+            _ => self.fail(Failure::Malformed, Lateness::InTime),
         }
         Some(None)
     }

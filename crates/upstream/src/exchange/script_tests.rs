@@ -1,12 +1,16 @@
 //! Exchanges with scripts, over a pair of sockets with a peer that speaks FastCGI.
 
 use crate::application::Application;
-use crate::exchange::{Ask, Exchange};
+use crate::exchange::{Ask, Exchange, Failed};
 use crate::fastcgi;
 use crate::pool::Pool;
+use crate::queue::Standing;
 use crate::request::Written;
 use crate::retry::Failure;
-use crate::settings::{self, Address, Balance, Errors, Group, KeepAlive, Key, Timeouts};
+use crate::settings::{
+    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Queue, Timeouts,
+};
+use crate::upstreams::Upstreams;
 use forebay_conn::Relay;
 use forebay_conn::handler::relay::{Given, Next};
 use forebay_http::framing::Framing;
@@ -35,6 +39,7 @@ impl Table {
             balance: Balance::Least,
             key: Key::Client,
             in_flight: None,
+            queue: Queue { requests: 0, time: second },
             keep_alive: KeepAlive { connections: 1, idle: second },
             timeouts: Timeouts { connect: second, head: second, silence: second },
             retries: 1,
@@ -47,10 +52,12 @@ impl Table {
         let settings = settings::FastCgi {
             group,
             request: fastcgi::Settings { keep, ..Default::default() },
+            bodies: Bodies { most_bytes: 1000, spool_bytes: 0 },
             limits: Limits::default(),
             errors: Errors::Theirs,
         };
-        let application = Application::new(settings::Application::FastCgi(settings), 0);
+        let upstreams = Upstreams::new(&settings.group, true, 0);
+        let application = Application::new(settings::Application::FastCgi(settings), upstreams);
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -65,8 +72,10 @@ impl Table {
             said.lock().unwrap().push(String::from_utf8_lossy(text).into_owned());
         };
         let ask = Ask {
+            copy: None,
             method,
             key: 0,
+            standing: Standing::default(),
             preface: Vec::new(),
             head: b"PARAMS".to_vec(),
             written: Written {
@@ -266,7 +275,10 @@ fn what_has_run_is_not_asked_for_again() {
         drop(std::mem::replace(&mut table.theirs, UnixStream::pair().unwrap().0));
         exchange.ready();
         assert_eq!(exchange.advance(1), Next::Answer);
-        let failure = exchange.failure().map(|(failure, _)| failure);
+        let failure = exchange.failure().map(|failed| match failed {
+            Failed::Asked(failure, _) => failure,
+            other => panic!("{other:?}"),
+        });
         assert_eq!((failure, exchange.attempts()), (Some(expected.0), expected.1), "{answer:?}");
         drop(exchange);
         assert_eq!(table.said(), words);

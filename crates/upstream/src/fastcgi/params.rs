@@ -1,6 +1,7 @@
 //! What a script is told of a request (RFC 3875 §4.1, and what PHP wants besides).
 
-use super::record::{begin, pair, params};
+use super::record::{begin, end_of_params, pair, params};
+use crate::cookies;
 use crate::names::{Forwarding, Kind, kind};
 use crate::request::{Request, valid_id};
 use crate::target::{self, Ambiguous, Refused};
@@ -39,8 +40,9 @@ pub struct Params<'p> {
     pub request: Request<'p>,
     /// The script, which is there.
     pub script: Script<'p>,
-    /// Bytes of the body, all of which is to follow. A script is told before it is asked.
-    pub body_bytes: u64,
+    /// Bytes of the body, all of which is to follow. A script is told before it is asked: `None` leaves
+    /// that, and the end of the parameters, to [`length`].
+    pub body_bytes: Option<u64>,
     /// The address and port that the connection has come to.
     pub local: SocketAddr,
     /// The port that the client's connection has come from; 0 if that is not known.
@@ -68,7 +70,18 @@ pub fn write(
     }
     begin(settings.keep, out);
     params(&pairs.bytes, out);
+    if params_of.body_bytes.is_some() {
+        end_of_params(out);
+    }
     Ok(())
+}
+
+/// Appends how many bytes the body has, and the end of the parameters.
+pub fn length(body_bytes: u64, out: &mut Vec<u8>) {
+    let mut bytes = Vec::with_capacity(40);
+    pair("CONTENT_LENGTH", &[body_bytes.to_string().as_bytes()], &mut bytes);
+    params(&bytes, out);
+    end_of_params(out);
 }
 
 struct Pairs<'s> {
@@ -109,9 +122,11 @@ impl Pairs<'_> {
         self.add("REQUEST_METHOD", &[head.method_text.as_bytes()]);
         self.add("REQUEST_URI", &[&uri]);
         self.add("QUERY_STRING", &[query]);
-        let has_body = params.body_bytes > 0 || matches!(head.method, Method::Post | Method::Put);
-        let length = if has_body { params.body_bytes.to_string() } else { String::new() };
-        self.add("CONTENT_LENGTH", &[length.as_bytes()]);
+        if let Some(bytes) = params.body_bytes {
+            let has_body = bytes > 0 || matches!(head.method, Method::Post | Method::Put);
+            let length = if has_body { bytes.to_string() } else { String::new() };
+            self.add("CONTENT_LENGTH", &[length.as_bytes()]);
+        }
         let mut types = head.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         self.add("CONTENT_TYPE", &[types.next().map_or(b"", |(_, value)| value)]);
         // PHP runs nothing that did not come through a server
@@ -162,7 +177,7 @@ impl Pairs<'_> {
     /// `HTTP_*`: each once, whatever lines it has. A name with `_` would be another's variable, and
     /// `Proxy` is what libraries take for the proxy of their own requests.
     fn fields(&mut self, params: &Params<'_>) {
-        let Request { head, from, id, .. } = params.request;
+        let Request { head, from, id, hidden, .. } = params.request;
         if !head.authority.is_empty() {
             self.add("HTTP_HOST", &[head.authority]);
         }
@@ -185,9 +200,15 @@ impl Pairs<'_> {
             }
             variable(field, &mut name);
             let others = head.fields().skip(at + 1).filter(is_same);
-            let between: &[u8] = if kind(field) == Kind::Cookie { b"; " } else { b", " };
+            if kind(field) == Kind::Cookie {
+                let all = std::iter::once(value).chain(others.map(|(_, value)| value));
+                if let Some(cookies) = cookies::join(all, hidden) {
+                    self.add(&name, &[&cookies]);
+                }
+                continue;
+            }
             let mut values = vec![value];
-            others.for_each(|(_, value)| values.extend([between, value]));
+            others.for_each(|(_, value)| values.extend([b", ".as_slice(), value]));
             self.add(&name, &values);
         }
         match valid_id(head).filter(|_| from.is_trusted) {
@@ -245,11 +266,18 @@ mod tests {
             judged.windows(5).position(|five| five == b".php/").map_or(judged.len(), |at| at + 4);
         let (name, path_info) = judged.split_at(at);
         let script = Script { name, path_info, file: None };
-        let request = Request { head: &head, judged: &judged, rewritten: None, from, id: 0xabc };
+        let request = Request {
+            head: &head,
+            judged: &judged,
+            rewritten: None,
+            from,
+            id: 0xabc,
+            hidden: None,
+        };
         let params = Params {
             request,
             script,
-            body_bytes,
+            body_bytes: Some(body_bytes),
             local: "192.0.2.1:8080".parse().unwrap(),
             remote_port: 4711,
             user: Some("alice"),

@@ -70,9 +70,13 @@ fn stream(kind: Kind, content: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// All parameters, and their end.
+/// Some of the parameters.
 pub(super) fn params(pairs: &[u8], out: &mut Vec<u8>) {
     stream(Kind::Params, pairs, out);
+}
+
+/// The end of the parameters.
+pub(super) fn end_of_params(out: &mut Vec<u8>) {
     header(Kind::Params, 0, out);
 }
 
@@ -157,6 +161,7 @@ pub(super) mod tests {
             let mut out = Vec::new();
             begin(true, &mut out);
             params(&pairs, &mut out);
+            end_of_params(&mut out);
             stdin(&value, &mut out);
             end_of_stdin(&mut out);
             let (found, body) = received(&out);

@@ -1,7 +1,9 @@
-//! Applications behind, from outside the crate: the inputs that fuzzers left, and whatever resembles them.
+//! Applications behind, from outside the crate: the inputs that fuzzers left, and whatever resembles them;
+//! and links to the next stage, simulated.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, reason = "a failed check panics")]
 
+mod link;
 mod seeds;
 
 // What holds for every input, shared with the fuzz targets.

@@ -1,0 +1,288 @@
+//! What differs where the upstream is the next stage of this server: the [link](crate::link) decides what
+//! becomes of a request, and the copy stays until the request is acknowledged and answered.
+
+use super::{Exchange, Failed, Given, Lateness, Phase, Seen};
+use crate::group::Member;
+use crate::link::{Action, Event, Flight, Part, Reason, Whole};
+use crate::response::Reader;
+use crate::retry::Failure;
+use forebay_http::head::Method;
+use forebay_http::response::{Body, Response};
+use forebay_sys::clock;
+
+/// The field that asks for an acknowledgement, and says which attempt this is, from 1.
+pub const ATTEMPT: &str = "Forebay-Attempt";
+
+/// What is known of a request that went over a link.
+#[derive(Debug)]
+pub(super) struct Linked {
+    flight: Flight,
+    /// Where in the copy the number of the attempt stands.
+    attempt_at: usize,
+    /// Another instance may go on with the body: it was asked for as a whole.
+    may_continue: bool,
+    /// The head is not touched by what asks for the rest of a body.
+    head_bytes: usize,
+    /// The rest of the body is asked for; what comes next is a head.
+    is_continuing: bool,
+    /// The body cannot be gone on with.
+    is_broken: bool,
+    reason: Option<Reason>,
+}
+
+/// What is asked of the next stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Where in the head the digit stands that says which attempt this is.
+    pub attempt_at: usize,
+    /// The answer would be a whole, as far as the request tells: it has no body, and asks for no part.
+    pub is_for_whole: bool,
+}
+
+impl Linked {
+    pub(super) fn new(flight: Flight, copy: Copy, method: Method, head_bytes: usize) -> Linked {
+        Linked {
+            flight,
+            attempt_at: copy.attempt_at,
+            may_continue: copy.is_for_whole && method == Method::Get,
+            head_bytes,
+            is_continuing: false,
+            is_broken: false,
+            reason: None,
+        }
+    }
+
+    pub(super) fn instance(&self) -> Member {
+        self.flight.instance()
+    }
+
+    pub(super) fn is_continuing(&self) -> bool {
+        self.is_continuing
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+}
+
+/// Whether a request may run twice (RFC 9110 §9.2.1).
+pub(super) fn repeats(method: Method) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options)
+}
+
+impl<T> Exchange<T> {
+    /// Why there is no answer over a link.
+    pub fn reason(&self) -> Option<Reason> {
+        self.linked.as_ref()?.reason
+    }
+
+    /// Tells the link what has come, and does what it says.
+    pub(super) fn tell_link(&mut self, event: &Event<'_>) {
+        let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) else {
+            return;
+        };
+        let attempt = linked.flight.attempt();
+        if self.is_gone {
+            linked.flight.forget_copy();
+        }
+        let mut action = link.event(&mut linked.flight, attempt, event, self.now_ms);
+        if matches!(action, Action::Continue(..)) && !self.has_told {
+            // the head that the handler is yet to look at would be gone
+            link.cancel(&mut linked.flight, self.now_ms);
+            action = Action::Break;
+        }
+        drop(link);
+        match action {
+            Action::Wait => {}
+            Action::Send(member) => self.send_again(member, None),
+            Action::Continue(member, from) => self.send_again(member, Some(from)),
+            Action::Fail(reason) => {
+                linked.reason = Some(reason);
+                self.socket = None;
+                self.give_up(Failed::Asked(Failure::Closed, Lateness::InTime));
+            }
+            Action::Break => {
+                (linked.is_broken, linked.is_continuing) = (true, false);
+                self.socket = None;
+                self.phase = Phase::Answered;
+            }
+        }
+    }
+
+    /// The attempt has failed.
+    pub(super) fn fail_link(&mut self, failure: Failure) {
+        let is_reused = self.is_reused;
+        self.tell_link(&match failure {
+            Failure::Unwritten | Failure::Closed if is_reused => Event::Stale,
+            Failure::Connect | Failure::Unwritten | Failure::Overloaded => Event::Refused,
+            // a stage that lives ends no connection on which it has a request
+            Failure::Closed => Event::Broken { has_ended: true },
+            Failure::Malformed => Event::Broken { has_ended: false },
+            Failure::Silent => Event::Late,
+        });
+    }
+
+    /// The copy goes to another instance; or to the same, over a new connection.
+    fn send_again(&mut self, member: Member, from: Option<u64>) {
+        let Some(linked) = &mut self.linked else { return };
+        linked.is_continuing = from.is_some();
+        // from 1 to 9
+        if let Some(digit) = self.to.get_mut(linked.attempt_at) {
+            *digit = b'0' + linked.flight.attempt();
+        }
+        if let (Some(from), Some(whole)) = (from, linked.flight.whole()) {
+            // the empty line is written anew
+            self.to.truncate(linked.head_bytes.saturating_sub(2));
+            self.to.extend_from_slice(format!("Range: bytes={from}-\r\nIf-Range: ").as_bytes());
+            self.to.extend_from_slice(&whole.tag);
+            self.to.extend_from_slice(b"\r\n\r\n");
+        }
+        self.tried.push(member);
+        (self.sent, self.at, self.is_cut, self.has_ended) = (0, 0, false, false);
+        self.received = Vec::new();
+        self.reader = Reader::new(self.asked, self.application.settings().limits());
+        self.moved_ms = self.now_ms;
+        if from.is_none() {
+            self.times.begun_ns = clock::monotonic_ns();
+        }
+        self.open(member);
+    }
+
+    /// The deadline of the link, if there is one.
+    pub(super) fn link_deadline_ms(&self) -> u64 {
+        match (&self.linked, self.application.link()) {
+            (Some(linked), Some(link)) if self.phase != Phase::Failed && !linked.is_broken => {
+                link.deadline_ms(&linked.flight)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// The head of an answer, or of the rest of one. Says whether that is all there is to be done with it.
+    pub(super) fn link_heard(&mut self, noted: Noted) -> bool {
+        let Some(linked) = &mut self.linked else { return false };
+        if !linked.is_continuing {
+            let whole = noted.whole.filter(|_| linked.may_continue);
+            self.tell_link(&Event::Head { whole, delay_ms: None });
+            return false;
+        }
+        linked.is_continuing = false;
+        let part = noted.part.as_ref().map(|(from, total_bytes, tag)| Part {
+            from: *from,
+            total_bytes: *total_bytes,
+            tag,
+        });
+        let end = self.at + noted.len;
+        self.at = end;
+        self.tell_link(&Event::Part(part));
+        if let Some(seen) = &mut self.head {
+            *seen = Seen { start: 0, end, keep_alive: noted.keep_alive, ..*seen };
+        }
+        if self.linked.as_ref().is_some_and(|linked| !linked.is_broken) {
+            self.phase = Phase::Answered;
+        }
+        true
+    }
+
+    /// So much of the body has come, or its end.
+    pub(super) fn link_read(&mut self, given: Given) -> Given {
+        match given {
+            Given::Bytes(count) => self.tell_link(&Event::Body(count as u64)),
+            Given::End => self.tell_link(&Event::End),
+            Given::Nothing => {}
+            Given::Broken => {
+                self.tell_link(&Event::Broken { has_ended: true });
+                let goes_on = self.linked.as_ref().is_some_and(|linked| linked.is_continuing);
+                if goes_on {
+                    return Given::Nothing;
+                }
+            }
+        }
+        given
+    }
+
+    /// The deadline has come: whether that was the link's only.
+    pub(super) fn look_at_link(&mut self, now_ms: u64) -> bool {
+        self.now_ms = now_ms;
+        if self.linked.is_none() || now_ms >= self.own_deadline_ms() {
+            return false;
+        }
+        if now_ms >= self.link_deadline_ms() {
+            self.tell_link(&Event::Time);
+        }
+        true
+    }
+
+    /// Its client has gone, or everything is there.
+    pub(super) fn leave_link(&mut self) {
+        if let (Some(linked), Some(mut link)) = (&mut self.linked, self.application.link()) {
+            link.cancel(&mut linked.flight, self.now_ms);
+        }
+    }
+}
+
+/// What a head says that a link must know.
+pub(super) struct Noted {
+    whole: Option<Whole>,
+    part: Option<(u64, u64, Box<[u8]>)>,
+    len: usize,
+    keep_alive: bool,
+}
+
+impl Noted {
+    pub(super) fn of(head: &Response<'_>) -> Noted {
+        let tag = head.values("etag").next().filter(|tag| tag.starts_with(b"\""));
+        let is_identity = head.values("content-encoding").next().is_none();
+        let (mut whole, mut part) = (None, None);
+        if let (Some(tag), true) = (tag, is_identity) {
+            match (head.status, head.body) {
+                (200, Body::Sized(total_bytes)) => {
+                    whole = Some(Whole { total_bytes, tag: tag.into() });
+                }
+                (206, Body::Sized(length)) => {
+                    let range = head.values("content-range").next().and_then(content_range);
+                    part = range
+                        .filter(|(from, to, total)| to + 1 == *total && total - from == length)
+                        .map(|(from, _, total)| (from, total, tag.into()));
+                }
+                _ => {}
+            }
+        }
+        Noted { whole, part, len: head.len, keep_alive: head.keep_alive }
+    }
+}
+
+/// First byte, last byte and length of the whole (RFC 9110 §14.4).
+fn content_range(value: &[u8]) -> Option<(u64, u64, u64)> {
+    let text = std::str::from_utf8(value).ok()?.strip_prefix("bytes ")?;
+    let (range, total) = text.split_once('/')?;
+    let (from, to) = range.split_once('-')?;
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let (from, to, total) = (number(from)?, number(to)?, number(total)?);
+    (from <= to && to < total).then_some((from, to, total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_say_where_they_belong() {
+        for (value, expected) in [
+            ("bytes 0-9/10", Some((0, 9, 10))),
+            ("bytes 5-9/10", Some((5, 9, 10))),
+            ("bytes 5-10/10", None),
+            ("bytes 9-5/10", None),
+            ("bytes 5-9/*", None),
+            ("bytes */10", None),
+            ("bytes +5-9/10", None),
+            ("lines 5-9/10", None),
+            ("", None),
+        ] {
+            assert_eq!(content_range(value.as_bytes()), expected, "{value}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The rules of a link, one by one. What they come to together is simulated in `tests/it/link.rs`.
+
+use super::*;
+use crate::balance::hash;
+
+const RTO: u64 = 1000;
+
+fn link(count: u64) -> Link {
+    let keys = (0..count).map(|number| hash(&number.to_le_bytes())).collect();
+    Link::new(Settings { choice: Choice::RoundRobin, ..Settings::default() }, keys, 1, 0)
+}
+
+fn head(whole: Option<Whole>) -> Event<'static> {
+    Event::Head { whole, delay_ms: None }
+}
+
+fn whole() -> Option<Whole> {
+    Some(Whole { total_bytes: 100, tag: Box::from(*b"\"a\"") })
+}
+
+/// One request that has come as far as these events lead.
+fn begun(link: &mut Link, repeats: bool, events: &[Event<'_>]) -> Flight {
+    let mut flight = link.begin(repeats, 0, 0).unwrap();
+    for event in events {
+        assert_eq!(link.event(&mut flight, 1, event, 0), Action::Wait);
+    }
+    flight
+}
+
+const BROKEN: Event<'_> = Event::Broken { has_ended: false };
+
+#[test]
+fn what_may_run_twice_goes_to_another_and_the_rest_only_if_nothing_ran() {
+    use Event::{Acknowledged, Late, Refused, Stale, Time, Written};
+    for (before, then, is_certain) in [
+        (&[][..], Refused, true),
+        (&[], BROKEN, true),
+        (&[], Time, true),
+        (&[Written], Refused, true),
+        (&[Written], BROKEN, false),
+        (&[Written], Stale, false),
+        // a missing acknowledgement says nothing of what has run
+        (&[Written], Time, false),
+        (&[Written], Late, false),
+        (&[Written, Acknowledged], BROKEN, false),
+    ] {
+        for repeats in [true, false] {
+            let mut link = link(2);
+            let mut flight = begun(&mut link, repeats, before);
+            let first = flight.instance();
+            let action = link.event(&mut flight, 1, &then, RTO);
+            if repeats || is_certain {
+                assert_eq!(action, Action::Send(1 - first), "{before:?} {then:?}");
+                assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1));
+                assert_eq!(flight.attempt(), 2);
+            } else {
+                assert_eq!(action, Action::Fail(Reason::Unknown), "{before:?} {then:?}");
+                assert!(flight.is_over());
+                assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+            }
+        }
+    }
+    assert_eq!([Reason::Unknown, Reason::Exhausted].map(Reason::status), [502, 503]);
+}
+
+#[test]
+fn what_is_acknowledged_waits_for_as_long_as_its_instance_lives() {
+    let mut link = link(2);
+    let mut flight = begun(&mut link, false, &[Event::Written, Event::Acknowledged]);
+    let at = flight.instance();
+    let mut now_ms = 0;
+    for _ in 0..20 {
+        now_ms += RTO;
+        assert_eq!(link.event(&mut flight, 1, &Event::Time, now_ms), Action::Wait);
+        let ping = std::iter::from_fn(|| link.ping(now_ms)).find(|ping| ping.instance == at);
+        link.pong(ping.unwrap(), true, now_ms);
+    }
+    assert_eq!(link.condition(at), Some(Condition::Well));
+}
+
+#[test]
+fn who_does_not_acknowledge_is_waited_for() {
+    let keys = (0..2u64).collect();
+    let settings = Settings { acknowledges: false, ..Settings::default() };
+    let mut link = Link::new(settings, keys, 1, 0);
+    let mut flight = begun(&mut link, false, &[Event::Written]);
+    assert_eq!(link.event(&mut flight, 1, &Event::Time, 10 * RTO), Action::Wait);
+    let other = 1 - flight.instance();
+    link.lost(flight.instance(), 11 * RTO);
+    let action = link.event(&mut flight, 1, &Event::Time, 12 * RTO);
+    assert_eq!(action, Action::Fail(Reason::Unknown));
+    let mut flight = link.begin(true, 0, 12 * RTO).unwrap();
+    assert_eq!(flight.instance(), other);
+    link.event(&mut flight, 1, &Event::Written, 12 * RTO);
+    assert_eq!(link.event(&mut flight, 1, &BROKEN, 12 * RTO), Action::Send(1 - other));
+}
+
+#[test]
+fn who_answers_no_ping_is_lost_and_what_it_had_is_sent_elsewhere_at_once() {
+    let mut link = link(2);
+    let mut flights: Vec<Flight> =
+        (0..1000).map(|_| begun(&mut link, true, &[Event::Written, Event::Acknowledged])).collect();
+    let first = flights[0].instance();
+    let silent = link.next_ping_ms();
+    let pings: Vec<_> = std::iter::from_fn(|| link.ping(silent)).collect();
+    assert_eq!(pings.len(), 2);
+    let other = pings.iter().find(|ping| ping.instance != first).unwrap();
+    link.pong(*other, true, silent);
+    let lost_ms = silent + RTO;
+    assert_eq!(link.ping(lost_ms).map(|ping| ping.instance), Some(1 - first));
+    assert!(matches!(link.condition(first), Some(Condition::Out { .. })));
+    for flight in flights.iter_mut().filter(|flight| flight.instance() == first) {
+        let action = link.event(flight, 1, &Event::Time, lost_ms + RTO);
+        assert_eq!(action, Action::Send(1 - first));
+    }
+    assert_eq!((link.in_flight(first), link.in_flight(1 - first)), (0, 1000));
+    // an answer that comes late is not looked at
+    link.pong(Ping { instance: first, number: 1 }, true, lost_ms);
+    assert!(matches!(link.condition(first), Some(Condition::Out { .. })));
+}
+
+#[test]
+fn other_copies_have_a_budget() {
+    let mut link = link(2);
+    let mut sent = 0;
+    for _ in 0..100 {
+        let mut flight = begun(&mut link, true, &[Event::Written]);
+        sent += usize::from(
+            link.event(&mut flight, 1, &Event::Stale, 0) != Action::Fail(Reason::Exhausted),
+        );
+        link.cancel(&mut flight, 0);
+    }
+    assert!((20..40).contains(&sent), "{sent}");
+}
+
+#[test]
+fn another_goes_on_with_a_body_if_it_is_the_same() {
+    let tag = b"\"a\"".as_slice();
+    let good = Part { from: 40, total_bytes: 100, tag };
+    for (part, is_good) in [
+        (Some(good), true),
+        (Some(Part { from: 41, ..good }), false),
+        (Some(Part { total_bytes: 101, ..good }), false),
+        (Some(Part { tag: b"\"b\"", ..good }), false),
+        (None, false),
+    ] {
+        let mut link = link(2);
+        let events = [Event::Written, head(whole()), Event::Body(40)];
+        let mut flight = begun(&mut link, true, &events);
+        let other = 1 - flight.instance();
+        assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), Action::Continue(other, 40));
+        // what is left of the attempt before is not looked at
+        assert_eq!(link.event(&mut flight, 1, &Event::Body(60), 0), Action::Wait);
+        link.event(&mut flight, 2, &Event::Written, 0);
+        let action = link.event(&mut flight, 2, &Event::Part(part), 0);
+        assert_eq!(action, if is_good { Action::Wait } else { Action::Break }, "{part:?}");
+        if is_good {
+            link.event(&mut flight, 2, &Event::Body(60), 0);
+            link.event(&mut flight, 2, &Event::End, 0);
+        }
+        assert!(flight.is_over());
+        assert_eq!((link.in_flight(0), link.in_flight(1)), (0, 0));
+    }
+    let mut link = link(2);
+    let mut flight = begun(&mut link, true, &[Event::Written, head(None), Event::Body(40)]);
+    assert_eq!(link.event(&mut flight, 1, &BROKEN, 0), Action::Break);
+}
+
+#[test]
+fn what_ends_two_processes_ends_no_third() {
+    let mut link = link(4);
+    let ended = Event::Broken { has_ended: true };
+    let mut flight = begun(&mut link, true, &[Event::Written]);
+    assert!(matches!(link.event(&mut flight, 1, &ended, 0), Action::Send(_)));
+    link.event(&mut flight, 2, &Event::Written, 0);
+    assert_eq!(link.event(&mut flight, 2, &ended, 0), Action::Fail(Reason::Quarantined));
+}
+
+#[test]
+fn one_that_failed_gets_one_request_as_a_trial() {
+    let mut link = link(2);
+    let mut flight = begun(&mut link, true, &[]);
+    let out = flight.instance();
+    link.event(&mut flight, 1, &Event::Refused, 0);
+    let asked = |link: &mut Link, now_ms| {
+        (0..6)
+            .map(|_| link.begin(true, 0, now_ms).unwrap().instance())
+            .filter(|&at| at == out)
+            .count()
+    };
+    assert_eq!(asked(&mut link, 499), 0);
+    assert_eq!(asked(&mut link, 500), 1);
+}
+
+#[test]
+fn all_are_asked_where_none_may_be() {
+    let mut link = link(3);
+    (0..3).for_each(|at| link.lost(at, 0));
+    let asked: Vec<_> = (0..3).map(|_| link.begin(true, 0, 1).unwrap().instance()).collect();
+    assert!((0..3).all(|at| asked.contains(&at)), "{asked:?}");
+}
+
+#[test]
+fn who_makes_requests_wait_gets_fewer() {
+    let keys = (0..2u64).collect();
+    let settings = Settings { choice: Choice::Feedback, ..Settings::default() };
+    let mut link = Link::new(settings, keys, 1, 0);
+    for _ in 0..20 {
+        let mut flight = begun(&mut link, true, &[Event::Written]);
+        let delay_ms = Some(if flight.instance() == 0 { 30 } else { 0 });
+        link.event(&mut flight, 1, &Event::Head { whole: None, delay_ms }, 0);
+        link.event(&mut flight, 1, &Event::End, 0);
+    }
+    (0..20).for_each(|_| _ = link.begin(true, 0, 0));
+    assert!(link.in_flight(0) * 4 < link.in_flight(1), "{}", link.in_flight(0));
+}

@@ -1,0 +1,104 @@
+//! What an operator is told of upstreams: that one is left alone and asked again, and that requests to one
+//! fail. A line for each change, and else at most one in [so long](EVERY_MS).
+
+use crate::group::Member;
+use crate::health::Condition;
+
+/// That requests fail is said so often at most, in milliseconds.
+pub const EVERY_MS: u64 = 10_000;
+
+/// What was said of the upstreams of a group, and what is to be.
+#[derive(Debug)]
+pub struct Notices(Vec<Notice>);
+
+#[derive(Clone, Debug)]
+struct Notice {
+    condition: Condition,
+    /// Requests that have failed since something was said of it, and the last of them.
+    failures: u64,
+    last: &'static str,
+    said_ms: Option<u64>,
+}
+
+impl Notices {
+    /// Of so many.
+    pub fn new(count: usize) -> Notices {
+        let notice = Notice { condition: Condition::Well, failures: 0, last: "", said_ms: None };
+        Notices(vec![notice; count])
+    }
+
+    /// A request to one has failed, which is why.
+    pub fn failed(&mut self, member: Member, why: &'static str) {
+        if let Some(one) = self.0.get_mut(member) {
+            (one.failures, one.last) = (one.failures + 1, why);
+        }
+    }
+
+    /// What is to be said of one that is in this condition now, if anything is.
+    pub fn next(&mut self, member: Member, condition: Condition, now_ms: u64) -> Option<String> {
+        let one = self.0.get_mut(member)?;
+        let (failures, last) = (one.failures, one.last);
+        let failed = match failures {
+            0 => String::new(),
+            1 => format!("; a request has failed: {last}"),
+            many => format!("; {many} requests have failed, the last: {last}"),
+        };
+        let before = std::mem::replace(&mut one.condition, condition);
+        let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
+        let said = match (before, condition) {
+            (Condition::Out { .. }, Condition::Out { .. })
+            | (Condition::Unwell { .. }, Condition::Unwell { .. })
+            | (Condition::Well, Condition::Well)
+            | (Condition::Draining, Condition::Draining) => None,
+            (_, Condition::Out { .. }) => Some(format!("is left alone{failed}")),
+            (_, Condition::Unwell { .. }) => Some(format!("is not asked: its checks fail{failed}")),
+            (Condition::Out { since_ms } | Condition::Unwell { since_ms }, Condition::Well) => {
+                Some(format!("is asked again, after {} s{failed}", for_s(since_ms)))
+            }
+            // who has done that knows
+            (_, Condition::Draining) | (Condition::Draining, Condition::Well) => None,
+        };
+        let may = one.said_ms.is_none_or(|said_ms| now_ms.saturating_sub(said_ms) >= EVERY_MS);
+        let said = said.or_else(|| match failures {
+            0 => None,
+            _ if !may => None,
+            1 => Some(format!("a request has failed: {last}")),
+            many => Some(format!("{many} requests have failed, the last: {last}")),
+        })?;
+        (one.failures, one.said_ms) = (0, Some(now_ms));
+        Some(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_said_at_once_and_failures_now_and_then() {
+        let mut notices = Notices::new(2);
+        let out = Condition::Out { since_ms: 4_000 };
+        assert_eq!(notices.next(0, Condition::Well, 0), None);
+        notices.failed(0, "connect");
+        let said = notices.next(0, Condition::Well, 1_000);
+        assert_eq!(said.as_deref(), Some("a request has failed: connect"));
+        for why in ["connect", "timeout"] {
+            notices.failed(0, why);
+            assert_eq!(notices.next(0, Condition::Well, 2_000), None);
+        }
+        let said = notices.next(0, out, 4_100);
+        assert_eq!(
+            said.as_deref(),
+            Some("is left alone; 2 requests have failed, the last: timeout")
+        );
+        assert_eq!(notices.next(0, out, 30_000), None);
+        let said = notices.next(0, Condition::Well, 34_900);
+        assert_eq!(said.as_deref(), Some("is asked again, after 30 s"));
+        let unwell = Condition::Unwell { since_ms: 35_000 };
+        let said = notices.next(0, unwell, 35_000);
+        assert_eq!(said.as_deref(), Some("is not asked: its checks fail"));
+        assert_eq!(notices.next(0, Condition::Draining, 35_000), None);
+        assert_eq!(notices.next(0, Condition::Well, 36_000), None);
+        assert_eq!(notices.next(1, Condition::Well, 36_000), None);
+    }
+}

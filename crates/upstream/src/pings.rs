@@ -1,0 +1,108 @@
+//! Pings of a [link](crate::link) over HTTP/1.1: a connection of its own, one request that its server
+//! answers at once, and the status is the answer. They wait for others, so a thread of its own does it.
+
+use crate::application::Application;
+use crate::exchange::ATTEMPT;
+use crate::link::Ping;
+use forebay_sys::poll::{self, Interest};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+
+/// How long is waited at a time, in milliseconds: what is due is known late by no more.
+const REST_MS: u64 = 50;
+/// An answer is read as far as its status.
+const STATUS_BYTES: usize = 12;
+
+/// Pings that wait for their answers.
+#[derive(Debug, Default)]
+pub struct Pings {
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    ping: Ping,
+    /// It behaves as one of TCP does.
+    socket: TcpStream,
+    has_asked: bool,
+    heard: Vec<u8>,
+}
+
+impl Pings {
+    /// Does what is due for the link to `stage`, and waits a moment for what is not. `now_ms` reads the
+    /// clock of requests.
+    pub fn run(&mut self, stage: &Application, now_ms: impl Fn() -> u64) {
+        let now = now_ms();
+        while let Some(ping) = stage.link().and_then(|mut link| link.ping(now)) {
+            // one that was given up is closed
+            self.open.retain(|one| one.ping.instance != ping.instance);
+            match stage.upstreams().connect(ping.instance) {
+                Ok(socket) => self.open.push(Open {
+                    ping,
+                    socket: TcpStream::from(socket),
+                    has_asked: false,
+                    heard: Vec::new(),
+                }),
+                Err(_) => tell(stage, ping, false, now),
+            }
+        }
+        let waits = self.open.iter().map(|one| {
+            let interest = if one.has_asked { Interest::Read } else { Interest::Write };
+            (one.socket.as_fd(), interest)
+        });
+        // without memory for it nothing is waited for
+        let _ = poll::wait_any(&waits.collect::<Vec<_>>(), REST_MS);
+        let now = now_ms();
+        self.open.retain_mut(|one| match one.go_on() {
+            Ok(false) => true,
+            Ok(true) => {
+                tell(stage, one.ping, true, now);
+                false
+            }
+            Err(_) => {
+                tell(stage, one.ping, false, now);
+                false
+            }
+        });
+    }
+}
+
+fn tell(stage: &Application, ping: Ping, is_there: bool, now_ms: u64) {
+    if let Some(mut link) = stage.link() {
+        link.pong(ping, is_there, now_ms);
+    }
+}
+
+impl Open {
+    /// Whether the answer has come.
+    fn go_on(&mut self) -> io::Result<bool> {
+        if !self.has_asked {
+            let text = format!(
+                "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n{ATTEMPT}: 0\r\nConnection: close\r\n\r\n"
+            );
+            match self.socket.write(text.as_bytes()) {
+                // it is short: a socket that takes some of it takes all
+                Ok(count) if count == text.len() => self.has_asked = true,
+                Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) if is_early(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut room = [0; STATUS_BYTES];
+        match self.socket.read(&mut room) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                self.heard.extend_from_slice(&room[..count]);
+                Ok(self.heard.len() >= STATUS_BYTES && self.heard.starts_with(b"HTTP/1."))
+            }
+            Err(error) if is_early(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Nothing is there yet.
+fn is_early(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected)
+}

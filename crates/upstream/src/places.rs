@@ -1,0 +1,313 @@
+//! What upstreams may have under way, and who gets a place when one is free.
+//!
+//! ```text
+//!              a place is free, and none waits
+//!   asks ──┬──────────────────────────────────────► begun ──► ended ──► its place is the next one's
+//!          │                                          ▲
+//!          └──► waits in the queue, by rank ──────────┘
+//!                 │ leaves, or is told that it will not be asked
+//! ```
+//!
+//! It keeps no socket and reads no clock. Whoever shares it between threads locks it for a moment when a
+//! request comes and when it ends, and then tells [those](Places::next) of whom something is known.
+
+use crate::group::{Group, Member, Unavailable};
+use crate::health::Told;
+use crate::queue::{Asking, Counts, Id, Queue, Refused, Waiting};
+use crate::settings;
+use forebay_control::ranked::Turn;
+use std::collections::VecDeque;
+
+/// A group of upstreams, and those that wait for one of them. `T` is how one of these is told.
+#[derive(Debug)]
+pub struct Places<T> {
+    group: Group,
+    queue: Queue<T>,
+    /// Whether each may have so much under way only.
+    is_bounded: bool,
+    displaced: VecDeque<T>,
+}
+
+/// A request that was begun; it must be [ended](Places::end).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The upstream that is asked.
+    pub member: Member,
+    /// When, in nanoseconds.
+    since_ns: u64,
+    turn: Option<Turn>,
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is begun.
+    Begun(Begun),
+    /// It waits, and is told later.
+    Waits(Id),
+}
+
+/// The time on two clocks that never go back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// In milliseconds: that of health and checks.
+    pub ms: u64,
+    /// In nanoseconds: how long something waits and takes.
+    pub ns: u64,
+}
+
+impl<T> Places<T> {
+    /// As the settings say. `seed` is any number, and should be secret.
+    pub fn new(settings: &settings::Group, seed: u64, now_ms: u64) -> Places<T> {
+        Places {
+            group: Group::new(settings, seed, now_ms),
+            queue: Queue::new(settings.queue.requests as usize, seed),
+            is_bounded: settings.in_flight.is_some(),
+            displaced: VecDeque::new(),
+        }
+    }
+
+    /// Takes over other settings, of the same upstreams, and other shares of the ranks. What is under way
+    /// stays, and what waits stays in its place.
+    pub fn set(&mut self, settings: &settings::Group, shares: &[f64], now_ms: u64) {
+        self.group.set(settings, now_ms);
+        self.queue.set_shares(shares);
+        self.queue.set_most(settings.queue.requests as usize);
+        self.is_bounded = settings.in_flight.is_some();
+    }
+
+    /// The upstreams.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The same. What waits is looked at by [`next`](Places::next) afterwards.
+    pub fn group_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    /// A request comes, or one that was asked elsewhere comes again.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    pub fn ask(
+        &mut self,
+        asking: Asking,
+        now: Now,
+        item: impl FnOnce() -> Option<T>,
+    ) -> Result<Answer, Unavailable> {
+        let again = !asking.tried.is_empty();
+        if !self.is_bounded {
+            let member = self.group.begin(asking.key, &asking.tried, now.ms)?;
+            return Ok(Answer::Begun(Begun { member, since_ns: now.ns, turn: None }));
+        }
+        match self.group.has_room(now.ms) {
+            Ok(()) if self.queue.is_empty() => {
+                let turn = self.queue.pass(asking.standing, again)?;
+                let begun = self.begin(&asking, turn, now)?;
+                Ok(Answer::Begun(begun))
+            }
+            Err(Unavailable::Down) => Err(Unavailable::Down),
+            _ => {
+                let item = item().ok_or(Unavailable::Full)?;
+                let waiting = Waiting { asking, since_ns: now.ns, item };
+                let (id, displaced) = self.queue.push(waiting, again)?;
+                self.displaced.extend(displaced.map(|waiting| waiting.item));
+                Ok(Answer::Waits(id))
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        asking: &Asking,
+        turn: Option<Turn>,
+        now: Now,
+    ) -> Result<Begun, Unavailable> {
+        let begun = self.group.begin(asking.key, &asking.tried, now.ms);
+        let begun = begun.map(|member| Begun { member, since_ns: now.ns, turn });
+        if let (Err(_), Some(turn)) = (&begun, turn) {
+            self.queue.ended(turn, 0);
+        }
+        begun
+    }
+
+    /// A request that was begun is over.
+    pub fn end(&mut self, begun: Begun, told: Told, now: Now) {
+        self.group.end(begun.member, told, now.ms);
+        if let Some(turn) = begun.turn {
+            self.queue.ended(turn, now.ns.saturating_sub(begun.since_ns));
+        }
+    }
+
+    /// One that waits leaves. Says whether it still did: if not, it has been told.
+    pub fn leave(&mut self, id: Id) -> bool {
+        self.queue.remove(id).is_some()
+    }
+
+    /// The next of those that wait of whom something is known: it is begun, or will not be.
+    pub fn next(&mut self, now: Now) -> Option<(T, Result<Begun, Unavailable>)> {
+        if let Some(item) = self.displaced.pop_front() {
+            return Some((item, Err(Unavailable::Full)));
+        }
+        if self.queue.is_empty() || self.group.has_room(now.ms) == Err(Unavailable::Full) {
+            return None;
+        }
+        let (waiting, turn) = self.queue.pop(now.ns)?;
+        let begun = self.begin(&waiting.asking, Some(turn), now);
+        Some((waiting.item, begun))
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// So much of a rank may be unfinished; `None` for no limit. Who is refused is told `retry_after_s`.
+    pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
+        self.queue.limit(rank, most, retry_after_s);
+    }
+
+    /// Since when the oldest of a rank waits, in nanoseconds.
+    pub fn waits_since(&self, rank: u8) -> Option<u64> {
+        self.queue.waits_since(rank)
+    }
+
+    /// What was counted of a rank.
+    pub fn counts(&self, rank: u8) -> Counts {
+        self.queue.counts(rank)
+    }
+}
+
+impl From<Refused> for Unavailable {
+    fn from(refused: Refused) -> Unavailable {
+        match refused {
+            Refused::Full => Unavailable::Full,
+            Refused::Limited { retry_after_s } => Unavailable::Limited { retry_after_s },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::tests::settings as group_of;
+    use crate::queue::Standing;
+    use crate::settings::Balance;
+    use proptest::prelude::*;
+
+    fn settings(count: usize, in_flight: Option<u32>, most: u32) -> settings::Group {
+        let group = group_of(count, Balance::Least, in_flight);
+        settings::Group { queue: settings::Queue { requests: most, ..group.queue }, ..group }
+    }
+
+    fn asking(rank: u8) -> Asking {
+        Asking { standing: Standing { rank, client: 1 }, ..Asking::default() }
+    }
+
+    const NOW: Now = Now { ms: 0, ns: 0 };
+
+    /// The numbers of those of whom something is known now.
+    fn told(places: &mut Places<u32>) -> Vec<(u32, Result<Begun, Unavailable>)> {
+        std::iter::from_fn(|| places.next(NOW)).collect()
+    }
+
+    #[test]
+    fn places_go_from_one_to_the_next() {
+        let mut places = Places::new(&settings(1, Some(1), 10), 1, 0);
+        let Ok(Answer::Begun(begun)) = places.ask(asking(1), NOW, || Some(0)) else {
+            panic!("there is room")
+        };
+        let ids: Vec<_> = [(1, 1), (0, 2), (1, 3)]
+            .into_iter()
+            .map(|(rank, number)| match places.ask(asking(rank), NOW, || Some(number)) {
+                Ok(Answer::Waits(id)) => id,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(told(&mut places).is_empty());
+        places.end(begun, Told::Well, NOW);
+        let [(2, Ok(begun))] = told(&mut places)[..] else { panic!("the first rank is first") };
+        assert!(places.leave(ids[0]) && !places.leave(ids[0]) && !places.leave(ids[1]));
+        places.end(begun, Told::Well, NOW);
+        let [(3, Ok(begun))] = told(&mut places)[..] else { panic!("the other has left") };
+        places.end(begun, Told::Well, NOW);
+        assert_eq!((places.group().in_flight(0), places.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn who_waits_hears_of_changes() {
+        let mut places = Places::new(&settings(2, Some(1), 10), 1, 0);
+        for number in 0..5 {
+            places.ask(asking(0), NOW, || Some(number)).unwrap();
+        }
+        assert!(told(&mut places).is_empty() && places.waiting() == 3);
+        places.set(&settings(2, Some(2), 10), &[], 0);
+        assert_eq!(told(&mut places).len(), 2);
+        assert_eq!((places.waiting(), places.group().places(0)), (1, Some(4)));
+        // one that is out takes nothing, and when all are, nobody waits
+        places.group_mut().drain(0, true, 0);
+        assert!(told(&mut places).is_empty());
+        places.group_mut().drain(1, true, 0);
+        assert!(matches!(told(&mut places)[..], [(_, Err(Unavailable::Down))]));
+        assert_eq!(places.ask(asking(0), NOW, || Some(9)).unwrap_err(), Unavailable::Down);
+    }
+
+    #[test]
+    fn without_a_bound_nobody_waits() {
+        let mut places: Places<u32> = Places::new(&settings(1, None, 10), 1, 0);
+        for _ in 0..100 {
+            let answer = places.ask(asking(0), NOW, || panic!("nobody waits"));
+            assert!(matches!(answer, Ok(Answer::Begun(_))));
+        }
+        assert_eq!((places.group().in_flight(0), places.group().places(0)), (100, None));
+    }
+
+    proptest! {
+        /// Whatever comes, ends and leaves when: everybody is begun, told no, or waits; nobody waits while
+        /// there is room; and what is under way is counted.
+        #[test]
+        fn nobody_is_forgotten(
+            steps in prop::collection::vec((0u8..6, 0u8..3, any::<prop::sample::Index>()), 1..200),
+            count in 1usize..3, in_flight in 1u32..4, most in 0u32..6,
+        ) {
+            let mut places = Places::new(&settings(count, Some(in_flight), most), 1, 0);
+            places.set(&settings(count, Some(in_flight), most), &[0.0, 0.2, 0.1], 0);
+            let mut waiting: Vec<(u32, Id)> = Vec::new();
+            let mut under_way: Vec<Begun> = Vec::new();
+            for (number, (what, rank, which)) in (0u32..).zip(steps) {
+                match what {
+                    0..3 => match places.ask(asking(rank), NOW, || Some(number)) {
+                        Ok(Answer::Begun(begun)) => under_way.push(begun),
+                        Ok(Answer::Waits(id)) => waiting.push((number, id)),
+                        Err(error) => prop_assert_eq!(error, Unavailable::Full),
+                    },
+                    3 if !waiting.is_empty() => {
+                        let (_, id) = waiting.remove(which.index(waiting.len()));
+                        prop_assert!(places.leave(id));
+                    }
+                    _ if !under_way.is_empty() => {
+                        let begun = under_way.remove(which.index(under_way.len()));
+                        places.end(begun, Told::Nothing, NOW);
+                    }
+                    _ => {}
+                }
+                for (number, news) in told(&mut places) {
+                    let at = waiting.iter().position(|(known, _)| *known == number);
+                    prop_assert!(at.is_some(), "it waited");
+                    waiting.remove(at.unwrap_or_default());
+                    match news {
+                        Ok(begun) => under_way.push(begun),
+                        Err(error) => prop_assert_eq!(error, Unavailable::Full),
+                    }
+                }
+                prop_assert_eq!(places.waiting(), waiting.len());
+                prop_assert!(waiting.len() <= most as usize);
+                let busy: u32 = (0..count).map(|at| places.group().in_flight(at)).sum();
+                prop_assert_eq!(busy as usize, under_way.len());
+                let room = count as u32 * in_flight;
+                prop_assert!(busy <= room && (waiting.is_empty() || busy == room));
+            }
+        }
+    }
+}

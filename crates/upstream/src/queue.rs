@@ -1,0 +1,426 @@
+//! Requests that wait for an upstream, while all have as much under way as they may: one queue for the
+//! whole process, in the order of the ready queues (rank, floors, clients by turns).
+//!
+//! Who comes when as many wait as may takes the place of another, if there is one that gives way:
+//!
+//! 1. the last that came of the lowest rank below its own. A rank with a share keeps that part of the
+//!    places, and takes it back from any other;
+//! 2. the last of a client of its own rank that has more than it among the [last](LOOKED_AT) that came.
+//!
+//! An agent may bound each rank besides, by what is unfinished of it: what waits and what is under way.
+
+use crate::group::Member;
+use forebay_control::ranked::{Key, MOST_RANKS, Ranked, Turn};
+use std::collections::BTreeMap;
+
+/// So many of a rank are looked at for a client that gives way.
+pub const LOOKED_AT: usize = 32;
+
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Served in this order: 0 is first.
+    pub rank: u8,
+    /// The client, as a number of its own.
+    pub client: u64,
+}
+
+/// What is asked for: an upstream for a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// Whose it is.
+    pub standing: Standing,
+    /// The [hash](crate::balance::hash) of what the request is balanced by.
+    pub key: u64,
+    /// Those that were asked before, which are asked again only if there is no other.
+    pub tried: Vec<Member>,
+}
+
+/// Names one that waits: those of lower ranks are greater, and so are those that came later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    rank: u8,
+    number: u64,
+}
+
+/// One that waits.
+#[derive(Debug)]
+pub struct Waiting<T> {
+    /// What it asks for.
+    pub asking: Asking,
+    /// Since when, in nanoseconds.
+    pub since_ns: u64,
+    /// Who is told.
+    pub item: T,
+}
+
+/// What was counted of a rank since there is this queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that came.
+    pub offered: u64,
+    /// Those of them that an agent's limit refused.
+    pub refused: u64,
+    /// Those that were begun.
+    pub began: u64,
+    /// How long those had waited in all.
+    pub waited_ns: u64,
+    /// Those that have ended.
+    pub finished: u64,
+    /// How long an upstream had been busy with those in all.
+    pub busy_ns: u64,
+    /// Those that wait and those under way.
+    pub unfinished: u32,
+}
+
+/// The queue of a group of upstreams.
+#[derive(Debug)]
+pub struct Queue<T> {
+    order: Ranked<Id>,
+    waiting: BTreeMap<Id, (Key, Waiting<T>)>,
+    most: usize,
+    next: u64,
+    ranks: Vec<Rank>,
+    shares: [f64; MOST_RANKS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    counts: Counts,
+    waiting: usize,
+    /// As many may be unfinished.
+    most: u32,
+    retry_after_s: u32,
+}
+
+impl Default for Rank {
+    fn default() -> Rank {
+        Rank { counts: Counts::default(), waiting: 0, most: u32::MAX, retry_after_s: 0 }
+    }
+}
+
+/// Why a request does not wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// As many wait as may.
+    Full,
+    /// As much is unfinished of its rank as an agent lets be.
+    Limited {
+        /// What its client is told of when to come back, in seconds.
+        retry_after_s: u32,
+    },
+}
+
+impl<T> Queue<T> {
+    /// In strict order, for at most `most`. `seed` should be secret.
+    pub fn new(most: usize, seed: u64) -> Queue<T> {
+        // with all ranks there can be, so that classes may come and go while requests wait
+        let order = Ranked::new(&[0.0; MOST_RANKS], usize::MAX, seed);
+        let order = order.unwrap_or_else(|_| Ranked::single(usize::MAX, seed));
+        let shares = [0.0; MOST_RANKS];
+        Queue { order, waiting: BTreeMap::new(), most, next: 0, ranks: Vec::new(), shares }
+    }
+
+    /// Each rank is sure of this share of the upstreams' time while it waits, whatever higher ranks want.
+    pub fn set_shares(&mut self, shares: &[f64]) {
+        let mut all = [0.0; MOST_RANKS];
+        for (all, share) in all.iter_mut().zip(shares) {
+            *all = *share;
+        }
+        // shares that are none leave the order as it is
+        if all != self.shares && self.order.set_shares(&all).is_ok() {
+            self.shares = all;
+        }
+    }
+
+    /// At most so many wait from now on; those that do stay.
+    pub fn set_most(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// So much of a rank may be unfinished; `None` for no limit. Who is refused is told `retry_after_s`.
+    pub fn limit(&mut self, rank: u8, most: Option<u32>, retry_after_s: u32) {
+        let known = self.rank(rank);
+        (known.most, known.retry_after_s) = (most.unwrap_or(u32::MAX), retry_after_s);
+    }
+
+    /// What was counted of a rank.
+    pub fn counts(&self, rank: u8) -> Counts {
+        self.ranks.get(usize::from(rank)).map_or_else(Counts::default, |rank| rank.counts)
+    }
+
+    fn rank(&mut self, rank: u8) -> &mut Rank {
+        let rank = usize::from(rank);
+        if rank >= self.ranks.len() {
+            self.ranks.resize_with(rank + 1, Rank::default);
+        }
+        &mut self.ranks[rank]
+    }
+
+    /// Since when the oldest of a rank waits, in nanoseconds.
+    pub fn waits_since(&self, rank: u8) -> Option<u64> {
+        let all = Id { rank, number: 0 }..=Id { rank, number: u64::MAX };
+        self.waiting.range(all).next().map(|(_, (_, waiting))| waiting.since_ns)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none does.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A request comes, and enters the queue; one that has come before, `again`, is not refused by an
+    /// agent. Where it takes another's place, that is returned.
+    ///
+    /// # Errors
+    /// Why it does not wait.
+    pub fn push(
+        &mut self,
+        waiting: Waiting<T>,
+        again: bool,
+    ) -> Result<(Id, Option<Waiting<T>>), Refused> {
+        let Standing { rank, client } = waiting.asking.standing;
+        let rank = rank.min(MOST_RANKS as u8 - 1);
+        let known = self.rank(rank);
+        known.counts.offered += 1;
+        if known.counts.unfinished >= known.most && !again {
+            known.counts.refused += 1;
+            return Err(Refused::Limited { retry_after_s: known.retry_after_s });
+        }
+        let displaced = match self.waiting.len() < self.most {
+            true => None,
+            false => {
+                let other = self.below(rank).or_else(|| self.of_a_greater_client(rank, client));
+                self.remove(other.ok_or(Refused::Full)?)
+            }
+        };
+        let id = Id { rank, number: self.next };
+        self.next += 1;
+        let Ok(key) = self.order.push(rank, client, 1, id) else { return Err(Refused::Full) };
+        self.waiting.insert(id, (key, waiting));
+        let known = self.rank(rank);
+        (known.counts.unfinished, known.waiting) = (known.counts.unfinished + 1, known.waiting + 1);
+        Ok((id, displaced))
+    }
+
+    /// The places of a rank that no other takes.
+    fn kept(&self, rank: usize) -> usize {
+        (self.shares[rank] * self.most as f64) as usize
+    }
+
+    /// The last that came of those of a rank.
+    fn of_rank(&self, rank: u8) -> impl Iterator<Item = (Id, u64)> {
+        let all = Id { rank, number: 0 }..=Id { rank, number: u64::MAX };
+        let found = self.waiting.range(all).rev();
+        found.map(|(id, (_, waiting))| (*id, waiting.asking.standing.client))
+    }
+
+    /// One of another rank that gives way to this one.
+    fn below(&self, rank: u8) -> Option<Id> {
+        let own = usize::from(rank);
+        let is_owed = self.ranks.get(own).is_some_and(|known| known.waiting < self.kept(own));
+        let gives_way = |other: &usize| {
+            let has_more = self.ranks[*other].waiting > self.kept(*other);
+            *other != own && has_more && (*other > own || is_owed)
+        };
+        let lowest = (0..self.ranks.len()).rev().find(gives_way)?;
+        self.of_rank(lowest as u8).next().map(|(id, _)| id)
+    }
+
+    /// One of the same rank, of a client that has more of the last that came.
+    fn of_a_greater_client(&self, rank: u8, client: u64) -> Option<Id> {
+        let last: Vec<_> = self.of_rank(rank).take(LOOKED_AT).collect();
+        let count = |of: u64| last.iter().filter(|(_, client)| *client == of).count();
+        let (id, most) =
+            last.iter().map(|(id, of)| (*id, count(*of))).rev().max_by_key(|one| one.1)?;
+        (most > count(client) + 1).then_some(id)
+    }
+
+    /// A request comes while none waits, and is begun at once: what goes with it until it has
+    /// [ended](Queue::ended).
+    ///
+    /// # Errors
+    /// If an agent's limit refuses it.
+    pub fn pass(&mut self, standing: Standing, again: bool) -> Result<Option<Turn>, Refused> {
+        debug_assert!(self.is_empty());
+        let rank = standing.rank.min(MOST_RANKS as u8 - 1);
+        let known = self.rank(rank);
+        known.counts.offered += 1;
+        if known.counts.unfinished >= known.most && !again {
+            known.counts.refused += 1;
+            return Err(Refused::Limited { retry_after_s: known.retry_after_s });
+        }
+        known.counts.unfinished += 1;
+        known.counts.began += 1;
+        let id = Id { rank, number: self.next };
+        let _ = self.order.push(rank, standing.client, 1, id);
+        Ok(self.order.pop().map(|(_, turn)| turn))
+    }
+
+    /// The one that is next, which begins at `now_ns`.
+    pub fn pop(&mut self, now_ns: u64) -> Option<(Waiting<T>, Turn)> {
+        let (id, turn) = self.order.pop()?;
+        let (_, waiting) = self.waiting.remove(&id)?;
+        let known = self.rank(id.rank);
+        known.waiting = known.waiting.saturating_sub(1);
+        let counts = &mut known.counts;
+        counts.began += 1;
+        counts.waited_ns += now_ns.saturating_sub(waiting.since_ns);
+        Some((waiting, turn))
+    }
+
+    /// One that waits does no longer; `None` if it does not wait.
+    pub fn remove(&mut self, id: Id) -> Option<Waiting<T>> {
+        let (key, waiting) = self.waiting.remove(&id)?;
+        self.order.remove(key);
+        let known = self.rank(id.rank);
+        known.waiting = known.waiting.saturating_sub(1);
+        known.counts.unfinished = known.counts.unfinished.saturating_sub(1);
+        Some(waiting)
+    }
+
+    /// A request that was begun has ended: its upstream was busy with it for so long.
+    pub fn ended(&mut self, turn: Turn, ns: u64) {
+        let counts = &mut self.rank(turn.rank()).counts;
+        counts.unfinished = counts.unfinished.saturating_sub(1);
+        counts.finished += 1;
+        counts.busy_ns += ns;
+        self.order.ran(turn, ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(rank: u8, client: u64) -> Waiting<&'static str> {
+        named(rank, client, "")
+    }
+
+    fn named(rank: u8, client: u64, item: &'static str) -> Waiting<&'static str> {
+        let asking = Asking { standing: Standing { rank, client }, ..Asking::default() };
+        Waiting { asking, since_ns: 0, item }
+    }
+
+    fn queue(most: usize) -> Queue<&'static str> {
+        Queue::new(most, 0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn push(queue: &mut Queue<&'static str>, rank: u8, client: u64, item: &'static str) -> Id {
+        queue.push(named(rank, client, item), false).unwrap().0
+    }
+
+    fn order(queue: &mut Queue<&'static str>) -> Vec<&'static str> {
+        std::iter::from_fn(|| {
+            let (waiting, turn) = queue.pop(10)?;
+            queue.ended(turn, 1);
+            Some(waiting.item)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn ranks_come_in_order_and_clients_by_turns() {
+        let mut queue = queue(10);
+        for (rank, client, item) in
+            [(1, 1, "b1"), (1, 1, "b2"), (1, 1, "b3"), (1, 2, "c1"), (0, 3, "a1"), (9, 9, "z")]
+        {
+            push(&mut queue, rank, client, item);
+        }
+        assert_eq!(order(&mut queue), ["a1", "b1", "c1", "b2", "b3", "z"]);
+    }
+
+    #[test]
+    fn who_leaves_is_passed_over() {
+        let mut queue = queue(10);
+        let first = push(&mut queue, 0, 1, "first");
+        push(&mut queue, 0, 1, "second");
+        assert_eq!(queue.remove(first).map(|one| one.item), Some("first"));
+        assert!(queue.remove(first).is_none());
+        assert_eq!((queue.len(), queue.counts(0).unfinished), (1, 1));
+        assert_eq!(order(&mut queue), ["second"]);
+        assert!(queue.is_empty() && queue.counts(0).unfinished == 0);
+    }
+
+    #[test]
+    fn where_it_is_full_the_last_of_the_lowest_rank_gives_way() {
+        let mut queue = queue(3);
+        for (rank, item) in [(1, "b1"), (2, "c1"), (2, "c2")] {
+            push(&mut queue, rank, u64::from(rank), item);
+        }
+        assert_eq!(queue.push(of(2, 2), false).unwrap_err(), Refused::Full);
+        let (_, displaced) = queue.push(named(1, 1, "b2"), false).unwrap();
+        assert_eq!(displaced.map(|one| one.item), Some("c2"));
+        let (_, displaced) = queue.push(named(0, 0, "a"), false).unwrap();
+        assert_eq!(displaced.map(|one| one.item), Some("c1"));
+        assert_eq!(queue.push(of(2, 2), false).unwrap_err(), Refused::Full);
+        assert_eq!(order(&mut queue), ["a", "b1", "b2"]);
+        assert_eq!(queue.counts(2).unfinished, 0);
+        let mut none = self::queue(0);
+        assert_eq!(none.push(of(0, 0), false).unwrap_err(), Refused::Full);
+    }
+
+    #[test]
+    fn a_rank_with_a_share_keeps_its_part_of_the_places() {
+        let mut queue = queue(4);
+        queue.set_shares(&[0.0, 0.5]);
+        (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "gold"));
+        for _ in 0..2 {
+            let (_, displaced) = queue.push(named(1, 2, "bulk"), false).unwrap();
+            assert_eq!(displaced.map(|one| one.item), Some("gold"));
+        }
+        assert_eq!(queue.push(named(1, 2, "bulk"), false).unwrap_err(), Refused::Full);
+        assert_eq!(queue.push(named(0, 1, "gold"), false).unwrap_err(), Refused::Full);
+        assert_eq!(queue.len(), 4);
+    }
+
+    #[test]
+    fn where_it_is_full_a_client_with_many_gives_way_to_others() {
+        let mut queue = queue(4);
+        (0..4).for_each(|_| _ = push(&mut queue, 0, 1, "many"));
+        for client in [2, 3] {
+            let (_, displaced) = queue.push(named(0, client, "one"), false).unwrap();
+            assert_eq!(displaced.map(|one| one.item), Some("many"));
+        }
+        // each has as many
+        assert_eq!(queue.push(named(0, 2, "one"), false).unwrap_err(), Refused::Full);
+        assert_eq!(queue.push(named(0, 1, "many"), false).unwrap_err(), Refused::Full);
+    }
+
+    #[test]
+    fn an_agent_bounds_what_waits_and_what_is_under_way() {
+        let mut queue = queue(10);
+        queue.limit(1, Some(2), 7);
+        let turn = queue.pass(Standing { rank: 1, client: 1 }, false).unwrap().unwrap();
+        push(&mut queue, 1, 1, "");
+        let limited = Refused::Limited { retry_after_s: 7 };
+        assert_eq!(queue.push(of(1, 2), false).unwrap_err(), limited);
+        assert!(queue.push(of(1, 2), true).is_ok(), "it has come before");
+        push(&mut queue, 0, 1, "");
+        queue.ended(turn, 5);
+        let counts = queue.counts(1);
+        assert_eq!((counts.offered, counts.refused, counts.began), (4, 1, 1));
+        assert_eq!((counts.finished, counts.busy_ns, counts.unfinished), (1, 5, 2));
+        queue.limit(1, None, 0);
+        assert!(queue.push(of(1, 2), false).is_ok());
+        order(&mut queue);
+        assert_eq!(queue.counts(1).waited_ns, 30);
+    }
+
+    #[test]
+    fn shares_and_bounds_change_while_requests_wait() {
+        let mut queue = queue(4);
+        for (rank, item) in [(0, "a1"), (0, "a2"), (1, "b")] {
+            push(&mut queue, rank, 1, item);
+        }
+        queue.set_most(1);
+        assert_eq!(queue.push(of(1, 1), false).unwrap_err(), Refused::Full);
+        // what a service takes is not known yet, so a rank with a share is due at once
+        queue.set_shares(&[0.0, 0.9]);
+        assert_eq!(order(&mut queue), ["b", "a1", "a2"]);
+    }
+}

@@ -1,0 +1,186 @@
+//! What the next stage of this server is told: the head of the client's request as it is, without what was
+//! for the connection only, and with what was added here.
+//!
+//! | field | what it says |
+//! |---|---|
+//! | `Forebay-Attempt` | which copy this is, from 1; asks for an acknowledgement (102). A ping has 0 |
+//! | `X-Request-Id` | under what number the request is known in logs |
+//! | `X-Forwarded-For` | the client, alone |
+//! | `X-Forwarded-Proto` | whether it came through TLS |
+
+use crate::exchange::{ATTEMPT, Copy};
+use crate::names::{Kind, kind};
+use crate::request::Written;
+use forebay_http::framing::Framing;
+use forebay_http::head::{Head, Method, Name};
+use forebay_http::response::Asked;
+use std::io::Write;
+use std::net::IpAddr;
+
+/// Who asks, as the stage that received the request knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The client; unspecified if it is a Unix socket.
+    pub client: IpAddr,
+    /// Whether it came through TLS.
+    pub is_secure: bool,
+    /// Under what number the request is known.
+    pub id: u128,
+}
+
+/// Bytes that are added to a head at most.
+pub const ADDED_BYTES: usize = 256;
+
+/// Lines that are added to a head at most.
+pub const ADDED_LINES: usize = 8;
+
+/// Whether a field is one of those that are added here, which nobody else may set.
+fn is_added(name: &str) -> bool {
+    name.eq_ignore_ascii_case(ATTEMPT)
+}
+
+/// Appends the head of a request to `out`.
+pub fn write(head: &Head<'_>, origin: &Origin, out: &mut Vec<u8>) -> (Written, Copy) {
+    let begin = out.len();
+    out.extend_from_slice(head.method_text.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(head.path);
+    if let Some(query) = head.query {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    line(out, "Host", head.authority);
+    out.extend_from_slice(ATTEMPT.as_bytes());
+    out.extend_from_slice(b": ");
+    let attempt_at = out.len() - begin;
+    out.extend_from_slice(b"1\r\n");
+    let mut is_for_whole = head.framing == Framing::None;
+    for (name, value) in head.fields() {
+        let is_passed = match kind(name) {
+            Kind::Plain | Kind::Cookie | Kind::MaxForwards => !is_added(name),
+            Kind::Trailer => head.framing == Framing::Chunked,
+            Kind::Own | Kind::Forwarding(_) => false,
+        };
+        if is_passed && !is_named(head, name) {
+            is_for_whole &= !["range", "if-range"].iter().any(|one| name.eq_ignore_ascii_case(one));
+            line(out, name, value);
+        }
+    }
+    if !origin.client.is_unspecified() {
+        push(out, format_args!("X-Forwarded-For: {}\r\n", origin.client.to_canonical()));
+    }
+    let proto = if origin.is_secure { "https" } else { "http" };
+    push(out, format_args!("X-Forwarded-Proto: {proto}\r\nX-Request-Id: {:032x}\r\n", origin.id));
+    let expects_continue = head.expects_continue && head.framing != Framing::None;
+    if expects_continue {
+        line(out, "Expect", b"100-continue");
+    }
+    match head.framing {
+        Framing::Sized(length) => push(out, format_args!("Content-Length: {length}\r\n")),
+        Framing::Chunked => line(out, "Transfer-Encoding", b"chunked"),
+        Framing::None if head.has(Name::ContentLength) => line(out, "Content-Length", b"0"),
+        Framing::None => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    let asked = Asked { is_head: head.method == Method::Head, upgrade: false };
+    let written = Written { framing: head.framing, expects_continue, asked, id: 0..0 };
+    (written, Copy { attempt_at, is_for_whole })
+}
+
+/// Whether this is a ping of the stage before.
+pub fn is_ping(head: &Head<'_>) -> bool {
+    head.path == b"*" && attempt(head) == Some(b"0")
+}
+
+/// Whether who has sent this wants to be told that it is here.
+pub fn asks_for_acknowledgement(head: &Head<'_>) -> bool {
+    attempt(head).is_some()
+}
+
+fn attempt<'h>(head: &Head<'h>) -> Option<&'h [u8]> {
+    let mut fields = head.fields();
+    fields.find(|(name, _)| name.eq_ignore_ascii_case(ATTEMPT)).map(|(_, value)| value)
+}
+
+/// Whether `Connection` names a field (RFC 9110 §7.6.1).
+fn is_named(head: &Head<'_>, name: &str) -> bool {
+    let values = head.values(Name::Connection).flat_map(|value| value.split(|&b| b == b','));
+    values.map(<[u8]>::trim_ascii).any(|one| one.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // writing into a vector does not fail
+    let _ = out.write_fmt(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::head::{Limits, Lines, Parsed};
+
+    fn told(text: &str) -> (String, Copy) {
+        let mut lines = Lines::new();
+        let Ok(Parsed::Complete(head)) =
+            Head::parse(text.as_bytes(), &mut lines, &Limits::default())
+        else {
+            panic!("{text}")
+        };
+        let origin = Origin { client: [192, 0, 2, 7].into(), is_secure: true, id: 7 };
+        let mut out = Vec::new();
+        let (_, copy) = write(&head, &origin, &mut out);
+        assert!(out.len() <= text.len() + ADDED_BYTES);
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.lines().count() <= text.lines().count() + ADDED_LINES);
+        (out, copy)
+    }
+
+    #[test]
+    fn what_the_client_says_is_passed_on_and_what_is_ours_is_ours() {
+        let (out, copy) = told(
+            "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nX: y\r\nKeep-Alive: 5\r\n\
+             X-Forwarded-For: 10.9.9.9\r\nforebay-attempt: 0\r\nConnection: X-Own\r\nX-Own: 1\r\n\
+             Accept-Encoding: gzip\r\n\r\n",
+        );
+        assert_eq!(
+            out,
+            "GET /a%20b/../c?q=1 HTTP/1.1\r\nHost: a.example\r\nForebay-Attempt: 1\r\nX: y\r\n\
+             Accept-Encoding: gzip\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
+             X-Request-Id: 00000000000000000000000000000007\r\n\r\n"
+        );
+        assert_eq!(&out[copy.attempt_at..=copy.attempt_at], "1");
+        assert!(copy.is_for_whole);
+    }
+
+    #[test]
+    fn bodies_are_framed_and_parts_are_no_wholes() {
+        let (out, _) = told("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+        assert!(out.contains("\r\nContent-Length: 3\r\n"), "{out}");
+        let (out, copy) =
+            told("GET / HTTP/1.0\r\nRange: bytes=1-\r\nConnection: keep-alive\r\n\r\n");
+        assert!(out.starts_with("GET / HTTP/1.1\r\nHost: \r\n"), "{out}");
+        assert!(!copy.is_for_whole);
+    }
+
+    #[test]
+    fn pings_are_told_from_what_clients_send() {
+        let is = |text: &str| {
+            let mut lines = Lines::new();
+            match Head::parse(text.as_bytes(), &mut lines, &Limits::default()) {
+                Ok(Parsed::Complete(head)) => (is_ping(&head), asks_for_acknowledgement(&head)),
+                _ => panic!("{text}"),
+            }
+        };
+        let head = |line: &str, more: &str| format!("{line} HTTP/1.1\r\nHost: a\r\n{more}\r\n");
+        assert_eq!(is(&head("OPTIONS *", "Forebay-Attempt: 0\r\n")), (true, true));
+        assert_eq!(is(&head("OPTIONS *", "Forebay-Attempt: 1\r\n")), (false, true));
+        assert_eq!(is(&head("OPTIONS *", "")), (false, false));
+        assert_eq!(is(&head("GET /", "Forebay-Attempt: 2\r\n")), (false, true));
+    }
+}

@@ -1,0 +1,413 @@
+//! Upstreams that do the same, as all routes share them that name them alike: how they are reached, what
+//! is known of them, and who waits for one.
+//!
+//! Who waits has a descriptor that becomes readable when it is told, so that whoever waits for its client
+//! (a loop, a thread, a fiber) waits for that, too. It costs a descriptor and four system calls for each
+//! request that waits, and nothing for others.
+
+use crate::group::{Member, Unavailable};
+use crate::health::{Condition, Told};
+use crate::notices::Notices;
+use crate::places::{Answer, Begun, Now, Places};
+use crate::queue::{Asking, Counts, Id};
+use crate::settings::{self, Address};
+use forebay_sys::client::{self, ConnectOptions};
+use forebay_sys::clock;
+use forebay_sys::epoll::Bell;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+/// Upstreams that do the same.
+#[derive(Debug)]
+pub struct Upstreams {
+    number: u64,
+    /// What they speak.
+    is_fastcgi: bool,
+    places: Mutex<Places<Arc<Waiter>>>,
+    notices: Mutex<Notices>,
+    each: Vec<Upstream>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Upstream {
+    /// What logs call it.
+    label: String,
+    /// Host and port, as a request names them.
+    authority: String,
+    address: Address,
+    targets: RwLock<Vec<Target>>,
+    /// Of several addresses, each in turn.
+    next: AtomicUsize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Socket(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// How one that waits is told.
+#[derive(Debug)]
+struct Waiter {
+    bell: Bell,
+    told: OnceLock<News>,
+}
+
+/// What one that waits is told: whether it is begun, and a connection, if one was passed on.
+#[derive(Debug)]
+struct News {
+    begun: Result<Begun, Unavailable>,
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+impl Waiter {
+    fn tell(&self, begun: Result<Begun, Unavailable>, socket: Option<OwnedFd>) {
+        let _ = self.told.set(News { begun, socket: Mutex::new(socket) });
+        self.bell.ring();
+    }
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// It is asked.
+    Begun(Slot),
+    /// It waits.
+    Waits(Wait),
+}
+
+/// A place among what an upstream has under way. Dropped, it is the next one's.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    upstreams: Arc<Upstreams>,
+    begun: Begun,
+    /// What the request has told of the upstream.
+    pub(crate) told: Told,
+    is_over: bool,
+}
+
+impl Slot {
+    fn new(upstreams: &Arc<Upstreams>, begun: Begun) -> Slot {
+        Slot { upstreams: Arc::clone(upstreams), begun, told: Told::Nothing, is_over: false }
+    }
+
+    /// The upstream has failed, which is why.
+    pub(crate) fn fail(&mut self, why: &'static str) {
+        self.told = Told::Failed;
+        self.upstreams.told().failed(self.begun.member, why);
+    }
+
+    /// The upstream.
+    pub(crate) fn member(&self) -> Member {
+        self.begun.member
+    }
+
+    /// The request is over, and another may be sent on its connection: the next one does so, if it goes
+    /// to the same upstream. Returns the connection if there is none.
+    pub(crate) fn pass_on(mut self, socket: OwnedFd) -> Option<OwnedFd> {
+        self.is_over = true;
+        self.upstreams.end(self.begun, self.told, Some(socket))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.upstreams.end(self.begun, self.told, None);
+        }
+    }
+}
+
+/// A request that waits. Dropped, it does no longer.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    upstreams: Arc<Upstreams>,
+    waiter: Arc<Waiter>,
+    id: Id,
+    is_taken: bool,
+}
+
+impl Wait {
+    /// Becomes readable when it is told.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.waiter.bell.as_fd()
+    }
+
+    /// What it was told, if it was: its place, perhaps with a connection, or that there will be none.
+    pub(crate) fn take(&mut self) -> Option<Result<(Slot, Option<OwnedFd>), Unavailable>> {
+        let News { begun, socket } = self.waiter.told.get()?;
+        if std::mem::replace(&mut self.is_taken, true) {
+            return None;
+        }
+        Some(begun.map(|begun| {
+            let socket = socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+            (Slot::new(&self.upstreams, begun), socket)
+        }))
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if self.is_taken || self.upstreams.places().leave(self.id) {
+            return;
+        }
+        // it was told, and has not looked
+        drop(self.take());
+    }
+}
+
+/// What is to be told of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What logs call it.
+    pub label: String,
+    /// Whether it is asked.
+    pub condition: Condition,
+    /// Requests under way to it.
+    pub in_flight: u32,
+}
+
+fn now() -> Now {
+    Now { ms: clock::coarse_ms(), ns: clock::monotonic_ns() }
+}
+
+impl Upstreams {
+    /// As the settings say. Names are looked up, which may take its time; one that has no address now may
+    /// have one [later](Upstreams::look_up).
+    pub fn new(settings: &settings::Group, is_fastcgi: bool, now_ms: u64) -> Arc<Upstreams> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let each = settings.to.iter().map(|address| Upstream {
+            label: address.to_string(),
+            authority: address.authority(),
+            address: address.clone(),
+            targets: RwLock::default(),
+            next: AtomicUsize::new(0),
+        });
+        let seed = RandomState::new().hash_one(number);
+        let places = Mutex::new(Places::new(settings, seed, now_ms));
+        let notices = Mutex::new(Notices::new(settings.to.len()));
+        let upstreams = Upstreams { number, is_fastcgi, places, notices, each: each.collect() };
+        upstreams.look_up();
+        Arc::new(upstreams)
+    }
+
+    /// Takes over other settings, of the same upstreams, and the shares of the classes.
+    pub fn set(&self, settings: &settings::Group, shares: &[f64]) {
+        let now = now();
+        let mut places = self.places();
+        places.set(settings, shares, now.ms);
+        tell_all(&mut places, now);
+    }
+
+    /// Whether these are upstreams at those addresses.
+    pub fn are(&self, to: &[Address], is_fastcgi: bool) -> bool {
+        self.is_fastcgi == is_fastcgi && self.each.iter().map(|one| &one.address).eq(to)
+    }
+
+    /// Whether others speak the same.
+    pub fn speak_as(&self, other: &Upstreams) -> bool {
+        self.is_fastcgi == other.is_fastcgi
+    }
+
+    /// No others have it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places<Arc<Waiter>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Notices> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an operator is to be told of them now: of which, and what.
+    pub fn notices(&self) -> Vec<(String, String)> {
+        let (seen, now_ms) = (self.seen(), now().ms);
+        let mut notices = self.told();
+        let next = seen.into_iter().enumerate().filter_map(|(member, seen)| {
+            Some((seen.label, notices.next(member, seen.condition, now_ms)?))
+        });
+        next.collect()
+    }
+
+    /// A request comes, or one that was asked elsewhere comes again.
+    ///
+    /// # Errors
+    /// Why it is not asked.
+    pub(crate) fn ask(self: &Arc<Self>, asking: Asking) -> Result<Asked, Unavailable> {
+        let (now, mut waiter) = (now(), None);
+        let mut places = self.places();
+        let answer = places.ask(asking, now, || {
+            let bell = Bell::new().ok()?;
+            let told = Arc::new(Waiter { bell, told: OnceLock::new() });
+            waiter = Some(Arc::clone(&told));
+            Some(told)
+        });
+        tell_all(&mut places, now);
+        drop(places);
+        Ok(match (answer?, waiter) {
+            (Answer::Begun(begun), _) => Asked::Begun(Slot::new(self, begun)),
+            (Answer::Waits(id), Some(waiter)) => {
+                let upstreams = Arc::clone(self);
+                Asked::Waits(Wait { upstreams, waiter, id, is_taken: false })
+            }
+            // who waits can be told
+            (Answer::Waits(_), None) => return Err(Unavailable::Full),
+        })
+    }
+
+    /// Returns the connection that none has taken.
+    fn end(&self, begun: Begun, told: Told, mut socket: Option<OwnedFd>) -> Option<OwnedFd> {
+        let now = now();
+        let mut places = self.places();
+        places.end(begun, told, now);
+        while let Some((waiter, what)) = places.next(now) {
+            let is_same = what.is_ok_and(|next| next.member == begun.member);
+            waiter.tell(what, if is_same { socket.take() } else { None });
+        }
+        socket
+    }
+
+    /// What may have come by the passing of time: one that was out is asked again.
+    pub fn turn(&self) {
+        let now = now();
+        let mut places = self.places();
+        if places.waiting() > 0 {
+            tell_all(&mut places, now);
+        }
+    }
+
+    pub(crate) fn may_retry(&self, now_ms: u64) -> bool {
+        self.places().group_mut().may_retry(now_ms)
+    }
+
+    /// An upstream that is to be asked whether it is well; the answer is [told](Upstreams::checked).
+    pub(crate) fn begin_check(&self, now_ms: u64) -> Option<Member> {
+        self.places().group_mut().begin_check(now_ms)
+    }
+
+    pub(crate) fn checked(&self, member: Member, is_good: bool, now_ms: u64) {
+        let mut places = self.places();
+        places.group_mut().checked(member, is_good, now_ms);
+        tell_all(&mut places, now());
+    }
+
+    /// Takes one out, or back in: no request goes to one that is out, and those under way come to their
+    /// end.
+    pub fn drain(&self, member: Member, is_draining: bool) {
+        let now = now();
+        let mut places = self.places();
+        places.group_mut().drain(member, is_draining, now.ms);
+        tell_all(&mut places, now);
+    }
+
+    /// What is known of each.
+    pub fn seen(&self) -> Vec<Seen> {
+        let places = self.places();
+        let group = places.group();
+        let each = self.each.iter().enumerate().map(|(member, one)| Seen {
+            label: one.label.clone(),
+            condition: group.condition(member).unwrap_or(Condition::Well),
+            in_flight: group.in_flight(member),
+        });
+        each.collect()
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.places().waiting()
+    }
+
+    /// How many may be under way to each; `None` for no limit.
+    pub fn most_in_flight(&self) -> Option<u32> {
+        self.places().group().most_in_flight()
+    }
+
+    /// How many may be under way at once; `None` for no limit.
+    pub fn places_at_once(&self) -> Option<u32> {
+        self.places().group().places(clock::coarse_ms())
+    }
+
+    /// Since when the oldest of a rank waits, in nanoseconds of the clock that never goes back.
+    pub fn waits_since(&self, rank: u8) -> Option<u64> {
+        self.places().waits_since(rank)
+    }
+
+    /// What was counted of a rank.
+    pub fn counts(&self, rank: u8) -> Counts {
+        self.places().counts(rank)
+    }
+
+    /// So much of a rank may wait and be under way; `None` for no limit. Who is refused is told
+    /// `retry_after_s`.
+    pub fn limit(&self, rank: u8, most: Option<u32>, retry_after_s: u32) {
+        self.places().limit(rank, most, retry_after_s);
+    }
+
+    /// Looks up the addresses of names again. One that is not found keeps those it had.
+    pub fn look_up(&self) {
+        for upstream in &self.each {
+            let targets = upstream.address.targets();
+            if !targets.is_empty() {
+                *upstream.targets.write().unwrap_or_else(PoisonError::into_inner) = targets;
+            }
+        }
+    }
+
+    /// What logs call an upstream.
+    pub fn label(&self, member: Member) -> &str {
+        self.each.get(member).map_or("", |upstream| &upstream.label)
+    }
+
+    /// Host and port of an upstream, as a request names them.
+    pub fn authority(&self, member: Member) -> &str {
+        self.each.get(member).map_or("", |upstream| &upstream.authority)
+    }
+
+    /// Begins to connect to an upstream.
+    pub(crate) fn connect(&self, member: Member) -> io::Result<OwnedFd> {
+        let unknown = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+        let upstream = self.each.get(member).ok_or_else(unknown)?;
+        let target = {
+            let targets = upstream.targets.read().unwrap_or_else(PoisonError::into_inner);
+            let turn = upstream.next.fetch_add(1, Ordering::Relaxed);
+            let at = turn.checked_rem(targets.len()).ok_or_else(unknown)?;
+            targets[at].clone()
+        };
+        match target {
+            Target::Socket(address) => client::connect(address, ConnectOptions::default()),
+            Target::Unix(path) => client::connect_unix(&path),
+        }
+    }
+}
+
+fn tell_all(places: &mut Places<Arc<Waiter>>, now: Now) {
+    while let Some((waiter, what)) = places.next(now) {
+        waiter.tell(what, None);
+    }
+}
+
+impl Address {
+    /// Where it is. May wait for a name service.
+    fn targets(&self) -> Vec<Target> {
+        match self {
+            Address::Socket(address) => vec![Target::Socket(*address)],
+            Address::Unix(path) => vec![Target::Unix(path.clone())],
+            Address::Name { host, port } => {
+                let found = (&**host, *port).to_socket_addrs();
+                let mut targets: Vec<_> = found.into_iter().flatten().map(Target::Socket).collect();
+                targets.dedup();
+                targets
+            }
+        }
+    }
+}
