@@ -34,12 +34,14 @@ pub struct Snapshot {
 }
 
 /// What has come of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RuleTotals {
     /// Connections and requests that it has decided something about.
     pub matched: u64,
     /// Those that it has refused.
     pub refused: u64,
+    /// What its rate of requests has been moved to, per second; `None` if it cannot be moved.
+    pub rate_per_s: Option<f64>,
 }
 
 /// A certificate of a site.
@@ -191,6 +193,15 @@ fn rules(text: &mut String, snapshot: &Snapshot) {
     announce(text, metric, help, "counter");
     for (name, totals) in &snapshot.rules {
         line(text, metric, &format!("rule=\"{}\"", escape(name)), &totals.refused.to_string());
+    }
+    let moved = snapshot.rules.iter().filter_map(|(name, totals)| Some((name, totals.rate_per_s?)));
+    let metric = "forebay_rule_rate_requests_per_second";
+    let help = "What the agent has moved the rate of a rule with metric = true to.";
+    for (number, (name, per_s)) in moved.enumerate() {
+        if number == 0 {
+            announce(text, metric, help, "gauge");
+        }
+        line(text, metric, &format!("rule=\"{}\"", escape(name)), &format!("{per_s:.3}"));
     }
 }
 
@@ -429,8 +440,9 @@ pub fn json(snapshot: &Snapshot) -> String {
     let _ = write!(text, "\"classes\":{{{}}},", classes.join(","));
     let _ = write!(text, "\"limits\":{{{}}},", limits.join(","));
     let rule = |(name, totals): &(String, RuleTotals)| {
-        let RuleTotals { matched, refused } = totals;
-        format!("\"{}\":{{\"matched\":{matched},\"refused\":{refused}}}", escape(name))
+        let RuleTotals { matched, refused, rate_per_s } = totals;
+        let rate = rate_per_s.map(|rate| format!(",\"rate_per_s\":{rate:.3}")).unwrap_or_default();
+        format!("\"{}\":{{\"matched\":{matched},\"refused\":{refused}{rate}}}", escape(name))
     };
     let rules: Vec<String> = snapshot.rules.iter().map(rule).collect();
     let _ = write!(text, "\"rules\":{{{}}},", rules.join(","));
@@ -569,7 +581,10 @@ mod tests {
                     },
                 ),
             ],
-            rules: vec![(ODD.to_owned(), RuleTotals { matched: 7, refused: 3 })],
+            rules: vec![(
+                ODD.to_owned(),
+                RuleTotals { matched: 7, refused: 3, rate_per_s: Some(12.5) },
+            )],
             gate: Some(GateFigures {
                 interfaces: 2,
                 syns: vec![("passed", 5), ("dropped", 6)],

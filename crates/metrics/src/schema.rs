@@ -46,6 +46,7 @@ schema! {
         TimeoutIdle = "forebay_timeouts_total" "kind=\"idle\"", "What took too long, by what was awaited.";
         TimeoutSend = "forebay_timeouts_total" "kind=\"send\"", "What took too long, by what was awaited.";
         TimeoutJob = "forebay_timeouts_total" "kind=\"job\"", "What took too long, by what was awaited.";
+        TimeoutSlot = "forebay_timeouts_total" "kind=\"upstream_queue\"", "What took too long, by what was awaited.";
         TimeoutConnect = "forebay_timeouts_total" "kind=\"upstream_connect\"", "What took too long, by what was awaited.";
         TimeoutAnswer = "forebay_timeouts_total" "kind=\"upstream_answer\"", "What took too long, by what was awaited.";
         TimeoutFlow = "forebay_timeouts_total" "kind=\"upstream_flow\"", "What took too long, by what was awaited.";
@@ -53,11 +54,19 @@ schema! {
         Aborted = "forebay_responses_aborted_total" "reason=\"client\"", "Responses cut short, by whose doing.";
         Changed = "forebay_responses_aborted_total" "reason=\"file_changed\"", "Responses cut short, by whose doing.";
         BrokenUpstream = "forebay_responses_aborted_total" "reason=\"upstream\"", "Responses cut short, by whose doing.";
+        TokenAccepted = "forebay_identity_tokens_total" "result=\"accepted\"", "Requests that brought the token of an identity, by what was found.";
+        TokenExpired = "forebay_identity_tokens_total" "result=\"expired\"", "Requests that brought the token of an identity, by what was found.";
+        TokenForged = "forebay_identity_tokens_total" "result=\"forged\"", "Requests that brought the token of an identity, by what was found.";
+        TokenElsewhere = "forebay_identity_tokens_total" "result=\"elsewhere\"", "Requests that brought the token of an identity, by what was found.";
+        TokenUnknownKey = "forebay_identity_tokens_total" "result=\"unknown_key\"", "Requests that brought the token of an identity, by what was found.";
+        TokenMalformed = "forebay_identity_tokens_total" "result=\"malformed\"", "Requests that brought the token of an identity, by what was found.";
         UpstreamAnswered = "forebay_upstream_requests_total" "result=\"answered\"", "Requests to applications, by what has come of them.";
         UpstreamFailed = "forebay_upstream_requests_total" "result=\"failed\"", "Requests to applications, by what has come of them.";
         UpstreamLate = "forebay_upstream_requests_total" "result=\"late\"", "Requests to applications, by what has come of them.";
         UpstreamUnavailable = "forebay_upstream_requests_total" "result=\"unavailable\"", "Requests to applications, by what has come of them.";
         UpstreamRetries = "forebay_upstream_retries_total" "", "Requests to applications that were sent again.";
+        SendWaits = "forebay_send_waits_total" "", "Times an answer had to wait until its client had taken some of it.";
+        LinkUnknown = "forebay_link_unknown_total" "", "Requests to the next stage, with the engine isolated, of which it is not known whether they were done: they were answered with 502.";
         GivenUp = "forebay_requests_given_up_total" "", "Requests that were not begun because their client left while they waited.";
         HandshakesBegun = "forebay_tls_handshakes_begun_total" "", "TLS handshakes begun.";
         HandshakesFull = "forebay_tls_handshakes_total" "result=\"full\"", "TLS handshakes by what has come of them.";
@@ -71,8 +80,15 @@ schema! {
         HandshakesClientRevoked = "forebay_tls_handshakes_total" "result=\"client_certificate_revoked\"", "TLS handshakes by what has come of them.";
         HandshakesClientUnlisted = "forebay_tls_handshakes_total" "result=\"client_certificate_unlisted\"", "TLS handshakes by what has come of them.";
         HandshakesClientWrong = "forebay_tls_handshakes_total" "result=\"client_certificate_wrong\"", "TLS handshakes by what has come of them.";
+        HandshakesProof = "forebay_tls_handshakes_total" "result=\"acme\"", "TLS handshakes by what has come of them.";
         HandshakesFailed = "forebay_tls_handshakes_total" "result=\"failed\"", "TLS handshakes by what has come of them.";
         HandshakesCut = "forebay_tls_handshakes_total" "result=\"cut\"", "TLS handshakes by what has come of them.";
+        AcmeIssued = "forebay_acme_attempts_total" "result=\"issued\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeUnreachable = "forebay_acme_attempts_total" "result=\"unreachable\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeRateLimited = "forebay_acme_attempts_total" "result=\"rate_limited\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeUnproven = "forebay_acme_attempts_total" "result=\"unproven\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeRefused = "forebay_acme_attempts_total" "result=\"refused\"", "Attempts to get a certificate by ACME, by what has come of them.";
+        AcmeStorage = "forebay_acme_attempts_total" "result=\"storage\"", "Attempts to get a certificate by ACME, by what has come of them.";
         Panics = "forebay_panics_total" "", "Panics contained; each closed one connection.";
         Jobs = "forebay_jobs_total" "", "Jobs that may block, for helper threads or the connection's own, begun or given up.";
         CacheHits = "forebay_cache_hits_total" "", "Requests answered from the data cache.";
@@ -184,6 +200,8 @@ schema! {
         PipelineReturned = "forebay_pipeline_threads_moved_total" "how=\"returned\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
         PipelineTransferred = "forebay_pipeline_threads_moved_total" "how=\"transferred\"", "Threads the controller has moved to a phase, back from it, or from another phase.";
         PipelineHeld = "forebay_pipeline_growth_held_total" "", "Times a phase had tasks waiting and got no thread, for lack of cores or of threads.";
+        UpstreamInFlight = "forebay_upstream_requests_in_flight" "", "Requests under way to applications.";
+        UpstreamWaiting = "forebay_upstream_requests_waiting" "", "Requests that wait because applications have as much under way as they may.";
         UptimeSeconds = "forebay_uptime_seconds" "", "Seconds since the start.";
     }
 }
@@ -192,6 +210,7 @@ schema! {
     /// What a request's time goes into (duke's figure 7).
     Activity {
         Accept = "forebay_activity_seconds" "activity=\"accept\"", "Sampled time per activity.";
+        Thread = "forebay_activity_seconds" "activity=\"thread\"", "Sampled time per activity.";
         Handshake = "forebay_activity_seconds" "activity=\"handshake\"", "Sampled time per activity.";
         Read = "forebay_activity_seconds" "activity=\"read\"", "Sampled time per activity.";
         Parse = "forebay_activity_seconds" "activity=\"parse\"", "Sampled time per activity.";
