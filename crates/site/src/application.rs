@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The application a request is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// The site, by its place in [`Settings::sites`](crate::Settings::sites).
     pub site: u32,
@@ -58,6 +58,18 @@ impl Content {
 fn is_for_applications(request: &Request<'_>) -> bool {
     let is_for_one = !matches!(request.head.method, Method::Connect | Method::Trace);
     is_for_one && request.head.path.starts_with(b"/")
+}
+
+/// The path as an application reads it that takes what follows a semicolon for no part of a name, as
+/// servlets do (RFC 3986 section 3.3); `None` if there is none.
+fn without_parameters(path: &[u8]) -> Option<Vec<u8>> {
+    if !path.contains(&b';') {
+        return None;
+    }
+    let name = |segment: &[u8]| segment.split(|&b| b == b';').next().unwrap_or_default().to_vec();
+    let mut bare = path.split(|&b| b == b'/').map(name).collect::<Vec<_>>().join(&b'/');
+    bare.dedup_by(|next, before| *next == b'/' && *before == b'/');
+    Some(bare)
 }
 
 impl VirtualHost {
@@ -170,6 +182,11 @@ impl Site {
         }
         let mut paths = vec![&*path];
         paths.extend(destination.as_ref().and_then(|to| to.rewritten.as_deref()));
+        let bare: Vec<_> = match destination {
+            Some(_) => paths.iter().filter_map(|path| without_parameters(path)).collect(),
+            None => Vec::new(),
+        };
+        paths.extend(bare.iter().map(Vec::as_slice));
         if let Some(guard) = self.vhost(site).guard_of(&paths) {
             let Site { content, credentials, now_ms, .. } = self;
             if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
@@ -180,17 +197,89 @@ impl Site {
             return self.script_at(site, &path, loaded, request, client, reply);
         }
         let Some(destination) = destination else { return Routed::Here(None) };
-        if !self.vhost(site).settings.redirects.is_empty() {
-            let dress = self.dress_of(site, request);
-            let Site { content, room, .. } = self;
-            let vhost = &content.vhosts[site as usize];
-            let (settings, pages) = (&vhost.settings, &vhost.pages);
-            if let Some(to) = route::redirect(settings, pages, vhost.dress(&dress), &path) {
-                answer::redirect(&to, vhost, request, room, reply);
-                return Routed::Replied;
+        match self.sends_elsewhere(site, &path, request, reply) {
+            true => Routed::Replied,
+            false => Routed::To(destination),
+        }
+    }
+
+    /// What can be said to a request without a look at files: whose site it is for, whether rules about
+    /// clients let it through, whether it is sent elsewhere. [`Routed::Here`] says that the answer is to be
+    /// read where files are.
+    pub fn decide(
+        &mut self,
+        request: &Request<'_>,
+        client: impl Fn() -> IpAddr,
+        done: Option<Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Routed {
+        self.credentials.has_passed = false;
+        let Some(site) = self.site_of(request) else { return Routed::Here(None) };
+        let number = self.content.number;
+        if let Some(done) = done.filter(|done| done.0.content == number) {
+            match done.0.outcome {
+                Brought::Verified(verified) => {
+                    let realms = Arc::clone(&self.content.realms);
+                    let decision = realms.take(&verified, &mut self.credentials);
+                    if let Err(stop) = guard::stop(decision, &realms, verified.realm()) {
+                        return self.stopped(stop, site, request, reply);
+                    }
+                }
+                // the page of an error, which needs a file
+                _ => return Routed::Here(Some(done)),
             }
         }
-        Routed::To(destination)
+        let vhost = self.vhost(site);
+        let is_read = matches!(request.head.method, Method::Get | Method::Head);
+        let is_sent = !matches!(
+            request.head.method,
+            Method::Options | Method::Unknown | Method::Connect | Method::Trace
+        ) && !vhost.settings.redirects.is_empty();
+        let Some(path) = request.path().ok().filter(|_| is_read || is_sent) else {
+            return Routed::Here(None);
+        };
+        if let Some(guard) = vhost.guard_of(&[&path]) {
+            let Site { content, credentials, now_ms, .. } = self;
+            if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
+                return self.stopped(stop, site, request, reply);
+            }
+        }
+        match self.sends_elsewhere(site, &path, request, reply) {
+            true => Routed::Replied,
+            false => Routed::Here(None),
+        }
+    }
+
+    /// Whether a redirect has the path; then it is the answer.
+    fn sends_elsewhere(
+        &mut self,
+        site: u32,
+        path: &[u8],
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> bool {
+        let vhost = self.vhost(site);
+        if vhost.settings.redirects.is_empty()
+            || vhost.settings.work.iter().any(|rule| rule.path.matches(path))
+        {
+            return false;
+        }
+        let dress = self.dress_of(site, request);
+        let Site { content, room, .. } = self;
+        let vhost = &content.vhosts[site as usize];
+        let (settings, pages) = (&vhost.settings, &vhost.pages);
+        let Some(to) = route::redirect(settings, pages, vhost.dress(&dress), path) else {
+            return false;
+        };
+        answer::redirect(&to, vhost, request, room, reply);
+        true
+    }
+
+    /// What is decided where TLS ends: whether a request that has not come through it is sent there. Says
+    /// whether that is its answer.
+    pub fn secures(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
+        let Some(site) = self.site_of(request) else { return false };
+        self.content.is_about_tls && self.goes_to_https(site, request, reply)
     }
 
     /// Whether this loop knows a path, and that no application has it: so a hit costs no look at routes.

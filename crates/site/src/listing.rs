@@ -140,6 +140,7 @@ struct Item {
 impl Listing {
     /// Reads the directory that is at `path` of the site, and at `inside` of a root. What is not served
     /// is not listed: special files, links out of the root, and hidden names unless the site shows them.
+    /// Nor is what rules about clients protect better than the list: the list is the same for everybody.
     pub(crate) fn read(
         root: &Root,
         inside: &[u8],
@@ -185,6 +186,16 @@ impl Listing {
                 items.push(Item { name, is_directory: true, size_bytes: 0, modified });
             }
         }
+        let protection = vhost.protection();
+        let own = protection.of(&[path]);
+        items.retain(|item| {
+            let slash: &[u8] = if item.is_directory { b"/" } else { b"" };
+            match (&own, protection.of(&[&[path, &item.name, slash].concat()])) {
+                (_, None) => true,
+                (None, Some(_)) => false,
+                (Some(own), Some(other)) => own.covers(&other),
+            }
+        });
         items.sort_by(|a, b| order.compare(a, b));
         Ok(Listing { path: path.to_vec(), items, order, is_whole })
     }

@@ -231,7 +231,7 @@ impl Look<'_, '_> {
                 } => Seen::none(Outcome::Missing),
                 // never its source
                 Seen { outcome: Outcome::Found, files, .. }
-                    if files.first().is_some_and(|(_, file, _)| self.is_script(file)) =>
+                    if files.first().is_some_and(|(_, file, _)| self.is_source(file)) =>
                 {
                     Seen::none(Outcome::Missing)
                 }
@@ -292,6 +292,12 @@ impl Look<'_, '_> {
         self.scripts_of(file).is_some_and(is_it)
     }
 
+    /// Whether a file is a script under one of its paths, or a compressed form of one.
+    fn is_source(&self, file: &[u8]) -> bool {
+        let has_scripts = self.vhost.settings.routes.iter().any(|route| route.scripts.is_some());
+        has_scripts && self.vhost.paths_of_file(file).iter().any(|path| self.is_script(path))
+    }
+
     /// The script that a path names, if its application runs scripts: run, or missing.
     fn at_script(&mut self, path: &[u8]) -> Option<Seen> {
         let vhost = self.vhost;
@@ -319,8 +325,11 @@ impl Look<'_, '_> {
     /// The script that answers instead of what was seen, because that is the script itself, or nothing.
     fn instead_of(&mut self, seen: &Seen, path: &[u8]) -> Option<Seen> {
         if let (Outcome::Found, Some((_, file, _))) = (&seen.outcome, seen.files.first()) {
-            let (route, _) = self.scripts_of(file).filter(|_| self.is_script(file))?;
-            return Some(Seen::script(self.vhost, route, file, b""));
+            if let Some((route, _)) = self.scripts_of(file).filter(|_| self.is_script(file)) {
+                return Some(Seen::script(self.vhost, route, file, b""));
+            }
+            // nobody runs it here, and nobody is to read it
+            return self.is_source(file).then(|| Seen::none(Outcome::Missing));
         }
         if !matches!(seen.outcome, Outcome::Missing | Outcome::Unlisted) {
             return None;

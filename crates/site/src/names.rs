@@ -26,11 +26,7 @@ pub(crate) fn names(
     directories: &[Directory<'_>],
     path: &[u8],
 ) -> Vec<Vec<u8>> {
-    let mut names = vec![path.to_vec()];
-    if site.precompressed {
-        names.extend(forms::original(path).map(<[u8]>::to_vec));
-    }
-    add(&mut names, |name| elsewhere(directories, name));
+    let mut names = of_file(site, directories, path);
     add(&mut names, |name| folder(site, name).into_iter().collect());
     add(&mut names, |name| {
         let templates =
@@ -47,6 +43,21 @@ pub(crate) fn names(
         // another rule may come first
         paths.filter(|path| route::rewrite(site, path).as_deref() == Some(name)).collect()
     });
+    names
+}
+
+/// The path itself, that of the file it is a compressed form of, and those at which other directories of
+/// the site have either.
+pub(crate) fn of_file(
+    site: &SiteSettings,
+    directories: &[Directory<'_>],
+    path: &[u8],
+) -> Vec<Vec<u8>> {
+    let mut names = vec![path.to_vec()];
+    if site.precompressed {
+        names.extend(forms::original(path).map(<[u8]>::to_vec));
+    }
+    add(&mut names, |name| elsewhere(directories, name));
     names
 }
 

@@ -1,12 +1,14 @@
 //! The answers that are not what was asked for: errors, and what a site says of itself.
 
 use crate::answer::Answer;
+use crate::bake::length_line;
 use crate::body::{Body, Source};
 use crate::entry::{Asked, Entry, Inner, Key, Kind};
+use crate::fields::Fields;
 use crate::guard::Guard;
 use crate::job::{Job, Work};
 use crate::load::Want;
-use crate::pages::Refusal;
+use crate::pages::{Refusal, server, status_line};
 use crate::site::Site;
 use forebay_conn::{Outcome, Reply, Request};
 use forebay_http::head::Method;
@@ -19,6 +21,21 @@ impl Site {
     pub fn refuse(&mut self, status: u16, reason: &'static str, reply: &mut Reply<'_, Body>) {
         self.credentials.has_passed = false;
         self.content.pages.refuse(&Refusal::new(status, reason), Default::default(), reply);
+    }
+
+    /// Answers with a short text that is for this request alone, whatever is at its path.
+    #[cold]
+    pub fn tell(&mut self, text: &str, reply: &mut Reply<'_, Body>) {
+        self.credentials.has_passed = false;
+        let mut fields = Fields::default();
+        fields.push("Content-Type", b"application/octet-stream".as_slice());
+        fields.push("Cache-Control", b"no-store".as_slice());
+        server(self.content.pages.is_server_named, &mut fields);
+        let mut head = status_line(200);
+        fields.write(&mut head);
+        length_line(&mut head, text.len() as u64);
+        reply.head(200, &head);
+        reply.copy(text.as_bytes());
     }
 
     /// See [`Process::turn_away`](forebay_conn::Process::turn_away).

@@ -57,9 +57,18 @@ impl Root {
     }
 
     fn is_same(&self, other: &Root) -> bool {
+        self.is(&other.stamp, &other.path)
+    }
+
+    /// Whether it is what is at `path` now. Takes no descriptor.
+    fn is_at(&self, path: &Path) -> bool {
+        let stamp = file::stamp_of(path);
+        stamp.is_ok_and(|stamp| path.canonicalize().is_ok_and(|path| self.is(&stamp, &path)))
+    }
+
+    fn is(&self, stamp: &Stamp, path: &Path) -> bool {
         // one that has moved may lie within another of the site now, whose rules hold for it
-        self.path == other.path
-            && (self.stamp.device, self.stamp.inode) == (other.stamp.device, other.stamp.inode)
+        self.path == path && (self.stamp.device, self.stamp.inode) == (stamp.device, stamp.inode)
     }
 }
 
@@ -78,6 +87,11 @@ impl Place {
     /// Looks where the path leads now.
     pub(crate) fn look(&self) -> Look {
         let current = self.current();
+        // where descriptors lack, the root is no less there
+        if current.is_at(&self.absolute) {
+            self.is_missing.store(false, Relaxed);
+            return Look::Same;
+        }
         match Root::open(&self.absolute) {
             Ok(root) if root.is_same(&current) => {
                 self.is_missing.store(false, Relaxed);

@@ -3,6 +3,7 @@
 use crate::entry::Redirection;
 use crate::fields::{Dress, dress_of};
 use crate::guard::{self, Guard};
+use crate::names::{self, Directory};
 use crate::pages::Pages;
 use crate::root::Place;
 use crate::route;
@@ -63,6 +64,22 @@ pub(crate) fn inside<'p>(beneath: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     }
 }
 
+/// The rules about clients of a site, while its directories stay where they are.
+pub(crate) struct Protection<'v> {
+    vhost: &'v VirtualHost,
+    directories: Vec<Directory<'v>>,
+}
+
+impl Protection<'_> {
+    /// Those for an answer with these paths.
+    pub(crate) fn of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
+        let VirtualHost { settings, first_realm, .. } = self.vhost;
+        self.vhost
+            .has_rules()
+            .then(|| Guard::of(settings, &self.directories, *first_realm, paths))?
+    }
+}
+
 impl VirtualHost {
     pub(crate) fn open(
         settings: &SiteSettings,
@@ -113,16 +130,31 @@ impl VirtualHost {
     /// The rules about clients that are for an answer with these paths.
     #[inline]
     pub(crate) fn guard_of(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
-        let has_rules = !self.settings.auth.is_empty() || !self.settings.access.is_empty();
-        has_rules.then(|| self.guard_with_rules(paths)).flatten()
+        self.has_rules().then(|| self.protection().of(paths)).flatten()
     }
 
-    fn guard_with_rules(&self, paths: &[&[u8]]) -> Option<Box<Guard>> {
+    /// Whether there are rules about clients.
+    fn has_rules(&self) -> bool {
+        !self.settings.auth.is_empty() || !self.settings.access.is_empty()
+    }
+
+    /// The rules about clients as its directories are now, for many paths.
+    pub(crate) fn protection(&self) -> Protection<'_> {
+        let directories = if self.has_rules() { self.directories() } else { Vec::new() };
+        Protection { vhost: self, directories }
+    }
+
+    /// Its directories if there are several, in which one file may have several paths.
+    fn directories(&self) -> Vec<Directory<'_>> {
         let has_others = self.mounts.len() > 1;
         let mounts = self.mounts.iter().filter(|_| has_others);
-        let directories: Vec<_> =
-            mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect();
-        Guard::of(&self.settings, &directories, self.first_realm, paths)
+        mounts.map(|mount| (&*mount.path, mount.place.current().path.clone())).collect()
+    }
+
+    /// The paths that the file at one has: of the file it is a compressed form of, and where other
+    /// directories of the site have either.
+    pub(crate) fn paths_of_file(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        names::of_file(&self.settings, &self.directories(), path)
     }
 
     /// The numbers of the header rules for an answer with these rules about clients: those for its

@@ -77,6 +77,17 @@ fn check_address(name: &str) -> Result<(), HostError> {
 }
 
 fn check_name(text: &str, name: &str) -> Result<(), HostError> {
+    if text.contains("://") {
+        return Err(HostError::Url);
+    }
+    if text == "_" {
+        return Err(HostError::Nobody);
+    }
+    if let Some(name) = text.strip_prefix('.')
+        && check_name(name, name).is_ok()
+    {
+        return Err(HostError::Dot { name: name.into() });
+    }
     let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let offset = text.len() - name.len();
     match name.char_indices().find(|(_, c)| is_wrong(c)) {
@@ -99,7 +110,7 @@ fn check_name(text: &str, name: &str) -> Result<(), HostError> {
 }
 
 /// Why a text is not a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostError {
     /// A star that is not the whole first label.
     Star,
@@ -121,6 +132,15 @@ pub enum HostError {
     Label,
     /// Not an IPv6 address in brackets.
     Address,
+    /// A URL, which has more than a host.
+    Url,
+    /// A dot before a name, which other servers take for the name and all below it.
+    Dot {
+        /// What stands behind it.
+        name: Box<str>,
+    },
+    /// `_`, which other servers have for a host that no client asks for.
+    Nobody,
 }
 
 impl fmt::Display for HostError {
@@ -145,6 +165,14 @@ impl fmt::Display for HostError {
                  most 253 in all",
             ),
             HostError::Address => f.write_str("an IPv6 address is written [::1]"),
+            HostError::Url => {
+                f.write_str("a host is a name or an address alone, without http:// and a path")
+            }
+            HostError::Dot { name } => write!(f, "write {name:?} and \"*.{name}\""),
+            HostError::Nobody => f.write_str(
+                "no client asks for it; a site without hosts answers for every host that no other \
+                 site has",
+            ),
         }
     }
 }
@@ -217,6 +245,14 @@ mod tests {
             ("a.*.b", "a star stands only for the first label, as in *.example.com"),
             ("a:80", "a host has no port here; a site answers on all listeners"),
             ("[::1]:80", "a host has no port here; a site answers on all listeners"),
+            ("https://a/b", "a host is a name or an address alone, without http:// and a path"),
+            (".a.example", "write \"a.example\" and \"*.a.example\""),
+            ("..a", label),
+            (
+                "_",
+                "no client asks for it; a site without hosts answers for every host that no other \
+                 site has",
+            ),
             ("[::g]", "an IPv6 address is written [::1]"),
             ("a/b", "'/' at character 2 cannot be in a host name"),
             ("*.a b", "' ' at character 4 cannot be in a host name"),

@@ -293,6 +293,72 @@ fn the_source_of_a_script_is_never_sent() {
     assert_eq!(client.get("/short").field("X-Path"), Some("/a/index.php"));
 }
 
+/// Neither where another directory of the site has it, nor in a compressed form.
+#[test]
+fn the_source_of_a_script_is_not_sent_under_other_paths_either() {
+    let folder = Folder::new();
+    for name in ["app/a.php", "app/a.php.gz", "app/index.php", "app/page.txt", "free/b.php"] {
+        folder.write(name, "<?php secret");
+    }
+    folder.write("app/style.css.gz", "small");
+    let mut client = client(&folder, &[], |site| {
+        site.routes = vec![php("/app", None)];
+        site.index = vec!["index.php".to_owned()];
+        site.try_files = TryFiles::parse(&["$path", "$path.php", "$path/"]).unwrap();
+        let alias = |path, to| Alias::new(MountPath::parse(path).unwrap(), to);
+        site.aliases =
+            vec![alias("/up", folder.path().to_owned()), alias("/of", folder.path().join("app"))];
+    });
+    let closed = ["/up/app/a.php", "/up/app/a", "/up/app/", "/of/a.php", "/of/a.php.gz", "/of/"];
+    for _ in 0..2 {
+        for target in closed.into_iter().chain(["/app/a.php.gz", "/up/app/a.php.gz", "/of/a"]) {
+            for method in ["GET", "HEAD"] {
+                let answered = client.ask(method, target, "");
+                assert_eq!(script(&answered), "404", "{method} {target}");
+            }
+        }
+        assert_eq!(script(&client.get("/app/a.php")), "/app/a.php");
+        // no application has these
+        for target in ["/of/page.txt", "/app/style.css.gz", "/free/b.php", "/up/free/b"] {
+            assert_eq!(client.get(target).status, 200, "{target}");
+        }
+    }
+}
+
+/// What stands behind a semicolon is no part of a name for some applications.
+#[test]
+fn rules_hold_for_paths_with_parameters() {
+    let folder = Folder::new();
+    folder.write("api;v=2/a.txt", "a file");
+    let scope = |text: &str| Scope::parse(text).unwrap();
+    let mut client = client(&folder, &["/api", "/all"], |site| {
+        let deny = vec![Network::parse("all").unwrap()];
+        site.access = vec![Access { path: scope("/api/admin"), allow: Vec::new(), deny }];
+        let users = vec![User::parse("alice", HASH).unwrap()];
+        let (path, realm) = (scope("=/api/one"), Realm::default());
+        site.auth = vec![Auth { path, realm, users, file: None }];
+        let to = Template::parse("/api/$1").unwrap();
+        site.rewrites = vec![Rewrite::new(pattern("/v1/*"), to).unwrap()];
+    });
+    for _ in 0..2 {
+        for (target, expected) in [
+            ("/api/admin;x", "403"),
+            ("/api/admin;a=b;c/users;d", "403"),
+            ("/api/;/admin", "403"),
+            ("/api/admin%3bx", "403"),
+            ("/v1/admin;x", "403"),
+            ("/v1;x/admin", "404"),
+            ("/api/one;x", "401"),
+            ("/api/one/;x", "to 0"),
+            ("/api/map;v=2", "to 0"),
+            ("/all/a;b", "to 1"),
+            ("/api;v=2/a.txt", "200"),
+        ] {
+            assert_eq!(route(&client.get(target)), expected, "{target}");
+        }
+    }
+}
+
 #[test]
 fn scripts_are_protected_like_files() {
     let folder = Folder::new();

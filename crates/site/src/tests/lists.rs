@@ -1,6 +1,6 @@
 //! Lists of directories.
 
-use crate::rules::{Pattern, Rewrite, Scope, Template};
+use crate::rules::{Access, Alias, MountPath, Network, Pattern, Rewrite, Scope, Template};
 use crate::testing::{Client, Folder};
 use crate::{Settings, settings};
 use std::fs;
@@ -48,6 +48,51 @@ fn a_directory_without_an_index_is_listed_if_that_is_wanted() {
     assert_eq!(client.get("/none/").status, 404);
     assert_eq!(client.get("/a%20b/x&y.txt/").status, 404);
     assert!(client.get("/").text().contains("./with/"));
+}
+
+/// The list is the same for everybody, so it shows what everybody may have who gets it.
+#[test]
+fn what_is_protected_better_than_the_list_is_not_in_it() {
+    let folder = Folder::new();
+    let inner = Folder::new();
+    inner.write("page.txt", "");
+    for name in ["pub/open.txt", "pub/a.bak", "pub/page.txt", "pub/page.txt.gz", "pub/in/x"] {
+        folder.write(name, "text");
+    }
+    folder.write("pub/team/index.html", "team");
+    let access = |path: &str| Access {
+        path: Scope::parse(path).unwrap(),
+        allow: Vec::new(),
+        deny: vec![Network::parse("10.0.0.0/8").unwrap()],
+    };
+    let names = |rules: &[&str], target: &str| {
+        let mut settings = Settings::new(folder.path());
+        let site = &mut settings.sites[0];
+        site.listing = vec![Scope::any()];
+        let alias = |path, to| Alias::new(MountPath::parse(path).unwrap(), to);
+        site.aliases = vec![
+            alias("/pub/more", inner.path().to_owned()),
+            alias("/again", folder.path().join("pub")),
+        ];
+        site.access = rules.iter().map(|path| access(path)).collect();
+        let json = Client::with(settings).get_with(target, "Accept: application/json\r\n");
+        let name =
+            |line: &str| Some(line.split_once("{\"name\":\"")?.1.split_once('"')?.0.to_owned());
+        assert_eq!(json.status, 200, "{target}");
+        json.text().lines().filter_map(name).collect::<Vec<_>>()
+    };
+    let all = ["in", "more", "team", "a.bak", "open.txt", "page.txt", "page.txt.gz"];
+    assert_eq!(names(&[], "/pub/"), all);
+    // who sees the list may have all of it
+    assert_eq!(names(&["*"], "/pub/"), all);
+    assert_eq!(names(&["/pub"], "/pub/"), all);
+    let left = ["in", "open.txt"];
+    let rules = ["*.bak", "=/pub/page.txt", "/pub/team", "/pub/more"];
+    assert_eq!(names(&rules, "/pub/"), left);
+    assert_eq!(names(&["*", "*.bak", "=/pub/page.txt", "=/pub/team/", "/pub/more"], "/pub/"), left);
+    // the same files under another path
+    let left = ["in", "open.txt"];
+    assert_eq!(names(&rules, "/again/"), left);
 }
 
 #[test]
