@@ -107,13 +107,18 @@ pub enum Await {
     Admission,
     /// Room in the client's receive window.
     Send,
-    /// A connection to another server. Until when this and the next two may last, the protocol
+    /// That another server may be asked: until when this and the next four may last, the protocol
     /// [says](crate::Protocol::deadline_ms).
+    Slot,
+    /// A connection to another server.
     Connect,
     /// The head of another server's answer.
     Answer,
     /// That a body moves that is passed on.
     Flow,
+    /// Any of these three, and the moment at which an exchange looks whether who answers still lives: when
+    /// it has come, nothing need be wrong (see [`Relay::looks`](crate::Relay::looks)).
+    Link,
 }
 
 /// What a turn of an engine lends to a connection.

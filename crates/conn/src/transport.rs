@@ -72,6 +72,8 @@ pub enum Failure {
     Client,
     /// The client has not shown a certificate that is good.
     Unproven(Unproven),
+    /// None: who came has seen what it came for, that a name is ours (RFC 8737).
+    Proof,
     /// The client does not keep to the rules, or nothing could be agreed on.
     Rules,
 }

@@ -3,6 +3,7 @@
 use super::{NoRelay, Parts, Refusal, Relayed};
 use crate::reply::Reply;
 use crate::request::Request;
+use forebay_http::head::Head;
 use forebay_metrics::{Local, Stopwatch};
 
 /// Answers requests.
@@ -40,6 +41,12 @@ pub trait Process: Parts {
     ) -> Relayed<Self::Job> {
         self.refuse(502, "the other server did not answer", reply);
         Relayed::Own
+    }
+
+    /// Whether who has sent a request that must wait is told that it is here (102, in HTTP/1.1). For
+    /// servers that ask for it: others do not expect interim answers.
+    fn acknowledges(&self, _head: &Head<'_>) -> bool {
+        false
     }
 
     /// An exchange is over, and both sides have got everything.

@@ -61,11 +61,18 @@ pub trait Relay: Send {
         Vec::new()
     }
 
-    /// What is waited for, if nothing is there: `Connect`, `Answer` or `Flow`.
+    /// What is waited for, if nothing is there: `Slot`, `Connect`, `Answer` or `Flow`; or `Link` for all of
+    /// them.
     fn awaits(&self) -> Await;
 
     /// Until when, on the clock of [`advance`](Relay::advance). It moves later when something moves.
     fn deadline_ms(&self) -> u64;
+
+    /// The [deadline](Relay::deadline_ms) has come. Whether that was only a moment to look whether who
+    /// answers still lives; then the exchange goes on, with the same or another.
+    fn looks(&mut self, _now_ms: u64) -> bool {
+        false
+    }
 
     /// The time for what was waited for is over, and it was not the client's to give. Nothing was answered
     /// yet: it goes on elsewhere, or [`advance`](Relay::advance) says [`Next::Answer`] now.

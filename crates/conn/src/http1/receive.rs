@@ -84,16 +84,21 @@ impl<H: Handler> Http1<H> {
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
         if head.framing != Framing::None {
             return match cx.handler.decide(&request, &mut ticket, None) {
-                Decision::Job(job) => {
-                    self.keep(&request, input, stages, grant(ticket), Stage::Deciding(Some(job)))
-                }
+                Decision::Job(job) => self.keep(
+                    cx,
+                    &request,
+                    input,
+                    stages,
+                    grant(ticket),
+                    Stage::Deciding(Some(job)),
+                ),
                 Decision::HandOver => {
-                    self.keep(&request, input, stages, grant(ticket), Stage::HandOver)
+                    self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
                 }
                 Decision::Stream(most) => match passing(head.framing, most, &cx.limits.head) {
                     Ok(body) => {
                         let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
-                        self.keep(&request, input, stages, grant(ticket), stage);
+                        self.keep(cx, &request, input, stages, grant(ticket), stage);
                         if let State::Kept(kept) = &mut self.state {
                             kept.body = Some(body);
                         }
@@ -107,7 +112,7 @@ impl<H: Handler> Http1<H> {
                 Decision::Here => match discarding(cx, head.framing) {
                     Ok(decoder) => {
                         ask_for_body(cx, head, input.len() > head.len);
-                        self.keep(&request, input, stages, grant(ticket), Stage::Body(decoder));
+                        self.keep(cx, &request, input, stages, grant(ticket), Stage::Body(decoder));
                     }
                     Err(error) => {
                         let (status, reason) = (error.status(), error.reason());
@@ -119,7 +124,7 @@ impl<H: Handler> Http1<H> {
         }
         if wait_ms > 0 || !self.is_answered(cx) {
             let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
-            return self.keep(&request, input, stages, grant(ticket), stage);
+            return self.keep(cx, &request, input, stages, grant(ticket), stage);
         }
         if let Err(refusal) = cx.handler.enqueue(&mut ticket) {
             return self.refuse_request(cx, &request, refusal, ticket, stages, true);
@@ -136,26 +141,33 @@ impl<H: Handler> Http1<H> {
             Answer::Next => self.state = State::default(),
             Answer::Last => self.state = last(input.len() > head.len),
             Answer::Job(job) => {
-                self.keep(&request, input, stages, grant(ticket), Stage::Job(Some(job)))
+                self.keep(cx, &request, input, stages, grant(ticket), Stage::Job(Some(job)))
             }
-            Answer::HandOver => self.keep(&request, input, stages, grant(ticket), Stage::HandOver),
+            Answer::HandOver => {
+                self.keep(cx, &request, input, stages, grant(ticket), Stage::HandOver)
+            }
             Answer::Relay(relay) => {
                 let stage = Stage::Relay(Box::new(Relaying::new(relay, None)));
-                self.keep(&request, input, stages, grant(ticket), stage);
+                self.keep(cx, &request, input, stages, grant(ticket), stage);
             }
         }
     }
 
     /// Keeps a request, which waits for this.
     #[cold]
-    fn keep(
+    fn keep<S>(
         &mut self,
+        cx: &mut Context<'_, H, S>,
         request: &Request<'_>,
         input: &Input,
         stages: Stages,
         grant: Grant<H::Ticket>,
         stage: Stage<H>,
     ) {
+        if cx.handler.acknowledges(request.head) {
+            cx.out.bytes.extend_from_slice(b"HTTP/1.1 102 Processing\r\n\r\n");
+            cx.metrics.add(Counter::Status1xx, 1);
+        }
         self.state = State::Kept(self.kept(request, input, stages, grant, stage));
     }
 

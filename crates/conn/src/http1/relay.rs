@@ -412,9 +412,12 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Closing> {
-        self.is_held = false;
         let State::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
         let Stage::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
+        if relaying.relay.looks(cx.now_ms) {
+            return None;
+        }
+        self.is_held = false;
         match relaying.told {
             Told::Switch { .. } => return Some(Closing::Now),
             Told::Head { .. } => return Some(Closing::Reset),

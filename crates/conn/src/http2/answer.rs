@@ -75,7 +75,7 @@ impl<H: Handler> Http2<H> {
         let (Some(request), Some(grant)) = (asked.request, &mut asked.grant) else { return };
         let mut relayed = None;
         let stage = match process(cx, request, &mut grant.ticket, None, 0) {
-            Answer::Written(page) => return self.respond(cx, asked, page),
+            Answer::Written(page) => return self.respond(cx, asked, page, None),
             Answer::Job(job) => Stage::Job(Some(job)),
             Answer::Again(job) => Stage::Again(Some(job)),
             Answer::HandOver => {
@@ -145,7 +145,7 @@ impl<H: Handler> Http2<H> {
             let ticket = std::mem::take(&mut grant.ticket);
             let grant = Grant { ticket, ..*grant };
             let asked = Asked::new(stream, is_open, request, stages, grant);
-            self.respond(cx, Asked { is_settled, ..asked }, page);
+            self.respond(cx, Asked { is_settled, ..asked }, page, None);
         });
     }
 
@@ -155,8 +155,9 @@ impl<H: Handler> Http2<H> {
         cx: &mut Context<'_, H, S>,
         asked: Asked<'_, H::Ticket>,
         page: Page,
+        relay: &H::Relay,
     ) {
-        self.respond(cx, asked, page);
+        self.respond(cx, asked, page, Some(relay));
     }
 
     /// Makes frames of an answer: counts it, begins its log line, and keeps what the client's windows have no
@@ -166,6 +167,7 @@ impl<H: Handler> Http2<H> {
         cx: &mut Context<'_, H, S>,
         asked: Asked<'_, H::Ticket>,
         page: Page,
+        relay: Option<&H::Relay>,
     ) {
         let Asked { stream, is_open, request, stages, grant, is_settled } = asked;
         self.served += 1;
@@ -173,7 +175,11 @@ impl<H: Handler> Http2<H> {
         cx.metrics.add(Counter::of_status(page.status), 1);
         let (peer, status) = (cx.peer, page.status);
         let ticket = grant.as_ref().map(|grant| &grant.ticket);
-        let line = cx.handler.line(&Answered { peer, request, ticket, status, stages });
+        let answered = Answered { peer, request, ticket, status, stages };
+        let line = match relay {
+            Some(relay) => cx.handler.relayed_line(&answered, relay),
+            None => cx.handler.line(&answered),
+        };
         let (rank, client) = grant.as_ref().map_or((self.rank, None), |it| (it.rank, it.client));
         let ticket = grant.map(|grant| grant.ticket).filter(|_| !is_settled);
 
@@ -230,7 +236,7 @@ impl<H: Handler> Http2<H> {
     ) {
         let request = asked.request;
         let page = write(cx, request, |handler, reply| handler.turn_away(refusal, request, reply));
-        self.respond(cx, asked, page);
+        self.respond(cx, asked, page, None);
     }
 
     /// The same for a request that was kept, and may not be enqueued.
@@ -308,7 +314,7 @@ impl<H: Handler> Http2<H> {
         let stages = Stages { begun_ns: complete_ns, complete_ns };
         let asked =
             Asked { stream, is_open, request: None, stages, grant: None, is_settled: false };
-        self.respond(cx, asked, page);
+        self.respond(cx, asked, page, None);
     }
 }
 

@@ -163,6 +163,15 @@ impl<H: Handler> Live<H> {
         }
     }
 
+    /// The body of its request, if that is to be passed on and is not yet.
+    fn upload(&mut self) -> Option<&mut Upload> {
+        match &mut self.phase {
+            Phase::Relaying(relaying) => relaying.upload.as_deref_mut(),
+            Phase::Asked(_) => self.upload.as_deref_mut(),
+            Phase::Answered(_) => None,
+        }
+    }
+
     fn kept(&mut self) -> Option<&mut Kept<H>> {
         match &mut self.phase {
             Phase::Asked(kept) => Some(kept),
@@ -454,7 +463,9 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             }
             Await::Send if awaited.id == RequestId::SENDING => return Some(Closing::Reset),
             Await::Send => self.reset(cx.handler, cx.peer, stream, ErrorCode::CANCEL),
-            Await::Connect | Await::Answer | Await::Flow => self.expire_relay(cx, stream),
+            Await::Slot | Await::Connect | Await::Answer | Await::Flow | Await::Link => {
+                self.expire_relay(cx, stream);
+            }
             Await::Idle | Await::Head => {
                 self.machine.drain_now();
                 self.machine.flush(&mut cx.out.bytes);

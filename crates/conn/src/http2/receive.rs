@@ -65,9 +65,9 @@ impl<H: Handler> Http2<H> {
                     None => Came::Body(stream, bytes.len(), ends),
                 }
             }
-            Some(Event::Trailers { stream }) => match self.receive_upload(stream, b"", true) {
-                Some(fits) => Came::Upload(stream, fits),
-                None => Came::Body(stream, 0, true),
+            Some(Event::Trailers { stream }) => match self.receive_trailers(stream, fields) {
+                true => Came::Upload(stream, true),
+                false => Came::Body(stream, 0, true),
             },
             Some(Event::Reset { stream, .. }) => Came::Reset(stream),
             Some(Event::Failed(_)) => Came::Failed,

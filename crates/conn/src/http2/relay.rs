@@ -11,7 +11,7 @@ use crate::request::Grant;
 use crate::step::{Await, Context};
 use forebay_http::head::Method;
 use forebay_http2::hpack::encode;
-use forebay_http2::{ErrorCode, Part};
+use forebay_http2::{ErrorCode, Fields, Part};
 use forebay_metrics::{Activity, Counter, Stopwatch};
 
 /// The body of a request that is passed on.
@@ -21,6 +21,8 @@ pub(super) struct Upload {
     pub(super) bytes: Vec<u8>,
     /// All of it has come.
     has_ended: bool,
+    /// What followed it: names and values.
+    trailers: Vec<(Box<str>, Box<[u8]>)>,
     /// Bytes that may still come.
     left: u64,
     /// Some of it has come.
@@ -40,6 +42,14 @@ impl Upload {
         left.is_some()
     }
 
+    /// What follows it, which ends it.
+    fn end(&mut self, fields: &Fields) {
+        let text = |name| std::str::from_utf8(name).unwrap_or_default();
+        self.trailers =
+            fields.iter().map(|(name, value)| (text(name).into(), value.into())).collect();
+        (self.has_ended, self.has_begun) = (true, true);
+    }
+
     /// More of it. Says whether it may be so much.
     pub(super) fn receive(&mut self, bytes: &[u8], ends: bool) -> bool {
         self.bytes.extend_from_slice(bytes);
@@ -50,13 +60,23 @@ impl Upload {
     }
 }
 
+/// What was written of an answer.
+pub(super) enum Passed {
+    /// So many bytes of its body, and perhaps its end.
+    Data { count: usize, ends: bool },
+    /// What follows the body, as text.
+    Trailers,
+    /// Nothing: its stream goes no further now.
+    Nothing,
+}
+
 /// An exchange with another server, and how far its client is.
 pub(super) struct Relaying<H: Parts> {
     /// The request, for its answer.
     pub(super) kept: Kept<H>,
     pub(super) relay: Box<H::Relay>,
     /// Its body; `None` when all of it was taken.
-    upload: Option<Box<Upload>>,
+    pub(super) upload: Option<Box<Upload>>,
     /// The head of the answer is written.
     is_told: bool,
     /// The client has something to take.
@@ -180,12 +200,19 @@ impl<H: Handler> Http2<H> {
     pub(super) fn receive_upload(&mut self, stream: u32, bytes: &[u8], ends: bool) -> Option<bool> {
         let live = self.live.get_mut(stream)?;
         live.is_open &= !ends;
-        let upload = match &mut live.phase {
-            Phase::Relaying(relaying) => &mut relaying.upload,
-            Phase::Asked(_) => &mut live.upload,
-            Phase::Answered(_) => return None,
-        };
-        upload.as_mut().map(|upload| upload.receive(bytes, ends))
+        live.upload().map(|upload| upload.receive(bytes, ends))
+    }
+
+    /// What follows the body of a request. Says whether that is passed on.
+    pub(super) fn receive_trailers(&mut self, stream: u32, fields: &Fields) -> bool {
+        let Some(live) = self.live.get_mut(stream) else { return false };
+        let upload = live.upload();
+        let is_wanted = upload.is_some();
+        if let Some(upload) = upload {
+            upload.end(fields);
+            live.is_open = false;
+        }
+        is_wanted
     }
 
     /// Goes as far as the exchange allows: passes on what has come of the request, and looks for the head
@@ -208,7 +235,8 @@ impl<H: Handler> Http2<H> {
                     self.machine.consumed(stream, count);
                 }
                 if body.has_ended && body.bytes.is_empty() {
-                    relay.finish(&mut std::iter::empty());
+                    let trailers = body.trailers.iter();
+                    relay.finish(&mut trailers.map(|(name, value)| (&**name, &**value)));
                     *upload = None;
                 }
             }
@@ -255,7 +283,7 @@ impl<H: Handler> Http2<H> {
                 let ticket = std::mem::take(&mut grant.ticket);
                 let asked =
                     Asked::new(stream, is_open, request, stages, Grant { ticket, ..*grant });
-                self.respond_own(cx, asked, page);
+                self.respond_own(cx, asked, page, relay);
             } else if let Relayed::Body = relayed {
                 let answered = Answered {
                     peer,
@@ -302,14 +330,14 @@ impl<H: Handler> Http2<H> {
         self.machine.offer(stream);
     }
 
-    /// Appends at most `most` of the next bytes of an answer. `None` if its stream goes no further now.
+    /// Appends at most `most` of the next bytes of an answer, or its trailers.
     pub(super) fn write_relayed<S>(
         &mut self,
         cx: &mut Context<'_, H, S>,
         stream: u32,
         most: usize,
-    ) -> Option<(usize, bool)> {
-        let relaying = self.relaying(stream)?;
+    ) -> Passed {
+        let Some(relaying) = self.relaying(stream) else { return Passed::Nothing };
         if std::mem::take(&mut relaying.is_held) {
             relaying.relay.resume(cx.now_ms);
         }
@@ -319,17 +347,28 @@ impl<H: Handler> Http2<H> {
                 let bytes = count as u64;
                 relaying.left = relaying.left.map(|left| left.saturating_sub(bytes));
                 (relaying.body_bytes, relaying.is_held) = (relaying.body_bytes + bytes, true);
-                Some((count, relaying.left == Some(0)))
+                Passed::Data { count, ends: relaying.left == Some(0) }
             }
-            Given::End if relaying.left.is_none_or(|left| left == 0) => Some((0, true)),
+            Given::End if relaying.left.is_none_or(|left| left == 0) => {
+                let trailers = relaying.relay.trailers();
+                if trailers.is_empty() {
+                    return Passed::Data { count: 0, ends: true };
+                }
+                for (name, value) in trailers {
+                    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                        cx.out.bytes.extend_from_slice(part);
+                    }
+                }
+                Passed::Trailers
+            }
             Given::End | Given::Broken => {
                 cx.metrics.add(Counter::BrokenUpstream, 1);
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
-                None
+                Passed::Nothing
             }
             Given::Nothing => {
                 self.machine.pause(stream);
-                None
+                Passed::Nothing
             }
         }
     }
@@ -387,6 +426,9 @@ impl<H: Handler> Http2<H> {
     /// The time for what an exchange has waited for is over.
     pub(super) fn expire_relay<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, stream: u32) {
         let Some(relaying) = self.relaying(stream) else { return };
+        if relaying.relay.looks(cx.now_ms) {
+            return self.pump(cx, stream);
+        }
         if relaying.is_told {
             return self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
         }

@@ -1,12 +1,14 @@
 //! The bodies of answers: a frame at a time, the most urgent first, as far as the client's windows are
 //! open.
 
+use super::head::encode_lines;
+use super::relay::Passed;
 use super::{BATCH_BYTES, Http2, Leaving, Phase};
 use crate::handler::body::Read;
 use crate::handler::{Handler, Piece, Rank};
 use crate::step::Context;
-use forebay_http2::ErrorCode;
 use forebay_http2::frame::HEADER_BYTES;
+use forebay_http2::{ErrorCode, Part};
 use std::net::IpAddr;
 
 /// An answer whose head is written, and what is left of its body.
@@ -126,8 +128,10 @@ impl<H: Handler> Http2<H> {
     fn fill_relayed<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, most: usize) {
         let start = cx.out.bytes.len();
         cx.out.bytes.extend_from_slice(&[0; HEADER_BYTES]);
-        let Some((count, ends)) = self.write_relayed(cx, stream, most) else {
-            return cx.out.bytes.truncate(start);
+        let (count, ends) = match self.write_relayed(cx, stream, most) {
+            Passed::Data { count, ends } => (count, ends),
+            Passed::Trailers => return self.trail(cx, stream, start),
+            Passed::Nothing => return cx.out.bytes.truncate(start),
         };
         match self.machine.data(stream, count as u32, ends) {
             Some(header) => {
@@ -141,6 +145,16 @@ impl<H: Handler> Http2<H> {
                 self.reset(cx.handler, cx.peer, stream, ErrorCode::INTERNAL_ERROR);
             }
         }
+    }
+
+    /// Ends an answer that another server gives with trailers, which stand as text behind the room for a
+    /// frame's header at `start`.
+    fn trail<S>(&mut self, cx: &mut Context<'_, H, S>, stream: u32, start: usize) {
+        let out = &mut cx.out.bytes;
+        let text = out.split_off(start + HEADER_BYTES);
+        out.truncate(start);
+        self.machine.head(out, stream, Part::Last, |block| encode_lines(block, &text));
+        self.end_relay(cx.handler, stream);
     }
 
     /// The next bytes of a body are not to be had now, or never.
