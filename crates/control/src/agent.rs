@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`windows`] | how many jobs of each class may be unfinished |
 //! | [`connections`] | how many connections per second each class may begin, on the highest level |
+//! | [`rules`] | how many requests per second rules admit that may be moved |
 //! | [`level`](crate::level) | how overloaded the server is, and why |
 //! | [`history`] | nothing; it keeps each decision with what followed |
 //!
@@ -49,6 +50,7 @@
 pub mod connections;
 mod feedback;
 pub mod history;
+pub mod rules;
 pub mod simulation;
 #[cfg(test)]
 mod tests;
@@ -57,6 +59,7 @@ pub mod windows;
 pub use feedback::{Feedback, Settings, SettingsError};
 
 use crate::level::{Cause, Level};
+use rules::SeenRule;
 
 /// What an agent is to whoever runs it.
 pub trait Agent {
@@ -86,6 +89,8 @@ pub struct Observation<'a> {
     pub threads: u32,
     /// The classes by rank.
     pub classes: &'a [Seen],
+    /// The rules whose rates may be moved, in the order in which the agent was told of them.
+    pub rules: &'a [SeenRule],
     /// How late loops came to what had arrived: the longest time from the event that completed a head,
     /// or a connection, to its verdict.
     pub lag_ns: u64,
@@ -149,6 +154,8 @@ pub struct Decision {
     pub cause: Cause,
     /// The limits of the classes, by rank.
     pub limits: Vec<Limits>,
+    /// What rules that may be moved admit per second.
+    pub rates: Vec<f64>,
 }
 
 /// What holds for a class.

@@ -2,6 +2,7 @@
 
 use super::connections::Connections;
 use super::history::History;
+use super::rules::{Movable, Rules};
 use super::windows::{Constants, Windows};
 use super::{Agent, Class, Decision, Observation, part_of};
 use crate::level::{Levels, Pressure};
@@ -12,6 +13,8 @@ use std::fmt;
 pub struct Settings {
     /// The classes by rank; at least one.
     pub classes: Vec<Class>,
+    /// The rules whose rates may be moved.
+    pub rules: Vec<Movable>,
     /// The constants of the windows.
     pub windows: Constants,
     /// How late loops may come, in nanoseconds.
@@ -24,7 +27,7 @@ impl Settings {
     /// The constants that the simulation found.
     pub fn new(classes: Vec<Class>) -> Settings {
         let windows = Constants::default();
-        Settings { classes, windows, lag_ns: 50_000_000, refusing: 0.25 }
+        Settings { classes, rules: Vec::new(), windows, lag_ns: 50_000_000, refusing: 0.25 }
     }
 }
 
@@ -106,13 +109,14 @@ const REFUSED: f64 = 0.05;
 /// Load, refused work, lag and the time of refusals are smoothed over about this long.
 const PRESSURE_OVER_NS: f64 = 200e6;
 
-/// The agent that serves: a window for each class, rates of connections on the highest
-/// level.
+/// The agent that serves: a window for each class, rates of rules that may be moved, rates of
+/// connections on the highest level.
 #[derive(Clone, Debug)]
 pub struct Feedback {
     settings: Settings,
     windows: Windows,
     connections: Connections,
+    rules: Rules,
     levels: Levels,
     history: History,
     decision: Decision,
@@ -134,10 +138,16 @@ impl Feedback {
         settings.check()?;
         let windows = Windows::new(&settings.classes, settings.windows);
         let classes = settings.classes.len();
-        let decision = Decision { limits: windows.limits().to_vec(), ..Decision::default() };
+        let rules = Rules::new(&settings.classes, settings.rules.clone());
+        let decision = Decision {
+            limits: windows.limits().to_vec(),
+            rates: rules.rates().to_vec(),
+            ..Decision::default()
+        };
         Ok(Feedback {
             windows,
             connections: Connections::new(&settings.classes),
+            rules,
             levels: Levels::default(),
             history: History::default(),
             decision,
@@ -231,7 +241,10 @@ impl Agent for Feedback {
             (pressure.lag, pressure.refusals),
             level == crate::level::Level::SynPolicing,
         );
+        let excess = |rank| self.windows.excess_of(rank);
+        self.rules.tick(seen, excess, level.is_overload());
         (self.decision.level, self.decision.cause) = (level, cause);
+        self.decision.rates.copy_from_slice(self.rules.rates());
         self.decision.limits.copy_from_slice(self.windows.limits());
         for (limits, rate) in self.decision.limits.iter_mut().zip(self.connections.rates()) {
             limits.connections_per_s = *rate;

@@ -24,6 +24,19 @@ pub struct Record {
     pub load: f64,
     /// The classes by rank.
     pub classes: Vec<ClassRecord>,
+    /// The rules whose rates may be moved.
+    pub rules: Vec<RuleRecord>,
+}
+
+/// What was decided for a rule whose rate may be moved, and what followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RuleRecord {
+    /// How many requests it admits per second.
+    pub per_s: f64,
+    /// Requests that it has decided about.
+    pub matched: u64,
+    /// Those that it has refused.
+    pub refused: u64,
 }
 
 /// What was decided for a class, and what followed.
@@ -89,6 +102,11 @@ impl Record {
             level: decision.level,
             cause: decision.cause,
             classes: decision.limits.iter().map(class).collect(),
+            rules: decision
+                .rates
+                .iter()
+                .map(|per_s| RuleRecord { per_s: *per_s, ..RuleRecord::default() })
+                .collect(),
             ..Record::default()
         }
     }
@@ -96,8 +114,12 @@ impl Record {
     fn follow(&mut self, seen: &Observation<'_>, load: f64) {
         self.lasted_ns = seen.now_ns.saturating_sub(self.at_ns);
         self.load = load;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        for (rule, seen) in self.rules.iter_mut().zip(seen.rules) {
+            add(&mut rule.matched, seen.matched);
+            add(&mut rule.refused, seen.refused);
+        }
         for (rank, class) in self.classes.iter_mut().enumerate() {
-            let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
             let seen = seen.class(rank);
             add(&mut class.offered, seen.offered);
             add(&mut class.refused, seen.refused);

@@ -9,6 +9,7 @@ mod rates;
 
 pub use rates::Rates;
 
+use super::rules::SeenRule;
 use super::{Agent, Limits, Observation, Seen};
 use crate::ranked::{Ranked, RankedError, Turn};
 use std::collections::VecDeque;
@@ -28,12 +29,14 @@ pub struct Load {
     pub blocked_ns: u64,
     /// Whether these times are the same for all, or exponentially distributed with this mean.
     pub is_fixed: bool,
+    /// The rule that decides about them, by its place among those whose rates may be moved.
+    pub rule: Option<usize>,
 }
 
 impl Load {
     /// Poisson arrivals that all cost the same processor time and are never blocked.
     pub fn new(rank: u8, per_s: f64, cpu_ns: u64) -> Load {
-        Load { rank, per_s, is_even: false, cpu_ns, blocked_ns: 0, is_fixed: true }
+        Load { rank, per_s, is_even: false, cpu_ns, blocked_ns: 0, is_fixed: true, rule: None }
     }
 }
 
@@ -95,6 +98,9 @@ pub struct Simulation<A> {
     limits: Vec<Limits>,
     tokens: Vec<f64>,
     seen: Vec<Seen>,
+    rates: Vec<f64>,
+    rule_tokens: Vec<f64>,
+    seen_rules: Vec<SeenRule>,
     /// Sum and count of the waits of those that began in this period.
     began: Vec<(f64, u64)>,
     /// When those that wait came: one client, so first come, first served.
@@ -130,6 +136,9 @@ impl<A: Agent> Simulation<A> {
             limits: vec![Limits::default(); classes],
             tokens: vec![BURST; classes],
             seen: vec![Seen::default(); classes],
+            rates: Vec::new(),
+            rule_tokens: Vec::new(),
+            seen_rules: Vec::new(),
             began: vec![(0.0, 0); classes],
             waiting: vec![VecDeque::new(); classes],
             unfinished: vec![0; classes],
@@ -137,6 +146,19 @@ impl<A: Agent> Simulation<A> {
             decisions: Vec::new(),
             machine,
         })
+    }
+
+    /// There are rules whose rates may be moved: what they admit per second at first.
+    pub fn with_rules(mut self, rates: &[f64]) -> Simulation<A> {
+        self.rates = rates.to_vec();
+        self.rule_tokens = vec![BURST; rates.len()];
+        self.seen_rules = vec![SeenRule::default(); rates.len()];
+        self
+    }
+
+    /// What these rules admit per second now.
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
     }
 
     /// Has this arrive for so long. What waits at the end goes on in the next run.
@@ -206,6 +228,14 @@ impl<A: Agent> Simulation<A> {
 
     fn arrive(&mut self, load: &Load) {
         let rank = usize::from(load.rank);
+        if let Some(rule) = load.rule {
+            self.seen_rules[rule].matched += 1;
+            if self.rule_tokens[rule] < 1.0 {
+                self.seen_rules[rule].refused += 1;
+                return self.refuse(load.rank);
+            }
+            self.rule_tokens[rule] -= 1.0;
+        }
         self.seen[rank].offered += 1;
         let limits = self.limits[rank];
         let is_full = limits.most.is_some_and(|most| self.unfinished[rank] >= most);
@@ -214,10 +244,7 @@ impl<A: Agent> Simulation<A> {
         let (cpu_ns, blocked_ns) = (load.cpu_ns as f64 * scale, load.blocked_ns as f64 * scale);
         if is_full || is_early {
             self.seen[rank].refused += 1;
-            self.owed_ns += self.machine.refusal_ns as f64;
-            let (came_ns, rank) = (self.now_ns, load.rank);
-            let outcome = Outcome { rank, came_ns, done_ns: None, waited_ns: 0.0, cpu_ns: 0.0 };
-            return self.outcomes.push(outcome);
+            return self.refuse(load.rank);
         }
         self.tokens[rank] -= 1.0;
         let job = Job {
@@ -235,6 +262,13 @@ impl<A: Agent> Simulation<A> {
             self.unfinished[rank] += 1;
             self.waiting[rank].push_back(self.now_ns);
         }
+    }
+
+    fn refuse(&mut self, rank: u8) {
+        self.owed_ns += self.machine.refusal_ns as f64;
+        let came_ns = self.now_ns;
+        let outcome = Outcome { rank, came_ns, done_ns: None, waited_ns: 0.0, cpu_ns: 0.0 };
+        self.outcomes.push(outcome);
     }
 
     /// Ends what is done and begins what can begin.
@@ -304,6 +338,9 @@ impl<A: Agent> Simulation<A> {
             let more = limits.per_s.map_or(BURST, |per_s| per_s * step_ns / 1e9);
             *tokens = (*tokens + more).min(BURST);
         }
+        for (tokens, per_s) in self.rule_tokens.iter_mut().zip(&self.rates) {
+            *tokens = (*tokens + per_s * step_ns / 1e9).min(BURST);
+        }
         // the end itself, and not what rounding makes of it
         self.now_ns =
             if self.now_ns + step_ns >= until_ns { until_ns } else { self.now_ns + step_ns };
@@ -318,10 +355,15 @@ impl<A: Agent> Simulation<A> {
             seen.unfinished = self.unfinished[rank];
         }
         let (cores, threads) = (self.machine.cores, self.machine.threads);
-        let (now_ns, classes) = (self.now_ns as u64, &self.seen[..]);
-        let seen = Observation { now_ns, cores, threads, classes, ..Observation::default() };
-        self.limits.copy_from_slice(&self.agent.tick(&seen).limits);
+        let (now_ns, classes, rules) = (self.now_ns as u64, &self.seen[..], &self.seen_rules[..]);
+        let seen = Observation { now_ns, cores, threads, classes, rules, ..Observation::default() };
+        let decision = self.agent.tick(&seen);
+        self.limits.copy_from_slice(&decision.limits);
+        for (now, decided) in self.rates.iter_mut().zip(&decision.rates) {
+            *now = *decided;
+        }
         self.decisions.push((self.now_ns, self.limits.clone()));
         self.seen.fill(Seen::default());
+        self.seen_rules.fill(SeenRule::default());
     }
 }

@@ -218,7 +218,8 @@ proptest! {
         for (classes, lag_ns, refusing, elapsed_ns) in &periods {
             now_ns += elapsed_ns;
             let (lag_ns, refusing) = (*lag_ns, *refusing);
-            let seen = Observation { now_ns, cores, threads, classes, lag_ns, refusing };
+            let seen =
+                Observation { now_ns, cores, threads, classes, rules: &[], lag_ns, refusing };
             let decision = agent.tick(&seen);
             prop_assert!(decision.limits.iter().all(is_sound), "{decision:?}");
         }

@@ -121,8 +121,8 @@ struct Line {
     /// Work offered and refused in the last period, as a part of what the machine can do.
     offered: f64,
     refused: f64,
-    /// Whether it was above its target.
-    is_late: bool,
+    /// By how much it was above its target, as a part of that.
+    excess: f64,
     /// Since when something is unfinished and nothing finishes.
     since_ns: Option<u64>,
 }
@@ -173,7 +173,12 @@ impl Windows {
 
     /// Whether a class was above its target in the last period.
     pub fn is_late(&self, rank: usize) -> bool {
-        self.lines[rank].is_late
+        self.lines[rank].excess > 0.0
+    }
+
+    /// By how much a class was above its target in the last period, as a part of that; 0 if it was not.
+    pub fn excess_of(&self, rank: usize) -> f64 {
+        self.lines[rank].excess
     }
 
     /// Takes over what `before` knew of class `theirs` for class `ours`.
@@ -270,7 +275,7 @@ impl Windows {
         let mut states = vec![State::Within; models.len()];
         for (rank, model) in models.iter().enumerate() {
             let excess = self.excess(rank, model, seen.class(rank));
-            self.lines[rank].is_late = excess > 0.0;
+            self.lines[rank].excess = excess;
             if excess <= 0.0 {
                 continue;
             }

@@ -1,0 +1,170 @@
+//! What the rates of rules are moved to, within the bounds that they state.
+//!
+//! Windows keep the delay whatever comes, but they cannot tell one request of a class from another: in a
+//! crowd on one URL they refuse everybody's. A rule tells them apart, and who wrote it has said how far
+//! its rate may go. So what windows refuse is the signal here, and not the delay that they keep: the two
+//! never correct the same thing. With `x` the part of the jobs of a class that windows refuse, or by how
+//! much it is above its target, if that is more,
+//!
+//! ```text
+//! x ≤ bearable:  r += a·R                     for rules that have refused something   (R: the rate stated)
+//! else:          r *= max(1 − b·x, ½)         for the rules of the last class that have more than their least
+//! ```
+//!
+//! - A rule is cut for the class of its requests and those above it: what is below goes behind them
+//!   anyway. One that gives no class belongs to the last.
+//! - The last class gives way first, as everywhere.
+//! - Rates are cut only while there is overload, and only rules that have let something in meanwhile.
+//! - A rate that nobody uses up says nothing about the load. It returns to what the rule states.
+//!
+//! Rates move once in [`PERIOD_NS`]: twenty times as long as windows need, so that these have answered to
+//! the last move before the next one.
+
+use super::{Class, Observation};
+
+/// The time between two moves, in nanoseconds.
+pub const PERIOD_NS: u64 = 200_000_000;
+/// `a` and `b`.
+const GROWTH: f64 = 0.02;
+const CUT: f64 = 0.5;
+/// What windows may refuse in a period without any rate giving way: bursts do that.
+const BEARABLE: f64 = 0.02;
+/// No rate is cut to less than this part at once.
+const LEAST_CUT: f64 = 0.5;
+
+/// A rule whose rate may be moved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Movable {
+    /// The class of its requests; that of the last class, if it gives none.
+    pub rank: u8,
+    /// The rate that it states, per second, and between which it may be.
+    pub stated_per_s: f64,
+    /// The lowest rate.
+    pub least_per_s: f64,
+    /// The highest.
+    pub most_per_s: f64,
+    /// The rate now.
+    pub now_per_s: f64,
+}
+
+/// What was seen of such a rule in a period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeenRule {
+    /// Requests that it has decided about.
+    pub matched: u64,
+    /// Those of them that it has refused.
+    pub refused: u64,
+}
+
+/// The rates of all rules that may be moved.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    rules: Vec<Movable>,
+    /// What was seen of each since the last move.
+    seen: Vec<SeenRule>,
+    /// Of each class: jobs that came, those that windows refused, and the sum of how much it was above
+    /// its target.
+    classes: Vec<(u64, u64, f64)>,
+    rates: Vec<f64>,
+    since_ns: Option<u64>,
+    periods: u32,
+}
+
+impl Rules {
+    /// Every rate is what it is now.
+    pub fn new(classes: &[Class], rules: Vec<Movable>) -> Rules {
+        Rules {
+            seen: vec![SeenRule::default(); rules.len()],
+            rates: rules.iter().map(|rule| rule.now_per_s).collect(),
+            classes: vec![(0, 0, 0.0); classes.len()],
+            rules,
+            since_ns: None,
+            periods: 0,
+        }
+    }
+
+    /// Per second, in the order of the rules.
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// Takes in a period. `excess` says by how much a class is above its target, as a part of that.
+    pub fn tick(
+        &mut self,
+        seen: &Observation<'_>,
+        excess: impl Fn(usize) -> f64,
+        is_overload: bool,
+    ) {
+        if self.rules.is_empty() {
+            return;
+        }
+        for (sum, now) in self.seen.iter_mut().zip(seen.rules) {
+            sum.matched = sum.matched.saturating_add(now.matched);
+            sum.refused = sum.refused.saturating_add(now.refused);
+        }
+        for (rank, (offered, refused, above)) in self.classes.iter_mut().enumerate() {
+            let class = seen.class(rank);
+            *offered = offered.saturating_add(class.offered);
+            *refused = refused.saturating_add(class.refused);
+            *above += excess(rank);
+        }
+        self.periods = self.periods.saturating_add(1);
+        let since_ns = *self.since_ns.get_or_insert(seen.now_ns);
+        if seen.now_ns.saturating_sub(since_ns) >= PERIOD_NS {
+            self.step(is_overload);
+            self.since_ns = Some(seen.now_ns);
+            self.periods = 0;
+            self.seen.fill(SeenRule::default());
+            self.classes.fill((0, 0, 0.0));
+        }
+    }
+
+    fn step(&mut self, is_overload: bool) {
+        let pressures = self.pressures();
+        let pressure = |rule: &Movable| {
+            let rank = usize::from(rule.rank).min(pressures.len().saturating_sub(1));
+            pressures.get(rank).copied().unwrap_or(0.0)
+        };
+        let lets_in = |seen: &SeenRule| seen.matched > seen.refused;
+        let may_fall = |((rule, seen), rate): ((&Movable, &SeenRule), &f64)| {
+            let may = lets_in(seen) && pressure(rule) > BEARABLE && *rate > rule.least_per_s;
+            may.then_some(rule.rank)
+        };
+        let each = self.rules.iter().zip(&self.seen).zip(&self.rates);
+        let last = each.filter_map(may_fall).max().filter(|_| is_overload);
+        for ((rule, seen), rate) in self.rules.iter().zip(&self.seen).zip(&mut self.rates) {
+            let step = GROWTH * rule.stated_per_s;
+            let pressure = pressure(rule);
+            let moved = match last {
+                Some(rank) if rank == rule.rank && pressure > BEARABLE && lets_in(seen) => {
+                    *rate * (1.0 - CUT * pressure).max(LEAST_CUT)
+                }
+                _ if pressure > BEARABLE => *rate,
+                _ if seen.refused > 0 => *rate + step,
+                _ if *rate > rule.stated_per_s => (*rate - step).max(rule.stated_per_s),
+                _ => (*rate + step).min(rule.stated_per_s),
+            };
+            // bounds that are no numbers are no bounds
+            *rate = moved.min(rule.most_per_s).max(rule.least_per_s);
+        }
+    }
+
+    /// By rank: the worst that this class and those above it have met.
+    fn pressures(&self) -> Vec<f64> {
+        let periods = f64::from(self.periods.max(1));
+        let of_class = |(offered, refused, above): &(u64, u64, f64)| {
+            let refused = *refused as f64 / (*offered).max(1) as f64;
+            let above = above / periods;
+            let above = if above.is_finite() { above } else { 0.0 };
+            refused.min(1.0).max(above)
+        };
+        let worst = |worst: &mut f64, of: f64| {
+            *worst = worst.max(of);
+            Some(*worst)
+        };
+        self.classes.iter().map(of_class).scan(0.0, worst).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
