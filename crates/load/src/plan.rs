@@ -149,11 +149,19 @@ pub struct Tls {
     /// Whether a client resumes the session of its last connection; each handshake is a full one
     /// otherwise.
     pub resume: bool,
+    /// Whether X25519 with ML-KEM is offered first, as by new browsers; X25519 otherwise.
+    pub post_quantum: bool,
 }
 
 impl Default for Tls {
     fn default() -> Tls {
-        Tls { insecure: false, roots: None, versions: Versions::Both, resume: true }
+        Tls {
+            insecure: false,
+            roots: None,
+            versions: Versions::Both,
+            resume: true,
+            post_quantum: true,
+        }
     }
 }
 
@@ -405,7 +413,9 @@ impl Group {
 
     fn conflict_of_versions(&self) -> Option<&'static str> {
         if !self.target.is_tls && self.tls != Tls::default() {
-            return Some("`ca`, `insecure`, `tls` and `resume` need an https:// URL");
+            return Some(
+                "`ca`, `insecure`, `tls`, `resume` and `post_quantum` need an https:// URL",
+            );
         }
         if self.tls.insecure && self.tls.roots.is_some() {
             return Some("`insecure` takes any certificate, and excludes `ca`");

@@ -135,6 +135,7 @@ fn tls_clients(plan: &Plan) -> Result<Vec<Option<Client>>, RunError> {
             versions: group.tls.versions,
             is_for_http2: group.version == Version::Http2,
             resumes: group.tls.resume,
+            is_post_quantum: group.tls.post_quantum,
         };
         let name = group.server_name();
         Client::new(&terms, name).map_err(|error| failed(format!("{name}: {error}")))

@@ -46,6 +46,7 @@ pub const SETTINGS: &[Row] = &[
     ("insecure", "true | false", "take any certificate; the report says so (false)"),
     ("tls", "auto | 1.2 | 1.3", "versions of TLS that are spoken (auto: both)"),
     ("resume", "true | false", "resume a client's last session; false: full handshakes (true)"),
+    ("post_quantum", "true | false", "offer X25519 with ML-KEM first; false: X25519 (true)"),
     ("from", "TIME", "when the group begins (0)"),
     ("until", "TIME", "when it ends (with the run)"),
     ("timeout", "TIME", "how long an answer may take (10s)"),
@@ -332,6 +333,7 @@ fn plain(group: &mut Group, key: &str, value: &str) -> Result<(), &'static str> 
             }
         }
         "resume" => group.tls.resume = flag(value)?,
+        "post_quantum" => group.tls.post_quantum = flag(value)?,
         "pipeline" => group.pipeline = count(value)?,
         "from" => group.from = units::duration(value)?,
         "until" => group.until = Some(units::duration(value)?),
@@ -486,11 +488,13 @@ mod tests {
         };
         let group = of(
             "https://127.0.0.1/",
-            "http=2,streams=8,insecure=true,tls=1.2,resume=false,header=Host: a.example:8",
+            "http=2,streams=8,insecure=true,tls=1.2,resume=false,post_quantum=false,header=Host: a.example:8",
         );
         let tls = &group.tls;
         assert_eq!((group.version, group.streams, group.at_once()), (Version::Http2, 8, 8));
-        assert!(tls.insecure && !tls.resume && tls.versions == Versions::Only12);
+        assert!(
+            tls.insecure && !tls.resume && !tls.post_quantum && tls.versions == Versions::Only12
+        );
         assert_eq!((group.authority(), group.server_name()), ("a.example:8", "a.example"));
         let said = |url: &str, text: &str| {
             let plan = Plan { groups: vec![of(url, text)], ..Plan::default() };
