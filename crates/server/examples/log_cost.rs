@@ -26,6 +26,7 @@ fn record(logger: &mut Logger, request: &Request<'_>) {
         via_proxy: false,
         request: Some(request),
         judged: None,
+        relayed: None,
         status: Some(200),
         stages: Stages { begun_ns: complete_ns, complete_ns },
     };

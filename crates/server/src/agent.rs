@@ -2,7 +2,8 @@
 //!
 //! In, every [`PERIOD`]: what the windows of the classes have counted, how late loops come, connections
 //! and refusals of all loops. Out: limits in the windows, and whether there is overload. The agent
-//! itself is pure: [`forebay_control::agent`].
+//! itself is pure: [`forebay_control::agent`]. What waits for applications has windows of its own
+//! (`upstreams`), which say nothing of how overloaded the server is.
 //!
 //! What it has learned stays through reloads, for classes that keep their names; a server that starts
 //! knows nothing. With `agent = "off"` the thread runs only if rules count in overload, and limits
@@ -11,20 +12,25 @@
 mod seen;
 #[cfg(test)]
 mod tests;
+mod upstreams;
 
 use crate::live::Live;
 use crate::policy::{InForce, Window};
 use crate::run::say;
 use forebay_control::agent::history::Record;
+use forebay_control::agent::rules::Movable;
 use forebay_control::agent::{Agent, Class, Decision, Feedback, Limits, Settings};
 use forebay_engine::control::Control;
 use forebay_metrics::{ClassLimits, Gauge, Totals};
 use forebay_policy::Paces;
+use forebay_policy::rule::Bounds;
 use forebay_sys::clock;
+use forebay_upstream::upstreams::Upstreams;
 use seen::Eyes;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use upstreams::Queues;
 
 /// How often the agent is asked.
 pub const PERIOD: Duration = Duration::from_millis(10);
@@ -42,6 +48,7 @@ struct State {
     /// What `agent` has said last.
     decision: Decision,
     eyes: Eyes,
+    queues: Queues,
     /// The arrangement that `agent` and `eyes` belong to.
     generation: u64,
 }
@@ -151,7 +158,8 @@ impl Steering {
         let mut state = self.lock();
         // before the policy: a newer one is then taken over at the next tick
         let generation = parts.live.generation();
-        let policy = Arc::clone(&parts.live.get().policy);
+        let arrangement = parts.live.get();
+        let policy = Arc::clone(&arrangement.policy);
         if !policy.wants_steering() {
             // here, under the lock: whoever comes now to start a thread must know
             state.is_running = false;
@@ -159,7 +167,7 @@ impl Steering {
         }
         if generation != state.generation || state.agent.is_none() {
             state.generation = generation;
-            if let Err(error) = state.take_over(&policy) {
+            if let Err(error) = state.take_over(&policy, arrangement.applications.upstreams()) {
                 say(format_args!("the agent rests: {error}"));
                 state.is_running = false;
                 return false;
@@ -172,19 +180,26 @@ impl Steering {
 
 impl State {
     /// Goes on for the classes of another policy.
-    fn take_over(&mut self, policy: &InForce) -> Result<(), Box<dyn std::error::Error>> {
+    fn take_over<'u>(
+        &mut self,
+        policy: &InForce,
+        upstreams: impl Iterator<Item = &'u Arc<Upstreams>>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         let class = |class: &forebay_policy::class::Class| Class {
             name: class.name.clone(),
             share: class.share,
             target_ns: u64::from(class.delay_ms.max(1)) * 1_000_000,
         };
-        let settings = Settings::new(policy.policy.classes().iter().map(class).collect());
+        let classes: Vec<_> = policy.policy.classes().iter().map(class).collect();
+        self.queues.take_over(classes.clone(), upstreams);
+        let (numbers, rules) = movable(policy).into_iter().unzip();
+        let settings = Settings { rules, ..Settings::new(classes) };
         let agent = match &self.agent {
             None => Feedback::new(settings)?,
             Some(before) => before.replace(settings)?,
         };
         self.agent = Some(agent);
-        self.eyes.take_over(policy);
+        self.eyes.take_over(policy, numbers);
         Ok(())
     }
 
@@ -195,7 +210,29 @@ impl State {
         let observed = eyes.look(now_ns, policy, cores, totals);
         decision.clone_from(agent.tick(&observed.as_seen(cores)));
         put_in_force(policy, decision, now_ns);
+        for (rule, per_s) in eyes.movable().zip(&decision.rates) {
+            policy.state.set_rate(rule, *per_s, now_ns);
+        }
+        self.queues.step(now_ns, policy.agent);
     }
+}
+
+/// The rules whose rates may be moved, by their numbers.
+fn movable(policy: &InForce) -> Vec<(u32, Movable)> {
+    let classes = policy.policy.classes();
+    let rules = (0..).zip(policy.policy.rules()).filter_map(|(number, rule)| {
+        let Bounds { least, most } = rule.bounds?;
+        let rank = classes.iter().position(|class| Some(&class.name) == rule.class.as_ref());
+        let movable = Movable {
+            rank: rank.unwrap_or(classes.len().saturating_sub(1)) as u8,
+            stated_per_s: rule.requests?.rate.per_s(),
+            least_per_s: least.per_s(),
+            most_per_s: most.per_s(),
+            now_per_s: policy.state.rate(number)?,
+        };
+        Some((number, movable))
+    });
+    rules.collect()
 }
 
 fn put_in_force(policy: &InForce, decision: &Decision, now_ns: u64) {
@@ -233,10 +270,14 @@ impl Drop for Lifted<'_> {
             (state.is_running, state.agent) = (false, None);
         }
         if !state.is_running {
+            state.queues.lift();
             let policy = Arc::clone(&self.1.get().policy);
             let limits = vec![Limits::default(); policy.windows.len()];
             let nothing = Decision { limits, ..Decision::default() };
             put_in_force(&policy, &nothing, clock::monotonic_ns());
+            for (rule, Movable { stated_per_s, .. }) in movable(&policy) {
+                policy.state.set_rate(rule, stated_per_s, clock::monotonic_ns());
+            }
         }
     }
 }

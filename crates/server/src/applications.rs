@@ -4,25 +4,34 @@
 //! A reload keeps each application whose settings have not changed, with all that is known of it.
 
 use crate::client::{TrustedProxies, client_of};
+use crate::isolated::{Next, Role};
 use crate::live::Live;
 use crate::log;
-use forebay_conn::{Peer, Request};
+use crate::run::say;
+use forebay_conn::{Peer, Rank, Request};
 use forebay_engine::worker;
+use forebay_http::client::ClientKey;
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name};
 use forebay_http::response;
+use forebay_metrics::Reason;
 use forebay_site::Destination;
 use forebay_upstream::application::Application;
 use forebay_upstream::balance::hash;
-use forebay_upstream::exchange::{Ask, Log};
+use forebay_upstream::exchange::{Ask, Exchange, Failed, Lateness, Log};
 use forebay_upstream::fastcgi::{self, Params};
 use forebay_upstream::group::Unavailable;
+use forebay_upstream::health::Condition;
+use forebay_upstream::pings::Pings;
 use forebay_upstream::pool::Pool;
+use forebay_upstream::queue::Standing;
 use forebay_upstream::request::{self, From, Written};
 use forebay_upstream::retry::Failure;
 use forebay_upstream::settings::{self, Key, ProxyProtocol};
+use forebay_upstream::stage::{self, Origin};
 use forebay_upstream::target::Refused;
 use forebay_upstream::upkeep::Upkeep;
+use forebay_upstream::upstreams::{self, Upstreams};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,44 +45,128 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub struct Applications {
     /// By site, then by route.
     sites: Vec<Vec<Arc<Application>>>,
+    /// Their upstreams, each once, with what is decided about them.
+    upstreams: Vec<(Arc<Upstreams>, settings::Group)>,
+    /// What each class gets of upstreams while it waits for one, by rank.
+    shares: Arc<[f64]>,
+    /// What this process is, if it is a stage, and whom it asks.
+    next: Option<Next>,
 }
 
 impl Applications {
-    /// Those that these settings name, by site and route; of `before` those are kept that stay as they
-    /// are. May wait for a name service.
+    /// Those that these settings name, by site and route, and the shares of the classes. Of `before`
+    /// upstreams are kept that stay at their addresses. May wait for a name service.
     pub fn new(
         sites: &[Vec<settings::Application>],
+        shares: &Arc<[f64]>,
         before: Option<&Applications>,
         now_ms: u64,
     ) -> Applications {
-        let known: Vec<_> =
-            before.iter().flat_map(|before| before.sites.iter().flatten()).collect();
-        let application = |settings: &settings::Application| {
-            let same = known.iter().find(|known| known.settings() == settings);
-            same.map_or_else(
-                || Application::new(settings.clone(), now_ms),
-                |&same| Arc::clone(same),
-            )
+        let next = before.and_then(|before| before.next.clone());
+        let mut all = Applications { shares: Arc::clone(shares), next, ..Applications::default() };
+        let mut application = |settings: &settings::Application| {
+            let upstreams = all.upstreams_of(settings, before, now_ms);
+            Application::new(settings.clone(), upstreams)
         };
-        let of_site =
-            |routes: &Vec<settings::Application>| routes.iter().map(application).collect();
-        Applications { sites: sites.iter().map(of_site).collect() }
+        let sites = sites.iter().map(|routes| routes.iter().map(&mut application).collect());
+        let sites = sites.collect();
+        Applications { sites, ..all }
     }
 
-    /// Those for which there is something to be done beside requests, each once.
-    fn in_need(&self) -> Vec<Arc<Application>> {
+    /// For a process that is a stage.
+    #[must_use]
+    pub fn with_next(self, next: Option<Next>) -> Applications {
+        Applications { next, ..self }
+    }
+
+    /// Which stage this process is; `None` if it is the whole server.
+    #[inline]
+    pub fn role(&self) -> Option<Role> {
+        self.next.as_ref().map(|next| next.role)
+    }
+
+    /// Whom it asks.
+    pub fn next_stage(&self) -> Option<&Arc<Application>> {
+        self.next.as_ref()?.stage.as_ref()
+    }
+
+    /// Those of a route: the same as another's that says the same of them.
+    fn upstreams_of(
+        &mut self,
+        settings: &settings::Application,
+        before: Option<&Applications>,
+        now_ms: u64,
+    ) -> Arc<Upstreams> {
+        let (group, is_fastcgi) = (settings.group(), settings.proxy().is_none());
+        let is_there = |upstreams: &Arc<Upstreams>| {
+            self.upstreams.iter().any(|(one, _)| Arc::ptr_eq(one, upstreams))
+        };
+        let mut own = self.upstreams.iter();
+        let same = own.find(|(one, of)| one.are(&group.to, is_fastcgi) && of.shares_with(group));
+        if let Some((same, _)) = same {
+            return Arc::clone(same);
+        }
+        let known = || before.iter().flat_map(|before| &before.upstreams);
+        let mut known = known()
+            .filter(|(one, of)| one.are(&group.to, is_fastcgi) && of.shares_with(group))
+            .chain(known().filter(|(one, _)| one.are(&group.to, is_fastcgi)))
+            .map(|(one, _)| one);
+        let kept = known.find(|&one| !is_there(one)).map(Arc::clone);
+        let upstreams = kept.unwrap_or_else(|| Upstreams::new(group, is_fastcgi, now_ms));
+        self.upstreams.push((Arc::clone(&upstreams), group.clone()));
+        upstreams
+    }
+
+    /// What was decided holds from now on, in the place of what was `before`.
+    pub fn take_effect(&self, before: Option<&Applications>) {
+        for (upstreams, settings) in &self.upstreams {
+            upstreams.set(settings, &self.shares);
+            let Some(before) = before else { continue };
+            if before.upstreams().any(|known| Arc::ptr_eq(known, upstreams)) {
+                continue;
+            }
+            // one that somebody has taken out stays out, whatever is beside it now
+            for (member, one) in upstreams.seen().iter().enumerate() {
+                let is_out = |seen: upstreams::Seen| {
+                    seen.label == one.label && seen.condition == Condition::Draining
+                };
+                let mut others = before.upstreams().filter(|other| other.speak_as(upstreams));
+                if others.any(|other| other.seen().into_iter().any(is_out)) {
+                    upstreams.drain(member, true);
+                }
+            }
+        }
+    }
+
+    /// The upstreams of all applications, each once.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstreams>> {
+        self.upstreams.iter().map(|(upstreams, _)| upstreams)
+    }
+
+    /// Requests that are under way.
+    pub fn in_flight(&self) -> u64 {
+        self.upstreams().flat_map(|one| one.seen()).map(|seen| u64::from(seen.in_flight)).sum()
+    }
+
+    /// Requests that wait for their turn.
+    pub fn waiting(&self) -> u64 {
+        self.upstreams().map(|one| one.waiting() as u64).sum()
+    }
+
+    /// The applications, one for each of their upstreams.
+    fn each(&self) -> Vec<Arc<Application>> {
         let mut found: Vec<Arc<Application>> = Vec::new();
-        for one in self.sites.iter().flatten().filter(|one| one.needs_upkeep()) {
-            if !found.iter().any(|known| Arc::ptr_eq(known, one)) {
+        for one in self.sites.iter().flatten() {
+            if !found.iter().any(|known| Arc::ptr_eq(known.upstreams(), one.upstreams())) {
                 found.push(Arc::clone(one));
             }
         }
         found
     }
 
-    /// Whether there is something to be done for some of them beside requests.
-    pub fn need_upkeep(&self) -> bool {
-        self.sites.iter().flatten().any(|one| one.needs_upkeep())
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.upstreams.is_empty()
     }
 
     /// The one that a request is for.
@@ -90,13 +183,55 @@ pub fn keep_up(live: Arc<Live>) -> io::Result<()> {
     let run = move || {
         let mut upkeep = Upkeep::default();
         loop {
-            let applications = live.get().applications.in_need();
+            let applications = live.get().applications.each();
             upkeep.run(&applications, worker::read_clocks().monotonic_ms);
+            for upstreams in applications.iter().map(|one| one.upstreams()) {
+                upstreams.turn();
+                for (label, said) in upstreams.notices() {
+                    say(format_args!("upstream {label}: {said}"));
+                }
+            }
             thread::sleep(LOOK_EVERY);
         }
     };
     thread::Builder::new().name("applications".to_owned()).spawn(run)?;
     Ok(())
+}
+
+/// Starts a thread that asks the instances of the next stage whether they live, if there is one.
+///
+/// # Errors
+/// Lack of threads.
+pub fn keep_up_link(applications: &Applications) -> io::Result<()> {
+    let Some(stage) = applications.next_stage().map(Arc::clone) else { return Ok(()) };
+    let run = move || {
+        let mut pings = Pings::default();
+        loop {
+            pings.run(&stage, || worker::read_clocks().monotonic_ms);
+        }
+    };
+    thread::Builder::new().name("link".to_owned()).spawn(run)?;
+    Ok(())
+}
+
+/// What is asked of the next stage.
+pub fn ask_stage(request: &Request<'_>, id: u128, trusted: &TrustedProxies) -> Ask {
+    let Request { head, peer, .. } = *request;
+    let origin =
+        Origin { client: client_of(peer, head, trusted), is_secure: peer.secured.is_some(), id };
+    let mut text = Vec::with_capacity(1024);
+    let (written, copy) = stage::write(head, &origin, &mut text);
+    let (preface, copy) = (Vec::new(), Some(copy));
+    Ask {
+        method: head.method,
+        key: hash(head.target),
+        standing: Standing::default(),
+        preface,
+        head: text,
+        written,
+        copy,
+        log: None,
+    }
 }
 
 /// Connections that wait for their next request: a loop's own, or those that threads share.
@@ -143,12 +278,14 @@ pub struct Asked {
     pub id: u128,
 }
 
+const TOO_LARGE: &str = "The request body is larger than the application may be sent";
+
 /// Why an application is not asked.
 pub enum Unasked {
     /// Its request would not be the one that was judged.
     Refused(Refused),
-    /// A script is told before it runs how long the body is, and nobody has said that.
-    NoLength,
+    /// The body of the request is larger than it may be.
+    TooLarge,
     /// Content and applications are replaced together: this one has no script to run.
     NoScript,
 }
@@ -158,13 +295,13 @@ impl Unasked {
     pub fn told(&self) -> (u16, &'static str) {
         match self {
             Unasked::Refused(refused) => (refused.status(), refused.reason()),
-            Unasked::NoLength => (411, "The application must be told how long the body is"),
+            Unasked::TooLarge => (413, TOO_LARGE),
             Unasked::NoScript => (502, "There is no such application"),
         }
     }
 }
 
-/// What is asked of an application.
+/// What is asked of an application. It is not told of the cookie with the name `hidden`.
 ///
 /// # Errors
 /// Why it is not asked.
@@ -172,7 +309,9 @@ pub fn ask(
     application: &Application,
     request: &Request<'_>,
     asked: &Asked,
+    rank: Rank,
     trusted: &TrustedProxies,
+    hidden: Option<&str>,
 ) -> Result<Ask, Unasked> {
     let Request { head, peer, .. } = *request;
     let from = from(peer, head, trusted);
@@ -180,9 +319,14 @@ pub fn ask(
         return Err(Unasked::Refused(Refused::Ambiguous("The path cannot be read")));
     };
     let rewritten = asked.destination.rewritten.as_deref();
+    let most_bytes = application.settings().bodies().most_bytes;
+    if matches!(head.framing, Framing::Sized(length) if length > most_bytes) {
+        return Err(Unasked::TooLarge);
+    }
     let Asked { destination, id } = asked;
-    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id };
+    let asked = request::Request { head, judged: &judged, rewritten, from, id: *id, hidden };
     let key = key(&application.settings().group().key, head, from.client);
+    let standing = Standing { rank: rank.0, client: ClientKey::of(from.client).as_u64() };
     let mut text = Vec::with_capacity(1024);
     match application.settings() {
         settings::Application::Proxy(settings) => {
@@ -191,14 +335,15 @@ pub fn ask(
             let written = request::write(&asked, authority, &settings.request, &mut text)
                 .map_err(Unasked::Refused)?;
             let preface = settings.proxy_protocol.map(|way| preface(way, peer)).unwrap_or_default();
-            Ok(Ask { method: head.method, key, preface, head: text, written, log: None })
+            let method = head.method;
+            Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log: None })
         }
         settings::Application::FastCgi(settings) => {
             let Some(script) = &destination.script else { return Err(Unasked::NoScript) };
             let body_bytes = match head.framing {
-                Framing::None => 0,
-                Framing::Sized(length) => length,
-                Framing::Chunked => return Err(Unasked::NoLength),
+                Framing::None => Some(0),
+                Framing::Sized(length) => Some(length),
+                Framing::Chunked => None,
             };
             let params = Params {
                 request: asked,
@@ -215,13 +360,14 @@ pub fn ask(
             fastcgi::write(&params, &settings.request, &mut text).map_err(Unasked::Refused)?;
             let written = Written {
                 framing: head.framing,
-                expects_continue: head.expects_continue && body_bytes > 0,
+                expects_continue: head.expects_continue && body_bytes != Some(0),
                 asked: response::Asked { is_head: head.method == Method::Head, upgrade: false },
                 id: 0..0,
             };
             let log = log_of(&script.name, *id);
             let preface = Vec::new();
-            Ok(Ask { method: head.method, key, preface, head: text, written, log: Some(log) })
+            let (method, log) = (head.method, Some(log));
+            Ok(Ask { method, key, standing, preface, head: text, written, copy: None, log })
         }
     }
 }
@@ -306,8 +452,13 @@ fn preface(way: ProxyProtocol, peer: &Peer) -> Vec<u8> {
 }
 
 /// What a client is told of an application that has not answered, and under which status.
-pub fn failed(failure: Failure, is_late: bool) -> (u16, &'static str) {
-    match (failure, is_late) {
+pub fn failed(failed: Failed) -> (u16, &'static str) {
+    let (failure, late) = match failed {
+        Failed::Unasked(unavailable) => return (503, unasked(unavailable)),
+        Failed::TooLarge => return (413, TOO_LARGE),
+        Failed::Asked(failure, late) => (failure, late == Lateness::Late),
+    };
+    match (failure, late) {
         (Failure::Connect, true) => (504, "The application could not be reached in time"),
         (_, true) | (Failure::Silent, _) => (504, "The application did not answer in time"),
         (Failure::Connect, false) => (502, "The application cannot be reached"),
@@ -320,10 +471,44 @@ pub fn failed(failure: Failure, is_late: bool) -> (u16, &'static str) {
 }
 
 /// What a client is told of an application of which nothing can be asked.
-pub fn full(unavailable: Unavailable) -> &'static str {
+fn unasked(unavailable: Unavailable) -> &'static str {
     match unavailable {
-        Unavailable::Full => "The application has as much to do as it may",
+        Unavailable::Full | Unavailable::Limited { .. } => {
+            "The application has as much to do as it may"
+        }
+        Unavailable::Late => "The application had no room for the request in time",
         Unavailable::Down => "The application is out of service",
+    }
+}
+
+/// What the log says of a request that an application was asked for.
+pub fn said_of<T>(exchange: &Exchange<T>) -> log::line::Relayed<'_> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let (times, attempts) = (exchange.times(), exchange.attempts());
+    let upstream = match attempts {
+        0 => "",
+        _ => exchange.application().label(exchange.upstream()),
+    };
+    log::line::Relayed {
+        upstream,
+        status: exchange.status(),
+        error: exchange.failure().map(Failed::word),
+        attempts,
+        queue_us: us(exchange.waited()),
+        connect_us: times.connect().map(us),
+        head_us: times.head().map(us),
+        begun_ns: times.begun_ns(),
+    }
+}
+
+/// Whether a class is counted as refused, for which reason, and when its client may come back, in
+/// seconds.
+pub fn refused(unavailable: Unavailable) -> (Option<Reason>, u32) {
+    match unavailable {
+        Unavailable::Full => (Some(Reason::Queue), 1),
+        Unavailable::Late => (Some(Reason::Expired), 1),
+        Unavailable::Limited { retry_after_s } => (Some(Reason::Agent), retry_after_s),
+        Unavailable::Down => (None, 1),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The certificates of all sites and of the admin listener, read from their files, and who answers for
-//! which name; and the [`Tokens`] that the admin listener asks for.
+//! which name; the [`Tokens`] that the admin listener asks for; and the [`Keys`] of identities.
 //!
 //! In: a configuration, at the start and at each reload. Out: [`Identities`] for new connections. What is
 //! wrong with a file is said with its name, and what is in force stays.
@@ -13,7 +13,9 @@ pub mod watch;
 pub(crate) use clients::{authorities, revoked};
 pub use tokens::{Tokens, TokensError};
 
+use crate::acme::{self, NoRoots};
 use crate::config::{Clients as ClientFiles, Config, KeyPairs};
+use crate::identity::{Keys, KeysError, Verifier};
 use clients::Demand;
 use forebay_conn::Secured;
 use forebay_site::rules::Host;
@@ -46,7 +48,12 @@ pub struct Certificates {
     sites: Vec<Held>,
     /// Those of the admin listener.
     held_by_admin: Option<Held>,
-    tokens: Option<HeldTokens>,
+    tokens: Option<HeldFile<Tokens>>,
+    keys: Option<HeldFile<Keys>>,
+    /// How identities of clients are found; `None` where nobody has any.
+    pub verifier: Option<Verifier>,
+    /// What is wanted by ACME.
+    acme: Option<Arc<acme::Plan>>,
 }
 
 /// What the admin listener goes by.
@@ -76,11 +83,12 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The file of tokens.
-#[derive(Clone)]
-struct HeldTokens {
+/// A file that is no certificate, and what is in it.
+struct HeldFile<T> {
     path: PathBuf,
-    tokens: Tokens,
+    value: Arc<T>,
+    /// How it is read.
+    read: fn(&Path) -> Result<T, CertificateError>,
     /// What the file was when it was read.
     stamp: Option<Stamp>,
 }
@@ -92,6 +100,8 @@ struct Held {
     /// Its files.
     files: Files,
     identity: Arc<Identity>,
+    /// Its certificate is one that nobody has signed, until ACME has got one.
+    is_temporary: bool,
     /// When lists of revoked certificates expire, in seconds since 1970.
     lists: Vec<(PathBuf, i64)>,
     /// What seals its tickets: it outlives a reload.
@@ -107,6 +117,8 @@ struct Held {
 struct Files {
     pairs: KeyPairs,
     clients: ClientFiles,
+    /// Where its certificate comes from, if that is by ACME; its file is one of the pairs.
+    acme: Option<acme::Source>,
 }
 
 impl Files {
@@ -129,7 +141,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(path: &PathBuf) -> Option<Stamp> {
+    fn of(path: &Path) -> Option<Stamp> {
         let found = fs::metadata(path).ok()?;
         Some(Stamp {
             device: found.dev(),
@@ -160,12 +172,19 @@ pub struct Expiry {
     pub certificate: PathBuf,
     /// Seconds since 1970.
     pub not_after_s: i64,
+    /// Nobody has signed it: ACME has not got one yet.
+    pub is_temporary: bool,
 }
 
 impl Expiry {
     /// A warning, if it is time for one.
     pub fn warning(&self, now_s: i64) -> Option<String> {
-        let Expiry { owner, certificate, not_after_s } = self;
+        let Expiry { owner, certificate, not_after_s, is_temporary } = self;
+        if *is_temporary {
+            return Some(format!(
+                "{owner} shows a certificate that nobody has signed, until there is one by ACME"
+            ));
+        }
         let days = days_left(*not_after_s, now_s);
         let when = match days {
             SOON_DAYS.. => return None,
@@ -228,6 +247,15 @@ pub enum CertificateError {
         /// What is wrong.
         error: TokensError,
     },
+    /// It is not known whom to trust when an authority is asked.
+    Roots(NoRoots),
+    /// A file of keys of identities cannot be used.
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: KeysError,
+    },
     /// There are no random numbers.
     Tickets(String),
 }
@@ -238,24 +266,37 @@ impl Certificates {
     /// # Errors
     /// The first thing that is wrong.
     pub fn open(config: &Config, before: &Certificates) -> Result<Certificates, CertificateError> {
+        let acme = acme::Plan::new(config, before.acme.as_deref());
+        let acme = acme.map_err(CertificateError::Roots)?;
         let before: HashMap<&Owner, &Held> =
             before.held().map(|held| (&held.owner, held)).collect();
-        let open = |owner, pairs: &KeyPairs, clients: &ClientFiles, with_http2| {
-            let files = Files { pairs: pairs.clone(), clients: clients.clone() };
+        let open = |owner, files, with_http2| {
             let before = before.get(&owner).copied();
             Held::open(owner, files, before, with_http2)
         };
-        let sites = config.sites.iter().filter(|site| !site.tls.pairs.is_empty()).map(|site| {
+        let sites = config.sites.iter().filter(|site| site.has_certificate()).map(|site| {
             let owner = Owner::Site(site.name().to_string());
-            open(owner, &site.tls.pairs, &site.tls.clients, config.limits.streams > 0)
+            let acme = site.wanted().map(|wanted| acme::Source::new(config, wanted));
+            let pairs = match &acme {
+                None => site.tls.pairs.clone(),
+                Some(acme) => KeyPairs { certificates: vec![acme.file()], keys: Vec::new() },
+            };
+            let files = Files { pairs, clients: site.tls.clients.clone(), acme };
+            open(owner, files, config.limits.streams > 0)
         });
         let sites = sites.collect::<Result<_, _>>()?;
         let admin = Some(&config.admin.pairs).filter(|pairs| !pairs.is_empty());
         // it speaks HTTP/1
-        let nobody = ClientFiles::default();
-        let admin = admin.map(|pairs| open(Owner::Admin, pairs, &nobody, false)).transpose()?;
-        let tokens = config.admin.token_file.clone().map(HeldTokens::open).transpose()?;
-        Ok(Certificates::of(config, sites, admin, tokens))
+        let admin = admin.map(|pairs| {
+            let clients = ClientFiles::default();
+            open(Owner::Admin, Files { pairs: pairs.clone(), clients, acme: None }, false)
+        });
+        let admin = admin.transpose()?;
+        let tokens = config.admin.token_file.as_deref();
+        let tokens = tokens.map(|path| HeldFile::open(path, read_tokens)).transpose()?;
+        let keys = config.identity.keys.as_deref();
+        let keys = keys.map(|path| HeldFile::open(path, read_keys)).transpose()?;
+        Ok(Certificates::of(config, sites, admin, tokens, keys, acme))
     }
 
     /// Those of these sites, which are the sites of `config` that have any, in the same order, and what
@@ -264,13 +305,18 @@ impl Certificates {
         config: &Config,
         sites: Vec<Held>,
         held_by_admin: Option<Held>,
-        tokens: Option<HeldTokens>,
+        tokens: Option<HeldFile<Tokens>>,
+        keys: Option<HeldFile<Keys>>,
+        acme: Option<Arc<acme::Plan>>,
     ) -> Certificates {
-        let with_pairs = config.sites.iter().filter(|site| !site.tls.pairs.is_empty());
+        let with_pairs = config.sites.iter().filter(|site| site.has_certificate());
         let all = || with_pairs.clone().zip(&sites);
         let default = all().find(|(site, _)| site.hosts.is_empty());
         let default = default.map(|(_, held)| Arc::clone(&held.identity));
         let mut identities = Identities::new(default);
+        if let Some(acme) = &acme {
+            identities = identities.with_proofs(&acme.answers.proofs);
+        }
         for (site, Held { identity, .. }) in all() {
             site.hosts.iter().for_each(|host| identities.add(&host.to_string(), identity));
         }
@@ -282,11 +328,31 @@ impl Certificates {
         let admin = held_by_admin.as_ref().map(|held| Arc::clone(&held.identity));
         let admin = OfAdmin {
             identities: Arc::new(Identities::new(admin)),
-            tokens: tokens.as_ref().map(|held| held.tokens.clone()),
+            tokens: tokens.as_ref().map(|held| Tokens::clone(&held.value)),
         };
         let demands = clients::demands(config, &sites);
         let (identities, admin) = (Arc::new(identities), Arc::new(admin));
-        Certificates { identities, admin, demands, sites, held_by_admin, tokens }
+        let of_clients = &config.identity;
+        let verifier = keys
+            .as_ref()
+            .map(|held| Verifier::new(of_clients.cookie(), of_clients.remove, &held.value));
+        Certificates {
+            identities,
+            admin,
+            demands,
+            sites,
+            held_by_admin,
+            tokens,
+            keys,
+            verifier,
+            acme,
+        }
+    }
+
+    /// What is wanted by ACME.
+    #[inline]
+    pub fn acme(&self) -> Option<&Arc<acme::Plan>> {
+        self.acme.as_ref()
     }
 
     /// Whether some site asks its clients for certificates.
@@ -339,19 +405,12 @@ impl Certificates {
         };
         let sites = self.sites.iter().map(&mut renew).collect();
         let admin = self.held_by_admin.as_ref().map(&mut renew);
-        let mut tokens = self.tokens.clone();
-        if let Some(held) = &mut tokens
-            && held.stamp_now() != held.stamp
-        {
-            match HeldTokens::open(held.path.clone()) {
-                Ok(renewed) => {
-                    taken.push(format!("the tokens in {:?}", held.path));
-                    *held = renewed;
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        Renewed { certificates: Certificates::of(config, sites, admin, tokens), taken, errors }
+        let tokens =
+            self.tokens.as_ref().map(|held| held.renewed("tokens", &mut taken, &mut errors));
+        let keys = self.keys.as_ref().map(|held| held.renewed("keys", &mut taken, &mut errors));
+        let acme = self.acme.clone();
+        let certificates = Certificates::of(config, sites, admin, tokens, keys, acme);
+        Renewed { certificates, taken, errors }
     }
 
     /// All certificates, by who has them.
@@ -366,20 +425,23 @@ impl Certificates {
 
     /// The files of all, each as often as it is named.
     fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let tokens = self.tokens.iter().map(|held| &held.path);
-        self.held().flat_map(|held| held.files.all()).chain(tokens)
+        let others = self.tokens.iter().map(|held| &held.path);
+        let others = others.chain(self.keys.iter().map(|held| &held.path));
+        self.held().flat_map(|held| held.files.all()).chain(others)
     }
 
     /// What they were when they were read.
     fn stamps(&self) -> Stamps {
-        let tokens = self.tokens.iter().map(|held| held.stamp);
-        self.held().flat_map(|held| held.stamps.iter().copied()).chain(tokens).collect()
+        let others = self.tokens.iter().map(|held| held.stamp);
+        let others = others.chain(self.keys.iter().map(|held| held.stamp));
+        self.held().flat_map(|held| held.stamps.iter().copied()).chain(others).collect()
     }
 
     /// What they are now, as far as that can be told.
     fn stamps_now(&self) -> Stamps {
-        let tokens = self.tokens.iter().map(HeldTokens::stamp_now);
-        self.held().flat_map(Held::stamps_now).chain(tokens).collect()
+        let others = self.tokens.iter().map(HeldFile::stamp_now);
+        let others = others.chain(self.keys.iter().map(HeldFile::stamp_now));
+        self.held().flat_map(Held::stamps_now).chain(others).collect()
     }
 
     /// Hosts that no certificate is for which clients would be shown, and what becomes of those that ask for
@@ -389,7 +451,7 @@ impl Certificates {
             let hosts = site.hosts.iter().map(Host::as_str);
             hosts.filter_map(move |host| match self.identities.find(Some(host)) {
                 Some(identity) if identity.covers(host) => None,
-                _ if !site.tls.pairs.is_empty() => Some(format!(
+                _ if site.has_certificate() => Some(format!(
                     "the certificate of {} is not for {host:?}: clients that ask for it with https will \
                      refuse it",
                     Owner::Site(site.name().to_string())
@@ -426,23 +488,31 @@ impl Certificates {
         told.collect()
     }
 
-    /// Files that are not there any more. One in a directory that may not be entered is not known to be.
+    /// Files that are not there any more, but for those that ACME gets. One in a directory that may not be
+    /// entered is not known to be.
     fn missing(&self) -> BTreeSet<PathBuf> {
         let is_gone = |path: &&PathBuf| {
             fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };
-        self.files().filter(is_gone).cloned().collect()
+        let by_acme: HashSet<&PathBuf> = self
+            .held()
+            .filter(|held| held.files.acme.is_some())
+            .flat_map(|held| held.files.pairs.files())
+            .collect();
+        let others = self.files().filter(|file| !by_acme.contains(file));
+        others.filter(is_gone).cloned().collect()
     }
 
     /// When each expires, the next first. A certificate that several have is told once.
     pub fn expiries(&self) -> Vec<Expiry> {
         let mut expiries = Vec::new();
         let mut told = HashSet::new();
-        for Held { owner, files, identity, .. } in self.held() {
+        for Held { owner, files, identity, is_temporary, .. } in self.held() {
             for (certificate, pair) in files.pairs.certificates.iter().zip(identity.pairs()) {
                 if told.insert(certificate) {
                     let (owner, certificate) = (owner.clone(), certificate.clone());
-                    expiries.push(Expiry { owner, certificate, not_after_s: pair.not_after_s });
+                    let (not_after_s, is_temporary) = (pair.not_after_s, *is_temporary);
+                    expiries.push(Expiry { owner, certificate, not_after_s, is_temporary });
                 }
             }
         }
@@ -461,8 +531,17 @@ impl Held {
         with_http2: bool,
     ) -> Result<Held, CertificateError> {
         // before they are read: what changes meanwhile is noticed afterwards
-        let stamps = files.all().map(Stamp::of).collect();
-        let read = self::pairs(&files.pairs)?;
+        let stamps = files.all().map(|path| Stamp::of(path)).collect();
+        let (read, is_temporary) = match &files.acme {
+            None => (self::pairs(&files.pairs)?, false),
+            Some(acme) => match acme.pair() {
+                Ok((pair, is_temporary)) => (vec![pair], is_temporary),
+                Err(error) => {
+                    let (certificate, key) = (acme.file(), acme.file());
+                    return Err(CertificateError::Pair { certificate, key, error });
+                }
+            },
+        };
         let (clients, lists) = clients::open(&owner, &files.clients)?;
         let stamp = |clients: Option<&Arc<Clients>>| clients.map(|clients| clients.stamp());
         let is_same = |before: &&Held| stamp(before.identity.clients()) == stamp(clients.as_ref());
@@ -474,7 +553,7 @@ impl Held {
             Ok(identity) => Arc::new(identity),
             Err(error) => return Err(CertificateError::Names { owner, error }),
         };
-        Ok(Held { owner, files, identity, lists, tickets, with_http2, stamps })
+        Ok(Held { owner, files, identity, is_temporary, lists, tickets, with_http2, stamps })
     }
 
     /// The same, with what its files are now.
@@ -489,19 +568,53 @@ impl Held {
     }
 }
 
-impl HeldTokens {
-    fn open(path: PathBuf) -> Result<HeldTokens, CertificateError> {
-        let stamp = Stamp::of(&path);
-        match Tokens::open(&path) {
-            Ok(tokens) => Ok(HeldTokens { path, tokens, stamp }),
-            Err(error) => Err(CertificateError::Token { path, error }),
-        }
+impl<T> HeldFile<T> {
+    fn open(
+        path: &Path,
+        read: fn(&Path) -> Result<T, CertificateError>,
+    ) -> Result<HeldFile<T>, CertificateError> {
+        let stamp = Stamp::of(path);
+        Ok(HeldFile { path: path.to_owned(), value: Arc::new(read(path)?), read, stamp })
     }
 
     /// What its file is now. One that cannot be looked at, or is not there, is what it was.
     fn stamp_now(&self) -> Option<Stamp> {
         Stamp::of(&self.path).or(self.stamp)
     }
+
+    /// The same, with what is in its file now if that has changed.
+    fn renewed(
+        &self,
+        what: &str,
+        taken: &mut Vec<String>,
+        errors: &mut Vec<CertificateError>,
+    ) -> HeldFile<T> {
+        if self.stamp_now() != self.stamp {
+            match HeldFile::open(&self.path, self.read) {
+                Ok(renewed) => {
+                    taken.push(format!("the {what} in {:?}", self.path));
+                    return renewed;
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        self.clone()
+    }
+}
+
+impl<T> Clone for HeldFile<T> {
+    fn clone(&self) -> HeldFile<T> {
+        let HeldFile { path, value, read, stamp } = self;
+        HeldFile { path: path.clone(), value: Arc::clone(value), read: *read, stamp: *stamp }
+    }
+}
+
+fn read_tokens(path: &Path) -> Result<Tokens, CertificateError> {
+    Tokens::open(path).map_err(|error| CertificateError::Token { path: path.to_owned(), error })
+}
+
+fn read_keys(path: &Path) -> Result<Keys, CertificateError> {
+    Keys::open(path).map_err(|error| CertificateError::Keys { path: path.to_owned(), error })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
@@ -547,6 +660,8 @@ impl fmt::Display for CertificateError {
                 write!(f, "the certificates of {owner}: {error}")
             }
             CertificateError::Token { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            CertificateError::Roots(error) => write!(f, "{error}"),
+            CertificateError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
             CertificateError::Tickets(error) => write!(f, "cannot make keys for tickets: {error}"),
         }
     }
@@ -564,7 +679,8 @@ mod tests {
         let warning = |left_s| {
             let owner = Owner::Site("shop".to_owned());
             let (certificate, not_after_s) = (PathBuf::from("/a.pem"), 1_900_000_000 + left_s);
-            Expiry { owner, certificate, not_after_s }.warning(1_900_000_000)
+            let expiry = Expiry { owner, certificate, not_after_s, is_temporary: false };
+            expiry.warning(1_900_000_000)
         };
         let said =
             |when: &str| Some(format!("the certificate \"/a.pem\" of the site \"shop\" {when}"));

@@ -12,6 +12,7 @@
 //! | [`class`], [`rule`], [`limit`], [`policy`] | those of a class, of a rule and its limits, and what must hold between them |
 //! | [`value`] | what every type of setting can do, and the plain ones |
 //! | [`optional`] | settings without a value, and with several |
+//! | [`identity`] | those of identities that clients prove by a cookie |
 //! | [`address`], [`choice`], [`account`] | the types that are addresses, words, accounts |
 //! | [`lower`] | classes and rules as `forebay_policy` has them |
 //! | [`rules`], [`written`] | the lists of a site, and the types of `forebay_site` and `forebay_policy` |
@@ -19,10 +20,12 @@
 //! | [`calibration`] | the constants that `forebay calibrate` found |
 //! | [`units`] | durations, sizes and rates as people write them |
 //! | [`read`](mod@read) | a TOML text into a draft, with the place of everything that is wrong |
+//! | [`acme`] | certificates by ACME |
 //! | [`draft`] | what a file says, before sites and listeners inherit |
 //! | [`check`](mod@check) | what must hold between settings, and between them and the disk |
 //! | `stray` | unknown keys: what was probably meant, or where they belong |
 //! | `foreign` | keys of other servers, and what to write instead |
+//! | `isolated` | the engine isolated: its settings, and what it cannot do yet |
 //! | `redirects` | redirects that lead back to themselves |
 //! | `remarks` | what is right and yet hardly meant |
 //! | `unused` | settings that another one leaves without effect |
@@ -35,6 +38,7 @@
 //! | [`problem`] | one thing that is wrong, and the line that says so |
 
 pub mod account;
+pub mod acme;
 pub mod address;
 mod applications;
 mod caching;
@@ -47,7 +51,9 @@ mod exposed;
 pub mod fastcgi;
 mod foreign;
 mod gated;
+pub mod identity;
 mod indexes;
+mod isolated;
 pub mod limit;
 mod linked;
 pub mod listener;
@@ -76,6 +82,7 @@ pub mod value;
 pub mod written;
 
 pub use account::Account;
+pub use acme::Acme;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
@@ -85,6 +92,8 @@ pub use choice::{
 pub use class::{Class, ClassName};
 pub use draft::Draft;
 pub use fastcgi::FastCgi;
+pub use identity::{CookieName, IdentitySettings};
+pub use isolated::{Isolated, StageAddress};
 pub use listener::Listener;
 pub use optional::Optional;
 pub use problem::{Problem, Wrong};
@@ -94,6 +103,7 @@ pub use site::Site;
 pub use units::{Percent, Rate, Size};
 pub use value::Count;
 
+use crate::isolated::Place;
 use crate::log::choice::{Condition, Member};
 use forebay_engine::pipeline::Fuse;
 use forebay_site::rules::Network;
@@ -132,12 +142,29 @@ pub fn check(path: &Path) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     if errors.is_empty() { Ok((config, remarks)) } else { Err(errors) }
 }
 
+/// Reads a copy of the configuration at `path`, as [`load`] reads that: where the copy lies makes no
+/// difference.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_copy(copy: &Path, path: &Path) -> Result<Config, Vec<Problem>> {
+    read_as(copy, path, |_, _| ()).map(|(config, ())| config)
+}
+
 /// Reads the configuration at `path`; `then` is done with one in which nothing is wrong.
 fn read_with<R>(
     path: &Path,
     then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
 ) -> Result<(Config, R), Vec<Problem>> {
-    let file = path.display().to_string();
+    read_as(path, path, then)
+}
+
+fn read_as<R>(
+    path: &Path,
+    name: &Path,
+    then: impl FnOnce(&Draft, &mut Reader<'_>) -> R,
+) -> Result<(Config, R), Vec<Problem>> {
+    let file = name.display().to_string();
     let whole =
         |place, wrong| vec![Problem { file: file.clone(), place, key: String::new(), wrong }];
     let mut bytes = Vec::new();
@@ -254,13 +281,30 @@ pub(crate) fn at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
     })
 }
 
+/// The first thing that does not hold together in the classes and rules of a configuration, where each says
+/// what it must. Nothing is written or read for that: there may be ten thousand.
+pub(crate) fn rules_at_odds(config: &Config) -> Option<(read::Path, Wrong)> {
+    let Config { agent, identity, classes, rules, .. } = config;
+    let mut draft = Draft::new();
+    draft.process = Config { agent: *agent, identity: identity.clone(), ..draft.process };
+    (draft.classes, draft.rules) = (classes.clone(), rules.clone());
+    let mut wrong = Vec::new();
+    draft.check_policy(None, &mut wrong);
+    wrong.into_iter().next()
+}
+
 /// The classes and rules of a text that has nothing else, each by itself.
 ///
 /// # Errors
-/// What cannot be read.
+/// What cannot be read, and what is missing.
 pub(crate) fn classes_and_rules(text: &str) -> Result<(Vec<Class>, Vec<Rule>), Vec<Problem>> {
     let mut reader = Reader::new(text, "");
-    let Draft { classes, rules, .. } = reader.draft();
+    let draft = reader.draft();
+    let mut missing = Vec::new();
+    draft.check_policy(Some(&reader), &mut missing);
+    missing.retain(|(path, wrong)| matches!(wrong, Wrong::Missing { .. }) && !reader.has(path));
+    missing.into_iter().for_each(|(path, wrong)| reader.note_at(&path, wrong));
+    let Draft { classes, rules, .. } = draft;
     let problems = reader.problems();
     if problems.is_empty() { Ok((classes, rules)) } else { Err(problems) }
 }
@@ -324,8 +368,12 @@ pub struct Config {
     pub limits: Limits,
     /// `cache.*`
     pub cache: Cache,
+    /// `acme.*`
+    pub acme: Acme,
     /// `admin.*`
     pub admin: Admin,
+    /// `identity.*`
+    pub identity: IdentitySettings,
     /// `control.*`
     pub control: Control,
     /// `sandbox.*`
@@ -334,6 +382,10 @@ pub struct Config {
     pub helpers: Helpers,
     /// `pipeline.*`
     pub pipeline: Pipeline,
+    /// `isolated.*`
+    pub isolated: Isolated,
+    /// Which stage this process is, with the engine isolated; no file says it.
+    pub place: Option<Place>,
 }
 
 /// How long is waited for what.

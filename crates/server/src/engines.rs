@@ -56,7 +56,7 @@ impl Register {
     }
 
     /// Counters for a worker: those that nobody else holds any more, or new ones.
-    fn worker(&self) -> Arc<Local> {
+    pub(crate) fn worker(&self) -> Arc<Local> {
         let mut counters = self.lock();
         // whoever else could take a reference needs the lock
         let free = counters.of_workers.iter().find(|local| Arc::strong_count(local) == 1);
@@ -213,7 +213,7 @@ impl Common {
         let mut hands =
             hands.into_iter().map(|hand| hand.into_iter().map(as_planned).collect::<Vec<Socket>>());
         let tasks = match plan.engine {
-            Engine::Event => loops(hands, |index, listeners| {
+            Engine::Event | Engine::Isolated => loops(hands, |index, listeners| {
                 let event_loop =
                     EventLoop::new(self.loop_of(index, listeners, &settings, &control))?;
                 Ok(Task::new(format!("event-{index}"), move || event_loop.run()))
@@ -285,6 +285,8 @@ impl Common {
             control: Arc::clone(control),
             threads: plan.workers,
             jobs: self.helpers.settings().blocking,
+            answering: plan.answering,
+            ahead: plan.accept_ahead,
         }
     }
 

@@ -1,15 +1,18 @@
 //! The handler of the fast lane, in its five roles: who is served, what the answer is, where its bytes
 //! are, what is logged, and what else happens on a loop.
 
-use crate::applications::{Applications, Asked, Pools, ask, failed, full};
+use crate::acme;
+use crate::applications::{Applications, Asked, Pools, ask, ask_stage, failed, refused, said_of};
 use crate::certificates::{Certificates, OTHER_CONNECTION};
 use crate::client::{TrustedProxies, client_of};
+use crate::isolated::Role;
 use crate::job::{Done, Job};
 use crate::listen::TLS;
 use crate::live::{Arrangement, Live};
+use crate::log;
 use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
-use crate::policy::{Entrance, Judge, Ticket};
+use crate::policy::{Entrance, Judge, Known, Standing, Ticket};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
     Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
@@ -17,15 +20,18 @@ use forebay_conn::{
     Relay, Relayed, Reply, Request, Settled, Stages, Verdict,
 };
 use forebay_control::versioned::Reader;
+use forebay_http::head::{Head, Method};
 use forebay_http::status::reason;
 use forebay_metrics::{Counter, Local};
-use forebay_policy::Standing;
 use forebay_site::{Body, Destination, Routed, Site, host_of};
 use forebay_sys::clock;
 use forebay_tls::Channel;
-use forebay_upstream::exchange::Exchange;
+use forebay_upstream::exchange::{Exchange, Failed};
+use forebay_upstream::group::Unavailable;
+use forebay_upstream::link::Reason;
 use forebay_upstream::response::{self, Moved};
 use forebay_upstream::settings::Errors;
+use forebay_upstream::stage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,6 +120,22 @@ impl FastLane {
     }
 }
 
+/// Whether another stage may answer a request. Tunnels and traces end where the client is.
+fn is_passed_on(request: &Request<'_>) -> bool {
+    !matches!(request.head.method, Method::Connect | Method::Trace)
+}
+
+/// What a client is told of a request that no instance of the next stage has answered.
+fn unanswered(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unknown => {
+            "A process of the server has ended, and it is not known whether it has done this"
+        }
+        Reason::Exhausted => "No process of the server has answered",
+        Reason::Quarantined => "Processes of the server have ended while they did this",
+    }
+}
+
 impl Parts for FastLane {
     type Body = Body;
     type Job = Job;
@@ -168,7 +190,12 @@ impl Admission for FastLane {
         self.keep_up();
         match &mut self.judge {
             None => Verdict::Admit(Admitted::at_once(Rank::FIRST, None)),
-            Some(judge) => judge.request(request, standing, &self.trusted, clock::monotonic_ns()),
+            Some(judge) => {
+                let verifier = self.certificates.verifier.as_ref();
+                let (trusted, unix_ms) = (&*self.trusted, self.now.unix_ms);
+                let known = Known { trusted, verifier, unix_ms };
+                judge.request(request, standing, known, clock::monotonic_ns())
+            }
         }
     }
 
@@ -195,6 +222,11 @@ impl Process for FastLane {
         _: &mut Option<Ticket>,
         _: Option<Done>,
     ) -> Decision<Job> {
+        if let Some(Role::Receive | Role::Process) = self.applications.role()
+            && is_passed_on(request)
+        {
+            return Decision::Stream(u64::MAX);
+        }
         match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
             true => Decision::Stream(u64::MAX),
@@ -213,6 +245,12 @@ impl Process for FastLane {
         if let Some(ticket) = ticket {
             ticket.begin();
         }
+        if self.answers_authority(request, reply) {
+            if let Some(ticket) = ticket {
+                ticket.end();
+            }
+            return Outcome::Replied;
+        }
         if let Some((status, reason)) = self.wrong_way(request) {
             if let Some(ticket) = ticket {
                 ticket.end();
@@ -220,48 +258,47 @@ impl Process for FastLane {
             self.refuse(status, reason, reply);
             return Outcome::Replied;
         }
-        let FastLane { site, trusted, .. } = self;
-        let client = || client_of(request.peer, request.head, trusted);
-        let done = match site.route(request, client, done.and_then(Done::of_site), reply) {
-            Routed::Here(done) => done,
-            Routed::Replied => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
-                return Outcome::Replied;
-            }
-            Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
-            Routed::To(destination) => return self.relay(destination, request, ticket, reply),
-        };
-        match site.process(request, client, done, reply) {
-            Outcome::Replied => {
-                if let Some(ticket) = ticket {
-                    ticket.end();
-                }
-                Outcome::Replied
-            }
-            Outcome::HandOver => Outcome::HandOver,
-            Outcome::Relay(none) => match *none {},
-            Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
+        let done = done.and_then(Done::of_site);
+        if let Some(role) = self.applications.role() {
+            return self.process_stage(role, request, ticket, done, reply);
         }
+        self.process_here(request, ticket, done, reply)
+    }
+
+    fn acknowledges(&self, head: &Head<'_>) -> bool {
+        let is_behind = matches!(self.applications.role(), Some(Role::Process | Role::Respond));
+        is_behind && stage::asks_for_acknowledgement(head)
     }
 
     fn relayed(
         &mut self,
         request: &Request<'_>,
-        _: &mut Option<Ticket>,
+        ticket: &mut Option<Ticket>,
         relay: &mut Exchange<Asked>,
         reply: &mut Reply<'_, Body>,
     ) -> Relayed<Job> {
         relay.tell();
+        if relay.application().is_stage() {
+            let again = u64::from(relay.attempts().saturating_sub(1));
+            self.metrics.add(Counter::UpstreamRetries, again);
+            return self.relayed_stage(request, relay, reply);
+        }
         let count = |counter| self.metrics.add(counter, 1);
         if relay.attempts() > 1 {
             self.metrics.add(Counter::UpstreamRetries, u64::from(relay.attempts() - 1));
         }
         let destination = &relay.tag.destination;
-        if let Some((failure, is_late)) = relay.failure() {
-            let (status, text) = failed(failure, is_late);
-            count(if status == 504 { Counter::UpstreamLate } else { Counter::UpstreamFailed });
+        if let Some(failure) = relay.failure() {
+            let (status, text) = failed(failure);
+            match status {
+                413 => {}
+                502 => count(Counter::UpstreamFailed),
+                504 => count(Counter::UpstreamLate),
+                _ => count(Counter::UpstreamUnavailable),
+            }
+            if let Failed::Unasked(unavailable) = failure {
+                self.unavailable(unavailable, ticket, reply);
+            }
             return self.refuse_for(destination, request, status, text, reply);
         }
         count(Counter::UpstreamAnswered);
@@ -322,6 +359,145 @@ impl Process for FastLane {
 }
 
 impl FastLane {
+    /// Answers a request of which this process is to find all of the answer.
+    #[inline]
+    fn process_here(
+        &mut self,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Exchange<Asked>> {
+        let FastLane { site, trusted, .. } = self;
+        let client = || client_of(request.peer, request.head, trusted);
+        let done = match site.route(request, client, done, reply) {
+            Routed::Here(done) => done,
+            Routed::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                return Outcome::Replied;
+            }
+            Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
+            Routed::To(destination) => return self.relay(destination, request, ticket, reply),
+        };
+        match site.process(request, client, done, reply) {
+            Outcome::Replied => {
+                if let Some(ticket) = ticket {
+                    ticket.end();
+                }
+                Outcome::Replied
+            }
+            Outcome::HandOver => Outcome::HandOver,
+            Outcome::Relay(none) => match *none {},
+            Outcome::Job(work) => self.needs_worker(work, request, ticket, reply),
+        }
+    }
+
+    /// Does this stage's part of a request.
+    #[cold]
+    fn process_stage(
+        &mut self,
+        role: Role,
+        request: &Request<'_>,
+        ticket: &mut Option<Ticket>,
+        done: Option<forebay_site::Done>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Exchange<Asked>> {
+        let is_replied = match role {
+            _ if !is_passed_on(request) => return self.process_here(request, ticket, done, reply),
+            Role::Receive => self.site.secures(request, reply),
+            Role::Process | Role::Respond if stage::is_ping(request.head) => {
+                reply.head(204, b"HTTP/1.1 204 No Content\r\n");
+                true
+            }
+            Role::Respond => return self.process_here(request, ticket, done, reply),
+            Role::Process => {
+                let FastLane { site, trusted, .. } = self;
+                let client = || client_of(request.peer, request.head, trusted);
+                match site.decide(request, client, done, reply) {
+                    Routed::Replied => true,
+                    Routed::Job(work) => return self.needs_worker(work, request, ticket, reply),
+                    // the page of an error
+                    Routed::Here(Some(done)) => {
+                        return self.process_here(request, ticket, Some(done), reply);
+                    }
+                    Routed::Here(None) | Routed::To(_) => false,
+                }
+            }
+        };
+        if let Some(ticket) = ticket {
+            ticket.end();
+        }
+        if is_replied { Outcome::Replied } else { self.pass_on(request, reply) }
+    }
+
+    /// The next stage answers.
+    fn pass_on(
+        &mut self,
+        request: &Request<'_>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Outcome<Job, Exchange<Asked>> {
+        let id = self.ids.number();
+        let site = self.site.site_of(request);
+        let destination = Destination { site: site.unwrap_or(u32::MAX), ..Destination::default() };
+        let Some(next) = self.applications.next_stage().map(Arc::clone) else {
+            self.refuse(502, "There is no next stage", reply);
+            return Outcome::Replied;
+        };
+        let ask = ask_stage(request, id, &self.trusted);
+        let (asked, now_ms) = (Asked { destination, id }, self.now.monotonic_ms);
+        match self.pools.with(|pool| Exchange::begin(&next, ask, asked, pool, now_ms)) {
+            Ok(exchange) => Outcome::Relay(Box::new(exchange)),
+            Err(unavailable) => {
+                self.metrics.add(Counter::UpstreamUnavailable, 1);
+                let (status, text) = failed(Failed::Unasked(unavailable));
+                self.refuse(status, text, reply);
+                Outcome::Replied
+            }
+        }
+    }
+
+    /// The next stage has answered, or none of its instances has. Its answer is passed on as it is.
+    #[cold]
+    fn relayed_stage(
+        &mut self,
+        request: &Request<'_>,
+        relay: &mut Exchange<Asked>,
+        reply: &mut Reply<'_, Body>,
+    ) -> Relayed<Job> {
+        if let Some(failure) = relay.failure() {
+            let (status, text) = match relay.reason() {
+                Some(reason) => (reason.status(), unanswered(reason)),
+                None => failed(failure),
+            };
+            let is_unknown = relay.reason() == Some(Reason::Unknown);
+            let count = |counter| self.metrics.add(counter, 1);
+            count(if is_unknown { Counter::LinkUnknown } else { Counter::UpstreamFailed });
+            self.refuse(status, text, reply);
+            return Relayed::Own;
+        }
+        self.metrics.add(Counter::UpstreamAnswered, 1);
+        let status = relay.status().unwrap_or_default();
+        let FastLane { site, head, .. } = self;
+        head.clear();
+        let line = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+        head.extend_from_slice(line.as_bytes());
+        let has_date = relay.with_answer(|answer| {
+            let notes = response::fields(answer, None, |name, value| {
+                for part in [name.as_bytes(), b": ", &value, b"\r\n"] {
+                    head.extend_from_slice(part);
+                }
+            });
+            notes.has_date
+        });
+        if request.peer.secured.is_some() {
+            reply.hsts = site.hsts_of(&relay.tag.destination);
+        }
+        reply.relayed(status, head, relay.length(), has_date.unwrap_or_default());
+        Relayed::Body
+    }
+
     /// A request is for an application, and rules have let it through.
     #[cold]
     fn relay(
@@ -342,7 +518,10 @@ impl FastLane {
         };
         let application = Arc::clone(application);
         let now_ms = self.now.monotonic_ms;
-        let (status, text) = match ask(&application, request, &asked, &self.trusted) {
+        let rank = ticket.as_ref().map_or(Rank::FIRST, Ticket::rank);
+        let verifier = self.certificates.verifier.as_ref().filter(|verifier| verifier.remove);
+        let hidden = verifier.map(|verifier| &*verifier.cookie);
+        let (status, text) = match ask(&application, request, &asked, rank, &self.trusted, hidden) {
             Err(unasked) => unasked.told(),
             Ok(ask) => {
                 let destination = asked.destination.clone();
@@ -352,7 +531,8 @@ impl FastLane {
                     Err(unavailable) => {
                         self.metrics.add(Counter::UpstreamUnavailable, 1);
                         asked = Asked { destination, id: 0 };
-                        (503, full(unavailable))
+                        self.unavailable(unavailable, ticket, reply);
+                        failed(Failed::Unasked(unavailable))
                     }
                 }
             }
@@ -360,6 +540,20 @@ impl FastLane {
         match self.refuse_for(&asked.destination, request, status, text, reply) {
             Relayed::Job(job) => Outcome::Job(job),
             _ => Outcome::Replied,
+        }
+    }
+
+    /// An application could not be asked: the class is told, and the client when to come back.
+    fn unavailable(
+        &mut self,
+        unavailable: Unavailable,
+        ticket: &mut Option<Ticket>,
+        reply: &mut Reply<'_, Body>,
+    ) {
+        let (reason, retry_after_s) = refused(unavailable);
+        reply.retry_after_s = retry_after_s;
+        if let (Some(judge), Some(ticket), Some(reason)) = (&mut self.judge, ticket, reason) {
+            judge.refused_later(ticket, reason);
         }
     }
 
@@ -376,6 +570,22 @@ impl FastLane {
             Outcome::Job(work) => Relayed::Job(Job::uncounted(work)),
             _ => Relayed::Own,
         }
+    }
+
+    /// Whether this is the request of an authority that looks whether a name is ours, which is answered then
+    /// whatever the site says about its path.
+    #[inline]
+    fn answers_authority(&mut self, request: &Request<'_>, reply: &mut Reply<'_, Body>) -> bool {
+        let Some(plan) = self.certificates.acme() else { return false };
+        if !acme::Plan::is_for(request.head.path)
+            || !matches!(request.head.method, Method::Get | Method::Head)
+        {
+            return false;
+        }
+        let Some(site) = self.site.site_of(request) else { return false };
+        let Some(text) = plan.answer(site as usize, request.head.path) else { return false };
+        self.site.tell(&text, reply);
+        true
     }
 
     /// Why a request cannot be answered on its connection: that is of another host, or shows less of the
@@ -460,12 +670,24 @@ impl Journal for FastLane {
     fn line(&mut self, answered: &Answered<'_, Option<Ticket>>) -> Option<Line> {
         let Answered { peer, request, ticket, status, stages } = *answered;
         let ticket = ticket.and_then(Option::as_ref);
-        Some(self.begin_line(peer, request, ticket, Some(status), stages))
+        Some(self.begin_line(peer, request, ticket, None, Some(status), stages))
+    }
+
+    fn relayed_line(
+        &mut self,
+        answered: &Answered<'_, Option<Ticket>>,
+        relay: &Exchange<Asked>,
+    ) -> Option<Line> {
+        let Answered { peer, request, ticket, status, stages } = *answered;
+        let ticket = ticket.and_then(Option::as_ref);
+        // of the next stage, its own line tells
+        let relayed = (!relay.application().is_stage()).then(|| said_of(relay));
+        Some(self.begin_line(peer, request, ticket, relayed, Some(status), stages))
     }
 
     fn given_up(&mut self, asked: &GivenUp<'_, Option<Ticket>>) {
         let GivenUp { peer, request, ticket, stages } = *asked;
-        let line = self.begin_line(peer, Some(request), ticket.as_ref(), None, stages);
+        let line = self.begin_line(peer, Some(request), ticket.as_ref(), None, None, stages);
         self.logger.log(line, 0);
     }
 
@@ -482,21 +704,35 @@ impl FastLane {
         peer: &Peer,
         request: Option<&Request<'_>>,
         ticket: Option<&Ticket>,
+        relayed: Option<log::line::Relayed<'_>>,
         status: Option<u16>,
         stages: Stages,
     ) -> Line {
+        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
+        if !self.logger.writes(site) {
+            return self.logger.count(site, request.is_some(), status, stages);
+        }
         let client = match request {
             Some(request) => client_of(peer, request.head, &self.trusted),
             None => peer.address().ip(),
         };
-        let site = request.and_then(|request| self.site.site_of(request)).map(|site| site as usize);
         let via_proxy = self.trusted.trust(peer);
         let judged = self.judge.as_ref().zip(ticket).map(|(judge, ticket)| judge.judged(ticket));
         let secured = peer.secured.as_deref();
         let user = request.filter(|_| status.is_some()).and_then(|request| self.site.user(request));
         let user = user.as_deref();
-        let entry =
-            Entry { site, client, user, secured, via_proxy, request, judged, status, stages };
+        let entry = Entry {
+            site,
+            client,
+            user,
+            secured,
+            via_proxy,
+            request,
+            judged,
+            relayed,
+            status,
+            stages,
+        };
         self.logger.line(&entry)
     }
 }

@@ -17,13 +17,16 @@
 //! | [`agent`] | the thread that adapts what the classes are let in |
 //! | [`handler`], [`job`] | the fast lane's handler: content, then the log line; its work for helper threads |
 //! | [`privileges`], [`sandbox`] | what is given up at the start: root, and the rest of the file system |
+//! | [`isolated`] | stages in processes of their own: the supervisor, what a stage makes of a configuration |
 //! | [`notify`] | what the service manager is told |
 //! | [`run`] | plan → running groups; signals, commands, drain |
 //! | [`reload`] | a changed file into everything that takes the place of what runs |
 //! | [`control_socket`] | how `forebay reload` speaks to a running server |
 //! | [`policy_command`] | what `forebay policy` asks |
+//! | [`upstream_command`] | what `forebay upstream` asks |
 //! | [`log`] | the access log, off the hot path |
 //! | [`status`] | what the running server can tell about itself |
+//! | [`acme`] | certificates by ACME: what is wanted, what is shown meanwhile, the thread |
 //! | [`admin`] | the read-only listener: Prometheus metrics, status |
 //!
 //! It deliberately decides nothing about a request: what a URL means is `site`'s, how a connection
@@ -39,6 +42,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod acme;
 pub mod admin;
 pub mod agent;
 pub mod applications;
@@ -50,6 +54,8 @@ pub mod doctor;
 pub mod engines;
 pub mod gate;
 pub mod handler;
+pub mod identity;
+pub mod isolated;
 pub mod job;
 pub mod listen;
 pub mod live;
@@ -63,3 +69,4 @@ pub mod reload;
 pub mod run;
 pub mod sandbox;
 pub mod status;
+pub mod upstream_command;

@@ -193,12 +193,19 @@ impl Listeners {
     }
 
     fn take_inherited(&mut self, wanted: &Address) -> Option<Listener> {
-        let is_wanted = |passed: &Inherited| address_of(&passed.bound).as_ref() == Some(wanted);
+        let is_wanted = |passed: &Inherited| match (address_of(&passed.bound), wanted) {
+            // whatever port it has
+            (Some(Address::Tcp(bound)), Address::Tcp(asked)) if asked.port() == 0 => {
+                bound.ip() == asked.ip()
+            }
+            (bound, wanted) => bound.as_ref() == Some(wanted),
+        };
         let passed = self.inherited.swap_remove(self.inherited.iter().position(is_wanted)?);
+        let address = address_of(&passed.bound).unwrap_or_else(|| wanted.clone());
         let with_ipv4 = matches!(passed.bound, Bound::Internet { with_ipv4: true, .. });
         Some(Listener {
             wanted: wanted.clone(),
-            address: wanted.clone(),
+            address,
             origin: Origin::Inherited { name: passed.name, with_ipv4 },
             sockets: vec![passed.socket],
             left: None,
@@ -222,9 +229,9 @@ impl Listeners {
 
     /// Binds the address without sharing it, so that a second server on the same one is told so:
     /// sockets that share it would let it take half of the connections unnoticed. Returns it with
-    /// the port resolved.
+    /// the port resolved. It does not listen: whoever connected to it would be lost with it.
     fn probe(&self, address: SocketAddr) -> io::Result<SocketAddr> {
-        match listen(address, false) {
+        match socket::bind(address, false) {
             Ok(probe) => socket::local_address(&probe),
             // we are in our own way: `[::]:80` beside `[::1]:80`
             Err(error) if error.kind() == ErrorKind::AddrInUse && self.has(address.port()) => {
@@ -327,7 +334,8 @@ impl Listener {
         }
         if let (Origin::Bound, Address::Tcp(address)) = (&self.origin, &self.address) {
             while self.sockets.len() < hands.len() {
-                let socket = listen(*address, true)?;
+                let options = ListenOptions { backlog: BACKLOG, reuse_port: true };
+                let socket = socket::listen(*address, options)?;
                 owner
                     .map_or(Ok(()), |(user, group)| socket::give_listener(&socket, user, group))?;
                 self.sockets.push(socket);
@@ -378,10 +386,6 @@ fn address_of(bound: &Bound) -> Option<Address> {
         Bound::Path(path) => Some(Address::Unix(path.clone())),
         Bound::Otherwise => None,
     }
-}
-
-fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
-    socket::listen(address, ListenOptions { backlog: BACKLOG, reuse_port })
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub struct GroupPlan {
     pub workers: usize,
     /// How many of them accept, each with listening sockets of its own.
     pub entrances: usize,
+    /// Threads that may answer at once where there are classes, if each connection keeps one.
+    pub answering: usize,
+    /// Connections accepted ahead of a thread for them where there are classes.
+    pub accept_ahead: usize,
     /// Whether connections begin with what a proxy states about its client.
     pub proxy_protocol: bool,
     /// What the engine keeps to.
@@ -73,8 +77,10 @@ impl GroupPlan {
     /// Whether workers made for `self` can go on for `other`, with its settings.
     pub fn serves(&self, other: &GroupPlan) -> bool {
         let what = |plan: &GroupPlan| (plan.engine, plan.workers, plan.proxy_protocol);
+        let of_threads = |plan: &GroupPlan| (plan.answering, plan.accept_ahead);
         self.listen == other.listen
             && what(self) == what(other)
+            && (!self.engine.has_thread_each() || of_threads(self) == of_threads(other))
             && (self.engine != Engine::Pipeline || self.pipeline == other.pipeline)
     }
 }
@@ -211,7 +217,8 @@ impl Plan {
                 connections: as_usize(connections),
                 send_wait_ms: config.pipeline.send_wait.as_millis() as u64,
             };
-            group(config, listener, *workers, lingering, pipeline)
+            let answering = as_usize(listener.answering.or(cores as u64)).max(1);
+            GroupPlan { answering, ..group(config, listener, *workers, lingering, pipeline) }
         });
         let policy = config.policy()?;
         Ok(Plan {
@@ -252,7 +259,9 @@ fn ranks(config: &Config, policy: &Policy) -> ranks::Settings {
 fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
     let fit = memory_bytes / THREADS_SHARE / THREAD_BYTES;
     let (auto, most) = match listener.engine {
-        Engine::Event | Engine::Fibers | Engine::Pipeline => (cores as u64, u64::MAX),
+        Engine::Event | Engine::Fibers | Engine::Pipeline | Engine::Isolated => {
+            (cores as u64, u64::MAX)
+        }
         Engine::Pool => (POOL_THREADS, fit),
         Engine::Threads => (MOST_THREADS, fit),
     };
@@ -262,7 +271,7 @@ fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
 /// How many of the workers accept for themselves.
 fn entrances(config: &Config, listener: &Listener, workers: usize) -> usize {
     match listener.engine {
-        Engine::Event | Engine::Fibers => workers,
+        Engine::Event | Engine::Fibers | Engine::Isolated => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
         // one socket keeps one thread busy
         Engine::Pipeline => as_usize(config.pipeline.accept),
@@ -286,6 +295,8 @@ fn group(
         engine: listener.engine,
         workers,
         entrances: entrances(config, listener, workers),
+        answering: 1,
+        accept_ahead: as_usize(listener.accept_ahead),
         proxy_protocol: listener.proxy_protocol,
         pipeline,
         settings: Settings {

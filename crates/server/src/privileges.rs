@@ -3,12 +3,12 @@
 //! What only root can do is done first: sockets are bound, and log files that are not there yet are
 //! made, and given to that user.
 
-use crate::config::{Access, Account, Config, GateMode};
+use crate::config::{Access, Account, Config, GateMode, Site};
 use crate::listen::Listeners;
 use forebay_sys::privileges::{self, Kept, User};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::{fmt, slice};
 
@@ -42,6 +42,13 @@ pub enum PrivilegeError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// The directory of certificates by ACME cannot be made for the user.
+    Storage {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
     /// The kernel refused.
     Refused {
         /// What it said.
@@ -68,6 +75,9 @@ impl fmt::Display for PrivilegeError {
             ),
             PrivilegeError::Log { path, error } => {
                 write!(f, "log.access: cannot make {} for the user: {error}", path.display())
+            }
+            PrivilegeError::Storage { path, error } => {
+                write!(f, "acme.storage: cannot make {} for the user: {error}", path.display())
             }
             PrivilegeError::Refused { error } => write!(f, "cannot give up privileges: {error}"),
         }
@@ -105,15 +115,19 @@ pub fn drop_to_user(
         }
         listeners.give(user.user, user.group).map_err(refused)?;
         for path in files {
-            std::os::unix::fs::lchown(path, Some(user.user), Some(user.group)).map_err(refused)?;
+            lchown(path, Some(user.user), Some(user.group)).map_err(refused)?;
         }
         for path in logs(config) {
             make_log(path, &user)
                 .map_err(|error| PrivilegeError::Log { path: path.to_owned(), error })?;
         }
+        make_storage(config, Some(&user))?;
         privileges::become_user(&user, kept).map_err(refused)?;
-    } else if privileges::current().0 != 0 {
-        privileges::keep_only(kept).map_err(refused)?;
+    } else {
+        make_storage(config, None)?;
+        if privileges::current().0 != 0 {
+            privileges::keep_only(kept).map_err(refused)?;
+        }
     }
     privileges::gain_nothing().map_err(refused)
 }
@@ -170,6 +184,26 @@ fn make_log(path: &Path, user: &User) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Makes the directory of certificates by ACME, with those above it that are missing, and gives what it makes
+/// to the user.
+fn make_storage(config: &Config, user: Option<&User>) -> Result<(), PrivilegeError> {
+    if !config.sites.iter().any(Site::has_acme) {
+        return Ok(());
+    }
+    let storage = config.acme.files();
+    let mut missing: Vec<&Path> = storage.directory().ancestors().collect();
+    missing.retain(|path| !path.as_os_str().is_empty() && !path.exists());
+    for path in missing.into_iter().rev() {
+        let made = DirBuilder::new().mode(0o700).create(path);
+        let given = made.and_then(|()| match user {
+            Some(user) => lchown(path, Some(user.user), Some(user.group)),
+            None => Ok(()),
+        });
+        given.map_err(|error| PrivilegeError::Storage { path: path.to_owned(), error })?;
+    }
+    Ok(())
 }
 
 fn give(file: &File, user: &User) -> io::Result<()> {

@@ -10,6 +10,7 @@ use crate::applications::Applications;
 use crate::certificates::{CertificateError, Certificates, Renewed};
 use crate::config::{self, Config, Listen, Problem};
 use crate::engines::{Common, Prepared};
+use crate::isolated;
 use crate::listen::{ListenError, Listeners};
 use crate::log::{LogError, LogSettings, Logs};
 use crate::plan::{GroupPlan, Machine, Plan};
@@ -172,6 +173,9 @@ impl std::error::Error for ReloadError {}
 /// What is in the way.
 pub fn prepare(file: &Path, current: &Current) -> Result<Next, ReloadError> {
     let config = config::load(file).map_err(ReloadError::Configuration)?;
+    if isolated::is_wanted(&config) {
+        return Err(ReloadError::Restart { key: "an engine for the engine isolated" });
+    }
     let certificates = Certificates::open(&config, &current.certificates);
     let certificates = Arc::new(certificates.map_err(ReloadError::Certificate)?);
     let (config, said) = agents::carry(&current.config, config);
@@ -258,7 +262,8 @@ fn prepare_config(
     };
     let before = current.common.live.get();
     let now_ms = worker::read_clocks().monotonic_ms;
-    let applications = Applications::new(&plan.applications, Some(&before.applications), now_ms);
+    let (routes, shares) = (&plan.applications, &plan.ranks.shares);
+    let applications = Applications::new(routes, shares, Some(&before.applications), now_ms);
     let counted = current.common.register.totals();
     let logs = open_logs(&config, Some((&current.logs, &counted))).map_err(ReloadError::Log)?;
     let mut common = current.common.clone();

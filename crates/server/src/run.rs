@@ -14,6 +14,7 @@ mod takeover;
 
 pub use error::RunError;
 
+use crate::acme;
 use crate::admin::RunningAdmin;
 use crate::applications;
 use crate::certificates;
@@ -21,6 +22,7 @@ use crate::config::Config;
 use crate::control_socket::{Answer, Asked, ControlSocket};
 use crate::engines::{self, Common, Group, Outcome};
 use crate::gate;
+use crate::isolated::{self, Role};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
@@ -28,9 +30,11 @@ use crate::policy_command::{self, Bounds, Known};
 use crate::reload::{Next, ReloadError};
 use crate::sandbox::Sandbox;
 use crate::status::Status;
+use crate::upstream_command;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use error::resources;
 use forebay_engine::control::{Ended, Order};
+use forebay_engine::worker;
 use forebay_sys::{clock, process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use std::io::Write;
@@ -101,6 +105,8 @@ struct Server {
     reload: Reload,
     /// A thread looks for certificates that change.
     watches_certificates: bool,
+    /// The thread that gets certificates by ACME, if there was ever one to get.
+    acme: Option<acme::Running>,
     /// A thread checks applications.
     keeps_up_applications: bool,
     /// What was said last of why the gate is not attached everywhere.
@@ -122,6 +128,9 @@ pub type Ready = Box<dyn FnOnce(Option<String>)>;
 /// # Errors
 /// What is in the way at the start, or how a loop failed.
 pub fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), RunError> {
+    if isolated::is_wanted(&config) {
+        return isolated::run(config, file);
+    }
     process::return_large_blocks();
     // signals wait for somebody to listen before there is anything they could interrupt
     let (to_main, events) = unbounded();
@@ -216,14 +225,32 @@ impl Server {
         }
     }
 
+    /// Has certificates got by ACME, if some are wanted; `at_once`: what has failed is tried again.
+    fn keep_acme(&mut self, at_once: bool) {
+        if let Some(acme) = &self.acme {
+            return acme.look(at_once);
+        }
+        if self.common.live.get().certificates.acme().is_none() {
+            return;
+        }
+        let (live, to_main) = (Arc::clone(&self.common.live), self.to_main.clone());
+        let tell = move || drop(to_main.send(Event::CertificatesChanged));
+        match acme::start(live, self.common.register.worker(), tell) {
+            Ok(running) => self.acme = Some(running),
+            Err(error) => say(format_args!("no thread for certificates by ACME: {error}")),
+        }
+    }
+
     /// Has somebody look after applications, if one needs it.
     fn keep_up_applications(&mut self) {
-        if self.keeps_up_applications || !self.common.live.get().applications.need_upkeep() {
+        if self.keeps_up_applications || self.common.live.get().applications.is_empty() {
             return;
         }
         match applications::keep_up(Arc::clone(&self.common.live)) {
             Ok(()) => self.keeps_up_applications = true,
-            Err(error) => say(format_args!("no thread for checks of applications: {error}")),
+            Err(error) => {
+                say(format_args!("no thread for applications: upstreams are not checked: {error}"))
+            }
         }
     }
 
@@ -307,6 +334,8 @@ impl Server {
         match self.draining {
             None => {
                 self.draining = Some((name(signal), Instant::now()));
+                // an authority would find nobody here
+                self.acme = None;
                 self.status.drains();
                 self.give_all(Order::Drain);
                 // those who drain hold duplicates and take what is queued; who asks how far they are
@@ -357,7 +386,19 @@ impl Server {
                         let known = Known { config, in_force, totals, steering, bounds };
                         policy_command::answer(question, &known)
                     }
-                    None => Answer::unknown(other),
+                    None => match other.strip_prefix("upstream ") {
+                        Some(question) => {
+                            let applications = &self.common.live.get().applications;
+                            let now_ms = worker::read_clocks().monotonic_ms;
+                            let answer = upstream_command::answer(question, applications, now_ms);
+                            if !question.starts_with("list") {
+                                let said = answer.text.lines();
+                                said.for_each(|line| say(format_args!("upstream: {line}")));
+                            }
+                            answer
+                        }
+                        None => Answer::unknown(other),
+                    },
                 };
                 let _ = reply.send(answer);
             }
@@ -378,7 +419,15 @@ impl Server {
         }
     }
 
+    /// Whether another process has the clients, and tells the operator of them.
+    fn stands_behind(&self) -> bool {
+        self.config.place.as_ref().is_some_and(|place| place.role != Role::Receive)
+    }
+
     fn say_draining(&self, signal: &str, bounded: bool) {
+        if self.stands_behind() {
+            return;
+        }
         let open = self.common.admission.open();
         let bound =
             if bounded { format!("at most {:?}", self.plan.drain) } else { "no limit".into() };
@@ -394,6 +443,9 @@ impl Server {
         let began = Instant::now();
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));
+        }
+        if self.stands_behind() {
+            return;
         }
         let Ended { drained, aborted_receiving, aborted_in_job, aborted_sending } = ended;
         say(format_args!(

@@ -5,6 +5,7 @@
 //! It holds for the thread that [`confine`]s itself and those it starts, and cannot be taken back. A
 //! reload that needs more fails as a whole.
 
+use crate::acme;
 use crate::config::{self, Config, Landlock, Listen, Site};
 use crate::privileges;
 use landlock::{
@@ -33,6 +34,8 @@ enum What {
     Log,
     /// Sockets: made and removed.
     Socket,
+    /// Files that are made, replaced by a rename, and removed.
+    Store,
 }
 
 impl What {
@@ -41,6 +44,11 @@ impl What {
             What::Read => AccessFs::ReadFile | AccessFs::ReadDir,
             What::Log => AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::ReadDir,
             What::Socket => AccessFs::MakeSock | AccessFs::RemoveFile,
+            What::Store => {
+                let read = AccessFs::ReadFile | AccessFs::ReadDir;
+                let write = AccessFs::WriteFile | AccessFs::Truncate;
+                read | write | AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::RemoveFile
+            }
         }
     }
 }
@@ -73,8 +81,17 @@ impl Needs {
         let admin = &config.admin;
         admin.pairs.files().for_each(|file| needs.add_file("admin.tls.certificate", file));
         admin.token_file.iter().for_each(|file| needs.add_file("admin.token_file", file));
+        config.identity.keys.iter().for_each(|file| needs.add_file("identity.keys", file));
         // names are looked up as the machine says, which others replace by a rename
-        if config.sites.iter().any(Site::names_upstreams) {
+        let with_acme = config.sites.iter().any(Site::has_acme);
+        if with_acme {
+            needs.add("acme.storage", config.acme.files().directory().to_owned(), What::Store);
+            match &config.acme.ca {
+                Some(file) => needs.add_file("acme.ca", file),
+                None => acme::ROOTS.iter().for_each(|at| needs.add("acme", at.into(), What::Read)),
+            }
+        }
+        if with_acme || config.sites.iter().any(Site::names_upstreams) {
             needs.add_directory_of("to", Path::new("/etc/hosts"), What::Read);
             if let Ok(target) = std::fs::canonicalize("/etc/resolv.conf") {
                 needs.add_directory_of("to", &target, What::Read);

@@ -16,7 +16,7 @@ const MOST_CERTIFICATES: usize = 100;
 
 fn certificates(certificates: &Certificates) -> Vec<Certificate> {
     let expiries = certificates.expiries().into_iter().take(MOST_CERTIFICATES);
-    let told = expiries.map(|Expiry { owner, certificate, not_after_s }| {
+    let told = expiries.map(|Expiry { owner, certificate, not_after_s, .. }| {
         let name = certificate.display().to_string();
         let site = match owner {
             Owner::Site(site) => site,
@@ -118,6 +118,8 @@ impl Status {
             (Gauge::Uncompressed, content.uncompressed),
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
+            (Gauge::UpstreamInFlight, arrangement.applications.in_flight()),
+            (Gauge::UpstreamWaiting, arrangement.applications.waiting()),
             (Gauge::LogDropped, arrangement.logs.dropped()),
             (Gauge::Generation, common.live.generation()),
             (Gauge::LastReload, state.last_reload.0),

@@ -2,6 +2,7 @@
 
 use crate::policy::InForce;
 use crate::policy::window::Counts;
+use forebay_control::agent::rules::SeenRule;
 use forebay_control::agent::{Observation, Seen};
 use forebay_engine::control::Control;
 use forebay_metrics::{ClassTotals, Counter, Place, Reason, Totals};
@@ -36,12 +37,15 @@ pub(super) struct Eyes {
     /// What loops had counted, by rank: connections that came, those refused by the agent, and all
     /// refusals.
     loops: Vec<[u64; 3]>,
+    /// The numbers of the rules whose rates may be moved, and what they had counted.
+    rules: Vec<(u32, SeenRule)>,
 }
 
 /// What was seen in a period.
 pub(super) struct Observed {
     now_ns: u64,
     classes: Vec<Seen>,
+    rules: Vec<SeenRule>,
     lag_ns: u64,
     refusing: f64,
 }
@@ -49,7 +53,8 @@ pub(super) struct Observed {
 impl Observed {
     pub(super) fn as_seen(&self, cores: u32) -> Observation<'_> {
         let Observed { now_ns, lag_ns, refusing, .. } = *self;
-        Observation { now_ns, cores, threads: cores, classes: &self.classes, lag_ns, refusing }
+        let (classes, rules) = (&self.classes[..], &self.rules[..]);
+        Observation { now_ns, cores, threads: cores, classes, rules, lag_ns, refusing }
     }
 }
 
@@ -59,11 +64,19 @@ impl Eyes {
         self.controls.push(Arc::downgrade(control));
     }
 
-    /// The classes are those of this policy from now on.
-    pub(super) fn take_over(&mut self, policy: &InForce) {
+    /// Classes are those of this policy from now on, and rules whose rates may be moved have these
+    /// numbers.
+    pub(super) fn take_over(&mut self, policy: &InForce, movable: Vec<u32>) {
         self.counted = policy.windows.iter().map(|window| window.counts()).collect();
         self.delays_ns = vec![0; self.counted.len()];
         self.loops.clear();
+        let counted = |number| (number, count_rule(policy, number));
+        self.rules = movable.into_iter().map(counted).collect();
+    }
+
+    /// The numbers of the rules whose rates may be moved.
+    pub(super) fn movable(&self) -> impl Iterator<Item = u32> {
+        self.rules.iter().map(|(number, _)| *number)
     }
 
     pub(super) fn look(
@@ -91,7 +104,14 @@ impl Eyes {
         }
         self.listen();
         let lag_ns = if self.arriving < IDLE { 0 } else { self.lag_ms * 1_000_000 };
-        Observed { now_ns, classes, lag_ns, refusing: self.refusing }
+        let rules = self.rules.iter_mut().map(|(number, counted)| {
+            let before = std::mem::replace(counted, count_rule(policy, *number));
+            SeenRule {
+                matched: counted.matched.saturating_sub(before.matched),
+                refused: counted.refused.saturating_sub(before.refused),
+            }
+        });
+        Observed { now_ns, classes, rules: rules.collect(), lag_ns, refusing: self.refusing }
     }
 
     /// Adds to `classes` the connections that have come since the last look. Returns how much was
@@ -150,6 +170,10 @@ impl Eyes {
             self.rung_ms = None;
         }
     }
+}
+
+fn count_rule(policy: &InForce, rule: u32) -> SeenRule {
+    SeenRule { matched: policy.state.matched(rule), refused: policy.state.refused(rule) }
 }
 
 /// `delay_ns` is how long jobs waited that began last: if some wait and none has begun, nothing newer is

@@ -4,12 +4,15 @@
 //! more than a test can ask of a real server on any machine.
 
 use super::*;
+use crate::client::TrustedProxies;
 use crate::config::parse;
 use crate::plan::{Machine, Plan};
-use crate::policy::{Entrance, Judge};
+use crate::policy::{Entrance, Judge, Known, Pass, Standing};
 use crate::policy_command::history::history;
-use forebay_conn::{Peer, Verdict};
+use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
+use forebay_http::head::{Head, Limits as HeadLimits, Lines, Parsed};
+use forebay_http::path::NormalPath;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
 use forebay_policy::facts::{ConnectionFacts, RequestFacts};
 
@@ -74,18 +77,21 @@ struct Crowd {
     refused: u32,
 }
 
+fn plan(text: &str) -> Plan {
+    let config = parse(text, "/etc/forebay.toml").unwrap();
+    let machine = Machine { cores: CORES as usize, memory_bytes: 1 << 30, descriptors: 1024 };
+    Plan::new(&config, &machine).unwrap()
+}
+
 impl Loop {
     fn new(agent: &str) -> Loop {
-        let config = parse(&format!("agent = \"{agent}\"\n{POLICY}"), "/etc/forebay.toml").unwrap();
-        let cores = CORES as usize;
-        let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 1024 };
-        let mut plan = Plan::new(&config, &machine).unwrap();
+        let mut plan = plan(&format!("agent = \"{agent}\"\n{POLICY}"));
         plan.ranks.slots = [ClassSlot(0), ClassSlot(1)].into();
         let policy = Arc::new(InForce::new(&plan, None));
         let metrics = Arc::new(Local::default());
         let judge = Judge::new(&policy, &metrics, Entrance::Job).unwrap();
         let mut state = State::default();
-        state.take_over(&policy).unwrap();
+        state.take_over(&policy, std::iter::empty()).unwrap();
         let levels = vec![Level::Normal];
         Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
     }
@@ -125,6 +131,7 @@ impl Loop {
                 path: b"/",
                 query: b"",
                 certificate: None,
+                identity: None,
                 fields: std::iter::empty(),
             };
             let decided = policy.request(&facts, self.policy.degree());
@@ -199,7 +206,7 @@ fn the_last_class_begins_fewer_connections_while_refusing_takes_too_much() {
     let cells: Vec<&str> = last.split_whitespace().collect();
     assert_eq!(cells[2..4], ["syn_policing", "(refusals)"], "{last}");
     let [conns_per_s, conns, refused] =
-        [cells[7], cells[13], cells[14]].map(|cell| cell.parse().unwrap());
+        [cells[7], cells[14], cells[15]].map(|cell| cell.parse().unwrap());
     assert!((1_450..1_750).contains(&conns_per_s), "{last}");
     assert!(conns > refused && refused > 0, "{last}");
 }
@@ -226,4 +233,68 @@ fn an_agent_that_is_off_finds_the_level_and_limits_nothing() {
     assert_eq!(server.levels.last(), Some(&Level::SynPolicing));
     assert_eq!(server.connections().map(|(_, refused)| refused), [0, 0]);
     assert_eq!(server.rates(), [None, None]);
+}
+
+const MOVABLE: &str = r#"
+root = "/site"
+agent = "on"
+[[rule]]
+name = "costly"
+path = "/costly"
+requests = { rate = "1000/s", rate_min = "50/s", burst = 10 }
+"#;
+
+/// Work that is never done fills the window; what it refuses is taken from the rate of the rule.
+#[test]
+fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
+    let plan = plan(MOVABLE);
+    let policy = Arc::new(InForce::new(&plan, None));
+    let metrics = Arc::new(Local::default());
+    let mut judge = Judge::new(&policy, &metrics, Entrance::Job).unwrap();
+    let mut state = State::default();
+    state.take_over(&policy, std::iter::empty()).unwrap();
+    let mut now_ns = 1_000_000_000;
+    let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut lines = Lines::new();
+    let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
+    let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
+    let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
+    let mut tick = |judge: &mut Judge, state: &mut State, passes: &mut Vec<Pass>, asks: u32| {
+        now_ns += TICK_NS;
+        for _ in 0..asks {
+            let room = NormalPath::default();
+            let (request, trusted) = (Request::new(&head, &peer, &room), TrustedProxies::default());
+            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0 };
+            let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
+            if let Verdict::Admit(admitted) = verdict {
+                let mut ticket = admitted.ticket.unwrap();
+                passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+            }
+        }
+        let metrics = Arc::clone(&metrics);
+        state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
+        now_ns
+    };
+    let rate = || policy.state.rate(0).unwrap();
+    let mut passes = Vec::new();
+    assert!((rate() - 1000.0).abs() < 1e-6);
+    for _ in 0..1_000 {
+        tick(&mut judge, &mut state, &mut passes, 8);
+    }
+    assert!((rate() - 50.0).abs() < 0.1, "{}", rate());
+    // a reload that says the same keeps what was learned, another rate begins anew
+    let same = InForce::new(&plan, Some(&policy));
+    assert!((same.state.rate(0).unwrap() - 50.0).abs() < 0.1);
+    let other = InForce::new(&self::plan(&MOVABLE.replace("1000/s", "900/s")), Some(&policy));
+    assert!((other.state.rate(0).unwrap() - 900.0).abs() < 1e-3);
+    let records: Vec<_> = state.agent.as_ref().unwrap().history().records().cloned().collect();
+    let text = history(&policy, &records, 11_000_000_000);
+    let last = text.lines().rfind(|line| line.contains("rule \"costly\"")).unwrap();
+    assert!(last.contains("  50.0  "), "{last}");
+    // when the work is done and nobody comes, it is what the rule states
+    drop(passes);
+    for _ in 0..2_500 {
+        tick(&mut judge, &mut state, &mut Vec::new(), 0);
+    }
+    assert!((rate() - 1000.0).abs() < 1e-6, "{}", rate());
 }

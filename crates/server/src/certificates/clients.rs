@@ -27,7 +27,7 @@ pub(super) fn demands(config: &Config, with_pairs: &[Held]) -> Vec<Demand> {
     let speaks_tls = endpoints.any(|endpoint| endpoint.tls);
     let mut with_pairs = with_pairs.iter();
     let demands = config.sites.iter().map(|site| {
-        let held = if site.tls.pairs.is_empty() { None } else { with_pairs.next() };
+        let held = if site.has_certificate() { with_pairs.next() } else { None };
         let is_redirected = speaks_tls && site.tls.redirect.0.is_some();
         Demand {
             policy: held.map(|held| held.identity.policy()),

@@ -33,15 +33,15 @@ const MOST_TOLD: usize = 20;
 /// Lack of threads.
 pub fn start(live: Arc<Live>, tell: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("certificates".to_owned());
+    // before there are clients, who take descriptors; without it there is the interval
+    let watch = Watch::new().ok();
     thread.spawn(move || {
         let certificates = || Arc::clone(&live.get().certificates);
         say_unreadable(&certificates());
-        // without it there is the interval
-        let watch = Watch::new().ok();
         let mut told: Option<Stamps> = None;
         let mut missing = BTreeSet::new();
         loop {
-            wait(watch.as_ref(), &certificates(), told.as_ref());
+            wait(watch.as_ref(), &certificates(), told.as_ref(), &missing);
             let certificates = certificates();
             missing = say_missing(&certificates, &missing);
             let (read, now) = (certificates.stamps(), certificates.stamps_now());
@@ -90,7 +90,12 @@ fn say_missing(certificates: &Certificates, before: &BTreeSet<PathBuf>) -> BTree
 
 /// Until something has changed in the directories of the files and then nothing more, or for the interval.
 /// Not at all, if something that was not told has changed before they were watched.
-fn wait(watch: Option<&Watch>, certificates: &Certificates, told: Option<&Stamps>) {
+fn wait(
+    watch: Option<&Watch>,
+    certificates: &Certificates,
+    told: Option<&Stamps>,
+    missing: &BTreeSet<PathBuf>,
+) {
     let Some(watch) = watch else {
         return std::thread::sleep(Duration::from_millis(INTERVAL_MS));
     };
@@ -100,7 +105,8 @@ fn wait(watch: Option<&Watch>, certificates: &Certificates, told: Option<&Stamps
         let _ = opened.and_then(|directory| watch.add(directory.as_fd(), Interest::Content));
     }
     let now = certificates.stamps_now();
-    if now != certificates.stamps() && told != Some(&now) {
+    let has_changed = now != certificates.stamps() && told != Some(&now);
+    if has_changed || certificates.missing() != *missing {
         // files are written one after another
         return std::thread::sleep(Duration::from_millis(QUIET_MS));
     }

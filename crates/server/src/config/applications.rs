@@ -8,7 +8,7 @@ use super::{Account, Listen, Site};
 use forebay_engine::Engine;
 use forebay_site::rules::Alias;
 use forebay_sys::{file, privileges};
-use forebay_upstream::settings::Address;
+use forebay_upstream::settings::{Address, Group};
 use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
@@ -36,6 +36,7 @@ impl Draft {
             }
             self.remark_tunnels(&at, site, remarks);
         }
+        self.remark_queues(remarks);
         self.remark_front_controllers(remarks);
     }
 
@@ -102,6 +103,42 @@ impl Draft {
             if proxy.upgrades() {
                 let at = at.child("proxy").item(index).child("upgrade");
                 remarks.push((at, Wrong::KeepsThread { engine: engine.name() }));
+            }
+        }
+    }
+
+    /// Queues that may keep all threads, and upstreams that are counted for each of several routes.
+    fn remark_queues(&self, remarks: &mut Remarks) {
+        let mut known: Vec<(At, bool, Group)> = Vec::new();
+        for (at, site) in self.every_site() {
+            let place = |list: &str, index: usize| at.child(list).item(index).child("in_flight");
+            let proxies = site.proxies.iter().enumerate();
+            let proxies =
+                proxies.map(|(index, one)| (place("proxy", index), false, one.settings().group));
+            let scripts = site.fastcgi.iter().enumerate();
+            let scripts = scripts
+                .map(|(index, one)| (place("fastcgi", index), true, one.settings(None).group));
+            known.extend(proxies.chain(scripts));
+        }
+        let threads = self.all_listeners().into_iter().map(|(_, listener)| listener.engine);
+        let engine =
+            threads.into_iter().find(|engine| matches!(engine, Engine::Threads | Engine::Pool));
+        for (number, (at, is_fastcgi, group)) in known.iter().enumerate() {
+            if group.in_flight.is_none() {
+                continue;
+            }
+            if let Some(engine) = engine.filter(|_| group.queue.requests > 0) {
+                let requests = group.queue.requests;
+                remarks
+                    .push((at.clone(), Wrong::WaitKeepsThread { engine: engine.name(), requests }));
+            }
+            let others = known[..number].iter().filter(|(_, other, _)| other == is_fastcgi);
+            let others = others.filter(|(_, _, other)| !other.shares_with(group));
+            let is_shared =
+                |to: &&Address| others.clone().any(|(_, _, other)| other.to.contains(to));
+            if let Some(upstream) = group.to.iter().find(is_shared) {
+                let upstream = upstream.to_string();
+                remarks.push((at.clone(), Wrong::CountsAlone { upstream }));
             }
         }
     }

@@ -9,10 +9,11 @@ use super::remarks::item;
 use super::upstreams;
 use super::value::quote;
 use super::{
-    Access, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen,
-    LogFormat, Proxy,
+    Access, Acme, Admin, AskClients, Clients, ControlSocket, Endpoint, FastCgi, KeyPairs, Listen,
+    LogFormat, Proxy, Site,
 };
 use crate::certificates::{self, CertificateError, Tokens};
+use crate::identity::Keys;
 use forebay_policy::near::nearest;
 use forebay_site::rules::SiteName;
 use forebay_sys::{file, process};
@@ -37,6 +38,7 @@ impl Draft {
         self.check_addresses(text, find, &mut wrong);
         self.check_proxies(&mut wrong);
         self.check_tls(text, &mut wrong);
+        self.check_acme(text, &mut wrong);
         self.check_admin(text, &mut wrong);
         self.check_roots(&mut wrong);
         self.check_aliases(&mut wrong);
@@ -45,6 +47,7 @@ impl Draft {
         self.check_log_names(&mut wrong);
         self.check_redirects(&mut wrong);
         self.check_policy(text, &mut wrong);
+        self.check_isolated(&mut wrong);
         wrong
     }
 
@@ -191,15 +194,17 @@ impl Draft {
             if lacks("tls.client_ca", site.tls.clients.authorities.is_empty()) {
                 wrong.push((path.child("tls.client"), Wrong::NoClientAuthority));
             }
-            if lacks("tls.certificate", pairs.is_empty()) {
+            if lacks("tls.certificate", !site.tls.acme && pairs.is_empty()) {
                 wrong.push((path.child("tls.client"), Wrong::ClientsWithoutCertificate));
             }
         }
         // one that cannot be read is told by itself
         let says_one =
             |path: &At| text.is_some_and(|text| text.says(&path.child("tls.certificate")));
-        if self.every_site().iter().any(|(path, site)| !site.tls.pairs.is_empty() || says_one(path))
-        {
+        let has_one = |(path, site): &(At, &Site)| {
+            !site.tls.pairs.is_empty() || site.tls.acme || says_one(path)
+        };
+        if self.every_site().iter().any(has_one) {
             return;
         }
         for (path, listener) in self.all_listeners() {
@@ -414,11 +419,15 @@ impl Draft {
                 join(path);
             }
         }
-        certificates.iter_mut().chain(keys).chain(token_file).for_each(join);
+        let identity = &mut self.process.identity.keys;
+        certificates.iter_mut().chain(keys).chain(token_file).chain(identity).for_each(join);
         if let ControlSocket::At(path) = &mut self.process.control.socket {
             join(path);
         }
+        let Acme { storage, ca, .. } = &mut self.process.acme;
+        storage.iter_mut().chain(ca).for_each(join);
         self.process.sandbox.read.iter_mut().for_each(join);
+        self.process.isolated.rebase(&join);
         self.process.pipeline.calibration.iter_mut().for_each(join);
     }
 
@@ -470,6 +479,7 @@ impl Draft {
                 }
             }
         }
+        self.missing_acme(&mut wrong);
         let Admin { token_file, pairs, .. } = &self.process.admin;
         let admin = At::default().child("admin");
         missing_pairs(&admin, pairs, &mut told, &mut wrong);
@@ -478,6 +488,12 @@ impl Draft {
         {
             let error = Wrong::Tokens { path: path.clone(), error };
             wrong.push((admin.child("token_file"), error));
+        }
+        if let Some(path) = &self.process.identity.keys
+            && let Err(error) = Keys::open(path)
+        {
+            let error = Wrong::Keys { path: path.clone(), error };
+            wrong.push((At::default().child("identity").child("keys"), error));
         }
         wrong
     }
@@ -538,7 +554,7 @@ fn missing_clients<'p>(
 }
 
 /// Why no socket can be made at `path`. `is_made`: the server makes the directory if it is missing.
-fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
+pub(super) fn no_room_for(path: &Path, is_made: bool) -> Option<(PathBuf, io::Error)> {
     let parents = path.ancestors().skip(1).map(|parent| match parent {
         parent if parent.as_os_str().is_empty() => Path::new("."),
         parent => parent,

@@ -25,8 +25,16 @@ pub trait Word: Copy + PartialEq + 'static {
 
 impl Word for Engine {
     const EXPECTED: &'static str = "the name of an engine such as \"event\"";
-    const WORDS: &'static [&'static str] = forebay_engine::NAMES;
-    const MEANINGS: &'static [Engine] = Engine::ALL;
+    const WORDS: &'static [&'static str] =
+        &["threads", "pool", "event", "fibers", "pipeline", "isolated"];
+    const MEANINGS: &'static [Engine] = &[
+        Engine::Threads,
+        Engine::Pool,
+        Engine::Event,
+        Engine::Fibers,
+        Engine::Pipeline,
+        Engine::Isolated,
+    ];
 }
 
 impl Word for Fuse {

@@ -108,6 +108,8 @@ impl Draft {
             config.sites.push(site);
         } else {
             config.sites.extend(sites.into_iter().map(|own| own.inherit(&site)));
+            // what is inherited is for those that it fits
+            config.sites.iter_mut().for_each(|site| site.tls.acme = site.has_acme());
         }
         config
     }

@@ -42,7 +42,7 @@ impl Draft {
         // what several sites name is told once
         let mut told = HashSet::new();
         let of_sites = sites.iter().flat_map(|(at, site)| secrets(at, site));
-        for (at, file) in of_sites.chain(self.admin_secrets()) {
+        for (at, file) in of_sites.chain(self.own_secrets()) {
             if let Some(directory) = find(file).filter(|_| told.insert(file)) {
                 let (path, place) = (file.to_owned(), text.place(&directory.at.exact));
                 let directory = directory.shown.to_owned();
@@ -51,12 +51,15 @@ impl Draft {
         }
     }
 
-    /// Files of the admin listener that only the server may read, each with where it is named.
-    fn admin_secrets(&self) -> Vec<(At, &Path)> {
+    /// Files of no site that only the server may read, each with where it is named.
+    fn own_secrets(&self) -> Vec<(At, &Path)> {
         let Admin { token_file, pairs, .. } = &self.process.admin;
         let at = At::default().child("admin");
         let tokens = token_file.iter().map(|file| (at.child("token_file"), &**file));
-        tokens.chain(keys(&at, pairs)).collect()
+        let identity = At::default().child("identity").child("keys");
+        let of_identities =
+            self.process.identity.keys.iter().map(|file| (identity.clone(), &**file));
+        tokens.chain(keys(&at, pairs)).chain(of_identities).collect()
     }
 }
 

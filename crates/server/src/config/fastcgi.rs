@@ -3,6 +3,7 @@
 use super::optional::OneOrMore;
 use super::problem::Wrong;
 use super::table::{Item, Preset, Section, Setting};
+use super::units::Size;
 use super::upstreams::{FastCgiAddress, Upstreams, Variables, rows_with_upstreams};
 use forebay_site::rules::{Ending, MountPath, Route, Scope, Scripts};
 use forebay_upstream::target::Ambiguous;
@@ -27,6 +28,8 @@ pub struct FastCgiSection {
     pub fallback: Option<MountPath>,
     /// `ambiguous`
     pub ambiguous: Ambiguous,
+    /// `spool_bytes`
+    pub spool: Size,
     /// `set`
     pub set: Variables,
     /// What all routes have.
@@ -81,6 +84,7 @@ impl FastCgi {
                 keep: upstreams.connections > 0,
                 set: set.0.clone(),
             },
+            bodies: upstreams.bodies(self.0.spool.0),
             limits: Default::default(),
             errors: upstreams.errors,
         }
@@ -124,6 +128,7 @@ impl Section for FastCgiSection {
             index: None,
             fallback: None,
             ambiguous: Ambiguous::default(),
+            spool: Size::default(),
             set: Variables::default(),
             upstreams: Upstreams::default(),
         }
@@ -191,6 +196,17 @@ impl Section for FastCgiSection {
                           is what the rules have seen.",
                 example: "\"normalise\"",
                 at: |f| &mut f.ambiguous,
+            },
+            Setting {
+                key: "spool_bytes",
+                preset: Preset::Value("64KiB"),
+                range: Some(("0B", "1GiB")),
+                meaning: "A request body of at most this size is collected in memory before a script is \
+                          asked, so that none waits for a slow client; a larger one goes to it as it \
+                          comes. A script is told how long the body is, so one whose length is not known \
+                          (Transfer-Encoding: chunked) may not be larger: 413.",
+                example: "\"1MiB\"",
+                at: |f| &mut f.spool,
             },
             Setting {
                 key: "set",

@@ -63,8 +63,7 @@ const TEXT: &str = "compress says how; what is compressed follows from its media
 const CHARSET: &str = "text is sent as UTF-8; types says what else files are, by their ending";
 const ONE_PAGE: &str = "write try_files = [\"$path\", \"/index.html\"]";
 const ERRORS: &str = "errors go to standard error, which the service manager keeps";
-const ACME: &str =
-    "certificates are not fetched: tls.certificate names the file that certbot writes";
+const ACME: &str = "certificates are got by tls.acme = true in the site, and [acme] says from whom";
 const HTTP2: &str =
     "every listener speaks HTTP/2 and HTTP/1; limits.streams = 0 leaves HTTP/1 only";
 const NO_QUIC: &str = "HTTP/2 and HTTP/1 are spoken";
@@ -129,6 +128,13 @@ const IN_PLACE: &[(&[&str], &[&str], &str)] = &[
     (&["proxy"], &["strip_path", "strip_prefix"], "strip"),
     (&["proxy"], &["algorithm", "lb_method", "lb_policy", "policy", "strategy"], "balance"),
     (&["proxy"], &["max_connections", "max_conns", "maxconn"], "in_flight"),
+    (
+        &["proxy", "fastcgi"],
+        &["client_max_body_size", "max_body", "max_size", "request_body"],
+        "body_bytes",
+    ),
+    (&["proxy", "fastcgi"], &["maxqueue", "max_queue"], "queue.requests"),
+    (&["proxy", "fastcgi"], &["queue_timeout", "timeout_queue"], "queue.time"),
     (&["proxy"], &["proxy_next_upstream_tries", "retry", "tries"], "retries"),
     (&["proxy"], &["websocket", "websockets", "ws"], "upgrade"),
     (&["proxy"], &["health", "health_check", "healthcheck"], "check.path"),
@@ -167,6 +173,7 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("server_name", Key("hosts")),
     ("servername", Key("hosts")),
     ("serveralias", Key("hosts")),
+    ("default_server", Say("a site without hosts answers for every host that no other site has")),
     ("documentroot", Key("root")),
     ("file_server", Key("root")),
     ("directoryindex", Key("index")),
@@ -330,9 +337,8 @@ const ANSWERS: &[(&str, Answer)] = &[
     ("passwords", Say("write an [[auth]] with users")),
     ("log_level", Say(ERRORS)),
     ("loglevel", Say(ERRORS)),
-    ("acme", Say(ACME)),
     ("letsencrypt", Say(ACME)),
-    ("email", Say(ACME)),
+    ("email", Say("how an authority reaches you: acme.contact = [\"mailto:admin@shop.example\"]")),
     ("daemon", Say(FOREGROUND)),
     ("pid", Say(FOREGROUND)),
     ("pidfile", Say(FOREGROUND)),

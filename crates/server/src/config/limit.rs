@@ -29,6 +29,10 @@ pub struct ConnectionLimit {
 pub struct RequestLimit {
     /// `requests.rate`; without it there is no limit
     pub rate: Option<Rate>,
+    /// `requests.rate_min`
+    pub rate_min: Option<Rate>,
+    /// `requests.rate_max`
+    pub rate_max: Option<Rate>,
     /// `requests.burst`
     pub burst: Optional<u64>,
     /// `requests.per`
@@ -75,8 +79,21 @@ impl ConnectionLimit {
 impl RequestLimit {
     /// What it says besides the rate.
     pub(super) fn says_more(&self) -> Option<&'static str> {
-        let RequestLimit { rate: _, burst, per, over, status, deadline, most, ignore } = self;
+        let RequestLimit {
+            rate: _,
+            rate_min,
+            rate_max,
+            burst,
+            per,
+            over,
+            status,
+            deadline,
+            most,
+            ignore,
+        } = self;
         first(&[
+            ("rate_min", rate_min.is_some()),
+            ("rate_max", rate_max.is_some()),
             ("burst", burst.0.is_some()),
             ("per", per.0.is_some()),
             ("over", over.0.is_some()),

@@ -13,6 +13,10 @@ pub struct Listener {
     pub engine: Engine,
     /// `workers`; `auto` depends on the engine
     pub workers: Count,
+    /// `answering`; `auto` is one per core
+    pub answering: Count,
+    /// `accept_ahead`
+    pub accept_ahead: u64,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
 }
@@ -42,6 +46,8 @@ impl Section for Listener {
             listen: Vec::new(),
             engine: Engine::default(),
             workers: Count::Auto,
+            answering: Count::Auto,
+            accept_ahead: 0,
             proxy_protocol: false,
         }
     }
@@ -62,7 +68,8 @@ const SETTINGS: &[Setting<Listener>] = &[
         key: "engine",
         preset: Preset::Value("event"),
         range: None,
-        meaning: "What performs the steps of the request path: event, fibers, pipeline, pool or threads.",
+        meaning: "What performs the steps of the request path: event, fibers, pipeline, pool or threads; or isolated, which has \
+                  stages in processes of their own.",
         example: "\"pool\"",
         at: |l| &mut l.engine,
     },
@@ -75,6 +82,26 @@ const SETTINGS: &[Setting<Listener>] = &[
                   at 96 KiB each.",
         example: "4",
         at: |l| &mut l.workers,
+    },
+    Setting {
+        key: "answering",
+        preset: Preset::Value("auto"),
+        range: Some(("1", "65536")),
+        meaning: "Threads of pool and threads that may answer at once where there are classes; others wait \
+                  for one to end, by class. auto is one per core. As many as workers: only who gets a \
+                  thread is decided by class, as in a server of processes.",
+        example: "50",
+        at: |l| &mut l.answering,
+    },
+    Setting {
+        key: "accept_ahead",
+        preset: Preset::Value("1024"),
+        range: Some(("0", "65536")),
+        meaning: "Where there are classes, pool and threads accept so many connections before there is a \
+                  thread for them, and serve the first by class; what comes beyond waits in the kernel's \
+                  queue as it comes. With 0 all does.",
+        example: "256",
+        at: |l| &mut l.accept_ahead,
     },
     Setting {
         key: "proxy_protocol",

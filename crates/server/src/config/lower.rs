@@ -64,6 +64,7 @@ impl Rule {
                 query: self.query.0.clone(),
                 file_type: self.file_type.0.clone(),
                 certificate: self.certificate.0.clone(),
+                identity: self.identity.0.clone(),
                 header: self.header.0.clone(),
                 cookie: self.cookie.0.clone(),
                 ignore_case: self.ignore_case,
@@ -71,6 +72,7 @@ impl Rule {
             class: self.class.as_ref().map(ToString::to_string),
             connections: self.connections.to_policy(),
             requests: self.requests.to_policy(),
+            bounds: self.requests.bounds(),
             in_flight: self.in_flight.to_policy(),
             requests_per_connection: self.requests_per_connection.0.map(as_u32),
             metric: self.metric,
@@ -104,6 +106,14 @@ impl ConnectionLimit {
 }
 
 impl RequestLimit {
+    /// Between which rates the agent may choose, if it may.
+    fn bounds(&self) -> Option<rule::Bounds> {
+        let rate = self.rate?;
+        let (least, most) = (self.rate_min.unwrap_or(rate), self.rate_max.unwrap_or(rate));
+        let is_said = self.rate_min.is_some() || self.rate_max.is_some();
+        is_said.then_some(rule::Bounds { least, most })
+    }
+
     fn to_policy(&self) -> Option<rule::Limit> {
         let refuse = |how| refuse(how, self.status.0);
         let over = match self.over.0.unwrap_or_default() {

@@ -2,11 +2,12 @@
 
 use super::class::{MOST_CLASSES, ONLY_CLASS};
 use super::draft::{Draft, numbered};
+use super::limit::RequestLimit;
 use super::problem::Wrong;
 use super::read::{Path, Reader};
 use super::units::Percent;
 use super::value::quote;
-use super::{Action, Class, Over, Refuse, Rule};
+use super::{Action, Class, Over, Refuse, Rule, Switch};
 use forebay_policy::rate::Rate;
 use forebay_policy::{At, Fault};
 use std::collections::HashMap;
@@ -50,6 +51,8 @@ impl Draft {
             check_phase(&path, rule, wrong);
             check_limits(&path, rule, text, wrong);
             check_use(&path, rule, text, wrong);
+            self.check_mover(&path, rule, text, wrong);
+            self.check_identity(&path, rule, text, wrong);
             let (name, at) = (rule.name(index), path.child("name"));
             if let Some(first) = names.get(&name) {
                 let found = format!("the name {}", quote(&name));
@@ -111,6 +114,27 @@ impl Draft {
         match &self.classes[..] {
             [] => vec![ONLY_CLASS.to_owned()],
             _ => names().map(ToString::to_string).collect(),
+        }
+    }
+
+    /// Rates are moved by the agent only.
+    fn check_mover(&self, path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+        let RequestLimit { rate_min, rate_max, .. } = &rule.requests;
+        let said = [("rate_min", rate_min), ("rate_max", rate_max)];
+        let said = said.iter().find(|(_, rate)| rate.is_some());
+        let is_misread =
+            text.means(&Path::default().child("agent")) && self.process.agent != Switch::On;
+        if let Some((key, _)) = said.filter(|_| self.process.agent == Switch::Off && !is_misread) {
+            let needs = "agent = \"on\"";
+            wrong.push((path.child("requests").child(key), Wrong::Idle { needs }));
+        }
+    }
+
+    /// Identities are proven to somebody who has keys.
+    fn check_identity(&self, path: &Path, rule: &Rule, text: Text<'_>, wrong: &mut Wrongs) {
+        let is_misread = text.means(&Path::default().child("identity").child("keys"));
+        if !rule.identity.0.is_empty() && self.process.identity.keys.is_none() && !is_misread {
+            wrong.push((path.child("identity"), Wrong::Idle { needs: "identity.keys" }));
         }
     }
 

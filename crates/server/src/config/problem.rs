@@ -1,6 +1,7 @@
 //! One thing that is wrong with a configuration, and the line that says so.
 
 use crate::certificates::TokensError;
+use crate::identity::KeysError;
 use forebay_policy::near::nearest;
 use std::fmt;
 use std::io;
@@ -222,6 +223,11 @@ pub enum Wrong {
     },
     /// What only a `[[site]]` may have stands at the top level beside such sites.
     BelongsToSite,
+    /// The engine isolated cannot do this.
+    NotIsolated {
+        /// Why.
+        what: &'static str,
+    },
     /// A listener for proxies, and no proxy is trusted.
     NoProxy,
     /// Clients could read a file that is not for them.
@@ -254,6 +260,22 @@ pub enum Wrong {
     },
     /// TLS is to be spoken, and no site has a certificate.
     NoCertificate,
+    /// A certificate is to be got for no host.
+    AcmeWithoutHosts,
+    /// An authority gives no certificate for such a host, or not in the ways that there are.
+    AcmeHost {
+        /// As it was written.
+        host: String,
+        /// It stands for all hosts below a domain.
+        is_wildcard: bool,
+    },
+    /// Nobody has agreed to the terms of the authority.
+    AcmeTerms {
+        /// Its directory.
+        url: String,
+    },
+    /// There is no listener for any way in which the authority may look.
+    AcmeNoWay,
     /// Clients are to show certificates, and nobody is said to have signed them.
     NoClientAuthority,
     /// Clients are to show certificates to a site that has none itself.
@@ -280,6 +302,13 @@ pub enum Wrong {
         path: PathBuf,
         /// Why.
         error: TokensError,
+    },
+    /// The keys of identities cannot be used.
+    Keys {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
+        error: KeysError,
     },
     /// There is a certificate, and no address where TLS is spoken.
     NoTlsAddress {
@@ -352,6 +381,18 @@ pub enum Wrong {
     KeepsThread {
         /// Of this engine.
         engine: &'static str,
+    },
+    /// Each request that waits for an application keeps a thread.
+    WaitKeepsThread {
+        /// Of this engine.
+        engine: &'static str,
+        /// So many may wait.
+        requests: u32,
+    },
+    /// The same upstream, of which another route says something else.
+    CountsAlone {
+        /// Where it is.
+        upstream: String,
     },
     /// The user that the server becomes may not use a file or a directory.
     OutOfReach {
@@ -483,6 +524,8 @@ pub enum Needed {
     Logs,
     /// A log that is there already.
     Log,
+    /// The directory of certificates by ACME.
+    Storage,
 }
 
 impl Needed {
@@ -494,6 +537,7 @@ impl Needed {
             Needed::Page => "read the error page",
             Needed::Logs => "write to the directory",
             Needed::Log => "write to the log",
+            Needed::Storage => "write to the directory",
         }
     }
 
@@ -505,6 +549,7 @@ impl Needed {
             Needed::Page => "clients get a short page of Forebay's own",
             Needed::Logs => "a log that is moved away cannot be made again",
             Needed::Log => "the server does not start",
+            Needed::Storage => "no certificate is got or replaced",
         }
     }
 
@@ -515,7 +560,7 @@ impl Needed {
             Needed::Users | Needed::Page => {
                 "give it to a group of that user: \"chgrp\", \"chmod g+r\""
             }
-            Needed::Logs | Needed::Log => "give it to that user: \"chown\"",
+            Needed::Logs | Needed::Log | Needed::Storage => "give it to that user: \"chown\"",
         }
     }
 }
@@ -527,6 +572,8 @@ pub enum Secret {
     Key,
     /// The tokens of the admin listener.
     Tokens,
+    /// The keys of identities.
+    Keys,
 }
 
 impl fmt::Display for Secret {
@@ -534,6 +581,7 @@ impl fmt::Display for Secret {
         f.write_str(match self {
             Secret::Key => "private key",
             Secret::Tokens => "file of tokens",
+            Secret::Keys => "file of keys",
         })
     }
 }
@@ -665,6 +713,7 @@ impl fmt::Display for Wrong {
             Wrong::BelongsToSite => {
                 write!(f, "cannot be inherited, set it in the [[site]] that it is for")
             }
+            Wrong::NotIsolated { what } => write!(f, "not with engine = \"isolated\": {what}"),
             Wrong::NoProxy => {
                 write!(f, "nobody could connect: set trusted_proxies to the proxies that may")
             }
@@ -684,8 +733,31 @@ impl fmt::Display for Wrong {
                 "each certificate needs its key: tls.certificate names {certificates}, tls.key {keys}"
             ),
             Wrong::NoCertificate => {
-                f.write_str("TLS is to be spoken here, and no site has tls.certificate and tls.key")
+                f.write_str(
+                    "TLS is to be spoken here, and no site has tls.certificate and tls.key, or tls.acme",
+                )
             }
+            Wrong::AcmeWithoutHosts => f.write_str(
+                "an authority makes certificates for names, and this site has none: say them in hosts",
+            ),
+            Wrong::AcmeHost { host, is_wildcard: true } => write!(
+                f,
+                "no certificate for {host} is got by ACME: an authority would have to see a change at the \
+                 name servers (dns-01), which is not offered here; name the hosts one by one, or let \
+                 certbot or lego get it and name its files in tls.certificate"
+            ),
+            Wrong::AcmeHost { host, is_wildcard: false } => {
+                write!(f, "no certificate for {host} is got by ACME: it is for names only")
+            }
+            Wrong::AcmeTerms { url } => write!(
+                f,
+                "must be true for tls.acme: you agree to the terms of the authority at {url}, to which \
+                 that leads (termsOfService)"
+            ),
+            Wrong::AcmeNoWay => f.write_str(
+                "there is no listener for it: http-01 needs one without TLS, which the authority finds at \
+                 port 80, and tls-alpn-01 one with https://, at port 443",
+            ),
             Wrong::NoClientAuthority => f.write_str(
                 "tls.client_ca is missing: the certificates of the authorities that have signed those of \
                  the clients",
@@ -718,6 +790,7 @@ impl fmt::Display for Wrong {
                  to read; write \"https://{listen}\", or listen at loopback or a Unix socket"
             ),
             Wrong::Tokens { path, error } => write!(f, "the tokens in {path:?}: {error}"),
+            Wrong::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
             Wrong::NoTlsAddress { list } => write!(
                 f,
                 "it has no effect, because no address of {list} begins with \"https://\""
@@ -784,6 +857,18 @@ impl fmt::Display for Wrong {
                 f,
                 "with engine = \"{engine}\" each WebSocket keeps a thread for itself; the engine event keeps \
                  none, and upgrade = false refuses them"
+            ),
+            Wrong::WaitKeepsThread { engine, requests } => write!(
+                f,
+                "with engine = \"{engine}\" each request that waits for the application keeps a thread, of \
+                 which {requests} and those under way may take all there are; the engine event keeps none, \
+                 and a smaller queue.requests leaves some for others"
+            ),
+            Wrong::CountsAlone { upstream } => write!(
+                f,
+                "other routes to {upstream} say something else of it (to, balance, in_flight, queue, \
+                 retry_budget, max_fails, fail_time, slow_start or check), so what is under way is counted \
+                 for each of them alone; say the same of it everywhere"
             ),
             Wrong::OutOfReach { user, needed, path, closed } => {
                 write!(f, "the user {user:?} may not {} {path:?}: {}; ", needed.act(), needed.effect())?;

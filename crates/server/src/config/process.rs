@@ -2,8 +2,8 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Admin, Cache, Config, Control, GateCharge, GateMode, Helpers, KeepAlive, Limits, Log, Pipeline,
-    Sandbox, Switch, Timeouts,
+    Acme, Admin, Cache, Config, Control, GateCharge, GateMode, Helpers, IdentitySettings, Isolated,
+    KeepAlive, Limits, Log, Pipeline, Sandbox, Switch, Timeouts,
 };
 
 impl Section for Config {
@@ -29,11 +29,15 @@ impl Section for Config {
             keep_alive: KeepAlive::default(),
             limits: Limits::default(),
             cache: Cache::default(),
+            acme: Acme::default(),
             admin: Admin::default(),
+            identity: IdentitySettings::default(),
             control: Control::default(),
             sandbox: Sandbox::default(),
             helpers: Helpers::default(),
             pipeline: Pipeline::default(),
+            isolated: Isolated::default(),
+            place: None,
         }
     }
 }
@@ -230,7 +234,8 @@ const SETTINGS: &[Setting<Config>] = &[
         key: "limits.body_bytes",
         preset: Preset::Value("1MiB"),
         range: Some(("0B", "1TiB")),
-        meaning: "Size of a request body that is discarded; more is answered with 413.",
+        meaning: "Size of a request body that is discarded, since a file answers; more is answered with \
+                  413. Routes to applications have body_bytes of their own.",
         example: "\"64KiB\"",
         at: |c| &mut c.limits.body_bytes,
     },
@@ -324,6 +329,61 @@ const SETTINGS: &[Setting<Config>] = &[
         at: |c| &mut c.cache.check_interval,
     },
     Setting {
+        key: "acme.directory",
+        preset: Preset::Value("https://acme-v02.api.letsencrypt.org/directory"),
+        range: None,
+        meaning: "The authority that makes certificates for sites with tls.acme: the address of its \
+                  directory (RFC 8555). That of Let's Encrypt for trials is \
+                  https://acme-staging-v02.api.letsencrypt.org/directory.",
+        example: "\"https://acme.example/directory\"",
+        at: |c| &mut c.acme.directory,
+    },
+    Setting {
+        key: "acme.agree",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether you agree to the terms of that authority, to which its directory leads. Without \
+                  that it makes no certificates.",
+        example: "true",
+        at: |c| &mut c.acme.agree,
+    },
+    Setting {
+        key: "acme.contact",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "How the authority reaches who is responsible. Some want to know, Let's Encrypt does not.",
+        example: "[\"mailto:admin@shop.example\"]",
+        at: |c| &mut c.acme.contact,
+    },
+    Setting {
+        key: "acme.storage",
+        preset: Preset::Value("/var/lib/forebay/acme"),
+        range: None,
+        meaning: "The directory where certificates, keys and the account are kept, in a directory for each \
+                  authority. It is made if it is not there; several servers may share it.",
+        example: "\"/srv/acme\"",
+        at: |c| &mut c.acme.storage,
+    },
+    Setting {
+        key: "acme.challenges",
+        preset: Preset::Items(&["http-01", "tls-alpn-01"]),
+        range: None,
+        meaning: "How the authority may look whether a name is ours: by a request at port 80 (http-01), or \
+                  in a handshake at port 443 (tls-alpn-01). The first for which there is a listener is \
+                  taken; after a failure, the next.",
+        example: "[\"tls-alpn-01\"]",
+        at: |c| &mut c.acme.challenges,
+    },
+    Setting {
+        key: "acme.ca",
+        preset: Preset::Unset("the authorities that the system trusts"),
+        range: None,
+        meaning: "A file with certificates in PEM: who may have signed that of the authority's server, if \
+                  it is one of your own.",
+        example: "\"/etc/forebay/acme-ca.pem\"",
+        at: |c| &mut c.acme.ca,
+    },
+    Setting {
         key: "admin.listen",
         preset: Preset::Value("off"),
         range: None,
@@ -369,6 +429,34 @@ const SETTINGS: &[Setting<Config>] = &[
         meaning: "Files with the private keys of these certificates, in the same order.",
         example: "[\"/etc/forebay/admin.key\"]",
         at: |c| &mut c.admin.pairs.keys,
+    },
+    Setting {
+        key: "identity.keys",
+        preset: Preset::Unset("nobody can prove an identity"),
+        range: None,
+        meaning: "A file with the keys that sign the identities of clients: in each line a name, a blank \
+                  and a key of at least 32 characters. The first one signs, all of them are good. A file \
+                  that changes is taken over.",
+        example: "\"/etc/forebay/identity.keys\"",
+        at: |c| &mut c.identity.keys,
+    },
+    Setting {
+        key: "identity.cookie",
+        preset: Preset::Unset("\"forebay_id\""),
+        range: None,
+        meaning: "The cookie in which a client sends its identity, as forebay policy token makes it. Of \
+                  several cookies of this name only the first counts.",
+        example: "\"__Host-id\"",
+        at: |c| &mut c.identity.cookie,
+    },
+    Setting {
+        key: "identity.remove",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether applications are told of requests without this cookie: whoever can read it can \
+                  be the client.",
+        example: "true",
+        at: |c| &mut c.identity.remove,
     },
     Setting {
         key: "control.socket",
@@ -517,5 +605,85 @@ const SETTINGS: &[Setting<Config>] = &[
                   of cache.file_bytes and cache.segment_bytes.",
         example: "\"calibration.toml\"",
         at: |c| &mut c.pipeline.calibration,
+    },
+    Setting {
+        key: "isolated.process",
+        preset: Preset::Value("2"),
+        range: Some(("1", "32")),
+        meaning: "Processes of the engine isolated that decide: whose site it is, who may, where to.",
+        example: "4",
+        at: |c| &mut c.isolated.process,
+    },
+    Setting {
+        key: "isolated.respond",
+        preset: Preset::Value("2"),
+        range: Some(("1", "32")),
+        meaning: "Processes of the engine isolated that read, compress and make what answers.",
+        example: "4",
+        at: |c| &mut c.isolated.respond,
+    },
+    Setting {
+        key: "isolated.process_at",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Other software that does what the processes of isolated.process do, which are not \
+                  started then: servers that speak HTTP/1.1, and acknowledge nothing.",
+        example: "[\"http://127.0.0.1:9001\", \"unix:/run/decide.sock\"]",
+        at: |c| &mut c.isolated.process_at,
+    },
+    Setting {
+        key: "isolated.respond_at",
+        preset: Preset::Items(&[]),
+        range: None,
+        meaning: "Other software that does what the processes of isolated.respond do, which are not \
+                  started then: servers that speak HTTP/1.1, and acknowledge nothing.",
+        example: "[\"http://127.0.0.1:9002\", \"http://127.0.0.1:9003\"]",
+        at: |c| &mut c.isolated.respond_at,
+    },
+    Setting {
+        key: "isolated.balance",
+        preset: Preset::Value("least"),
+        range: None,
+        meaning: "Which of them gets a request: each in turn (round-robin), the one with the fewest under \
+                  way (least), of two that are drawn the one with fewer (two-choices), or the same for \
+                  the same target unless it has far more than its share (hash).",
+        example: "\"hash\"",
+        at: |c| &mut c.isolated.balance,
+    },
+    Setting {
+        key: "isolated.acknowledge_floor",
+        preset: Preset::Value("200ms"),
+        range: Some(("10ms", "1m")),
+        meaning: "How long one of them may always take to acknowledge a request. Above it the time goes \
+                  by what was measured, as that of a retransmission of TCP; then a copy goes to another, \
+                  if the request may run twice.",
+        example: "\"50ms\"",
+        at: |c| &mut c.isolated.floor,
+    },
+    Setting {
+        key: "isolated.acknowledge_ceiling",
+        preset: Preset::Value("2s"),
+        range: Some(("10ms", "1m")),
+        meaning: "The longest that one of them may take for it, whatever was measured.",
+        example: "\"1s\"",
+        at: |c| &mut c.isolated.ceiling,
+    },
+    Setting {
+        key: "isolated.ping",
+        preset: Preset::Value("5s"),
+        range: Some(("100ms", "1h")),
+        meaning: "How often one that has nothing to do is asked whether it lives. One with requests under \
+                  way that says nothing is asked after the time for an acknowledgement.",
+        example: "\"1s\"",
+        at: |c| &mut c.isolated.ping,
+    },
+    Setting {
+        key: "isolated.back_off",
+        preset: Preset::Value("500ms"),
+        range: Some(("10ms", "1h")),
+        meaning: "How long one that has failed gets no requests; then one as a trial, and twice as long \
+                  after each that fails, unless it answers when it is asked whether it lives.",
+        example: "\"2s\"",
+        at: |c| &mut c.isolated.back_off,
     },
 ];

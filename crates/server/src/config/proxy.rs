@@ -89,6 +89,7 @@ impl Proxy {
                 set: set.0.clone(),
                 remove: remove.clone(),
             },
+            bodies: upstreams.bodies(0),
             rewrites: self.0.redirects == Redirects::Rewrite,
             group,
             limits: Default::default(),

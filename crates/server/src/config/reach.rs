@@ -55,7 +55,7 @@ impl Becomes<'_> {
         let wanted = match needed {
             Needed::Directory => ENTER,
             Needed::Users | Needed::Page => READ,
-            Needed::Logs => WRITE | ENTER,
+            Needed::Logs | Needed::Storage => WRITE | ENTER,
             Needed::Log => WRITE,
         };
         let obstacle = self.obstacle(path, wanted)?;
@@ -89,6 +89,14 @@ impl Draft {
             remarks.extend(wrong.map(|wrong| (at, wrong)));
             !is_wrong
         };
+        if let Some(storage) = &self.process.acme.storage
+            && self.all_sites().iter().any(|(_, site)| site.has_acme())
+        {
+            // one that is not there is made by root
+            for place in [storage, &self.process.acme.files().directory().to_owned()] {
+                look(At::default().child("acme.storage"), Needed::Storage, place);
+            }
+        }
         for (at, site) in self.every_site() {
             let root_is_good = site
                 .root

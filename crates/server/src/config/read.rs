@@ -87,7 +87,13 @@ impl<'t> Reader<'t> {
             Err(error) => {
                 self.is_toml = false;
                 let span = error.span().unwrap_or(0..0);
-                let message = error.message().replace('\n', ", ").replace(char::is_control, " ");
+                let mut message =
+                    error.message().replace('\n', ", ").replace(char::is_control, " ");
+                if message == "duplicate key"
+                    && let Some(key) = self.text.get(span.clone())
+                {
+                    message = format!("duplicate key: {}", key.replace(char::is_control, " "));
+                }
                 self.note("", span, Wrong::Syntax(message));
             }
         }

@@ -55,6 +55,7 @@ impl Draft {
         self.remark_unreadable(&mut remarks);
         self.remark_certificates(&mut remarks);
         self.remark_tls(&mut remarks);
+        self.remark_acme(&mut remarks);
         self.remark_logs(&mut remarks);
         self.remark_exposed(text, &mut remarks);
         self.remark_gate(&mut remarks);
@@ -143,11 +144,14 @@ impl Draft {
         let pairs = sites.iter().filter_map(|(_, site)| certificates::pairs(&site.tls.pairs).ok());
         let pairs: Vec<_> = pairs.flatten().collect();
         let has_one = |host: &str| {
+            let is_its = |host: &str, site: &Site| site.hosts.iter().any(|own| own.name() == host);
             pairs.iter().any(|pair| pair.covers(host) || pair.names.iter().any(|name| name == host))
+                || sites.iter().any(|(_, site)| site.has_acme() && is_its(host, site))
         };
         for (path, site) in &sites {
             for (key, is_set) in [
                 ("tls.certificate", !site.tls.pairs.is_empty()),
+                ("tls.acme", site.has_acme()),
                 ("tls.client", site.tls.clients.asked != AskClients::Off),
                 ("tls.redirect", site.tls.redirect.0.is_some()),
                 ("tls.hsts", site.tls.hsts.0.is_some()),
@@ -168,7 +172,7 @@ impl Draft {
                 self.remark_https(path, site, remarks);
             }
             let mut hosts = site.hosts.iter().map(Host::as_str);
-            if site.tls.pairs.is_empty()
+            if !site.has_certificate()
                 && speaks
                 && let Some(host) = hosts.find(|host| !has_one(host))
             {
@@ -235,6 +239,10 @@ impl Draft {
         if let Some(tokens) = token_file {
             let at = admin.child("token_file");
             remarks.extend(secret(at, Secret::Tokens, tokens, user.as_ref()));
+        }
+        if let Some(keys) = &self.process.identity.keys {
+            let at = At::default().child("identity").child("keys");
+            remarks.extend(secret(at, Secret::Keys, keys, user.as_ref()));
         }
     }
 

@@ -9,6 +9,7 @@ use super::{Action, ClassName, When};
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
+use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use std::fmt;
@@ -40,6 +41,8 @@ pub struct Rule {
     pub file_type: OneOrMore<FileType>,
     /// `certificate`
     pub certificate: OneOrMore<CertificatePattern>,
+    /// `identity`
+    pub identity: OneOrMore<IdentityPattern>,
     /// `header`
     pub header: OneOrMore<Field>,
     /// `cookie`
@@ -114,6 +117,7 @@ impl Rule {
             ("query", self.query.0.is_empty()),
             ("file_type", self.file_type.0.is_empty()),
             ("certificate", self.certificate.0.is_empty()),
+            ("identity", self.identity.0.is_empty()),
             ("header", self.header.0.is_empty()),
             ("cookie", self.cookie.0.is_empty()),
         ];
@@ -173,6 +177,7 @@ impl Section for Rule {
             query: OneOrMore::default(),
             file_type: OneOrMore::default(),
             certificate: OneOrMore::default(),
+            identity: OneOrMore::default(),
             header: OneOrMore::default(),
             cookie: OneOrMore::default(),
             ignore_case: false,
@@ -273,6 +278,16 @@ const SETTINGS: &[Setting<Rule>] = &[
                   \"fingerprint=\" and its SHA-256. Clients without one meet none of these.",
         example: "\"subject=*,O=Example\"",
         at: |r| &mut r.certificate,
+    },
+    Setting {
+        key: "identity",
+        preset: Preset::Unset("with any identity, and without"),
+        range: None,
+        meaning: "The identity that the client has proven by a signed cookie (identity.keys): a name, \
+                  with any number of stars, each of which stands for any run of characters. Clients \
+                  without a good one meet none of these.",
+        example: "[\"gold\", \"buyer-*\"]",
+        at: |r| &mut r.identity,
     },
     Setting {
         key: "header",
@@ -421,6 +436,23 @@ const SETTINGS: &[Setting<Rule>] = &[
         at: |r| &mut r.requests.rate,
     },
     Setting {
+        key: "requests.rate_min",
+        preset: Preset::Unset("the rate"),
+        range: None,
+        meaning: "How far down the agent may move the rate while requests of the rule's class, or of one \
+                  before it, wait too long or are refused.",
+        example: "\"10/s\"",
+        at: |r| &mut r.requests.rate_min,
+    },
+    Setting {
+        key: "requests.rate_max",
+        preset: Preset::Unset("the rate"),
+        range: None,
+        meaning: "How far up the agent may move the rate while there is room for more.",
+        example: "\"200/s\"",
+        at: |r| &mut r.requests.rate_max,
+    },
+    Setting {
         key: "requests.burst",
         preset: Preset::Unset("1"),
         range: Some(BURST),
@@ -434,7 +466,7 @@ const SETTINGS: &[Setting<Rule>] = &[
         range: None,
         meaning: "Whether all whom the rule is about share the limit (rule), or each client has one \
                   of its own (client).",
-        example: "\"client\"",
+        example: "\"rule\"",
         at: |r| &mut r.requests.per,
     },
     Setting {

@@ -26,6 +26,8 @@ pub(super) const HSTS: &str = "Strict-Transport-Security";
 pub struct Tls {
     /// `tls.certificate`, `tls.key`
     pub pairs: KeyPairs,
+    /// `tls.acme`
+    pub acme: bool,
     /// `tls.client`, `tls.client_ca`, `tls.client_crl`
     pub clients: Clients,
     /// `tls.redirect`
@@ -501,6 +503,16 @@ const SETTINGS: &[Setting<Site>] = &[
                   SEC1 in PEM, not encrypted.",
         example: "[\"/etc/letsencrypt/live/shop.example/privkey.pem\"]",
         at: |s| &mut s.tls.pairs.keys,
+    },
+    Setting {
+        key: "tls.acme",
+        preset: Preset::Value("false"),
+        range: None,
+        meaning: "Whether a certificate for the hosts of the site is got by ACME, and replaced in time, if \
+                  it names none in tls.certificate. [acme] says from whom. Hosts with a star are not \
+                  offered.",
+        example: "true",
+        at: |s| &mut s.tls.acme,
     },
     Setting {
         key: "tls.client",

@@ -177,7 +177,7 @@ mod tests {
                 "regex",
                 "unknown key here, it belongs in [[access]], [[auth]], [[redirect]], [[rewrite]] or [[header]]",
             ),
-            ("", "cookie", "unknown key here, it belongs in [[rule]]"),
+            ("", "cookie", "unknown key here, it belongs in [identity] or [[rule]]"),
             ("site", "hots", "unknown key, did you mean \"hosts\"?"),
             ("site", "formt", "unknown key, did you mean \"log.format\"?"),
             ("site", "send_rate", "unknown key here, it belongs in [limits]"),

@@ -338,6 +338,7 @@ mod tests {
                             | Wrong::Unpaired { .. }
                             | Wrong::NoClientAuthority
                             | Wrong::ClientsWithoutCertificate
+                            | Wrong::AcmeWithoutHosts
                     )
                 };
                 let wrong = problems.iter().find(|problem| {

@@ -1,10 +1,10 @@
 //! Settings that another setting leaves without effect: `forebay check` warns of them.
 
-use super::draft::Draft;
+use super::draft::{Draft, numbered};
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::table::{Section, Setting};
-use super::{Config, Count, KeepAliveLaw};
+use super::{Config, Count, KeepAliveLaw, Listener};
 use forebay_engine::Engine;
 use forebay_site::rules::{Auth, Pattern};
 
@@ -33,6 +33,17 @@ impl Draft {
                 remark(key, "admin.listen");
             }
         }
+        let is_isolated = |(_, listener): &(At, Listener)| listener.engine == Engine::Isolated;
+        if !self.all_listeners().iter().any(is_isolated) {
+            let of_isolated = |setting: &&Setting<Config>| setting.subsection() == "isolated";
+            for setting in Config::SETTINGS.iter().filter(of_isolated) {
+                if text.says(&top.child(setting.key)) {
+                    remark(setting.key, "engine = \"isolated\"");
+                }
+            }
+        }
+        self.remark_threads(text, remarks);
+        let mut remark = |key: &str, needs| remarks.push((top.child(key), Wrong::Idle { needs }));
         let is_pipeline = |engine: Engine| matches!(engine, Engine::Pipeline);
         if self.all_listeners().iter().any(|(_, listener)| is_pipeline(listener.engine)) {
             return;
@@ -44,6 +55,31 @@ impl Draft {
         for setting in Config::SETTINGS.iter().filter(is_of_pipeline) {
             if text.says(&top.child(setting.key)) {
                 remark(setting.key, "engine = \"pipeline\"");
+            }
+        }
+    }
+
+    /// The order of those who wait for a thread, where no connection needs one, or nothing is in order.
+    fn remark_threads(&self, text: &Reader<'_>, remarks: &mut Remarks) {
+        let listeners = self.all_listeners();
+        let top = (At::default(), &self.listener);
+        let own = numbered("listener", &self.listeners).chain([top]);
+        for ((at, _), key) in
+            own.flat_map(|own| ["answering", "accept_ahead"].map(|key| (own.clone(), key)))
+        {
+            if !text.says(&at.child(key)) {
+                continue;
+            }
+            // what stands at the top is a default of all
+            let heirs =
+                listeners.iter().filter(|(heir, _)| at.exact.is_empty() || heir.exact == at.exact);
+            if !heirs.clone().any(|(_, heir)| heir.engine.has_thread_each()) {
+                remarks.push((
+                    at.child(key),
+                    Wrong::Idle { needs: "engine = \"pool\" or \"threads\"" },
+                ));
+            } else if self.classes.len() < 2 {
+                remarks.push((at.child(key), Wrong::Idle { needs: "two classes" }));
             }
         }
     }

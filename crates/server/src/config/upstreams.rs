@@ -4,13 +4,14 @@
 use super::choice::Word;
 use super::optional::{OneOrMore, Optional};
 use super::problem::Wrong;
-use super::units::Percent;
+use super::units::{Percent, Size};
 use super::value::{Form, Value, Written, quote, wrong};
 use super::written::{show_table, written};
 use forebay_http::field::FieldName;
 use forebay_site::rules::Ending;
 use forebay_upstream::settings::{
-    Address, AddressError, Balance, Check, Errors, Group, KeepAlive, Key, ProxyProtocol, Timeouts,
+    Address, AddressError, Balance, Bodies, Check, Errors, Group, KeepAlive, Key, ProxyProtocol,
+    Queue, Timeouts,
 };
 use forebay_upstream::target::{Ambiguous, Base};
 use std::path::PathBuf;
@@ -356,6 +357,10 @@ pub struct Upstreams {
     pub hash: Optional<HashKey>,
     /// `in_flight`
     pub in_flight: Optional<u64>,
+    /// `queue.requests`
+    pub queue_requests: Optional<u64>,
+    /// `queue.time`
+    pub queue_time: Optional<Duration>,
     /// `retries`
     pub retries: u64,
     /// `retry_budget`
@@ -366,6 +371,8 @@ pub struct Upstreams {
     pub fail_time: Duration,
     /// `slow_start`
     pub slow_start: Optional<Duration>,
+    /// `body_bytes`
+    pub body_bytes: Size,
     /// `errors`
     pub errors: Errors,
     /// `keep_alive.connections`
@@ -383,8 +390,21 @@ pub struct Upstreams {
 impl Upstreams {
     /// A key that means nothing as things are, and what it would need.
     pub(super) fn idle(&self) -> Option<(&'static str, &'static str)> {
-        let needs_hash = self.hash.0.is_some() && self.balance != Balance::Hash;
-        needs_hash.then_some(("hash", "balance = \"hash\""))
+        let is_unbounded = self.in_flight.0.is_none();
+        let keys = [
+            ("hash", self.hash.0.is_some() && self.balance != Balance::Hash, "balance = \"hash\""),
+            ("queue.requests", self.queue_requests.0.is_some() && is_unbounded, "in_flight"),
+            ("queue.time", self.queue_time.0.is_some() && is_unbounded, "in_flight"),
+        ];
+        keys.iter().find(|(_, is_idle, _)| *is_idle).map(|(key, _, needs)| (*key, *needs))
+    }
+
+    const QUEUE_REQUESTS: u32 = 1000;
+    const QUEUE_TIME: Duration = Duration::from_secs(10);
+
+    /// What becomes of bodies, of which those up to `spool_bytes` may be collected.
+    pub(super) fn bodies(&self, spool_bytes: u64) -> Bodies {
+        Bodies { most_bytes: self.body_bytes.0, spool_bytes }
     }
 
     /// Those at these addresses.
@@ -396,6 +416,10 @@ impl Upstreams {
             balance: self.balance,
             key: self.hash.0.clone().unwrap_or_default().0,
             in_flight: self.in_flight.0.map(small),
+            queue: Queue {
+                requests: self.queue_requests.0.map_or(Upstreams::QUEUE_REQUESTS, small),
+                time: self.queue_time.0.unwrap_or(Upstreams::QUEUE_TIME),
+            },
             keep_alive: KeepAlive { connections: small(self.connections), idle: self.idle },
             timeouts: Timeouts { connect: self.connect, head: self.head, silence: self.silence },
             retries: small(self.retries),
@@ -445,9 +469,11 @@ macro_rules! rows_with_upstreams {
             key: "in_flight",
             preset: Preset::Unset("no limit"),
             range: Some(("1", "1000000")),
-            meaning: "Requests under way to each of them at most, in the whole process. While all have as \
-                      many, more are answered with 503 at once. Without a limit they wait where the \
-                      application has them wait.",
+            meaning: "Requests under way to each of them at most, in the whole process: for php-fpm its \
+                      workers. While all have as many, more wait here (queue), in the order of their \
+                      classes; without a limit they wait where the application has them wait, and there \
+                      is no order. Routes that name the same applications and say the same of them count \
+                      together.",
             example: "8",
             at: |s| &mut s.upstreams.in_flight,
         },
@@ -498,6 +524,16 @@ macro_rules! rows_with_upstreams {
             at: |s| &mut s.upstreams.slow_start,
         },
         Setting {
+            key: "body_bytes",
+            preset: Preset::Value("1GiB"),
+            range: Some(("0B", "1TiB")),
+            meaning: "Size of a request body that is passed on; more is answered with 413, before anything \
+                      runs if the request says how long it is. Nothing of it is written to a disk here. \
+                      limits.body_bytes is about requests for files.",
+            example: "\"16MiB\"",
+            at: |s| &mut s.upstreams.body_bytes,
+        },
+        Setting {
             key: "errors",
             preset: Preset::Value("theirs"),
             range: None,
@@ -505,6 +541,24 @@ macro_rules! rows_with_upstreams {
                       more: theirs, or ours, which is that of errors.",
             example: "\"ours\"",
             at: |s| &mut s.upstreams.errors,
+        },
+        Setting {
+            key: "queue.requests",
+            preset: Preset::Unset("1000"),
+            range: Some(("0", "1000000")),
+            meaning: "Requests that wait while all have in_flight under way, at most. Beyond that the last of \
+                      the lowest class gives way to higher ones, and is answered with 503; with 0 nothing \
+                      waits. Each takes a descriptor.",
+            example: "200",
+            at: |s| &mut s.upstreams.queue_requests,
+        },
+        Setting {
+            key: "queue.time",
+            preset: Preset::Unset("10s"),
+            range: Some(("10ms", "1h")),
+            meaning: "For how long; then they are answered with 503.",
+            example: "\"2s\"",
+            at: |s| &mut s.upstreams.queue_time,
         },
         Setting {
             key: "keep_alive.connections",

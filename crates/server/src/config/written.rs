@@ -8,6 +8,7 @@ use forebay_http::coding::Coding;
 use forebay_policy::certificate::CertificatePattern;
 use forebay_policy::endpoint::Endpoint;
 use forebay_policy::field::Field;
+use forebay_policy::identity::IdentityPattern;
 use forebay_policy::pattern::{FileType, Method, PathPattern, SitePattern};
 use forebay_policy::query::Parameter;
 use forebay_policy::rate::Rate;
@@ -72,6 +73,7 @@ written!(
     CertificatePattern,
     "\"any\", a subject such as \"subject=CN=worker-*\" or a fingerprint such as \"fingerprint=00:11:…\""
 );
+written!(IdentityPattern, "a name of an identity such as \"gold\" or \"buyer-*\"");
 written!(FileType, "the ending of a file's name such as \"php\"");
 written!(
     Field,

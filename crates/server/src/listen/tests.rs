@@ -1,6 +1,7 @@
 //! The book of listening sockets.
 
 use super::*;
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -54,6 +55,40 @@ fn a_second_server_on_the_same_address_is_refused() {
     listeners.take(&wanted, 1).unwrap();
     let refused = Listeners::default().take(&wanted, 1).unwrap_err();
     assert!(refused.to_string().contains("stop what uses it"), "{refused}");
+}
+
+/// Who comes in the moment in which an address is opened is refused or waits in the queue.
+#[test]
+fn nobody_is_lost_who_comes_while_an_address_is_opened() {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    // of this process alone
+    let any = Listen::At(SocketAddr::from(([127, a | 64, b, c], 0)));
+    let mut listeners = Listeners::default();
+    listeners.take(std::slice::from_ref(&any), 1).unwrap();
+    let address = tcp(&listeners.addresses(&[any])[0]);
+    drop(listeners);
+    for round in 0..20 {
+        let connect = move || loop {
+            if let Ok(stream) = TcpStream::connect(address) {
+                return stream;
+            }
+        };
+        let client = std::thread::spawn(connect);
+        let mut listeners = Listeners::default();
+        // done once for an address: the moment is short
+        for _ in 0..1_000 {
+            listeners.probe(address).unwrap();
+        }
+        let hands = listeners.take(&[Listen::At(address)], 1).unwrap();
+        let mut client = client.join().unwrap();
+        // it is told of when it has said something
+        let _ = client.write_all(b"x");
+        let begun = Instant::now();
+        while arrived(&hands[0][0]) == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "round {round}: lost");
+            sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
@@ -178,7 +213,8 @@ impl Listeners {
         let address = Address::try_from(listen).unwrap();
         let (socket, bound) = match &address {
             Address::Tcp(address) => {
-                let socket = super::listen(*address, false).unwrap();
+                let options = ListenOptions { backlog: 16, reuse_port: false };
+                let socket = socket::listen(*address, options).unwrap();
                 let address = socket::local_address(&socket).unwrap();
                 (socket, Bound::Internet { address, with_ipv4: false })
             }

@@ -335,9 +335,18 @@ members! {
     Rule = "rule",
     Refused = "refused",
     RefusedBy = "refused_by",
+    Token = "token",
+    Upstream = "upstream",
+    UpstreamStatus = "upstream_status",
+    UpstreamError = "upstream_error",
+    UpstreamAttempts = "upstream_attempts",
+    UpstreamQueueUs = "upstream_queue_us",
+    UpstreamConnectUs = "upstream_connect_us",
+    UpstreamHeadUs = "upstream_head_us",
     Status = "status",
     ReceiveUs = "receive_us",
     ProcessUs = "process_us",
+    UpstreamUs = "upstream_us",
     SendUs = "send_us",
     Bytes = "bytes",
 }
@@ -362,18 +371,18 @@ impl Member {
 
 /// Which members lines have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Members(u32);
+pub struct Members(u64);
 
 impl Members {
     /// These.
     pub fn of(members: &[Member]) -> Members {
-        Members(members.iter().fold(0, |all, member| all | 1 << *member as u32))
+        Members(members.iter().fold(0, |all, member| all | 1 << *member as u64))
     }
 
     /// Whether this one is among them.
     #[inline]
     pub fn have(self, member: Member) -> bool {
-        self.0 & 1 << member as u32 != 0
+        self.0 & 1 << member as u64 != 0
     }
 }
 

@@ -84,10 +84,33 @@ pub struct Subject<'s> {
     pub secured: Option<&'s Secured>,
     /// How it was judged.
     pub judged: Said<'s>,
+    /// What an application was asked, if one was.
+    pub relayed: Option<Relayed<'s>>,
     /// Microseconds from its first byte until all of it was there.
     pub receive_us: u64,
     /// Microseconds from then until the answer was written.
     pub process_us: u64,
+}
+
+/// A request that an application was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relayed<'s> {
+    /// The upstream that was asked last; empty if none was.
+    pub upstream: &'s str,
+    /// The status of its answer, if there was one.
+    pub status: Option<u16>,
+    /// Why there was none.
+    pub error: Option<&'s str>,
+    /// How many were asked.
+    pub attempts: u32,
+    /// Microseconds for which it has waited for its turn.
+    pub queue_us: u64,
+    /// Microseconds until the last one had a connection, if it had one.
+    pub connect_us: Option<u64>,
+    /// Microseconds until the head of its answer was there.
+    pub head_us: Option<u64>,
+    /// When the last one was asked, in nanoseconds.
+    pub begun_ns: u64,
 }
 
 /// Writes the members of a JSON object, each with a comma before it, as far as they are known before the
@@ -135,16 +158,20 @@ pub fn json(
     if let Some(secured) = subject.secured {
         json_secured(out, members, secured);
     }
-    let Said { class, rule, refused, refused_by } = subject.judged;
+    let Said { class, rule, refused, refused_by, token } = subject.judged;
     for (member, said) in [
         (Member::Class, class),
         (Member::Rule, rule),
         (Member::Refused, refused),
         (Member::RefusedBy, refused_by),
+        (Member::Token, token),
     ] {
         if let Some(said) = said {
             text(out, members, member, said.as_bytes());
         }
+    }
+    if let Some(relayed) = &subject.relayed {
+        json_relayed(out, members, relayed);
     }
     match status {
         Some(status) => number(out, members, Member::Status, status.into()),
@@ -156,6 +183,28 @@ pub fn json(
     }
     number(out, members, Member::ReceiveUs, subject.receive_us);
     number(out, members, Member::ProcessUs, subject.process_us);
+}
+
+/// What an application was asked.
+fn json_relayed(out: &mut Vec<u8>, members: Members, relayed: &Relayed<'_>) {
+    let Relayed { upstream, status, error, attempts, queue_us, connect_us, head_us, .. } = *relayed;
+    if !upstream.is_empty() {
+        text(out, members, Member::Upstream, upstream.as_bytes());
+    }
+    if let Some(status) = status {
+        number(out, members, Member::UpstreamStatus, status.into());
+    }
+    if let Some(error) = error {
+        text(out, members, Member::UpstreamError, error.as_bytes());
+    }
+    number(out, members, Member::UpstreamAttempts, attempts.into());
+    number(out, members, Member::UpstreamQueueUs, queue_us);
+    for (member, us) in [(Member::UpstreamConnectUs, connect_us), (Member::UpstreamHeadUs, head_us)]
+    {
+        if let Some(us) = us {
+            number(out, members, member, us);
+        }
+    }
 }
 
 /// What was agreed with a client.
@@ -181,7 +230,17 @@ fn json_secured(out: &mut Vec<u8>, members: Members, secured: &Secured) {
 
 /// Ends the line that [`json`] began and that stands in `out` from `start` on.
 #[inline]
-pub fn json_end(out: &mut Vec<u8>, start: usize, members: Members, send_us: u64, body_bytes: u64) {
+pub fn json_end(
+    out: &mut Vec<u8>,
+    start: usize,
+    members: Members,
+    upstream_us: Option<u64>,
+    send_us: u64,
+    body_bytes: u64,
+) {
+    if let Some(us) = upstream_us {
+        number(out, members, Member::UpstreamUs, us);
+    }
     number(out, members, Member::SendUs, send_us);
     number(out, members, Member::Bytes, body_bytes);
     // whichever member came first has a comma before it
@@ -269,11 +328,12 @@ mod tests {
                 user: None,
                 secured: None,
                 judged: Said::default(),
+                relayed: None,
                 receive_us: 0,
                 process_us: 17,
             };
             json(out, &subject, request, Some(200));
-            json_end(out, 0, subject.members, 1042, 512);
+            json_end(out, 0, subject.members, None, 1042, 512);
         })
     }
 
@@ -315,6 +375,52 @@ mod tests {
     }
 
     #[test]
+    fn what_an_application_was_asked_is_in_its_line() {
+        let subject = |relayed| Subject {
+            members: Members::of(&Member::ALL[18..]),
+            sample: 1,
+            time: b"",
+            request_id: b"",
+            site: "",
+            client: "192.0.2.7".parse().unwrap(),
+            user: None,
+            secured: None,
+            judged: Said::default(),
+            relayed: Some(relayed),
+            receive_us: 0,
+            process_us: 17,
+        };
+        let written = |relayed, status| {
+            let (mut out, subject) = (Vec::new(), subject(relayed));
+            json(&mut out, &subject, None, Some(status));
+            json_end(&mut out, 0, subject.members, Some(2000), 1042, 512);
+            String::from_utf8(out).unwrap()
+        };
+        let answered = Relayed {
+            upstream: "10.0.0.1:9000",
+            status: Some(404),
+            error: None,
+            attempts: 2,
+            queue_us: 150,
+            connect_us: Some(80),
+            head_us: Some(1700),
+            begun_ns: 1,
+        };
+        assert_eq!(
+            written(answered, 404),
+            "{\"upstream\":\"10.0.0.1:9000\",\"upstream_status\":404,\"upstream_attempts\":2,\
+             \"upstream_queue_us\":150,\"upstream_connect_us\":80,\"upstream_head_us\":1700,\
+             \"status\":404,\"receive_us\":0,\"process_us\":17,\"upstream_us\":2000,\
+             \"send_us\":1042,\"bytes\":512}\n"
+        );
+        let unasked = Relayed { error: Some("queue"), queue_us: 9, ..Relayed::default() };
+        let line = written(unasked, 503);
+        let expected =
+            "{\"upstream_error\":\"queue\",\"upstream_attempts\":0,\"upstream_queue_us\":9,";
+        assert!(line.starts_with(expected), "{line}");
+    }
+
+    #[test]
     fn how_a_request_was_judged_is_in_its_line() {
         let subject = Subject {
             members: Members::of(&Member::ALL),
@@ -330,14 +436,16 @@ mod tests {
                 rule: Some("buyers"),
                 refused: Some("requests"),
                 refused_by: Some("costly search"),
+                token: Some("expired"),
             },
+            relayed: None,
             receive_us: 0,
             process_us: 17,
         };
         let mut out = Vec::new();
         json(&mut out, &subject, None, Some(503));
         let expected = "\"client\":\"192.0.2.7\",\"class\":\"gold\",\"rule\":\"buyers\",\
-            \"refused\":\"requests\",\"refused_by\":\"costly search\",\"status\":503,";
+            \"refused\":\"requests\",\"refused_by\":\"costly search\",\"token\":\"expired\",\"status\":503,";
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(expected), "{text}");
     }
@@ -411,11 +519,12 @@ mod tests {
                     user: None,
                     secured: None,
                     judged: Said::default(),
+                    relayed: None,
                     receive_us: 0,
                     process_us: 17,
                 };
                 json(out, &subject, request, status);
-                json_end(out, 0, subject.members, 1042, 512);
+                json_end(out, 0, subject.members, None, 1042, 512);
             })
         };
         let two = [Member::Client, Member::Bytes];

@@ -1,7 +1,7 @@
 //! What a loop owns of the logs: it writes lines into a buffer and hands the buffer over.
 
 use super::choice::{Members, Sampler};
-use super::line::{self, Subject};
+use super::line::{self, Relayed, Subject};
 use super::request_id::{self, RequestIds};
 use super::stamp::{Clf, Rfc3339};
 use super::text::push_number;
@@ -26,8 +26,8 @@ const BATCH_AGE_MS: u64 = 100;
 const SPARE_LINES: usize = 64;
 const SPARE_LINE_BYTES: usize = 2048;
 
-/// What is added to a line at its end, at most: two numbers and their names.
-const END_BYTES: usize = 64;
+/// What is added to a line at its end, at most: three numbers and their names.
+const END_BYTES: usize = 96;
 
 /// How long a loop that ends waits for room in the channel for its last lines.
 const LAST_WAIT: Duration = Duration::from_millis(200);
@@ -49,6 +49,8 @@ pub struct Entry<'r> {
     pub request: Option<&'r Request<'r>>,
     /// How it was judged; `None` if there is no policy, or it never came to that.
     pub judged: Option<Judged<'r>>,
+    /// What an application was asked, if one was.
+    pub relayed: Option<Relayed<'r>>,
     /// The answer's status; `None` if the request was given up before it had one. Only JSON lines can
     /// say that.
     pub status: Option<u16>,
@@ -81,7 +83,8 @@ enum End {
     /// The number of bytes belongs here.
     Gap(usize),
     /// With what the send stage took; the answer was written at this time.
-    Json { written_ns: u64, members: Members },
+    /// An application was asked at `asked_ns`, or none was.
+    Json { written_ns: u64, asked_ns: Option<u64>, members: Members },
 }
 
 /// The logs and the counters of sites as one loop sees them. Never blocks, and allocates nothing
@@ -160,18 +163,37 @@ impl Logger {
         if self.logs.is_timed() { clock::monotonic_ns() } else { 0 }
     }
 
+    /// Whether answers of this site have lines.
+    #[inline]
+    pub fn writes(&self, site: Option<usize>) -> bool {
+        self.logs.target(site).sink.is_some()
+    }
+
+    /// Counts an answer, or a request that was given up before it had a status, for its site, without a
+    /// line. `is_read` if its head could be read.
+    #[inline]
+    pub fn count(
+        &self,
+        site: Option<usize>,
+        is_read: bool,
+        status: Option<u16>,
+        stages: Stages,
+    ) -> Line {
+        let slot = self.logs.target(site).slot;
+        if let Some(status) = status {
+            self.metrics.answered(slot, status);
+        }
+        let is_timed = self.logs.has_durations() && is_read && status.is_some();
+        Line { slot, begun_ns: if is_timed { stages.complete_ns } else { 0 }, open: None }
+    }
+
     /// Counts an answer for its site and begins its line, if it is to have one.
     #[inline]
     pub fn line(&mut self, entry: &Entry<'_>) -> Line {
-        let target = self.logs.target(entry.site);
-        let slot = target.slot;
-        if let Some(status) = entry.status {
-            self.metrics.answered(slot, status);
-        }
-        let is_timed =
-            self.logs.has_durations() && entry.request.is_some() && entry.status.is_some();
-        let begun_ns = if is_timed { entry.stages.complete_ns } else { 0 };
-        let Some(sink) = target.sink else { return Line { slot, begun_ns, open: None } };
+        let Entry { site, status, stages, .. } = *entry;
+        let line = self.count(site, entry.request.is_some(), status, stages);
+        let target = self.logs.target(site);
+        let Some(sink) = target.sink else { return line };
         let class = || entry.judged?.said().class;
         let is_refused = entry.judged.is_some_and(|judged| judged.trace.refused.is_some());
         let sample = target.choice.sample_of(is_refused);
@@ -179,7 +201,7 @@ impl Logger {
             && target.choice.takes(entry.status, class)
             && self.sampler.draws(sample);
         if !is_taken {
-            return Line { slot, begun_ns, open: None };
+            return line;
         }
         let mut open = self.spare.pop().unwrap_or_else(|| {
             let (logs, text) = (Arc::clone(&self.logs), Vec::with_capacity(512));
@@ -197,7 +219,7 @@ impl Logger {
                 End::Gap(line::clf(text, time, client, user, request, status, is_combined))
             }
         };
-        Line { slot, begun_ns, open: Some(open) }
+        Line { open: Some(open), ..line }
     }
 
     fn json(&mut self, text: &mut Vec<u8>, entry: &Entry<'_>, sample: u64) -> End {
@@ -223,11 +245,14 @@ impl Logger {
             user: entry.user,
             secured: entry.secured,
             judged: entry.judged.map(|judged| judged.said()).unwrap_or_default(),
+            relayed: entry.relayed,
             receive_us: complete_ns.saturating_sub(begun_ns) / 1000,
             process_us: written_ns.saturating_sub(complete_ns) / 1000,
         };
         line::json(text, &subject, entry.request, entry.status);
-        End::Json { written_ns, members: subject.members }
+        let asked_ns = entry.relayed.filter(|relayed| relayed.attempts > 0);
+        let asked_ns = asked_ns.map(|relayed| relayed.begun_ns);
+        End::Json { written_ns, asked_ns, members: subject.members }
     }
 
     /// Ends a line: the answer was sent, with `body_bytes` of its body.
@@ -293,11 +318,13 @@ impl Open {
                 push_number(out, body_bytes);
                 out.extend_from_slice(after);
             }
-            End::Json { written_ns, members } => {
+            End::Json { written_ns, asked_ns, members } => {
                 let start = out.len();
                 out.extend_from_slice(&self.text);
-                let send_ns = clock::monotonic_ns().saturating_sub(written_ns);
-                line::json_end(out, start, members, send_ns / 1000, body_bytes);
+                let now_ns = clock::monotonic_ns();
+                let since_us = |ns: u64| now_ns.saturating_sub(ns) / 1000;
+                let (asked_us, sent_us) = (asked_ns.map(since_us), since_us(written_ns));
+                line::json_end(out, start, members, asked_us, sent_us, body_bytes);
             }
         }
         // a batch is far from 4 GiB: only the largest head makes it larger than BATCH_BYTES

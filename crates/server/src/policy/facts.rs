@@ -21,6 +21,7 @@ pub struct Facts {
 impl Facts {
     /// What a policy with these needs is told of a request. `normal` is its normal
     /// [path](Request::path) if there is one; it need not be made where no rule asks for a path.
+    /// Who the client has proven to be is for others to find out, once its address is known.
     #[inline]
     pub fn of<'f>(
         &'f mut self,
@@ -60,6 +61,7 @@ impl Facts {
                     fingerprint,
                 },
             ),
+            identity: None,
             fields: head.fields(),
         }
     }
@@ -79,6 +81,7 @@ mod tests {
         host: true,
         path: true,
         query: true,
+        identity: true,
         fields: true,
     };
 

@@ -4,6 +4,7 @@ use super::window::{Entrance, Pass};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use crate::gate::Enforced;
+use crate::identity::{Brought, Remembered, Verifier};
 use forebay_conn::{Admitted, Peer, Rank, Refusal, Request, Settled, Verdict};
 use forebay_control::gather::Gather;
 use forebay_metrics::{ClassEvent, ClassSlot, Local, Place, Reason};
@@ -24,6 +25,26 @@ pub struct Judge {
     gather: Gather,
     /// Where matches of rules are counted.
     lane: usize,
+}
+
+/// What is known of a client besides its request.
+#[derive(Clone, Copy)]
+pub struct Known<'k> {
+    /// Whose word about clients counts.
+    pub trusted: &'k TrustedProxies,
+    /// How identities are found.
+    pub verifier: Option<&'k Verifier>,
+    /// The time, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// What is kept with a connection from one request to the next.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// What it has asked for, as far as rules count that.
+    pub counts: policy::Standing,
+    /// Who it has proven to be.
+    pub identity: Remembered,
 }
 
 /// What a judged request owns until it is over, whether it was admitted or not. It moves with its
@@ -95,15 +116,16 @@ impl Judge {
     pub fn request(
         &mut self,
         request: &Request<'_>,
-        standing: &mut policy::Standing,
-        trusted: &TrustedProxies,
+        standing: &mut Standing,
+        known: Known<'_>,
         now_ns: u64,
     ) -> Verdict<Option<Ticket>> {
-        let (decisions, client) = self.decide(request, trusted);
+        let Standing { counts, identity } = standing;
+        let (decisions, client, brought) = self.decide(request, known, identity);
         let InForce { state, slots, number, .. } = &*self.in_force;
         let slot = slots.get(usize::from(decisions.rank)).copied().unwrap_or_default();
         let rule = decisions.class.and_then(RuleNumber::of);
-        let trace = Trace { slot, rule, refused: None, policy: *number };
+        let trace = Trace { slot, rule, refused: None, brought, policy: *number };
         self.metrics.enter(slot, ClassEvent::Offered);
         state.note(&decisions, self.lane);
         match state.charge_request(&decisions, client.ip(), now_ns) {
@@ -111,7 +133,7 @@ impl Judge {
                 let ticket = Ticket::new(rank, trace, held);
                 let wait_ms = wait_ns.div_ceil(1_000_000).try_into().unwrap_or(u32::MAX);
                 let (rank, client) = (Rank(rank), Some(client.ip()));
-                let is_last = state.is_last(&decisions, standing);
+                let is_last = state.is_last(&decisions, counts);
                 Verdict::Admit(Admitted { rank, client, wait_ms, is_last, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
@@ -131,17 +153,30 @@ impl Judge {
         Judged { in_force: &self.in_force, trace: ticket.trace }
     }
 
-    /// Which rules decide about a request, and whose it is.
+    /// Which rules decide about a request, whose it is, and what it has brought to prove that.
+    #[inline]
     fn decide(
         &mut self,
         request: &Request<'_>,
-        trusted: &TrustedProxies,
-    ) -> (Decisions, SocketAddr) {
-        let Judge { in_force, needs, facts, .. } = self;
+        known: Known<'_>,
+        remembered: &mut Remembered,
+    ) -> (Decisions, SocketAddr, Brought) {
+        let Judge { in_force, needs, facts, metrics, .. } = self;
         let normal = if needs.path { request.path().ok() } else { None };
-        let facts = facts.of(*needs, request, normal.as_deref(), trusted);
-        let client = facts.ends.client;
-        (in_force.policy.request(&facts, in_force.degree()), client)
+        let mut facts = facts.of(*needs, request, normal.as_deref(), known.trusted);
+        let (client, mut brought) = (facts.ends.client, Brought::Nothing);
+        if needs.identity
+            && let Some(verifier) = known.verifier
+        {
+            let now_s = known.unix_ms / 1000;
+            (facts.identity, brought) =
+                verifier.identify(request.head, client.ip(), now_s, remembered);
+        }
+        let decisions = in_force.policy.request(&facts, in_force.degree());
+        if let Some(counter) = brought.counter() {
+            metrics.add(counter, 1);
+        }
+        (decisions, client, brought)
     }
 
     /// A request is about to be queued, before anything is known of it.
@@ -182,6 +217,14 @@ impl Judge {
         }
     }
 
+    /// A request that was admitted is refused for this reason, by what it has waited for.
+    pub fn refused_later(&mut self, ticket: &mut Ticket, reason: Reason) {
+        if ticket.trace.refused.is_none() {
+            ticket.trace.refused = Some((reason, None));
+            self.refused(ticket.trace.slot, Place::Request, reason);
+        }
+    }
+
     /// Has the kernel ignore a client, too, that a limit has ignored. Who is known by the word of a
     /// proxy sends no SYNs.
     fn tell_ignored(&self, refused: &Refused, peer: &Peer, client: IpAddr, now_ns: u64) {
@@ -217,6 +260,11 @@ impl Ticket {
     #[inline]
     fn new(rank: u8, trace: Trace, held: policy::Ticket) -> Ticket {
         Ticket { trace, rank, has_entered: false, is_settled: false, pass: None, held }
+    }
+
+    /// The order of its request.
+    pub fn rank(&self) -> Rank {
+        Rank(self.rank)
     }
 
     /// The request is being looked at.
@@ -316,8 +364,9 @@ action = "reset"
             let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
             let room = NormalPath::default();
             let request = Request::new(&head, &peer, &room);
-            let (trusted, mut standing) = (TrustedProxies::default(), policy::Standing::default());
-            self.judge.request(&request, &mut standing, &trusted, 1_000_000_000)
+            let (trusted, mut standing) = (TrustedProxies::default(), Standing::default());
+            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0 };
+            self.judge.request(&request, &mut standing, known, 1_000_000_000)
         }
 
         #[track_caller]

@@ -16,7 +16,7 @@ pub mod trace;
 pub mod window;
 
 pub use facts::Facts;
-pub use judge::{Judge, Ticket};
+pub use judge::{Judge, Known, Standing, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
 pub use window::{Entrance, Pass, Window};
 
@@ -130,7 +130,10 @@ impl InForce {
         let rules = (0..).zip(self.policy.rules()).filter(|(_, rule)| rule.metric);
         let totals = rules.map(|(number, rule)| {
             let (matched, refused) = (self.state.matched(number), self.state.refused(number));
-            (rule.name.clone(), RuleTotals { matched, refused })
+            (
+                rule.name.clone(),
+                RuleTotals { matched, refused, rate_per_s: self.state.rate(number) },
+            )
         });
         totals.collect()
     }

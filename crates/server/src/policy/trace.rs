@@ -1,6 +1,7 @@
 //! What is remembered of how a request was judged, for the access log.
 
 use super::InForce;
+use crate::identity::Brought;
 use forebay_metrics::{ClassSlot, Reason};
 use std::num::NonZeroU32;
 
@@ -13,6 +14,8 @@ pub struct Trace {
     pub rule: Option<RuleNumber>,
     /// Why it was refused, and the rule that did, if one did.
     pub refused: Option<(Reason, Option<RuleNumber>)>,
+    /// What it has brought to prove an identity.
+    pub brought: Brought,
     /// The [number](InForce::number) of the policy whose rules are meant.
     pub policy: u32,
 }
@@ -54,12 +57,14 @@ pub struct Said<'p> {
     pub refused: Option<&'p str>,
     /// The name of the rule that refused it.
     pub refused_by: Option<&'p str>,
+    /// What was found of its token.
+    pub token: Option<&'p str>,
 }
 
 impl<'p> Judged<'p> {
     /// The names. Those of rules are not known any more once another policy is in force.
     pub fn said(&self) -> Said<'p> {
-        let Judged { in_force, trace: Trace { slot, rule, refused, policy } } = *self;
+        let Judged { in_force, trace: Trace { slot, rule, refused, brought, policy } } = *self;
         let rank = in_force.slots.iter().position(|known| *known == slot);
         let class = rank.and_then(|rank| in_force.policy.classes().get(rank));
         let name = |rule: Option<RuleNumber>| {
@@ -71,6 +76,7 @@ impl<'p> Judged<'p> {
             rule: name(rule),
             refused: refused.map(|(reason, _)| reason.as_str()),
             refused_by: name(refused.and_then(|(_, rule)| rule)),
+            token: brought.name(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! What a program has added is its own: it carries the name of its owner, stands before the rules of the
 //! file, and goes when the owner does. What the file says no program can change or remove.
 
-use crate::config::{self, Class, Config, Rule, at_odds};
+use crate::config::{self, Class, Config, Rule, rules_at_odds};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::Duration;
@@ -200,7 +200,7 @@ pub fn apply(config: &Config, owner: &str, change: &Change) -> Result<(Config, S
             format!("{why}: {count} rules and classes are gone")
         }
     };
-    match at_odds(&changed) {
+    match rules_at_odds(&changed) {
         None => Ok((changed, format!("{owner}: {said}\n"))),
         Some((at, wrong)) => Err(format!("{}: {wrong}", at.shown)),
     }
@@ -297,7 +297,7 @@ pub fn carry(current: &Config, next: Config) -> (Config, Option<String>) {
     let rules: Vec<_> = current.rules.iter().filter(|rule| rule.owner.is_some()).cloned().collect();
     merged.classes.extend(classes.cloned());
     merged.rules.splice(..0, rules);
-    match at_odds(&merged) {
+    match rules_at_odds(&merged) {
         None => (merged, None),
         Some((at, wrong)) => {
             let why = format!("what programs have added is gone: {}: {wrong}", at.shown);
@@ -383,6 +383,12 @@ mod tests {
         assert!(apply(&config, "one", &of_the_file).unwrap_err().ends_with("none of yours"));
         let nowhere = put(r#"{"do":"put","rules":[{"name":"c","class":"golf"}]}"#);
         assert!(apply(&config, "one", &nowhere).unwrap_err().contains("golf"));
+        let limitless = put(r#"{"do":"put","rules":[{"name":"c","requests":{"burst":5}}]}"#);
+        assert!(apply(&config, "one", &limitless).unwrap_err().contains("requests.rate"));
+        let moved = put(
+            r#"{"do":"put","rules":[{"name":"c","requests":{"rate":"5/s","rate_max":"9/s"}}]}"#,
+        );
+        assert!(apply(&config, "one", &moved).unwrap_err().contains("agent"));
         let misspelt = put(r#"{"do":"put","rules":[{"name":"c","pth":"/"}]}"#);
         assert!(apply(&config, "one", &misspelt).unwrap_err().contains("pth"));
         // a reload keeps what programs have added

@@ -2,7 +2,8 @@
 //! needs a policy and no server.
 
 use crate::client::TrustedProxies;
-use crate::config::{Config, Listen};
+use crate::config::{Config, IdentitySettings, Listen};
+use crate::identity::{Brought, Keys, KeysError, Remembered, Verifier};
 use crate::policy::Facts;
 use forebay_conn::{Peer, Request};
 use forebay_http::head::{Error, Head, Lines, Parsed};
@@ -10,8 +11,10 @@ use forebay_http::path::NormalPath;
 use forebay_policy::facts::ConnectionFacts;
 use forebay_policy::rule::Action;
 use forebay_policy::{Explanation, Needs, Policy};
+use forebay_sys::clock;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 /// What is to be explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +151,12 @@ impl Question {
         let room = NormalPath::default();
         let request = Request::new(head, &peer, &room);
         let normal = request.path();
-        let facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
+        let (verifier, mut remembered) = (verifier(config, policy), Remembered::default());
+        let mut facts = facts.of(all, &request, normal.as_deref().ok(), &trusted);
+        let (by, mut brought) = (facts.ends.client.ip(), Brought::Nothing);
+        if let Some(Ok(verifier)) = &verifier {
+            (facts.identity, brought) = verifier.identify(head, by, unix_s(), &mut remembered);
+        }
         let text = String::from_utf8_lossy;
         let client = facts.ends.client;
         let by = match client == ends.client {
@@ -172,12 +180,31 @@ impl Question {
             }
             _ => writeln!(f)?,
         }
+        match (verifier.as_ref(), facts.identity, brought) {
+            (None, ..) => {}
+            (Some(Err(error)), ..) => writeln!(f, "identity     unknown: the keys {error}")?,
+            (_, Some(name), _) => writeln!(f, "identity     {name}")?,
+            (_, None, Brought::Rejected(why)) => writeln!(f, "identity     none: {why}")?,
+            (_, None, _) => writeln!(f, "identity     none: it sends no such cookie")?,
+        }
         write!(f, "{}", self.told(&policy.explain_request(&facts, self.overload)))
     }
 
     fn told(&self, explanation: &Explanation<'_>) -> String {
         if self.all { explanation.to_string() } else { explanation.brief().to_string() }
     }
+}
+
+/// How identities are found, where rules ask for them.
+fn verifier(config: &Config, policy: &Policy) -> Option<Result<Verifier, KeysError>> {
+    let IdentitySettings { keys, remove, .. } = &config.identity;
+    let path = keys.as_deref().filter(|_| policy.needs().identity)?;
+    let cookie = config.identity.cookie();
+    Some(Keys::open(path).map(|keys| Verifier::new(cookie, *remove, &Arc::new(keys))))
+}
+
+fn unix_s() -> u64 {
+    clock::unix_coarse_ms() / 1000
 }
 
 /// An address as people know it.

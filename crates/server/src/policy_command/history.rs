@@ -3,10 +3,11 @@
 
 use crate::policy::InForce;
 use crate::policy_command::show::Table;
-use forebay_control::agent::history::{ClassRecord, Record};
-use std::fmt::{Display, Write};
+use forebay_control::agent::history::{ClassRecord, Record, RuleRecord};
+use forebay_policy::Policy;
+use std::fmt::Display;
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "ago s",
     "lasted ms",
     "level",
@@ -14,6 +15,7 @@ const COLUMNS: [&str; 14] = [
     "class",
     "most jobs",
     "most conns/s",
+    "most reqs/s",
     "offered",
     "refused",
     "done",
@@ -33,7 +35,7 @@ pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
     // when it began, and how long it lasted
     let mut silence: Option<(u64, u64)> = None;
     for record in records {
-        if record.classes.iter().all(is_quiet) {
+        if record.classes.iter().all(is_quiet) && record.rules.iter().all(is_untouched) {
             silence.get_or_insert((record.at_ns, 0)).1 += record.lasted_ns;
             continue;
         }
@@ -43,6 +45,11 @@ pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
         for (name, class) in names.zip(&record.classes).filter(|(_, class)| !is_quiet(class)) {
             add(&mut table, record, name, class, now_ns);
         }
+        for (name, rule) in names_of(&in_force.policy).zip(&record.rules) {
+            if !is_untouched(rule) {
+                add_rule(&mut table, record, name, rule, now_ns);
+            }
+        }
     }
     quiet(&mut table, silence, now_ns);
     table.to_string()
@@ -51,6 +58,15 @@ pub fn history(in_force: &InForce, records: &[Record], now_ns: u64) -> String {
 fn is_quiet(class: &ClassRecord) -> bool {
     let ClassRecord { offered, finished, unfinished, connections_refused, .. } = *class;
     offered == 0 && finished == 0 && unfinished == 0 && connections_refused == 0
+}
+
+/// The rules whose rates may be moved, in the order in which the agent is told of them.
+fn names_of(policy: &Policy) -> impl Iterator<Item = &str> {
+    policy.rules().iter().filter(|rule| rule.bounds.is_some()).map(|rule| rule.name.as_str())
+}
+
+fn is_untouched(rule: &RuleRecord) -> bool {
+    rule.matched == 0
 }
 
 fn quiet(table: &mut Table, silence: Option<(u64, u64)>, now_ns: u64) {
@@ -68,19 +84,15 @@ fn ago_s(at_ns: u64, now_ns: u64) -> String {
 
 fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_ns: u64) {
     let or_dash = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-    let mut level = record.level.name().to_owned();
-    if record.level.is_overload() {
-        // writing into a string does not fail
-        let _ = write!(level, " ({})", record.cause.name());
-    }
     table.row(&[
         &ago_s(record.at_ns, now_ns),
         &(record.lasted_ns / 1_000_000),
-        &level,
+        &level(record),
         &format_args!("{:.0}", record.load * 100.0),
         &name,
         &or_dash(class.most.map(|most| most.to_string())),
         &or_dash(class.connections_per_s.map(|rate| format!("{rate:.0}"))),
+        &"-",
         &class.offered,
         &class.refused,
         &class.finished,
@@ -89,6 +101,26 @@ fn add(table: &mut Table, record: &Record, name: &str, class: &ClassRecord, now_
         &class.connections,
         &class.connections_refused,
     ]);
+}
+
+fn level(record: &Record) -> String {
+    let name = record.level.name();
+    match record.level.is_overload() {
+        true => format!("{name} ({})", record.cause.name()),
+        false => name.to_owned(),
+    }
+}
+
+fn add_rule(table: &mut Table, record: &Record, name: &str, rule: &RuleRecord, now_ns: u64) {
+    let name = format!("rule {name:?}");
+    let (ago, lasted_ms) = (ago_s(record.at_ns, now_ns), record.lasted_ns / 1_000_000);
+    let (level, load) = (level(record), format!("{:.0}", record.load * 100.0));
+    let (rate, done) = (format!("{:.1}", rule.per_s), rule.matched.saturating_sub(rule.refused));
+    let mut row = [&"-" as &dyn Display; COLUMNS.len()];
+    let said: [&dyn Display; 5] = [&ago, &lasted_ms, &level, &load, &name];
+    row[..5].copy_from_slice(&said);
+    (row[7], row[8], row[9], row[10]) = (&rate, &rule.matched, &rule.refused, &done);
+    table.row(&row);
 }
 
 #[cfg(test)]
@@ -139,12 +171,13 @@ mod tests {
             "default",
             "4",
             "-",
+            "-",
             "30",
             "20",
             "9",
             "21.5",
         ];
-        assert_eq!(cells(&rows[2])[..11], expected);
+        assert_eq!(cells(&rows[2])[..12], expected);
         assert_eq!(cells(&rows[3]), ["1.9", "100", "nothing to do"]);
         assert_eq!(
             history(&in_force, &[], 0),

@@ -5,7 +5,7 @@ use crate::config::{Config, Count, Switch};
 use crate::policy::InForce;
 use forebay_metrics::{Place, Reason, Totals};
 use forebay_policy::rule::{Conditions, Rule, When};
-use forebay_policy::{ClientsReport, Glob, State};
+use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
 use std::fmt::{self, Display, Write};
 
@@ -182,7 +182,10 @@ impl<'r> Shown<'r> {
         Shown {
             rule,
             connections: left(state.connections_left(number, now_ns)).unwrap_or_default(),
-            requests: left(state.requests_left(number, now_ns)).unwrap_or_default(),
+            requests: match (state.rate(number), left(state.requests_left(number, now_ns))) {
+                (Some(rate), Some(left)) => format!("; {rate:.1}/s now{left}"),
+                (_, left) => left.unwrap_or_default(),
+            },
             in_flight: in_flight.unwrap_or_default(),
             so_far: match (state.matched(number), state.refused(number)) {
                 (0, 0) => "has decided nothing".to_owned(),
@@ -204,6 +207,7 @@ impl Display for Shown<'_> {
             class,
             connections,
             requests,
+            bounds,
             in_flight,
             requests_per_connection,
             action,
@@ -219,6 +223,7 @@ impl Display for Shown<'_> {
             query,
             file_type,
             certificate,
+            identity,
             header,
             cookie,
             ignore_case,
@@ -231,6 +236,7 @@ impl Display for Shown<'_> {
         alternatives(f, "query", query)?;
         alternatives(f, "file_type", file_type)?;
         alternatives(f, "certificate", certificate)?;
+        alternatives(f, "identity", identity)?;
         alternatives(f, "header", header)?;
         alternatives(f, "cookie", cookie)?;
         if *ignore_case {
@@ -253,6 +259,9 @@ impl Display for Shown<'_> {
         let used = ["", "", &self.connections, &self.requests, &self.in_flight, ""];
         for ((key, said), used) in settings.iter().zip(used) {
             said.map_or(Ok(()), |said| line(f, key, &format_args!("{said}{used}")))?;
+            if let Some(bounds) = bounds.filter(|_| *key == "requests") {
+                line(f, "moved", &bounds)?;
+            }
         }
         // a rule that only stops is in nobody's way, and nobody counts it
         let decides = settings.iter().any(|(_, said)| said.is_some());
@@ -266,10 +275,14 @@ impl Display for Shown<'_> {
     }
 }
 
-/// Who was refused most, and about how often.
+/// Who was refused most, and how often, or between which bounds.
 fn most_refused(state: &State, rule: u32) -> String {
     let clients = state.most_refused(rule).into_iter().take(TOP_CLIENTS);
-    let clients: Vec<_> = clients.map(|(client, count)| format!("{client} {count}")).collect();
+    let said = |MostRefused { client, least, most }: MostRefused| match least == most {
+        true => format!("{client} {least}"),
+        false => format!("{client} {least} to {most}"),
+    };
+    let clients: Vec<_> = clients.map(said).collect();
     if clients.is_empty() { String::new() } else { format!("most {}", clients.join(", ")) }
 }
 

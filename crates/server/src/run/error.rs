@@ -1,6 +1,7 @@
 //! Why a server could not start, or did not end well.
 
 use crate::certificates::CertificateError;
+use crate::isolated::Role;
 use crate::listen::ListenError;
 use crate::log::LogError;
 use crate::privileges::PrivilegeError;
@@ -42,6 +43,15 @@ pub enum RunError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// Several processes read one file, and there is none.
+    NoFile,
+    /// A stage could not be started; it has said why.
+    Stage {
+        /// Which.
+        role: Role,
+        /// How it has ended.
+        why: String,
+    },
     /// A loop has ended although nobody told it to.
     LoopEnded {
         /// Why.
@@ -71,6 +81,12 @@ impl fmt::Display for RunError {
                 }
             }
             RunError::Resources { what, error } => write!(f, "cannot get {what}: {error}"),
+            RunError::NoFile => f.write_str(
+                "engine = \"isolated\" needs a configuration file, which its processes read: forebay run",
+            ),
+            RunError::Stage { role, why } => {
+                write!(f, "the stage {role} cannot be started: it {why}")
+            }
             RunError::LoopEnded { reason } => {
                 write!(f, "a loop has ended by itself ({reason}); the server stopped with it")
             }

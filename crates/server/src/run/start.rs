@@ -5,7 +5,7 @@ use super::error::{RunError, resources};
 use super::takeover::Reload;
 use super::{Event, Server, say};
 use crate::admin::AdminListener;
-use crate::applications::Applications;
+use crate::applications::{self, Applications};
 use crate::certificates::Certificates;
 use crate::client::TrustedProxies;
 use crate::config::choice::Word;
@@ -13,6 +13,7 @@ use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
 use crate::gate;
+use crate::isolated::{self, Role};
 use crate::listen::Listeners;
 use crate::live::{Arrangement, Live};
 use crate::notify::Notifier;
@@ -67,8 +68,10 @@ impl Server {
         let certificates = Certificates::open(&config, &Certificates::default());
         let certificates = Arc::new(certificates.map_err(RunError::Certificate)?);
         // names may not be looked up afterwards
-        let applications =
-            Applications::new(&plan.applications, None, worker::read_clocks().monotonic_ms);
+        let now_ms = worker::read_clocks().monotonic_ms;
+        let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, now_ms)
+            .with_next(isolated::next(&config, now_ms));
+        applications.take_effect(None);
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge, &gate::listeners(&plan, &listeners));
         let gate = gate.map_err(RunError::Gate)?;
@@ -133,6 +136,7 @@ impl Server {
             notifier: Notifier::from_environment(),
             reload: Reload::default(),
             watches_certificates: false,
+            acme: None,
             keeps_up_applications: false,
             gate_trouble: None,
             later: Vec::new(),
@@ -149,15 +153,20 @@ impl Server {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
         server.common.keep_steering().map_err(resources("a thread"))?;
-        let _ = writeln!(io::stderr(), "{start_line}");
+        // one line for all stages
+        if server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive) {
+            let _ = writeln!(io::stderr(), "{start_line}");
+        }
         server.notifier.ready(&start_line);
         server.watch_later();
         server.watch_gate();
         server.warn_of_certificates();
         server.uncovered().iter().for_each(|warning| say(format_args!("{warning}")));
         server.watch_certificates();
+        server.keep_acme(false);
         server.keep_up_applications();
-        server.keep_up_applications();
+        applications::keep_up_link(&server.common.live.get().applications)
+            .map_err(resources("a thread for the link to the next stage"))?;
         Ok(server)
     }
 }

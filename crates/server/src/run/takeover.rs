@@ -221,6 +221,7 @@ impl Server {
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
         let next = Arrangement { content, logs, trusted, certificates, applications, policy };
+        next.applications.take_effect(Some(&*current.applications));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();
         if let Err(error) = self.common.keep_steering() {
@@ -246,7 +247,7 @@ impl Server {
         self.attach_gate();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
-        self.keep_up_applications();
+        self.keep_acme(is_reload);
         self.keep_up_applications();
         Ok(())
     }

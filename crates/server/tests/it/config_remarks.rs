@@ -380,6 +380,31 @@ fn what_another_setting_leaves_without_effect_is_remarked() {
 }
 
 #[test]
+fn the_order_of_those_who_wait_for_a_thread_needs_threads_and_classes() {
+    let folder = Folder::new();
+    let classes =
+        "[[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n";
+    let remarks = |text: &str| folder.remarks(&format!("root = \"site\"\n{text}\n{classes}"));
+    let needs = "means nothing without engine = \"pool\" or \"threads\"";
+    let expected = [
+        format!("DIR/forebay.toml:2:13: answering: {needs}"),
+        format!("DIR/forebay.toml:3:16: accept_ahead: {needs}"),
+    ];
+    assert_eq!(remarks("answering = 5\naccept_ahead = 9"), expected);
+    let nothing: [&str; 0] = [];
+    assert_eq!(remarks("answering = 5\naccept_ahead = 9\nengine = \"threads\""), nothing);
+    let pool = "[[listener]]\nlisten = [\"127.0.0.1:81\"]\nengine = \"pool\"";
+    assert_eq!(remarks(&format!("answering = 5\n{pool}")), nothing);
+    let event = "[[listener]]\nlisten = [\"127.0.0.1:82\"]\nanswering = 5";
+    let expected = [format!("DIR/forebay.toml:7:13: listener.answering: {needs}")];
+    assert_eq!(remarks(&format!("{pool}\n{event}")), expected);
+    assert_eq!(
+        folder.remarks("root = \"site\"\nengine = \"pool\"\nanswering = 5\n"),
+        ["DIR/forebay.toml:3:13: answering: means nothing without two classes"]
+    );
+}
+
+#[test]
 fn settings_of_the_pipeline_need_it() {
     let folder = Folder::new();
     let text = "root = \"site\"\n[pipeline]\nfuse = \"never\"\nby = \"delay\"\n";
@@ -391,6 +416,17 @@ fn settings_of_the_pipeline_need_it() {
     assert!(folder.remarks(&format!("engine = \"pipeline\"\n{text}")).is_empty());
     let one = "[[listener]]\nlisten = [\":81\"]\nengine = \"pipeline\"\n";
     assert!(folder.remarks(&format!("listen = [\":80\"]\n{text}{one}")).is_empty());
+}
+
+#[test]
+fn settings_of_stages_need_them() {
+    let folder = Folder::new();
+    let text = "root = \"site\"\n[isolated]\nprocess = 3\n";
+    assert_eq!(
+        folder.remarks(text),
+        ["DIR/forebay.toml:3:11: isolated.process: means nothing without engine = \"isolated\""]
+    );
+    assert!(folder.remarks(&format!("engine = \"isolated\"\n{text}")).is_empty());
 }
 
 #[test]

@@ -14,11 +14,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Long enough for any machine; nothing here is a measurement.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn log(path: &Path, format: LogFormat) -> config::Log {
     let access = Access::File(path.to_owned());
@@ -60,6 +60,7 @@ fn begin(logger: &mut Logger, site: Option<usize>) -> Line {
         via_proxy: false,
         request: None,
         judged: None,
+        relayed: None,
         status: Some(400),
         stages,
     })
@@ -336,15 +337,23 @@ fn a_reader_that_is_slow_gets_every_line() {
     // more than the pipe holds, less than may wait
     write(&mut logger, 5000);
     logger.flush();
-    let read = std::thread::spawn(move || {
-        let (mut text, mut room) = (Vec::new(), [0; 1000]);
-        while let Ok(count @ 1..) = reader.read(&mut room) {
-            text.extend_from_slice(&room[..count]);
-            std::thread::yield_now();
+    let lines = Arc::new(AtomicUsize::new(0));
+    let read = std::thread::spawn({
+        let lines = Arc::clone(&lines);
+        move || {
+            let (mut text, mut room) = (Vec::new(), [0; 1000]);
+            while let Ok(count @ 1..) = reader.read(&mut room) {
+                text.extend_from_slice(&room[..count]);
+                let ends = room[..count].iter().filter(|byte| **byte == b'\n').count();
+                lines.fetch_add(ends, Ordering::Relaxed);
+                std::thread::yield_now();
+            }
+            String::from_utf8(text).unwrap()
         }
-        String::from_utf8(text).unwrap()
     });
     drop(logger);
+    // at the end a reader is waited for no longer than a second
+    until("every line is read", || lines.load(Ordering::Relaxed) == 5000);
     assert!(logs.close(PATIENCE));
     assert_eq!(logs.dropped(), 0);
     drop(logs);

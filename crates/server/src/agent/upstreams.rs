@@ -1,0 +1,139 @@
+//! The agent's limits for what waits for applications: each group of upstreams has windows of its own,
+//! one for each class, by the law of those for cores. Its places stand for cores, and the time for which an
+//! upstream is busy with a request for that of a processor; the delay is that of the queue.
+
+use forebay_control::agent::windows::{Constants, Windows};
+use forebay_control::agent::{Class, Limits, Observation, Seen};
+use forebay_upstream::queue::Counts;
+use forebay_upstream::upstreams::Upstreams;
+use std::sync::{Arc, Weak};
+
+/// All groups of upstreams that have a bound.
+#[derive(Default)]
+pub(super) struct Queues {
+    classes: Vec<Class>,
+    each: Vec<Queue>,
+    last_ns: Option<u64>,
+}
+
+struct Queue {
+    upstreams: Weak<Upstreams>,
+    windows: Windows,
+    /// What was counted by the last look, by rank, and how long those had waited that began last.
+    counted: Vec<Counts>,
+    delays_ns: Vec<u64>,
+}
+
+impl Queue {
+    fn new(upstreams: &Arc<Upstreams>, classes: &[Class]) -> Queue {
+        let counts = |rank| upstreams.counts(rank as u8);
+        Queue {
+            upstreams: Arc::downgrade(upstreams),
+            windows: Windows::new(classes, Constants::default()),
+            counted: (0..classes.len()).map(counts).collect(),
+            delays_ns: vec![0; classes.len()],
+        }
+    }
+}
+
+impl Queues {
+    /// The classes and the applications are these from now on. What is known of those stays that stay.
+    pub(super) fn take_over<'u>(
+        &mut self,
+        classes: Vec<Class>,
+        upstreams: impl Iterator<Item = &'u Arc<Upstreams>>,
+    ) {
+        if self.classes != classes {
+            self.lift();
+            (self.each, self.classes) = (Vec::new(), classes);
+        }
+        let mut before = std::mem::take(&mut self.each);
+        for upstreams in upstreams {
+            let known =
+                before.iter().position(|one| one.upstreams.as_ptr() == Arc::as_ptr(upstreams));
+            self.each.push(match known {
+                Some(at) => before.swap_remove(at),
+                None => Queue::new(upstreams, &self.classes),
+            });
+        }
+        before.iter().for_each(|one| one.limit(&[]));
+    }
+
+    /// Sees what has happened by now, and puts in force what follows from it, if that may be limited.
+    pub(super) fn step(&mut self, now_ns: u64, limits: bool) {
+        let since_ns = self.last_ns.replace(now_ns).map(|last_ns| now_ns.saturating_sub(last_ns));
+        let elapsed_ns = (since_ns.unwrap_or(FIRST_NS) as f64).clamp(1.0, 1e9);
+        for queue in &mut self.each {
+            queue.step(now_ns, elapsed_ns, limits);
+        }
+    }
+
+    /// Nothing is limited any more.
+    pub(super) fn lift(&self) {
+        self.each.iter().for_each(|queue| queue.limit(&[]));
+    }
+}
+
+/// What a first period is taken for.
+const FIRST_NS: u64 = 10_000_000;
+
+impl Queue {
+    fn step(&mut self, now_ns: u64, elapsed_ns: f64, limits: bool) {
+        let Some(upstreams) = self.upstreams.upgrade() else { return };
+        let Some(places) = upstreams.places_at_once().filter(|_| limits) else {
+            return self.limit(&[]);
+        };
+        let classes: Vec<Seen> = (0..self.counted.len())
+            .map(|rank| {
+                let (now, oldest_ns) =
+                    (upstreams.counts(rank as u8), upstreams.waits_since(rank as u8));
+                let before = std::mem::replace(&mut self.counted[rank], now);
+                let oldest_ns = oldest_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+                difference(&now, &before, oldest_ns, &mut self.delays_ns[rank])
+            })
+            .collect();
+        let seen = Observation {
+            now_ns,
+            cores: places,
+            threads: places,
+            classes: &classes,
+            ..Observation::default()
+        };
+        self.windows.tick(elapsed_ns, &seen);
+        self.limit(self.windows.limits());
+    }
+
+    /// Puts these limits in force; a class without one has none.
+    fn limit(&self, limits: &[Limits]) {
+        let Some(upstreams) = self.upstreams.upgrade() else { return };
+        for rank in 0..self.counted.len() {
+            let limits = limits.get(rank).copied().unwrap_or_default();
+            upstreams.limit(rank as u8, limits.most, limits.retry_after_s);
+        }
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        self.lift();
+    }
+}
+
+/// `delay_ns` is how long those waited that began last: if some wait and none has begun, nothing newer is
+/// known but that the oldest has waited for `oldest_ns`.
+fn difference(now: &Counts, before: &Counts, oldest_ns: u64, delay_ns: &mut u64) -> Seen {
+    let since = |now: u64, before: u64| now.saturating_sub(before);
+    let began = since(now.began, before.began);
+    if began > 0 || now.unfinished == 0 {
+        *delay_ns = since(now.waited_ns, before.waited_ns).checked_div(began).unwrap_or(0);
+    }
+    Seen {
+        offered: since(now.offered, before.offered),
+        refused: since(now.refused, before.refused),
+        finished: since(now.finished, before.finished),
+        busy_ns: since(now.busy_ns, before.busy_ns),
+        unfinished: now.unfinished,
+        delay_ns: (*delay_ns).max(oldest_ns),
+        ..Seen::default()
+    }
+}

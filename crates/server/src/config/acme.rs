@@ -1,0 +1,211 @@
+//! Certificates by ACME: from which authority, and what must hold for the sites that want them.
+
+use super::draft::Draft;
+use super::problem::Wrong;
+use super::read::{Path as At, Reader};
+use super::value::{Written, quote};
+use super::written::unfit;
+use super::{Site, check};
+use forebay_acme::{Kind, Names, Storage, Wanted};
+use forebay_site::rules::Host;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// How an authority may look whether a name is ours, as it is written.
+const WAYS: [(&str, Kind); 2] = [("http-01", Kind::Http), ("tls-alpn-01", Kind::TlsAlpn)];
+
+/// Where the directory of an authority is (RFC 8555 §7.1.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory(String);
+
+/// One way for an authority to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Challenge(pub Kind);
+
+/// How an authority reaches who is responsible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact(String);
+
+/// What is said about the authority.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Acme {
+    /// `acme.directory`; it has a default
+    pub directory: Option<Directory>,
+    /// `acme.agree`
+    pub agree: bool,
+    /// `acme.contact`
+    pub contact: Vec<Contact>,
+    /// `acme.storage`; it has a default
+    pub storage: Option<PathBuf>,
+    /// `acme.challenges`
+    pub challenges: Vec<Challenge>,
+    /// `acme.ca`
+    pub ca: Option<PathBuf>,
+}
+
+impl Acme {
+    /// Where the authority's directory is.
+    pub fn url(&self) -> &str {
+        self.directory.as_ref().map_or("", |directory| &directory.0)
+    }
+
+    /// What the authority is told of who is responsible.
+    pub fn contacts(&self) -> Vec<String> {
+        self.contact.iter().map(|contact| contact.0.clone()).collect()
+    }
+
+    /// Where everything from that authority is kept.
+    pub fn files(&self) -> Storage {
+        Storage::new(self.storage.as_deref().unwrap_or(Path::new("")), self.url())
+    }
+}
+
+impl Site {
+    /// Whether its certificate comes by ACME: one that it names itself stands.
+    pub fn has_acme(&self) -> bool {
+        self.tls.acme && self.tls.pairs.is_empty() && !self.hosts.is_empty()
+    }
+
+    /// Whether it has a certificate, or will have one.
+    pub fn has_certificate(&self) -> bool {
+        !self.tls.pairs.is_empty() || self.has_acme()
+    }
+
+    /// The certificate that it wants by ACME.
+    pub fn wanted(&self) -> Option<Wanted> {
+        let names = || Names::new(self.hosts.iter().map(|host| host.name()));
+        self.has_acme().then(|| Wanted { site: self.name().to_string(), names: names() })
+    }
+}
+
+impl Written for Directory {
+    const EXPECTED: &'static str = "an address such as \"https://acme.example/directory\"";
+    fn read(text: &str) -> Result<Directory, Wrong> {
+        let rest = text.strip_prefix("https://").ok_or_else(|| Directory::misread(text))?;
+        let host = rest.split(['/', '?']).next().unwrap_or("");
+        if host.is_empty()
+            || !text.bytes().all(|b| b.is_ascii_graphic())
+            || text.contains(['"', '#', '@'])
+        {
+            return Err(Directory::misread(text));
+        }
+        Ok(Directory(text.to_owned()))
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl Written for Contact {
+    const EXPECTED: &'static str = "an address such as \"mailto:admin@shop.example\"";
+    fn read(text: &str) -> Result<Contact, Wrong> {
+        let is_mail = text.strip_prefix("mailto:").is_some_and(|mail| mail.contains('@'));
+        if !is_mail || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Contact::misread(text));
+        }
+        Ok(Contact(text.to_owned()))
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl Written for Challenge {
+    const EXPECTED: &'static str = "\"http-01\" or \"tls-alpn-01\"";
+    const MAY_BE_EMPTY: bool = false;
+    fn read(text: &str) -> Result<Challenge, Wrong> {
+        if text == "dns-01" {
+            let reason = "it needs access to the name servers, which is not offered here: let certbot \
+                          or lego get such certificates, and name their files in tls.certificate";
+            return Err(unfit(text, reason));
+        }
+        const CHOICES: &[&str] = &[WAYS[0].0, WAYS[1].0];
+        let found = WAYS.iter().find(|(name, _)| *name == text);
+        let wrong = || Wrong::Choice { found: text.to_owned(), choices: CHOICES };
+        found.map(|(_, kind)| Challenge(*kind)).ok_or_else(wrong)
+    }
+    fn text(&self) -> String {
+        let name = WAYS.iter().find(|(_, kind)| *kind == self.0);
+        name.map_or("", |(name, _)| name).to_owned()
+    }
+}
+
+impl Draft {
+    /// Sites want certificates that an authority gives, and agree to its terms.
+    pub(super) fn check_acme(&self, text: Option<&Reader<'_>>, wrong: &mut Vec<(At, Wrong)>) {
+        let says = |at: &At| text.is_none_or(|text| text.says(at));
+        let top = At::default();
+        // what the top level says is inherited, and then is for those that it fits
+        for (path, site) in self.every_site().into_iter().filter(|(_, site)| site.tls.acme) {
+            let at = path.child("tls.acme");
+            if !says(&at) {
+                continue;
+            }
+            if !site.tls.pairs.is_empty() && says(&path.child("tls.certificate")) {
+                wrong.push((at, Wrong::Both { other: "tls.certificate" }));
+            } else if site.hosts.is_empty() && (!path.exact.is_empty() || self.sites.is_empty()) {
+                wrong.push((at, Wrong::AcmeWithoutHosts));
+            }
+        }
+        let sites = self.all_sites();
+        let mut wanting = sites.iter().filter(|(_, site)| site.has_acme()).peekable();
+        if wanting.peek().is_none() {
+            return;
+        }
+        let acme = &self.process.acme;
+        if !acme.agree {
+            wrong.push((top.child("acme.agree"), Wrong::AcmeTerms { url: acme.url().to_owned() }));
+        }
+        let listeners = self.all_listeners();
+        let can = |kind| {
+            let mut endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+            endpoints.any(|endpoint| endpoint.tls == (kind == Kind::TlsAlpn))
+        };
+        // a list with something wrong in it is told by itself
+        if !acme.challenges.is_empty() && !acme.challenges.iter().any(|way| can(way.0)) {
+            wrong.push((top.child("acme.challenges"), Wrong::AcmeNoWay));
+        }
+        for (path, site) in wanting {
+            for (index, host) in site.hosts.iter().enumerate() {
+                if host.is_wildcard() || is_address(host) {
+                    let at = path.child("hosts").item(index);
+                    let (host, is_wildcard) = (quote(host.as_str()), host.is_wildcard());
+                    wrong.push((at, Wrong::AcmeHost { host, is_wildcard }));
+                }
+            }
+        }
+    }
+
+    /// The file of authorities that are trusted.
+    pub(super) fn missing_acme(&self, wrong: &mut Vec<(At, Wrong)>) {
+        let acme = &self.process.acme;
+        let at = At::default().child("acme");
+        if let Some(path) = &acme.ca {
+            match std::fs::read(path) {
+                Err(error) => {
+                    wrong.push((at.child("ca"), Wrong::NoFile { path: path.clone(), error }));
+                }
+                Ok(bytes) if forebay_tls::Roots::of_pem(&bytes).is_none() => {
+                    let words = format!("there is no certificate in {path:?}");
+                    wrong.push((at.child("ca"), Wrong::Certificate(words)));
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// A directory for certificates that whoever checks could not make or write to.
+    pub(super) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
+        let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
+        if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
+            && let Some((path, error)) = check::no_room_for(&storage.join("x"), true)
+        {
+            let at = At::default().child("acme.storage");
+            remarks.push((at, Wrong::NoDirectory { path, error }));
+        }
+    }
+}
+
+fn is_address(host: &Host) -> bool {
+    host.name().starts_with('[') || host.name().parse::<IpAddr>().is_ok()
+}

@@ -1,0 +1,42 @@
+//! The settings of identities that clients prove by a signed cookie.
+
+use super::problem::Wrong;
+use super::value::Written;
+use forebay_policy::field::Field;
+use std::path::PathBuf;
+
+/// Identities that clients prove by a signed cookie.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IdentitySettings {
+    /// `identity.keys`
+    pub keys: Option<PathBuf>,
+    /// `identity.cookie`
+    pub cookie: Option<CookieName>,
+    /// `identity.remove`
+    pub remove: bool,
+}
+
+impl IdentitySettings {
+    /// The name of the cookie.
+    pub fn cookie(&self) -> &str {
+        self.cookie.as_ref().map_or("forebay_id", |name| &name.0)
+    }
+}
+
+/// The name of a cookie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieName(String);
+
+impl Written for CookieName {
+    const EXPECTED: &'static str = "the name of a cookie such as \"__Host-id\"";
+    fn read(text: &str) -> Result<CookieName, Wrong> {
+        // a name as rules have it, and no value
+        match Field::parse(text) {
+            Ok(field) if field.name() == text => Ok(CookieName(text.to_owned())),
+            _ => Err(CookieName::misread(text)),
+        }
+    }
+    fn text(&self) -> String {
+        self.0.clone()
+    }
+}

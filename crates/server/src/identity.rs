@@ -1,0 +1,228 @@
+//! Identities that clients prove by a cookie: who they are is signed by somebody who has a key.
+//!
+//! In: the configuration, and the `Cookie` fields of a request. Out: the name of an identity, or why there
+//! is none. Rules match it ([`forebay_policy::identity`]). A cookie that repeats on its connection is
+//! verified once.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`keys`] | keys by their names, read from a file |
+//! | [`token`] | what is in such a cookie, and whether it is good |
+
+pub mod keys;
+pub mod token;
+
+pub use keys::{Keys, KeysError};
+pub use token::{Bound, Rejected};
+
+use forebay_http::head::{Head, Name};
+use forebay_metrics::Counter;
+use std::net::IpAddr;
+use std::sync::Arc;
+use token::Verified;
+
+/// How identities are found.
+#[derive(Clone, Debug)]
+pub struct Verifier {
+    /// The cookie that tokens come in.
+    pub cookie: Box<str>,
+    /// Whether applications are told of requests without it.
+    pub remove: bool,
+    keys: Arc<Keys>,
+}
+
+/// What a request has brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Brought {
+    /// No token.
+    #[default]
+    Nothing,
+    /// One that is good.
+    Accepted,
+    /// One that is not.
+    Rejected(Rejected),
+}
+
+impl Brought {
+    /// Its name in logs and metrics; nothing if there was no token.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Brought::Nothing => None,
+            Brought::Accepted => Some("accepted"),
+            Brought::Rejected(why) => Some(why.name()),
+        }
+    }
+
+    /// What counts it.
+    pub fn counter(self) -> Option<Counter> {
+        match self {
+            Brought::Nothing => None,
+            Brought::Accepted => Some(Counter::TokenAccepted),
+            Brought::Rejected(Rejected::Malformed) => Some(Counter::TokenMalformed),
+            Brought::Rejected(Rejected::UnknownKey) => Some(Counter::TokenUnknownKey),
+            Brought::Rejected(Rejected::Forged) => Some(Counter::TokenForged),
+            Brought::Rejected(Rejected::Expired) => Some(Counter::TokenExpired),
+            Brought::Rejected(Rejected::Elsewhere) => Some(Counter::TokenElsewhere),
+        }
+    }
+}
+
+/// The last token of a connection, kept with it: one that repeats is not verified again.
+#[derive(Debug, Default)]
+pub struct Remembered(Option<Box<Last>>);
+
+#[derive(Debug)]
+struct Last {
+    /// The [number](Keys::number) of the keys that it was verified by.
+    keys: u64,
+    token: Box<[u8]>,
+    /// What was found; times and networks are looked at for each request.
+    found: Result<Verified, Rejected>,
+}
+
+impl Verifier {
+    /// Finds tokens of these keys in the cookie of this name.
+    pub fn new(cookie: &str, remove: bool, keys: &Arc<Keys>) -> Verifier {
+        Verifier { cookie: cookie.into(), remove, keys: Arc::clone(keys) }
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// The identity of the client that sends this head from this address at this time, in seconds since
+    /// 1970. Only the first cookie of the name counts.
+    pub fn identify<'r>(
+        &self,
+        head: &Head<'_>,
+        client: IpAddr,
+        now_s: u64,
+        remembered: &'r mut Remembered,
+    ) -> (Option<&'r str>, Brought) {
+        let mut pairs = head.values(Name::Cookie).flat_map(pairs);
+        let is_ours = |(name, _): &(&[u8], &[u8])| *name == self.cookie.as_bytes();
+        let Some((_, token)) = pairs.find(is_ours) else { return (None, Brought::Nothing) };
+        let found = match self.verified(token, remembered) {
+            Ok(verified) => verified.holds(client, now_s).map(|()| verified.name()),
+            Err(why) => Err(why),
+        };
+        match found {
+            Ok(name) => (Some(name), Brought::Accepted),
+            Err(why) => (None, Brought::Rejected(why)),
+        }
+    }
+
+    fn verified<'r>(
+        &self,
+        token: &[u8],
+        remembered: &'r mut Remembered,
+    ) -> Result<&'r Verified, Rejected> {
+        let number = self.keys.number();
+        let is_known = |last: &Last| last.keys == number && *last.token == *token;
+        if !remembered.0.as_deref().is_some_and(is_known) {
+            let found = token::verify(token, &self.keys);
+            // one that is too long is not worth the memory, nor the reading
+            if found == Err(Rejected::Malformed) {
+                return Err(Rejected::Malformed);
+            }
+            remembered.0 = Some(Box::new(Last { keys: number, token: token.into(), found }));
+        }
+        match &remembered.0 {
+            Some(last) => last.found.as_ref().map_err(|why| *why),
+            None => Err(Rejected::Malformed),
+        }
+    }
+}
+
+/// The names and values in the value of a `Cookie` field (RFC 6265 §4.2.1).
+fn pairs(value: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    value.split(|byte| *byte == b';').map(|pair| {
+        let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+        let (name, value) = pair.split_at(at);
+        (name.trim_ascii(), value.get(1..).unwrap_or_default().trim_ascii())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_http::head::{Limits, Lines, Parsed};
+
+    const NOW_S: u64 = 1_800_000_000;
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
+
+    fn keys(text: &str) -> Arc<Keys> {
+        Arc::new(Keys::read(text.as_bytes()).unwrap())
+    }
+
+    fn verifier() -> Verifier {
+        Verifier::new("id", false, &keys("k1 0123456789abcdef0123456789abcdef\n"))
+    }
+
+    fn token(verifier: &Verifier, name: &str) -> String {
+        token::make(verifier.keys(), None, name, NOW_S + 60, None).unwrap()
+    }
+
+    /// Who it is that sends these fields.
+    fn asked(
+        verifier: &Verifier,
+        fields: &str,
+        remembered: &mut Remembered,
+    ) -> (Option<String>, Brought) {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut lines = Lines::new();
+        let parsed = Head::parse(text.as_bytes(), &mut lines, &Limits::default());
+        let Ok(Parsed::Complete(head)) = parsed else { panic!("{fields:?}") };
+        let (name, brought) = verifier.identify(&head, CLIENT, NOW_S, remembered);
+        (name.map(str::to_owned), brought)
+    }
+
+    #[test]
+    fn the_token_stands_in_the_first_cookie_of_the_name() {
+        let verifier = verifier();
+        let (gold, silver) = (token(&verifier, "gold"), token(&verifier, "silver"));
+        for (fields, expected) in [
+            (format!("Cookie: id={gold}\r\n"), Some("gold")),
+            (format!("Cookie: a=b;id = {gold} ; c\r\n"), Some("gold")),
+            // HTTP/2 has each in a line of its own
+            (
+                format!("cookie: a=b\r\ncookie: id={silver}\r\ncookie: id={gold}\r\n"),
+                Some("silver"),
+            ),
+            (format!("Cookie: id=x; id={gold}\r\n"), None),
+            (format!("Cookie: Id={gold}\r\n"), None),
+            (format!("Cookie: id=\"{gold}\"\r\n"), None),
+            (format!("X-Cookie: id={gold}\r\n"), None),
+            ("Cookie: id\r\n".to_owned(), None),
+        ] {
+            let (name, brought) = asked(&verifier, &fields, &mut Remembered::default());
+            assert_eq!(name.as_deref(), expected, "{fields}");
+            assert_eq!(brought == Brought::Accepted, expected.is_some(), "{fields}");
+        }
+        assert_eq!(asked(&verifier, "", &mut Remembered::default()), (None, Brought::Nothing));
+    }
+
+    #[test]
+    fn what_is_remembered_is_the_same_token_under_the_same_keys() {
+        let verifier = verifier();
+        let mut remembered = Remembered::default();
+        let gold = format!("Cookie: id={}\r\n", token(&verifier, "gold"));
+        let accepted = (Some("gold".to_owned()), Brought::Accepted);
+        assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
+        let first = remembered.0.as_ref().map(|last| last.token.as_ptr());
+        assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
+        assert_eq!(remembered.0.as_ref().map(|last| last.token.as_ptr()), first, "verified once");
+        // one bit of another, and one that is none
+        let forged = gold.replace("gold", "bold");
+        let (_, brought) = asked(&verifier, &forged, &mut remembered);
+        assert_eq!(brought, Brought::Rejected(Rejected::Forged));
+        let (_, brought) = asked(&verifier, "Cookie: id=x\r\n", &mut remembered);
+        assert_eq!(brought, Brought::Rejected(Rejected::Malformed));
+        assert_eq!(asked(&verifier, &gold, &mut remembered), accepted);
+        // the key is gone
+        let other = Verifier::new("id", false, &keys("k2 0123456789abcdef0123456789abcdef\n"));
+        let (_, brought) = asked(&other, &gold, &mut remembered);
+        assert_eq!(brought, Brought::Rejected(Rejected::UnknownKey));
+    }
+}

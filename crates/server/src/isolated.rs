@@ -1,0 +1,32 @@
+//! `engine = "isolated"`: the way to an answer in three stages, each in processes of its own.
+//!
+//! | stage | what it does |
+//! |---|---|
+//! | receive | accepts, speaks TLS, parses, judges by rules; keeps a copy of the request until it is answered |
+//! | process | decides: whose site it is, who may, where else to |
+//! | respond | reads the bytes, compresses, does the work |
+//!
+//! The paper has three stages and does not say which logic is in which: this cut is ours. Each process is
+//! the whole program with loops of `event` and one part of the path. What one stage asks the next goes
+//! over HTTP/1.1 and a Unix socket, and a [link](forebay_upstream::link) decides what becomes of a request
+//! whose instance does not answer.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `stage` | what a stage makes of the configuration, and whom it asks |
+//! | `supervisor` | the process that starts the others, and starts them again |
+
+mod stage;
+mod supervisor;
+
+pub use stage::{Next, Place, Role, next};
+pub use supervisor::{copy, run};
+
+use crate::config::Config;
+use forebay_engine::Engine;
+
+/// Whether this configuration is for several processes, and this one is to start them.
+pub fn is_wanted(config: &Config) -> bool {
+    config.place.is_none()
+        && config.listeners.iter().any(|listener| listener.engine == Engine::Isolated)
+}

@@ -1,0 +1,204 @@
+//! What a stage makes of the configuration that all of them share, and whom it asks.
+
+use crate::config::{
+    Access, AdminListen, Config, ControlSocket, Count, Endpoint, KeepAliveLaw, Listen, Listener,
+    Rate, Size, StageAddress, Switch,
+};
+use forebay_engine::Engine;
+use forebay_http::response::Limits;
+use forebay_site::rules::Network;
+use forebay_upstream::application::Application;
+use forebay_upstream::request;
+use forebay_upstream::settings::{
+    self, Address, Balance, Bodies, Errors, Group, KeepAlive, Key, Proxy, Queue, Timeouts,
+};
+use forebay_upstream::stage::{ADDED_BYTES, ADDED_LINES};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection between two stages is kept that nobody uses; the side that asks ends it first.
+const KEPT: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(24 * 3600);
+
+/// Connections to one instance that a loop keeps.
+const MOST_KEPT: u32 = 256;
+
+/// How long an instance that lives may take for an answer, or say nothing in the middle of one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a process does of the way to an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has the clients.
+    Receive,
+    /// It decides.
+    Process,
+    /// It has the content.
+    Respond,
+}
+
+impl Role {
+    /// All, in the order of a request's way.
+    pub const ALL: [Role; 3] = [Role::Receive, Role::Process, Role::Respond];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Receive => "receive",
+            Role::Process => "process",
+            Role::Respond => "respond",
+        }
+    }
+
+    /// Whom it asks.
+    fn next(self) -> Option<Role> {
+        match self {
+            Role::Receive => Some(Role::Process),
+            Role::Process => Some(Role::Respond),
+            Role::Respond => None,
+        }
+    }
+
+    /// How many processes there are for it.
+    pub(super) fn instances(self, config: &Config) -> u64 {
+        match self {
+            Role::Receive => 1,
+            _ if !self.others(config).is_empty() => 0,
+            Role::Process => config.isolated.process,
+            Role::Respond => config.isolated.respond,
+        }
+    }
+
+    /// The other software that does its part.
+    fn others(self, config: &Config) -> &[StageAddress] {
+        match self {
+            Role::Receive => &[],
+            Role::Process => &config.isolated.process_at,
+            Role::Respond => &config.isolated.respond_at,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which stage a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its part.
+    pub role: Role,
+    /// Which of the processes with this part, from 1.
+    pub instance: u64,
+    /// The directory with the sockets at which stages ask one another.
+    pub links: PathBuf,
+}
+
+impl Place {
+    /// Where an instance is asked.
+    pub(super) fn socket(&self, role: Role, instance: u64) -> PathBuf {
+        self.links.join(format!("{role}-{instance}.sock"))
+    }
+}
+
+/// Whom a stage asks.
+#[derive(Clone, Debug)]
+pub struct Next {
+    /// What the process does itself.
+    pub role: Role,
+    /// The instances that it asks; a last stage asks nobody.
+    pub stage: Option<Arc<Application>>,
+}
+
+/// Whom the process asks that this configuration is for; `None` if it is no stage.
+pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
+    let place = config.place.as_ref()?;
+    let stage = place.role.next().map(|role| {
+        let own = (1..=role.instances(config)).map(|number| place.socket(role, number));
+        let others = role.others(config).iter().map(|other| other.0.clone());
+        let to = own.map(Address::Unix).chain(others);
+        let application = settings::Application::Proxy(Proxy {
+            group: group(to.collect()),
+            request: request::Settings::default(),
+            // the last stage knows how large they may be
+            bodies: Bodies { most_bytes: u64::MAX, spool_bytes: 0 },
+            rewrites: false,
+            limits: Limits::default(),
+            errors: Errors::Theirs,
+            proxy_protocol: None,
+        });
+        let link = config.isolated.link(role.others(config).is_empty());
+        Application::of_stage(application, link, now_ms)
+    });
+    Some(Next { role: place.role, stage })
+}
+
+/// Instances. The link decides which is asked, and what becomes of its failures.
+fn group(to: Vec<Address>) -> Group {
+    Group {
+        to,
+        balance: Balance::default(),
+        key: Key::Url,
+        in_flight: None,
+        queue: Queue { requests: 0, time: PATIENCE },
+        keep_alive: KeepAlive { connections: MOST_KEPT, idle: KEPT },
+        timeouts: Timeouts { connect: PATIENCE, head: PATIENCE, silence: PATIENCE },
+        retries: 0,
+        retry_permille: 0,
+        max_fails: 0,
+        fail_time: PATIENCE,
+        slow_start: Duration::ZERO,
+        check: None,
+    }
+}
+
+impl Config {
+    /// What one stage makes of it.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Config {
+        self.control.socket = ControlSocket::Off;
+        if place.role != Role::Receive {
+            self.stands_behind(&place);
+        }
+        self.place = Some(place);
+        self
+    }
+
+    /// Clients are met by another stage: what is for them is done there.
+    fn stands_behind(&mut self, place: &Place) {
+        let listen = Listen::Unix(place.socket(place.role, place.instance));
+        self.listeners = vec![Listener {
+            listen: vec![Endpoint { listen, tls: false }],
+            engine: Engine::Isolated,
+            // there are as many processes as are wanted
+            workers: Count::Fixed(1),
+            ..Listener::default()
+        }];
+        self.trusted_proxies = Network::parse("unix").into_iter().collect();
+        self.classes.clear();
+        self.rules.clear();
+        self.agent = Switch::Off;
+        self.admin.listen = AdminListen::default();
+        self.admin.token_file = None;
+        self.log.access = Access::Off;
+        for site in &mut self.sites {
+            site.log.access = Access::Off;
+            site.tls = Default::default();
+        }
+        let limits = &mut self.limits;
+        limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64);
+        limits.head_lines += ADDED_LINES as u64;
+        limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
+        limits.requests_per_connection = 0;
+        limits.streams = 0;
+        limits.send_rate = Rate(0);
+        self.keep_alive.law = KeepAliveLaw::Constant;
+        self.keep_alive.announce = false;
+        self.timeouts.idle = IDLE;
+        self.timeouts.head = IDLE;
+    }
+}

@@ -1,0 +1,395 @@
+//! The process that starts the stages, keeps the listening sockets, and starts again what has ended.
+
+use super::stage::{Place, Role};
+use crate::config::{self, Config, Endpoint};
+use crate::listen::Listeners;
+use crate::notify::Notifier;
+use crate::run::{RunError, say};
+use forebay_sys::passing::{self, Passing};
+use forebay_sys::unix;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Connections of the stage before that wait for an instance.
+const BACKLOG: i32 = 4096;
+
+/// One that has ended is started again after so long; twice as long each time.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// One that has lived for so long is started again as if it were the first time.
+const LIVES: Duration = Duration::from_secs(10);
+
+/// One that ends with an error before is not started again: it cannot be.
+const BEGINS: Duration = Duration::from_secs(2);
+
+/// How long one that leaves is left to itself, beyond the time for a drain.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// The name of the configuration that the stages share, among their sockets.
+const COPY: &str = "forebay.toml";
+
+/// A place for a process.
+struct Slot {
+    role: Role,
+    instance: u64,
+    child: Option<Child>,
+    started: Instant,
+    rest: Duration,
+    /// When it is started again.
+    due: Option<Instant>,
+    /// It has lived long enough once to be believed in.
+    has_lived: bool,
+}
+
+/// The processes.
+struct Supervisor {
+    file: PathBuf,
+    links: Links,
+    config: Config,
+    /// The listening sockets, for `receive`.
+    sockets: Vec<OwnedFd>,
+    slots: Vec<Slot>,
+    /// Those that were replaced, and end when what they have is done.
+    leaving: Vec<(Child, Instant)>,
+    /// The stage that is ending, and by which signal.
+    stopping: Option<(Role, i32)>,
+    notifier: Notifier,
+}
+
+/// The directory with the sockets of stages; it goes with the supervisor.
+struct Links(PathBuf);
+
+impl Links {
+    fn make() -> io::Result<Links> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100 {
+            let path = base.join(format!("forebay-{}-{attempt}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Links(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The configuration as it is now, for all processes that are started from here on.
+    fn keep(&self, file: &Path) -> io::Result<()> {
+        let (new, copy) = (self.0.join("new"), self.0.join(COPY));
+        fs::copy(file, &new)?;
+        fs::rename(new, copy)
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The copy of the configuration that a supervisor has left for its stages, if there is one.
+pub fn copy(links: &Path) -> Option<PathBuf> {
+    Some(links.join(COPY)).filter(|copy| copy.exists())
+}
+
+fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |error| RunError::Resources { what, error }
+}
+
+/// Starts the stages, and returns when they have ended.
+///
+/// # Errors
+/// What is in the way at the start.
+pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
+    let Some(file) = file else { return Err(RunError::NoFile) };
+    let signals = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGCHLD];
+    let signals = Signals::new(signals).map_err(resources("descriptors for signals"))?;
+    let mut listeners = Listeners::inherit().map_err(RunError::Listen)?;
+    let endpoints = endpoints(&config);
+    let hands = listeners.take_endpoints(&endpoints, 1).map_err(RunError::Listen)?;
+    let links = Links::make().map_err(resources("a directory for sockets"))?;
+    links.keep(&file).map_err(resources("a copy of the configuration"))?;
+    let sockets = hands.into_iter().flatten().map(|socket| socket.socket).collect();
+    let mut supervisor = Supervisor {
+        file,
+        links,
+        slots: slots(&config),
+        config,
+        sockets,
+        leaving: Vec::new(),
+        stopping: None,
+        notifier: Notifier::from_environment(),
+    };
+    let events = listen(signals).map_err(resources("a thread for signals"))?;
+    let result = supervisor.start_all().and_then(|()| supervisor.serve(&events));
+    supervisor.end_all();
+    // the files of Unix sockets go
+    listeners.end(&[]);
+    result
+}
+
+fn endpoints(config: &Config) -> Vec<Endpoint> {
+    config.listeners.iter().flat_map(|listener| listener.listen.clone()).collect()
+}
+
+/// Those that answer are there before those that ask.
+fn slots(config: &Config) -> Vec<Slot> {
+    let of = |role: Role| {
+        (1..=role.instances(config)).map(move |instance| Slot {
+            role,
+            instance,
+            child: None,
+            started: Instant::now(),
+            rest: FIRST_REST,
+            due: None,
+            has_lived: false,
+        })
+    };
+    Role::ALL.into_iter().rev().flat_map(of).collect()
+}
+
+fn listen(mut signals: Signals) -> io::Result<Receiver<i32>> {
+    let (tell, events) = mpsc::channel();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if tell.send(signal).is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(events)
+}
+
+impl Supervisor {
+    fn start_all(&mut self) -> Result<(), RunError> {
+        (0..self.slots.len()).try_for_each(|at| self.start(at)).map_err(resources("a process"))?;
+        self.notifier.ready("the stages are started");
+        Ok(())
+    }
+
+    /// Starts the process of a slot.
+    fn start(&mut self, at: usize) -> io::Result<()> {
+        let Slot { role, instance, .. } = self.slots[at];
+        let place = Place { role, instance, links: self.links.0.clone() };
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["stage", role.name(), "--config"]).arg(&self.file);
+        command.arg("--links").arg(&self.links.0).args(["--instance", &instance.to_string()]);
+        let mut own = None;
+        if role != Role::Receive {
+            let path = place.socket(role, instance);
+            // where an instance has ended nobody listens: that nothing ran is certain then
+            let _ = fs::remove_file(&path);
+            let (socket, file) = unix::listen(&path, BACKLOG)?;
+            // its file goes with the directory
+            file.leave();
+            own = Some(socket);
+        }
+        let passed: &[OwnedFd] = own.as_ref().map_or(&self.sockets, std::slice::from_ref);
+        let child = Passing::new(passed)?.spawn(&mut command)?;
+        let slot = &mut self.slots[at];
+        (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
+        Ok(())
+    }
+
+    fn serve(&mut self, events: &Receiver<i32>) -> Result<(), RunError> {
+        loop {
+            let signal = match events.recv_timeout(self.patience()) {
+                Ok(signal) => signal,
+                Err(RecvTimeoutError::Timeout) => SIGCHLD,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            match signal {
+                SIGTERM | SIGINT | SIGQUIT => self.stop(signal),
+                SIGHUP => self.reload(),
+                SIGUSR1 => self.signal(Role::Receive, SIGUSR1),
+                _ => {}
+            }
+            self.reap()?;
+            self.restart();
+            if self.notifier.interval().is_some() {
+                self.notifier.alive();
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn patience(&self) -> Duration {
+        let now = Instant::now();
+        let dues = self.slots.iter().filter_map(|slot| slot.due);
+        let dues = dues.chain(self.leaving.iter().map(|(_, until)| *until));
+        let next = dues.min().map(|due| due.saturating_duration_since(now));
+        let next = next.into_iter().chain(self.notifier.interval()).min();
+        next.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(1))
+    }
+
+    /// Takes note of those that have ended.
+    fn reap(&mut self) -> Result<(), RunError> {
+        let now = Instant::now();
+        self.leaving.retain_mut(|(child, until)| match child.try_wait() {
+            Ok(None) => {
+                if now >= *until {
+                    let _ = child.kill();
+                }
+                true
+            }
+            _ => false,
+        });
+        let is_stopping = self.stopping.is_some();
+        for slot in &mut self.slots {
+            let Some(child) = &mut slot.child else { continue };
+            slot.has_lived |= slot.started.elapsed() >= BEGINS;
+            let Ok(Some(status)) = child.try_wait() else { continue };
+            let (number, lived) = (child.id(), slot.started.elapsed());
+            slot.child = None;
+            if is_stopping {
+                continue;
+            }
+            let (role, instance) = (slot.role, slot.instance);
+            // it has said why
+            if !slot.has_lived && status.code().is_some_and(|code| code != 0) {
+                return Err(RunError::Stage { role, why: ending(status) });
+            }
+            slot.has_lived = true;
+            if lived >= LIVES {
+                slot.rest = FIRST_REST;
+            }
+            say(format_args!(
+                "stage {role} {instance} (process {number}) {}; it is started again",
+                ending(status)
+            ));
+            slot.due = Some(now + slot.rest);
+            slot.rest = (slot.rest * 2).min(LONGEST_REST);
+        }
+        Ok(())
+    }
+
+    /// Starts those again whose time has come.
+    fn restart(&mut self) {
+        let now = Instant::now();
+        for at in 0..self.slots.len() {
+            let is_due = self.slots[at].due.is_some_and(|due| due <= now);
+            if self.stopping.is_none()
+                && is_due
+                && let Err(error) = self.start(at)
+            {
+                let Slot { role, instance, .. } = self.slots[at];
+                say(format_args!("stage {role} {instance} cannot be started: {error}"));
+                self.slots[at].due = Some(now + LONGEST_REST);
+            }
+        }
+        self.stop_next();
+    }
+
+    fn signal(&self, role: Role, signal: i32) {
+        let children = self.slots.iter().filter(|slot| slot.role == role);
+        children.filter_map(|slot| slot.child.as_ref()).for_each(|child| {
+            passing::signal(child, signal);
+        });
+    }
+
+    /// Begins to end: first what clients see. A second time, or at once: everything.
+    fn stop(&mut self, signal: i32) {
+        match self.stopping {
+            None => {
+                self.stopping = Some((Role::Receive, signal));
+                self.slots.iter_mut().for_each(|slot| slot.due = None);
+                self.signal(Role::Receive, signal);
+            }
+            Some(_) => Role::ALL.into_iter().for_each(|role| self.signal(role, signal)),
+        }
+    }
+
+    /// The next stage ends when the one before has.
+    fn stop_next(&mut self) {
+        while let Some((role, signal)) = self.stopping
+            && !self.slots.iter().any(|slot| slot.role == role && slot.child.is_some())
+        {
+            let next = match role {
+                Role::Receive => Role::Process,
+                Role::Process => Role::Respond,
+                Role::Respond => return,
+            };
+            self.stopping = Some((next, signal));
+            self.signal(next, signal);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping.is_some() && self.slots.iter().all(|slot| slot.child.is_none())
+    }
+
+    /// Replaces one stage after the other by processes with the configuration as it is now. Those that are
+    /// replaced finish what they have.
+    fn reload(&mut self) {
+        if self.stopping.is_some() {
+            return;
+        }
+        if let Err(why) = self.replace_all() {
+            say(format_args!("the stages stay as they are: {why}"));
+        }
+    }
+
+    fn replace_all(&mut self) -> Result<(), String> {
+        let config = config::load(&self.file).map_err(|problems| {
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })?;
+        if !super::is_wanted(&config) {
+            return Err("another engine needs a restart".to_owned());
+        }
+        if endpoints(&config) != endpoints(&self.config) {
+            return Err("other addresses need a restart".to_owned());
+        }
+        self.links.keep(&self.file).map_err(|error| error.to_string())?;
+        let until = Instant::now() + config.timeouts.drain + MARGIN;
+        let mut old = std::mem::replace(&mut self.slots, slots(&config));
+        self.config = config;
+        for at in 0..self.slots.len() {
+            if let Err(error) = self.start(at) {
+                say(format_args!("a stage cannot be started: {error}"));
+                self.slots[at].due = Some(Instant::now() + LONGEST_REST);
+            }
+            // it was believed in before
+            self.slots[at].has_lived = true;
+        }
+        // whoever asks goes first, so that nobody asks one that leaves
+        old.reverse();
+        for child in old.iter_mut().filter_map(|slot| slot.child.take()) {
+            passing::signal(&child, SIGTERM);
+            self.leaving.push((child, until));
+        }
+        say(format_args!("the stages are replaced"));
+        Ok(())
+    }
+
+    /// Ends what is left.
+    fn end_all(&mut self) {
+        let slots = self.slots.iter_mut().filter_map(|slot| slot.child.take());
+        for mut child in slots.chain(self.leaving.drain(..).map(|(child, _)| child)) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// How a process has ended, for a sentence about it.
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("has ended with exit code {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "has ended".to_owned(),
+    }
+}

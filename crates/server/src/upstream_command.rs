@@ -1,0 +1,151 @@
+//! `forebay upstream`: which upstreams there are and how they are, and how one is taken out and back in
+//! while the server runs.
+
+use crate::applications::Applications;
+use crate::control_socket::Answer;
+use forebay_upstream::health::Condition;
+use forebay_upstream::settings::Address;
+use forebay_upstream::upstreams::{Seen, Upstreams};
+use std::sync::Arc;
+
+/// Answers `list`, `drain NAME` or `resume NAME`. It is `now_ms` on the clock of upstreams.
+pub fn answer(question: &str, applications: &Applications, now_ms: u64) -> Answer {
+    match question.split_once(' ') {
+        None if question == "list" => Answer { code: 0, text: list(applications, now_ms) },
+        Some(("drain", name)) => set(name, true, applications),
+        Some(("resume", name)) => set(name, false, applications),
+        _ => Answer::unknown(&format!("upstream {question}")),
+    }
+}
+
+/// A line for each upstream of each application.
+fn list(applications: &Applications, now_ms: u64) -> String {
+    let mut rows = vec![["UPSTREAM", "STATE", "UNDER WAY", "WAITING"].map(str::to_owned)];
+    for upstreams in applications.upstreams() {
+        let waiting = upstreams.waiting();
+        for seen in upstreams.seen() {
+            let under_way = match upstreams.most_in_flight() {
+                Some(most) => format!("{} of {most}", seen.in_flight),
+                None => seen.in_flight.to_string(),
+            };
+            rows.push([seen.label, state(seen.condition, now_ms), under_way, waiting.to_string()]);
+        }
+    }
+    if rows.len() == 1 {
+        return "no applications\n".to_owned();
+    }
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2)];
+    let line = |[a, b, c, d]: &[String; 4]| {
+        let [first, second, third] = widths;
+        format!("{a:first$}  {b:second$}  {c:third$}  {d}\n")
+    };
+    rows.iter().map(line).collect()
+}
+
+fn state(condition: Condition, now_ms: u64) -> String {
+    let for_s = |since_ms: u64| now_ms.saturating_sub(since_ms) / 1000;
+    match condition {
+        Condition::Well => "asked".to_owned(),
+        Condition::Out { since_ms } => format!("left alone for {} s", for_s(since_ms)),
+        Condition::Unwell { since_ms } => format!("checks fail for {} s", for_s(since_ms)),
+        Condition::Draining => "drained".to_owned(),
+    }
+}
+
+/// Whether an upstream is meant by a name: as logs call it, or as it stands in the configuration.
+fn is_meant(seen: &Seen, name: &str) -> bool {
+    let written = || Address::http(name).or_else(|_| Address::fastcgi(name));
+    seen.label == name
+        || seen.label.strip_prefix("unix:") == Some(name)
+        || written().is_ok_and(|address| address.to_string() == seen.label)
+}
+
+/// Takes an upstream out, or back in, wherever it is named.
+fn set(name: &str, is_draining: bool, applications: &Applications) -> Answer {
+    let mut found: Vec<(&Arc<Upstreams>, Seen)> = Vec::new();
+    for upstreams in applications.upstreams() {
+        for (member, seen) in upstreams.seen().into_iter().enumerate() {
+            if is_meant(&seen, name) {
+                upstreams.drain(member, is_draining);
+                found.push((upstreams, seen));
+            }
+        }
+    }
+    let Some((_, Seen { label, .. })) = found.first() else {
+        let mut known: Vec<_> =
+            applications.upstreams().flat_map(|one| one.seen()).map(|seen| seen.label).collect();
+        known.sort();
+        known.dedup();
+        let known = match known.is_empty() {
+            true => "there are none".to_owned(),
+            false => format!("there are {}", known.join(", ")),
+        };
+        return Answer { code: 1, text: format!("no upstream is called {name:?}; {known}\n") };
+    };
+    let under_way: u32 = found.iter().map(|(_, seen)| seen.in_flight).sum();
+    let mut text = match is_draining {
+        true => format!(
+            "{label} is drained: it gets no more requests, and {under_way} under way come to their end\n"
+        ),
+        false => format!("{label} is asked again\n"),
+    };
+    let is_alone = |upstreams: &&Arc<Upstreams>| {
+        upstreams.seen().iter().all(|seen| seen.condition == Condition::Draining)
+    };
+    if is_draining && found.iter().map(|(upstreams, _)| *upstreams).any(|one| is_alone(&one)) {
+        text.push_str("nobody else answers for it: clients get 503 until it is resumed\n");
+    }
+    Answer { code: 0, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+    use crate::plan::{Machine, Plan};
+
+    fn applications() -> Applications {
+        let text = "root = \"/site\"\n[[proxy]]\npath = \"/a\"\n\
+             to = [\"http://10.0.0.1:9000\", \"http://10.0.0.2:9000\"]\nin_flight = 8\n\
+             [[fastcgi]]\nto = \"unix:/run/php.sock\"\n";
+        let config = parse(text, "/etc/forebay.toml").unwrap();
+        let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
+        let plan = Plan::new(&config, &machine).unwrap();
+        let applications = Applications::new(&plan.applications, &plan.ranks.shares, None, 0);
+        applications.take_effect(None);
+        applications
+    }
+
+    #[test]
+    fn upstreams_are_listed_and_taken_out() {
+        let applications = applications();
+        let ask = |question: &str| {
+            let Answer { code, text } = answer(question, &applications, 5_000);
+            (code, text)
+        };
+        assert_eq!(
+            ask("list").1,
+            "UPSTREAM            STATE  UNDER WAY  WAITING\n\
+             10.0.0.1:9000       asked  0 of 8     0\n\
+             10.0.0.2:9000       asked  0 of 8     0\n\
+             unix:/run/php.sock  asked  0          0\n"
+        );
+        let (code, said) = ask("drain http://10.0.0.2:9000");
+        assert_eq!((code, said.lines().count()), (0, 1), "{said}");
+        assert!(ask("list").1.contains("10.0.0.2:9000       drained"));
+        let (code, said) = ask("drain /run/php.sock");
+        assert!(code == 0 && said.contains("clients get 503"), "{said}");
+        assert_eq!(ask("resume 10.0.0.2:9000"), (0, "10.0.0.2:9000 is asked again\n".to_owned()));
+        assert_eq!(
+            ask("drain 10.0.0.3:9000"),
+            (
+                1,
+                "no upstream is called \"10.0.0.3:9000\"; there are 10.0.0.1:9000, \
+                 10.0.0.2:9000, unix:/run/php.sock\n"
+                    .to_owned()
+            )
+        );
+        assert_eq!(ask("remove x").0, 2);
+    }
+}
