@@ -3,6 +3,7 @@
 
 use clap::{Parser, Subcommand};
 use forebay_server::config::{Draft, Wrong};
+use forebay_server::isolated::Role;
 use std::path::PathBuf;
 
 /// A web server that stays fast, fair and up when more arrives than it can serve.
@@ -26,6 +27,9 @@ pub(crate) enum Command {
         #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
         config: PathBuf,
     },
+    /// Be one stage of a server with engine = "isolated": the server starts its stages by itself; this is
+    /// for those who start them in other ways
+    Stage(Stage),
     /// Have the running server read its configuration file again
     Reload {
         /// The configuration file that the server was started with
@@ -38,6 +42,9 @@ pub(crate) enum Command {
     /// Who is served first and who is not: what holds, why, and how to change it at once
     #[command(subcommand, disable_help_subcommand = true)]
     Policy(crate::policy::Policy),
+    /// Applications behind: how they are, and how to take one out while the server runs
+    #[command(subcommand, disable_help_subcommand = true)]
+    Upstream(crate::upstream::Upstream),
     /// Say what is wrong with a configuration file, and warn of what has no effect in it
     Check {
         /// The configuration file
@@ -71,6 +78,29 @@ pub(crate) enum Command {
     },
     /// Print the version
     Version,
+}
+
+/// Options of `stage`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stage {
+    /// Which one
+    #[arg(value_parser = role)]
+    pub(crate) role: Role,
+    /// The configuration file that all stages have
+    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+    pub(crate) config: PathBuf,
+    /// The directory with the sockets at which stages ask one another
+    #[arg(long, value_name = "DIR")]
+    pub(crate) links: PathBuf,
+    /// Which of the processes of this stage it is
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=32))]
+    pub(crate) instance: u64,
+}
+
+/// A stage by its name.
+fn role(text: &str) -> Result<Role, String> {
+    let found = Role::ALL.into_iter().find(|role| role.name() == text);
+    found.ok_or_else(|| "expected receive, process or respond".to_owned())
 }
 
 /// Options of `serve`.

@@ -30,10 +30,11 @@ use bench::{Bench, Length, Measured};
 use costs::Point;
 use crossover::{Pairs, Two};
 use factors::{Factors, Grid};
+use forebay_control::allocation::{self, Law, PHASES};
 use forebay_control::regression::Fit;
 use forebay_http::date;
 use forebay_server::config::value::quote;
-use forebay_server::config::{Calibration, Config, Size};
+use forebay_server::config::{self, Calibration, CalibrationError, Config, Size};
 use forebay_server::plan::{Machine, Plan};
 use forebay_sys::process;
 use progress::Bar;
@@ -54,6 +55,10 @@ pub(crate) struct Calibrate {
     /// The file to write; one that is there is replaced
     #[arg(long, value_name = "FILE", default_value = "calibration.toml")]
     out: PathBuf,
+    /// Constants to begin with instead of the defaults: a file of an earlier calibration. What is found
+    /// is held against them, and they against the defaults
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
 }
 
 /// What is measured, and for how long.
@@ -65,6 +70,9 @@ struct Scope {
     crossover_sizes: &'static [u64],
     rounds: u32,
     pair: Length,
+    /// What was found beside what there was: interleaved pairs of each size.
+    held_rounds: u32,
+    held: Length,
     phase: Length,
     grid: Grid,
 }
@@ -78,6 +86,8 @@ const FULL: Scope = Scope {
     crossover_sizes: &[32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB],
     rounds: 5,
     pair: Length { warmup_ms: 200, ms: 800 },
+    held_rounds: 10,
+    held: Length { warmup_ms: 100, ms: 400 },
     phase: Length { warmup_ms: 500, ms: 3000 },
     grid: factors::FULL,
 };
@@ -89,6 +99,8 @@ const QUICK: Scope = Scope {
     crossover_sizes: &[32 * KIB, 128 * KIB, 512 * KIB, 1024 * KIB],
     rounds: 3,
     pair: Length { warmup_ms: 100, ms: 400 },
+    held_rounds: 2,
+    held: Length { warmup_ms: 100, ms: 400 },
     phase: Length { warmup_ms: 300, ms: 1500 },
     grid: factors::QUICK,
 };
@@ -103,7 +115,11 @@ const WORTH_IT: f64 = 0.97;
 const NO_WORSE: f64 = 1.0;
 const IN_PIECES: [&str; 2] = ["one piece", "two"];
 const BY_FILE: [&str; 2] = ["memory", "sendfile"];
-const KEPT: [&str; 2] = ["found", "defaults"];
+const BESIDE_DEFAULTS: [&str; 2] = ["found", "defaults"];
+const BESIDE_GIVEN: [&str; 2] = ["found", "given"];
+const GIVEN: [&str; 2] = ["given", "defaults"];
+/// Constants that cost so much more than the defaults have lost something that can be recovered.
+const LOSS: f64 = 1.01;
 
 /// What one simulated pipeline of the search takes, about.
 const SEARCH: Duration = Duration::from_millis(60);
@@ -113,22 +129,15 @@ const NOISE: f64 = 0.1;
 const GOOD_FIT: f64 = 0.95;
 
 impl Scope {
-    fn total(&self) -> Duration {
+    fn total(&self, has_given: bool) -> Duration {
         let points = self.sizes.len() * self.connections.len();
+        let held = crossover::total(&self.files(), self.held_rounds, self.held);
         crossover::total(self.crossover_sizes, self.rounds, self.pair)
             + crossover::total(SEGMENT_SIZES, self.rounds, self.pair)
-            + crossover::total(&self.held_sizes(), self.rounds, self.pair)
+            + held * (1 + u32::from(has_given))
             + self.point.total() * points as u32
             + self.phase.total() * 3
             + SEARCH * self.grid.runs()
-    }
-
-    /// Sizes for which what was found is held against the defaults.
-    fn held_sizes(&self) -> Vec<u64> {
-        let mut sizes = [self.crossover_sizes, SEGMENT_SIZES].concat();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
     }
 
     /// All sizes that are asked for, each once.
@@ -140,12 +149,73 @@ impl Scope {
     }
 }
 
-/// How a server with what was found does beside one with the defaults.
+/// The constants that a calibration begins with.
+#[derive(Clone, Debug)]
+struct Start {
+    /// They are in a file.
+    is_given: bool,
+    file_bytes: Size,
+    segment_bytes: Size,
+    /// The factors of the controller, if they are in a file.
+    factors: Option<[[f64; PHASES]; 2]>,
+}
+
+impl Start {
+    fn defaults() -> Start {
+        let config::Cache { file_bytes, segment_bytes, .. } = Config::default().cache;
+        Start { is_given: false, file_bytes, segment_bytes, factors: None }
+    }
+
+    /// The defaults, or what `file` says.
+    fn new(file: Option<&Path>) -> Result<Start, CalibrateError> {
+        let Some(path) = file else { return Ok(Start::defaults()) };
+        let given = Calibration::load(path).map_err(|error| CalibrateError::From {
+            path: path.to_owned(),
+            wrong: match error {
+                CalibrationError::Unreadable(error) => error.to_string(),
+                CalibrationError::Wrong(problems) => {
+                    problems.first().map_or_else(String::new, ToString::to_string)
+                }
+            },
+        })?;
+        Ok(Start {
+            is_given: true,
+            file_bytes: given.file_bytes,
+            segment_bytes: given.segment_bytes,
+            factors: Some([given.per_waiting, given.per_rate]),
+        })
+    }
+
+    /// As a server is configured.
+    fn lines(&self) -> String {
+        kept(self.file_bytes.0, self.segment_bytes.0)
+    }
+}
+
+/// A server that goes by these constants.
+fn kept(file_bytes: u64, segment_bytes: u64) -> String {
+    let (file, segment) = (Size(file_bytes), Size(segment_bytes));
+    format!("cache.file_bytes = \"{file}\"\ncache.segment_bytes = \"{segment}\"\n")
+}
+
+/// How a server with what was found does beside one with what there was before.
 #[derive(Debug)]
 struct Held {
     pairs: Vec<Pairs>,
+    names: [&'static str; 2],
     /// It is kept.
     is_kept: bool,
+    /// What was given beside the defaults.
+    given: Option<Vec<Pairs>>,
+}
+
+impl Held {
+    /// How much of what the constants that were given lose is recovered, if they lose anything.
+    fn recovered(&self) -> Option<f64> {
+        let lost = crossover::interval(self.given.as_ref()?)[0];
+        let gained = if self.is_kept { crossover::interval(&self.pairs)[0] } else { 1.0 };
+        (lost >= LOSS).then(|| -gained.ln() / lost.ln())
+    }
 }
 
 /// Everything that was found.
@@ -155,13 +225,15 @@ struct Found {
     by_file: Vec<Pairs>,
     file_bytes: u64,
     segment_bytes: u64,
-    /// What was found beside the defaults, if they are not the same.
+    /// What was found beside what there was, if they are not the same.
     held: Option<Held>,
     points: Vec<Point>,
     fit: Fit,
     hot: phases::Times,
     cold: phases::Times,
     factors: Factors,
+    /// What the load that shifts takes with the default factors, if others were given, ms.
+    default_ms: Option<f64>,
     cores: usize,
 }
 
@@ -189,48 +261,53 @@ pub(crate) fn run(options: &Calibrate) -> Result<(String, String), CalibrateErro
     // nothing of ours runs beside the server
     let pinned = process::pin_to_core(client_cores[0]);
     pinned.map_err(CalibrateError::io("cannot keep to", "a core"))?;
-    let bar = Bar::new(scope.total());
+    let start = Start::new(options.from.as_deref())?;
+    let bar = Bar::new(scope.total(start.is_given));
     let bench = Bench { server_core, client_cores, stop, bar };
-    let found = measure(&bench, &scope, cores.len());
+    let found = measure(&bench, &scope, &start, cores.len());
     bench.bar.end();
     let found = found?;
     write(&options.out, &file(options, &found, began.elapsed()))?;
     Ok((report(&found), remarks(&options.out, &found, &bench)))
 }
 
-fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, CalibrateError> {
+fn measure(
+    bench: &Bench,
+    scope: &Scope,
+    before: &Start,
+    cores: usize,
+) -> Result<Found, CalibrateError> {
     let scratch = Scratch::new()?;
     let root = scratch.path().join("site");
     fs::create_dir(&root).map_err(CalibrateError::io("cannot make the folder", &root))?;
     write_files(&root, scope)?;
     let start =
         |name: &str, lines: &str| Server::start(&root, name, lines, bench.server_core, &bench.stop);
-    let pair = |names, sizes: &[u64], one: &str, other: &str| {
+    let pair = |names, (sizes, rounds, length): (&[u64], u32, Length), one: &str, other: &str| {
         let names: [&'static str; 2] = names;
         let servers = [start(names[0], one)?, start(names[1], other)?];
         let two = Two { names, servers: [&servers[0], &servers[1]] };
-        crossover::measure(bench, &two, sizes, scope.rounds, scope.pair)
+        crossover::measure(bench, &two, sizes, rounds, length)
     };
-    let preset = Config::default().cache;
-    let kept = |file_bytes: u64, segment_bytes: u64| {
-        let (file, segment) = (Size(file_bytes), Size(segment_bytes));
-        format!("cache.file_bytes = \"{file}\"\ncache.segment_bytes = \"{segment}\"\n")
-    };
+    let of = |sizes| (sizes, scope.rounds, scope.pair);
     let all = 64 << 20;
-    let in_pieces = pair(IN_PIECES, SEGMENT_SIZES, &kept(all, 0), &kept(all, SEGMENT))?;
+    let in_pieces = pair(IN_PIECES, of(SEGMENT_SIZES), &kept(all, 0), &kept(all, SEGMENT))?;
     let mut segment_bytes = if crossover::mean(&in_pieces) * WORTH_IT >= 1.0 { SEGMENT } else { 0 };
-    let by_file =
-        pair(BY_FILE, scope.crossover_sizes, &kept(all, segment_bytes), &kept(0, segment_bytes))?;
-    let mut file_bytes = crossover::file_bytes(&by_file, preset.file_bytes.0);
+    let sizes = of(scope.crossover_sizes);
+    let by_file = pair(BY_FILE, sizes, &kept(all, segment_bytes), &kept(0, segment_bytes))?;
+    let mut file_bytes = crossover::file_bytes(&by_file, before.file_bytes.0);
     let mut held = None;
-    if (Size(file_bytes), Size(segment_bytes)) != (preset.file_bytes, preset.segment_bytes) {
-        let found = kept(file_bytes, segment_bytes);
-        let pairs = pair(KEPT, &scope.held_sizes(), &found, "")?;
-        let is_kept = crossover::mean(&pairs) <= NO_WORSE;
+    if (Size(file_bytes), Size(segment_bytes)) != (before.file_bytes, before.segment_bytes) {
+        let files = scope.files();
+        let every_case = (&files[..], scope.held_rounds, scope.held);
+        let names = if before.is_given { BESIDE_GIVEN } else { BESIDE_DEFAULTS };
+        let pairs = pair(names, every_case, &kept(file_bytes, segment_bytes), &before.lines())?;
+        let is_kept = crossover::interval(&pairs)[0] <= NO_WORSE;
         if !is_kept {
-            (file_bytes, segment_bytes) = (preset.file_bytes.0, preset.segment_bytes.0);
+            (file_bytes, segment_bytes) = (before.file_bytes.0, before.segment_bytes.0);
         }
-        held = Some(Held { pairs, is_kept });
+        let given = before.is_given.then(|| pair(GIVEN, every_case, &before.lines(), ""));
+        held = Some(Held { pairs, names, is_kept, given: given.transpose()? });
     }
     let points = {
         let server = start("costs", &kept(file_bytes, segment_bytes))?;
@@ -247,11 +324,19 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
     // the defaults have no rules that could be wrong
     let machine = Machine { cores, memory_bytes: 1 << 30, descriptors: 20_000 };
     let plan = Plan::new(&Config::default(), &machine).expect("the defaults are good");
-    let settings = &plan.groups[0].pipeline.allocation;
-    let factors = factors::search(&load, settings, scope.grid, || {
+    let preset = &plan.groups[0].pipeline.allocation;
+    let settings = match before.factors {
+        None => preset.clone(),
+        Some([per_waiting, per_rate]) => {
+            allocation::Settings { per_waiting, per_rate, ..preset.clone() }
+        }
+    };
+    let factors = factors::search(&load, &settings, scope.grid, || {
         bench.bar.done(SEARCH);
         bench.check()
     })?;
+    let by_queue = allocation::Settings { law: Law::Queue, ..preset.clone() };
+    let default_ms = before.is_given.then(|| factors::mean_ms(&load, &by_queue));
     Ok(Found {
         in_pieces,
         by_file,
@@ -263,6 +348,7 @@ fn measure(bench: &Bench, scope: &Scope, cores: usize) -> Result<Found, Calibrat
         hot,
         cold,
         factors,
+        default_ms,
         cores,
     })
 }
@@ -368,27 +454,54 @@ fn report(found: &Found) -> String {
         "phases      accept, receive, process, send\n\
          hot file    {} µs on a core\ncold file   {} µs on a core, {} µs blocked\n\
          a           {:?}\nb           {:?}\n\
-         Simulated with these times, a load that shifts is answered in {:.2} ms on average, with the\n\
-         defaults in {:.2} ms.\n",
+         Simulated with these times, a load that shifts is answered in {:.2} ms on average, with\n\
+         {} in {:.2} ms{}.\n",
         us(&found.hot.cpu_ns),
         us(&found.cold.cpu_ns),
         us(&found.cold.blocked_ns),
         factors.per_waiting,
         factors.per_rate,
         factors.after_ms,
+        if found.default_ms.is_some() { "those given" } else { "the defaults" },
         factors.before_ms,
+        found
+            .default_ms
+            .map_or_else(String::new, |ms| format!(", with the defaults in {ms:.2} ms")),
     );
     text
 }
 
-/// How what was found does beside the defaults, for people.
+/// How what was found does beside what there was, for people.
 fn held(held: &Held) -> String {
-    let cost = crossover::mean(&held.pairs) * 100.0;
-    let end = if held.is_kept { "it is kept" } else { "the defaults are kept" };
-    format!(
-        "{}A server with both costs {cost:.1} % of one with the defaults: {end}.\n\n",
-        crossover::table(&held.pairs, KEPT)
-    )
+    let Held { pairs, names, is_kept, given } = held;
+    let cost = |pairs| {
+        let [cost, low, high] = crossover::interval(pairs).map(|ratio| ratio * 100.0);
+        format!("costs {cost:.1} % ({low:.1} to {high:.1})")
+    };
+    let [_, other] = names;
+    let end = match is_kept {
+        true => "it is kept".to_owned(),
+        false => format!("the {other} are kept"),
+    };
+    let mut text = format!(
+        "{}A server with what was found {} of one with the {other}: {end}.\n",
+        crossover::table(pairs, *names),
+        cost(pairs)
+    );
+    if let Some(given) = given {
+        // writing to a string does not fail
+        let _ = write!(
+            text,
+            "\n{}A server with what was given {} of one with the defaults",
+            crossover::table(given, GIVEN),
+            cost(given)
+        );
+        let recovered = held.recovered().map(|part| format!("; recovered: {:.0} %", part * 100.0));
+        text.push_str(&recovered.unwrap_or_default());
+        text.push_str(".\n");
+    }
+    text.push('\n');
+    text
 }
 
 /// What to know, and what to do.

@@ -44,6 +44,11 @@ pub(crate) enum Failure {
     Configuration(Vec<Problem>),
     /// The server could not start or go on.
     Run(RunError),
+    /// A stage is wanted of a server that has none.
+    NotIsolated {
+        /// Its configuration file.
+        file: PathBuf,
+    },
     /// The server has no control socket.
     NoSocket {
         /// Its configuration file.
@@ -82,7 +87,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Failure::Options(_) => 2,
-            Failure::Configuration(_) | Failure::Unfound { .. } => 78,
+            Failure::Configuration(_) | Failure::Unfound { .. } | Failure::NotIsolated { .. } => 78,
             Failure::Run(_)
             | Failure::NoSocket { .. }
             | Failure::Unreachable { .. }
@@ -117,6 +122,11 @@ impl fmt::Display for Failure {
                  --socket{}",
                 socket.display(),
                 others(socket)
+            ),
+            Failure::NotIsolated { file } => write!(
+                f,
+                "forebay: {} does not say engine = \"isolated\": its server has no stages",
+                file.display()
             ),
             Failure::NoSocket { file } => write!(
                 f,

@@ -252,7 +252,10 @@ fn plan(load: &Load) -> Result<Plan, Failed> {
     if plan.groups.is_empty() {
         plan.groups.push(single(load, base.as_ref())?);
     } else if let Some(option) = load.of_the_one_group().next() {
-        return Err(usage(format!("--{option} has no meaning beside named groups")));
+        return Err(usage(format!(
+            "--{option} is not for named groups: each says it itself, among its settings \
+             (NAME:KEY=VALUE,…)"
+        )));
     }
     let is_counted = load.requests.is_some();
     plan.duration =

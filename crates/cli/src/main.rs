@@ -24,11 +24,13 @@ mod local_certificate;
 #[cfg(test)]
 mod pages;
 mod policy;
+mod upstream;
 
-use args::{Args, Command, Given, Serve};
+use args::{Args, Command, Given, Serve, Stage};
 use clap::{CommandFactory, Parser};
 use exit::Failure;
 use forebay_server::config::{self, Access, Config, Draft, Endpoint, Listen, Problem};
+use forebay_server::isolated::{self, Place};
 use forebay_server::run::Ready;
 use local_certificate::Local;
 use std::io::{self, Write};
@@ -46,8 +48,10 @@ fn main() -> ExitCode {
         Command::Run { config } => {
             load(&config).and_then(|read| run(read, Some(config), Box::new(|_| {})))
         }
+        Command::Stage(options) => stage(options),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
+        Command::Upstream(command) => upstream::run(command),
         Command::Check { config, print, strict } => check(&config, print, strict),
         Command::Doctor { config } => doctor(config.as_deref()),
         Command::Load(load) => return load::run(*load),
@@ -69,6 +73,19 @@ fn main() -> ExitCode {
 
 fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failure> {
     forebay_server::run::run(config, file, ready).map_err(Failure::Run)
+}
+
+/// Does one stage's part of what a configuration file says.
+fn stage(options: Stage) -> Result<(), Failure> {
+    let Stage { role, config: file, links, instance } = options;
+    let read = match isolated::copy(&links) {
+        Some(copy) => config::load_copy(&copy, &file).map_err(Failure::Configuration)?,
+        None => load(&file)?,
+    };
+    if !isolated::is_wanted(&read) {
+        return Err(Failure::NotIsolated { file });
+    }
+    run(read.at(Place { role, instance, links }), None, Box::new(|_| {}))
 }
 
 /// Serves what the options say.

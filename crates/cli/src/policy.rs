@@ -6,13 +6,15 @@ use crate::{load, print_out, say};
 use clap::{Args, Subcommand};
 use forebay_server::config::{self, Config, Problem};
 use forebay_server::control_socket::{self, Answer};
+use forebay_server::identity::token::{self, MakeError};
+use forebay_server::identity::{Bound, Keys, KeysError, Rejected};
 use forebay_server::policy_command::counts::{Counts, Line};
 use forebay_server::policy_command::{ExplainError, Question, Which};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The longest head that is read from standard input.
 const MOST_BYTES: u64 = 64 * 1024;
@@ -47,6 +49,10 @@ pub(crate) enum Policy {
         #[arg(required = true, value_name = "NAME.KEY=VALUE")]
         assignments: Vec<String>,
     },
+    /// Make a token that proves an identity to rules, or say what one proves: by the keys of
+    /// identity.keys in the configuration file. Whoever has a token can be whom it names until it
+    /// expires
+    Token(Token),
     /// Print what the agent has decided in the last minute, each time with what followed: what it let in,
     /// and what was offered, refused and done, and how long it waited
     History(Server),
@@ -71,6 +77,35 @@ pub(crate) struct Server {
     /// The server's control socket [default: what control.socket in the file says]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+}
+
+/// Options of `policy token`.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE", default_value = "forebay.toml")]
+    config: PathBuf,
+    /// The keys, in the place of those that the configuration file names
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// The identity
+    #[arg(required_unless_present = "check")]
+    name: Option<String>,
+    /// How long it is good, such as 30m, 12h or 7d
+    #[arg(long = "for", value_name = "TIME", default_value = "1d", value_parser = period)]
+    period: Duration,
+    /// The network of clients that it is good for, such as 192.0.2.0/24 [default: everywhere]
+    #[arg(long, value_name = "NETWORK", value_parser = Bound::parse)]
+    network: Option<Bound>,
+    /// The name of the key that signs [default: the first one of the file]
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
+    /// Say what this token proves now
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["name", "network", "key"])]
+    check: Option<String>,
+    /// With --check: to whom it is good
+    #[arg(long, value_name = "ADDR", requires = "check")]
+    client: Option<IpAddr>,
 }
 
 /// Options of `policy explain`.
@@ -110,6 +145,39 @@ pub(crate) enum PolicyError {
     Explain(ExplainError),
     /// Classes and rules are no policy.
     Policy(forebay_policy::PolicyError),
+    /// There is no token, or it proves nothing.
+    Token(TokenError),
+}
+
+/// Why there is no token.
+#[derive(Debug)]
+pub(crate) enum TokenError {
+    /// The configuration names no keys.
+    NoKeys,
+    /// The keys cannot be used.
+    Keys {
+        /// Their file.
+        path: PathBuf,
+        /// Why.
+        error: KeysError,
+    },
+    /// It cannot be made.
+    Make(MakeError),
+    /// It proves nothing.
+    Rejected(Rejected),
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenError::NoKeys => {
+                f.write_str("the configuration has no identity.keys; --keys names a file")
+            }
+            TokenError::Keys { path, error } => write!(f, "the keys in {path:?}: {error}"),
+            TokenError::Make(error) => error.fmt(f),
+            TokenError::Rejected(why) => write!(f, "the token proves nothing: {why}"),
+        }
+    }
 }
 
 impl fmt::Display for PolicyError {
@@ -118,6 +186,7 @@ impl fmt::Display for PolicyError {
             PolicyError::Stdin(error) => write!(f, "the head cannot be read: {error}"),
             PolicyError::Explain(error) => error.fmt(f),
             PolicyError::Policy(error) => error.fmt(f),
+            PolicyError::Token(error) => error.fmt(f),
         }
     }
 }
@@ -139,9 +208,47 @@ pub(crate) fn run(command: Policy) -> Result<(), Failure> {
                 assignments.iter().map(|text| format!("\n{}", text.replace('\n', " ")));
             print(server.ask(&format!("policy set{}", assignments.collect::<String>()))?)
         }
+        Policy::Token(options) => token(&options),
         Policy::History(server) => print(server.ask("policy history")?),
         Policy::Watch { server, seconds } => watch(&server, seconds),
     }
+}
+
+fn token(options: &Token) -> Result<(), Failure> {
+    let Token { config, keys, name, period, network, key, check, client } = options;
+    let wrong = |error| Failure::Policy(PolicyError::Token(error));
+    let path = match keys {
+        Some(path) => path.clone(),
+        None => load(config)?.identity.keys.ok_or_else(|| wrong(TokenError::NoKeys))?,
+    };
+    let keys = Keys::open(&path).map_err(|error| wrong(TokenError::Keys { path, error }))?;
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    if let Some(text) = check {
+        let rejected = |why| wrong(TokenError::Rejected(why));
+        let verified = token::verify(text.as_bytes(), &keys).map_err(rejected)?;
+        let client = client.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        match verified.holds(client, now_s) {
+            // without an address nobody can say
+            Err(Rejected::Elsewhere) if options.client.is_none() => {}
+            other => other.map_err(rejected)?,
+        }
+        let bound = verified.bound.map_or("everywhere".to_owned(), |bound| format!("in {bound}"));
+        let left_s = verified.until_s.saturating_sub(now_s);
+        let name = verified.name();
+        return print_out(&format!("{name}, {bound}, for {left_s} s from now on\n"));
+    }
+    let until_s = now_s.saturating_add(period.as_secs());
+    let name = name.as_deref().unwrap_or_default();
+    let made = token::make(&keys, key.as_deref(), name, until_s, *network);
+    print_out(&format!("{}\n", made.map_err(|error| wrong(TokenError::Make(error)))?))
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "a whole number and a unit are expected, such as 30m, 12h or 7d";
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let find = |(unit, unit_s)| Some((text.strip_suffix(unit)?.parse::<u32>().ok()?, unit_s));
+    let found = units.into_iter().find_map(find).ok_or_else(|| EXPECTED.to_owned());
+    found.map(|(number, unit_s)| Duration::from_secs(u64::from(number) * unit_s))
 }
 
 fn explain(options: Explain) -> Result<(), Failure> {
@@ -270,7 +377,7 @@ fn field(text: &str) -> Result<String, String> {
 
 impl Server {
     /// Asks the server.
-    fn ask(&self, question: &str) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, question: &str) -> Result<Answer, Failure> {
         ask(&self.config, self.socket.clone(), question)
     }
 }
@@ -302,7 +409,7 @@ fn find(file: &Path, socket: Option<PathBuf>) -> Result<(PathBuf, Option<Vec<Pro
 }
 
 /// What a server answers is what was asked for.
-fn print(answer: Answer) -> Result<(), Failure> {
+pub(crate) fn print(answer: Answer) -> Result<(), Failure> {
     match answer.code {
         0 => print_out(&answer.text),
         _ => Err(Failure::Answered(answer)),

@@ -77,6 +77,29 @@ pub(super) fn mean(all: &[Pairs]) -> f64 {
     (sum / all.len().max(1) as f64).exp()
 }
 
+/// The mean, and between which figures it lies with a probability of 95 %, as far as the pairs of a round
+/// tell: each round has one of every size.
+pub(super) fn interval(all: &[Pairs]) -> [f64; 3] {
+    let rounds = all.iter().map(|pairs| pairs.pairs.len()).min().unwrap_or(0);
+    let log = |pairs: &Pairs, round: usize| {
+        let (first, second) = pairs.pairs[round];
+        (first / second).ln()
+    };
+    let of_round =
+        |round| all.iter().map(|pairs| log(pairs, round)).sum::<f64>() / all.len() as f64;
+    let logs: Vec<f64> = (0..rounds).map(of_round).collect();
+    let mean = logs.iter().sum::<f64>() / rounds.max(1) as f64;
+    let Some(t) = rounds.checked_sub(2).map(|at| STUDENT[at.min(STUDENT.len() - 1)]) else {
+        return [mean.exp(), 0.0, f64::INFINITY];
+    };
+    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+    let margin = t * (squares / (rounds * (rounds - 1)) as f64).sqrt();
+    [mean, mean - margin, mean + margin].map(f64::exp)
+}
+
+/// Student's t for 95 %, by rounds from two on.
+const STUDENT: [f64; 9] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26];
+
 /// A line that is moved gains at least so much, summed as logarithms: less is noise.
 const LEAST_GAIN: f64 = 0.05;
 
@@ -161,6 +184,19 @@ mod tests {
     fn the_mean_is_over_all_sizes() {
         assert!((mean(&of(&[0.5, 2.0])) - 1.0).abs() < 1e-12);
         assert!((mean(&of(&[0.9])) - 0.9).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_rounds() {
+        let [mean, low, high] = interval(&of(&[0.5, 2.0]));
+        assert!([mean, low, high].iter().all(|figure| (figure - 1.0).abs() < 1e-9));
+        let pairs = vec![(1.0, 1.0), (1.1, 1.0), (1.0, 1.1)];
+        let [mean, low, high] = interval(&[Pairs { bytes: 1, pairs }]);
+        assert!((mean - 1.0).abs() < 1e-9 && (low * high - 1.0).abs() < 1e-9);
+        // 4.30 standard errors of three logarithms, 0 and twice 0.0953
+        assert!((high.ln() - 4.30 * 0.0953 / 3f64.sqrt()).abs() < 1e-4, "{high}");
+        let one = Pairs { bytes: 1, pairs: vec![(1.0, 1.0)] };
+        assert_eq!(interval(&[one])[2], f64::INFINITY);
     }
 
     #[test]

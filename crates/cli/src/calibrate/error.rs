@@ -20,6 +20,13 @@ pub(crate) enum CalibrateError {
         /// What the system said.
         error: io::Error,
     },
+    /// The constants to begin with cannot be used.
+    From {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        wrong: String,
+    },
     /// The server that is measured did not come up, or ended.
     Server {
         /// What it said last.
@@ -56,6 +63,7 @@ impl fmt::Display for CalibrateError {
             CalibrateError::Io { what, path, error } => {
                 write!(f, "{what} {}: {error}", path.display())
             }
+            CalibrateError::From { path, wrong } => write!(f, "{}: {wrong}", path.display()),
             CalibrateError::Server { said } => {
                 write!(f, "the server that is measured did not come up; it said:\n{said}")
             }

@@ -72,7 +72,7 @@ pub(super) fn shifting(hot: Times, cold: Times, cores: u32) -> [Work; 6] {
 pub(super) struct Factors {
     pub(super) per_waiting: [f64; PHASES],
     pub(super) per_rate: [f64; PHASES],
-    /// With the defaults, ms.
+    /// With those that the search began with, ms.
     pub(super) before_ms: f64,
     /// With these, ms.
     pub(super) after_ms: f64,
@@ -119,7 +119,7 @@ pub(super) fn search<E>(
 }
 
 /// The mean time to an answer under the whole load, with two sequences of arrivals.
-fn mean_ms(load: &[Work], settings: &Settings) -> f64 {
+pub(super) fn mean_ms(load: &[Work], settings: &Settings) -> f64 {
     let one = |seed| {
         // settings that contradict themselves are no candidates
         let Ok(simulation) = Simulation::steered(settings.clone()) else { return f64::INFINITY };

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-fiber", 2),
     ("forebay-gate", 2),
     // What is done with connections and content.
+    ("forebay-acme", 3),
     ("forebay-engine", 3),
     ("forebay-upstream", 3),
     ("forebay-isolate", 3),
