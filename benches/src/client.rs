@@ -10,6 +10,10 @@ use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+/// By which the clients, which speak TLS with OpenSSL, agree on the same with every server.
+const AGREED: &str = "openssl_conf = all\n[all]\nssl_conf = ssl\n[ssl]\nsystem_default = same\n\
+    [same]\nCiphersuites = TLS_AES_128_GCM_SHA256\nGroups = X25519\n";
+
 /// Time a client may take beyond the measured seconds before it is ended.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -105,6 +109,11 @@ pub fn run(
         Some(http2) => h2load::command(http2.streams, load, seconds),
         None => wrk::command(case, etag, load, seconds)?,
     };
+    if case.tls {
+        let agreed = load.scratch.join("openssl.cnf");
+        fs::write(&agreed, AGREED).map_err(Error::io("cannot write", &agreed))?;
+        command.env("OPENSSL_CONF", agreed);
+    }
     let parse = if case.http2.is_some() { h2load::parse } else { wrk::parse };
     let output = load.scratch.join("client.out");
     let file = File::create(&output).map_err(Error::io("cannot write", &output))?;

@@ -8,7 +8,9 @@ pub mod bench;
 pub mod cost;
 pub mod gold;
 pub mod goodput;
+pub mod processes;
 pub mod row;
+pub mod scripts;
 pub mod server;
 pub mod shares;
 pub mod step;
@@ -23,7 +25,7 @@ pub const CROWD: &str = "127.0.1.1-127.0.1.64";
 #[cfg(test)]
 mod tests {
     use super::server::Server;
-    use super::{cost, gold, goodput, shares, voigt};
+    use super::{cost, gold, goodput, processes, shares, voigt};
 
     #[test]
     fn forebay_takes_every_policy() {
@@ -31,6 +33,7 @@ mod tests {
         let mut all = vec![goodput::POLICY.to_owned(), cost::POLICY.to_owned()];
         all.extend(gold::variants(ours).into_iter().map(|(_, lines)| lines));
         all.extend(shares::VARIANTS.map(|(_, floors)| shares::policy(floors)));
+        all.extend(processes::SHARES.map(|shares| voigt::figures_7_and_8(5, shares).lines()));
         all.extend(voigt::scenes(385.0, 63.0).iter().map(voigt::Scene::lines));
         for lines in all {
             let text = format!("root = \"/\"\n{}", lines.replace("@PORT@", "8080"));

@@ -7,6 +7,12 @@ function used_us()
         + $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
 }
 
+// or does nothing: /work?sleep=20ms
+if (preg_match('/^(\d+)ms$/', $_GET['sleep'] ?? '', $parts)) {
+    usleep(1000 * (int) $parts[1]);
+    header('Content-Length: 0');
+    exit;
+}
 $began_us = used_us();
 if (!preg_match('/^(\d+)(us|ms|s)$/', $_GET['cpu'] ?? '0us', $parts)) {
     http_response_code(400);

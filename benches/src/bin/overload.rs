@@ -7,7 +7,7 @@ use forebay_benches::forebay::header;
 use forebay_benches::overload::bench::{Bench, Settings, installed};
 use forebay_benches::overload::row::Row;
 use forebay_benches::overload::server::Server;
-use forebay_benches::overload::{cost, gold, goodput, shares, step, voigt};
+use forebay_benches::overload::{cost, gold, goodput, processes, scripts, shares, step, voigt};
 use forebay_benches::{Error, machine, measure, running};
 use std::collections::HashMap;
 use std::fs;
@@ -19,19 +19,21 @@ use std::time::Duration;
 /// A part: its name, a round of it, its tables.
 type Part = (&'static str, fn(&mut Bench<'_>, u32) -> Result<(), Error>, fn(&Bench<'_>) -> String);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 8] = [
     (goodput::PART, goodput::measure, goodput::report),
     (gold::PART, gold::measure, gold::report),
+    (scripts::PART, scripts::measure, scripts::report),
     (shares::PART, shares::measure, shares::report),
     (voigt::PART, voigt::measure, voigt::report),
+    (processes::PART, processes::measure, processes::report),
     (step::PART, step::measure, step::report),
     (cost::PART, cost::measure, cost::report),
 ];
 
-/// Overload: goodput, gold under a flood, shares, voigt's tables and figures, a step, refusals.
+/// Overload: goodput, gold under a flood, scripts behind, shares, voigt's tables and figures, a step, refusals.
 #[derive(Parser)]
 struct Options {
-    /// Parts [default: all of goodput, gold, shares, voigt, step, cost]
+    /// Parts [default: all of goodput, gold, scripts, shares, voigt, processes, step, cost]
     #[arg(long, value_delimiter = ',', value_parser = a_part)]
     parts: Vec<&'static str>,
     /// Servers: an engine, an engine with -policy, nginx, nginx-limit, apache, haproxy

@@ -1,6 +1,7 @@
 //! What all parts share: settings, a measurement, capacities, rows.
 
 use super::row::Row;
+use super::scripts;
 use super::server::{Server, Setup};
 use super::watch::{Watched, watch};
 use crate::Error;
@@ -76,6 +77,8 @@ pub struct Trial<'t> {
     pub interval: Option<Duration>,
     /// Whether Forebay's metrics are read before and after.
     pub metrics: bool,
+    /// Whether scripts answer behind Forebay, too, and wait instead of computing.
+    pub scripts: bool,
 }
 
 /// A bench under way.
@@ -149,6 +152,7 @@ impl<'b> Bench<'b> {
             measured: self.settings.measured,
             interval: None,
             metrics: false,
+            scripts: false,
         }
     }
 
@@ -171,7 +175,8 @@ impl<'b> Bench<'b> {
             scratch: &scratch,
             root: &self.root,
             core: settings.server_core,
-            threads: settings.threads,
+            threads: if trial.scripts { scripts::WORKERS } else { settings.threads },
+            scripts: trial.scripts,
             cost: trial.cost,
             deadline: deadline(trial.cost),
             lines: trial.lines,

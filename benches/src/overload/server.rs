@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Engines whose jobs helper threads do.
-const ENGINES: [&str; 3] = ["event", "fibers", "pipeline"];
+/// Engines whose jobs helper threads do, and one whose threads do them themselves.
+const ENGINES: [&str; 4] = ["event", "fibers", "pipeline", "pool"];
+/// Threads of `pool`, all of which may answer at once: as many as voigt's server had processes.
+const POOL: u32 = 50;
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// One server.
@@ -50,6 +52,8 @@ pub struct Setup<'s> {
     pub core: usize,
     /// Processes of php-fpm.
     pub threads: u32,
+    /// Whether it answers behind Forebay, too.
+    pub scripts: bool,
     /// CPU time of a request, and by when its answer is wanted.
     pub cost: Duration,
     /// The deadline that limits and queues are made for.
@@ -109,6 +113,11 @@ impl Server {
     pub fn start(self, setup: &Setup<'_>) -> Result<Running, Error> {
         let port = free_port(20_000 + (std::process::id() % 8000) as u16)?;
         let running = match self {
+            Server::Forebay { engine, .. } if setup.scripts => {
+                let php = php(setup)?;
+                let forebay = Running::forebay(engine, setup, port)?;
+                Running { processes: vec![php], ..forebay }
+            }
             Server::Forebay { engine, .. } => Running::forebay(engine, setup, port)?,
             Server::Nginx { limit } => {
                 let nginx = nginx(setup, port, limit)?;
@@ -146,10 +155,20 @@ impl Running {
             core: setup.core,
             caged: false,
         };
-        let lines = format!(
-            "root = {:?}\nengine = \"{engine}\"\nworkers = 1\n{}\n[[work]]\npath = \"/work*\"\n",
-            setup.root, setup.lines
-        );
+        let workers = match engine {
+            // all clients of a class have one address
+            "pool" => format!(
+                "workers = {POOL}\nanswering = {POOL}\nlimits.connections_per_client = 1000"
+            ),
+            _ => "workers = 1".to_owned(),
+        };
+        let (root, work) = match setup.scripts {
+            true => (setup.scratch, ""),
+            false => (setup.root, "[[work]]\npath = \"/work*\"\n"),
+        };
+        let scratch = setup.scratch.display().to_string();
+        let own = template::fill(setup.lines, &[], &[("TMP", scratch)]);
+        let lines = format!("root = {root:?}\nengine = \"{engine}\"\n{workers}\n{own}\n{work}");
         let forebay = Forebay::start(&place, &lines, from)?;
         Ok(Running { processes: Vec::new(), port: forebay.port(), forebay: Some(forebay) })
     }
@@ -288,7 +307,7 @@ mod tests {
         for server in Server::all() {
             assert_eq!(Server::find(&server.name()), Some(server));
         }
-        assert_eq!(Server::find("pool"), None);
+        assert_eq!(Server::find("threads"), None);
         assert!(!Server::all().into_iter().any(|server| server.bare().has_policy()));
     }
 }

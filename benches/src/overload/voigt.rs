@@ -5,7 +5,8 @@
 //! dynamic one. Rates are parts of the capacity that is measured here for the same costs. Where the
 //! paper drops SYNs, connections are reset at accept, and the client waits for the second after
 //! which it would have repeated its SYN. There 50 processes worked at a time, and classes parted when
-//! more clients came than that; here one thread computes for each core, so they part at once.
+//! more clients came than that; here one thread computes for each core, so they part at once. The part
+//! `processes` shows the same with 50 threads.
 
 use super::bench::{Bench, Trial, group};
 use super::row;
@@ -51,6 +52,23 @@ impl Scene {
         let work = WORK.map(|path| format!("[[work]]\npath = \"{path}\"\n")).concat();
         format!("{}{work}", self.policy.replace("\"10.1.", "\"127.10."))
     }
+}
+
+/// Figures 7 and 8: so many clients of each of three classes by address, the classes below the first with
+/// these shares, in percent.
+pub(super) fn figures_7_and_8(clients: u32, shares: [u32; 2]) -> Scene {
+    let of_class = |priority: u32, share: u32| {
+        let line = |share: u32| format!("priority = {priority}\nshare = \"{share}%\"");
+        (line(0), line(share))
+    };
+    let (medium, low) = (of_class(1, shares[0]), of_class(2, shares[1]));
+    let of_classes = TABLE_3.replace(&medium.0, &medium.1).replace(&low.0, &low.1);
+    let policy = limited(&of_classes, None);
+    let case = match shares {
+        [0, 0] => format!("{clients} clients each"),
+        [medium, low] => format!("{clients} clients each, shares 0, {medium} and {low} %"),
+    };
+    Scene { case, policy, clients: by_address("127.10.1.1", [clients; 3]) }
 }
 
 /// Clients that do the same.
@@ -270,14 +288,23 @@ pub fn measure(bench: &mut Bench<'_>, round: u32) -> Result<(), Error> {
     let dynamic = bench.capacity(server, DYNAMIC)?.per_s;
     let tables_only = bench.settings.quick;
     for scene in scenes(small, dynamic).iter().filter(|scene| !tables_only || scene.is_table()) {
-        one(bench, round, server, scene)?;
+        one(bench, (PART, round), server, scene)?;
     }
     Ok(())
 }
 
-fn one(bench: &mut Bench<'_>, round: u32, server: Server, scene: &Scene) -> Result<(), Error> {
+/// One run of a part.
+///
+/// # Errors
+/// When the server does not come up or the load cannot be made.
+pub(super) fn one(
+    bench: &mut Bench<'_>,
+    (part, round): (&'static str, u32),
+    server: Server,
+    scene: &Scene,
+) -> Result<(), Error> {
     let lines = scene.lines();
-    let trial = bench.trial(PART, round, &scene.case, server, STATIC);
+    let trial = bench.trial(part, round, &scene.case, server, STATIC);
     let trial = Trial { lines: &lines, warmup: scene.warmup(), ..trial };
     let (_, mut rows) = bench
         .run(&trial, |base| scene.clients.iter().map(|clients| clients.group(base)).collect())?;
@@ -310,6 +337,17 @@ mod tests {
         assert!(set.contains("connections = { rate = \"6030/m\", burst = 7, over = \"reset\" }"));
         assert!(!limited(TABLE_3, None).contains("connections"));
         assert!(limited(FIGURE_9, Some((0.001, 1))).contains("\"1/m\""));
+    }
+
+    #[test]
+    fn shares_are_those_of_the_classes_below_the_first() {
+        let shares = |shares| {
+            let text = figures_7_and_8(5, shares).policy;
+            let lines = text.lines().filter_map(|line| line.strip_prefix("share = "));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(shares([0, 0]), ["\"0%\""; 3]);
+        assert_eq!(shares([20, 5]), ["\"0%\"", "\"20%\"", "\"5%\""]);
     }
 
     #[test]
