@@ -57,6 +57,7 @@ fn check_decisions(policy: &Policy, asked: &Asked<'_>, overload: bool) {
         path: if path { facts.path } else { b"" },
         query: if query { facts.query } else { b"" },
         certificate: facts.certificate,
+        identity: facts.identity,
         fields: facts.fields.filter(|_| fields),
     };
     assert_eq!(policy.request(&told, overload), decisions);
@@ -164,8 +165,11 @@ impl<'b> Asked<'b> {
         let shown = fields.iter().find(|(name, _)| *name == "certificate");
         let subject = shown.and_then(|(_, subject)| std::str::from_utf8(subject).ok());
         let certificate = subject.map(|subject| CertificateFacts { subject, fingerprint: "" });
+        // and one for an identity
+        let identity = fields.iter().find(|(name, _)| *name == "identity");
+        let identity = identity.and_then(|(_, name)| std::str::from_utf8(name).ok());
         let fields = fields.iter().copied();
-        RequestFacts { ends: *ends, host, method, path, query, certificate, fields }
+        RequestFacts { ends: *ends, host, method, path, query, certificate, identity, fields }
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Answer {
     pub fields: Vec<(String, String)>,
     /// As much of the body as has come.
     pub body: Vec<u8>,
+    /// What followed the body.
+    pub trailers: Vec<(String, String)>,
     /// Statuses of the responses before the last one.
     pub informational: Vec<u16>,
     /// All has come.
@@ -316,15 +318,17 @@ impl Client {
 
     fn take(&mut self, event: Event<'_>) {
         let Client { answers, fields, machine, .. } = self;
+        fn list(fields: &Fields) -> Vec<(String, String)> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            fields.iter().map(|(name, value)| (text(name), text(value))).collect()
+        }
         fn of(answers: &mut BTreeMap<u32, Answer>, stream: u32) -> &mut Answer {
             answers.entry(stream).or_default()
         }
         match event {
             Event::Response { stream, ends } => {
-                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let all = fields.iter().map(|(name, value)| (text(name), text(value)));
                 let answer = of(answers, stream);
-                (answer.status, answer.fields) = (fields.status(), all.collect());
+                (answer.status, answer.fields) = (fields.status(), list(fields));
                 answer.is_whole = ends;
             }
             Event::Informational { stream } => {
@@ -338,7 +342,10 @@ impl Client {
                     machine.consumed(stream, bytes.len());
                 }
             }
-            Event::Trailers { stream } => of(answers, stream).is_whole = true,
+            Event::Trailers { stream } => {
+                let answer = of(answers, stream);
+                (answer.is_whole, answer.trailers) = (true, list(fields));
+            }
             Event::Reset { stream, code, .. } => of(answers, stream).reset = Some(code.0),
             Event::GoAway { code, .. } => self.goodbyes.push(code),
             Event::Failed(fault) => panic!("the server broke the protocol: {}", fault.reason),

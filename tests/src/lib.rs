@@ -5,10 +5,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`acme`] | an authority that makes certificates, as far as tests need one |
 //! | [`faults`] | what the fault tests share: clients, crowds, processes, file systems |
 //! | [`http2`] | a client that speaks HTTP/2 |
 //! | [`fuse`] | a file system in which reads hang until released |
 //! | [`server`] | the running server, and [`Options`] to start it with |
+//! | [`socket`] | a client's socket, in clear or with TLS over it |
 //! | [`wire`] | bytes out, bytes in, with a deadline |
 //! | [`case`] | a conformance case, read from its file |
 //! | [`play`] | a case played against a server |
@@ -31,6 +33,7 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+pub mod acme;
 pub mod answer;
 pub mod case;
 pub mod faults;
@@ -39,6 +42,7 @@ pub mod fuse;
 pub mod http2;
 pub mod play;
 pub mod server;
+pub mod socket;
 pub mod tls;
 pub mod wire;
 

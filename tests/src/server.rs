@@ -1,12 +1,14 @@
 //! The real binary, running on an address of its own.
 
+use crate::faults::process::doings;
+use crate::socket::Target;
 use crate::tls::{Authority, Relay};
 use crate::{ENGINES, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -159,6 +161,16 @@ impl Server {
         self.addr
     }
 
+    /// Where to connect to, and how: to the server itself, whatever is [before](Server::addr) it.
+    pub fn target(&self) -> Target {
+        match &self.lane {
+            Lane::Plain => self.addr.into(),
+            Lane::Tls { authority, addr, .. } => {
+                Target::sealed(*addr, Arc::new(authority.client()), LANE_HOST)
+            }
+        }
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -272,7 +284,8 @@ impl Server {
             if let Some(status) = self.wait(Duration::ZERO) {
                 panic!("the server ended ({status}) and said:\n{}", self.stderr());
             }
-            assert!(Instant::now() < deadline, "no listener; it said:\n{}", self.stderr());
+            let doings = || doings(self.pid());
+            assert!(Instant::now() < deadline, "no listener: {}\n{}", doings(), self.stderr());
             thread::sleep(Duration::from_millis(10));
         }
         // the sockets are open before the server is itself: it gives up privileges in between
@@ -403,10 +416,20 @@ fn within_reach(binary: &Path, folder: &Path) -> PathBuf {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     let is_linked = last.as_ref().is_some_and(|last| fs::hard_link(last, &place).is_ok());
     if !is_linked {
-        fs::copy(binary, &place).unwrap();
+        copy_program(binary, &place);
     }
     *last = Some(place.clone());
     place
+}
+
+/// Copies a program that is to be run. A process of its own does it: one that another thread starts
+/// has our descriptors for a moment, and what somebody may write to cannot be run.
+///
+/// # Panics
+/// If it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(copied.success(), "cannot copy {}", from.display());
 }
 
 /// The configuration file: what `serve` says by arguments, then the lines of the test.
@@ -448,16 +471,22 @@ fn folder() -> PathBuf {
 
 /// An address nobody else uses. Listeners share ports (`SO_REUSEPORT`), so two servers that picked
 /// the same one would silently split their connections: each process takes a loopback address of
-/// its own, and no port of it twice.
+/// its own, and no port of it twice. Nor does the kernel choose the port: it would choose one that was
+/// given away and is not bound yet, and whoever waits for that server would reach the probe.
 pub fn free_addr() -> SocketAddr {
-    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    const PORTS: Range<u32> = 2_000..10_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     let [_, a, b, c] = process::id().to_be_bytes();
     // process ids have 22 bits
     let ip = Ipv4Addr::new(127, a | 64, b, c);
     loop {
-        let probe = TcpListener::bind((IpAddr::V4(ip), 0)).unwrap();
-        let addr = probe.local_addr().unwrap();
-        if TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(addr.port()) {
+        let count = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(count < PORTS.len() as u32, "no port of {ip} is left");
+        // some listen at all addresses: processes that run at the same time begin at different ports
+        let number = count + process::id() % 80 * 100;
+        let port = PORTS.start + number % PORTS.len() as u32;
+        let addr = SocketAddr::new(IpAddr::V4(ip), port as u16);
+        if TcpListener::bind(addr).is_ok() {
             return addr;
         }
     }

@@ -4,25 +4,29 @@ use crate::faults::crowd::connect_from;
 use crate::server::free_addr;
 use crate::wire;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, RevokedCertParams,
-    SignatureAlgorithm, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams,
+    CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyPair, RevokedCertParams, SignatureAlgorithm, date_time_ymd,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
 use rustls::client::Resumption;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    ClientConfig, ClientConnection, DEFAULT_VERSIONS, RootCertStore, StreamOwned,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, DEFAULT_VERSIONS, DigitallySignedStruct, RootCertStore,
+    ServerConfig, SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{fs, io, thread};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A client's end.
 pub type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -129,6 +133,17 @@ impl Authority {
         client
     }
 
+    /// A certificate for what this request (PKCS#10, in DER) asks for: its chain in PEM.
+    pub fn sign(&self, request: Vec<u8>) -> String {
+        let mut request = CertificateSigningRequestParams::from_der(&request.into()).unwrap();
+        request.params.use_authority_key_identifier_extension = true;
+        let now = SystemTime::now();
+        request.params.not_before = (now - DAY).into();
+        request.params.not_after = (now + 89 * DAY).into();
+        request.params.serial_number = Some(rcgen::SerialNumber::from(fastrand::u64(1..1 << 60)));
+        request.signed_by(&self.issuer).unwrap().pem() + &self.pem
+    }
+
     /// A list in PEM that revokes the certificate with this serial number.
     pub fn list(&self, serial: u8) -> String {
         let params = CertificateRevocationListParams {
@@ -164,6 +179,72 @@ pub fn over(client: &Arc<ClientConfig>, socket: TcpStream, host: &str) -> Stream
     StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket)
 }
 
+/// What a client goes by that takes whatever it is shown.
+pub fn untrusting() -> ClientConfig {
+    let mut client = client(RootCertStore::empty(), DEFAULT_VERSIONS);
+    client.dangerous().set_certificate_verifier(Arc::new(Untrusting));
+    client
+}
+
+/// Looks at nothing.
+#[derive(Debug)]
+struct Untrusting;
+
+impl ServerCertVerifier for Untrusting {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The first certificate of a text in PEM, in DER.
+pub fn first_certificate(pem: &[u8]) -> Vec<u8> {
+    CertificateDer::from_pem_slice(pem).unwrap().to_vec()
+}
+
+/// What a server goes by that shows NAME.crt below `folder`.
+pub fn server(folder: &Path, name: &str) -> ServerConfig {
+    let file = |end| folder.join(format!("{name}.{end}"));
+    let chain = CertificateDer::pem_file_iter(file("crt")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(file("key")).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(DEFAULT_VERSIONS)
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap()
+}
+
 /// The first words of a client: enough to have the server do its part of a handshake.
 pub fn hello(client: &Arc<ClientConfig>, host: &str) -> Vec<u8> {
     let name = ServerName::try_from(host.to_owned()).unwrap();
@@ -193,9 +274,8 @@ impl Relay {
     }
 
     fn holding(authority: &Authority, to: SocketAddr, host: &str, most: usize) -> Relay {
-        // a port of its own at once: one that was only found free may be taken before
-        let listener = TcpListener::bind((free_addr().ip(), 0)).unwrap();
-        let addr = listener.local_addr().unwrap();
+        let addr = free_addr();
+        let listener = TcpListener::bind(addr).unwrap();
         let (config, host) = (Arc::clone(&authority.client), host.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {

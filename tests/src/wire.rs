@@ -1,6 +1,7 @@
 //! Bytes out, bytes in, with a deadline.
 
-use std::io::{ErrorKind, Read, Write};
+use crate::socket::Socket;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -31,16 +32,37 @@ pub fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
+/// What can be read with a bound on the time.
+pub trait Patient: Read {
+    /// Reading waits so long at most.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn wait(&self, patience: Duration) -> io::Result<()>;
+}
+
+impl Patient for TcpStream {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+}
+
+impl Patient for Socket {
+    fn wait(&self, patience: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(patience))
+    }
+}
+
 /// Reads what is there until `deadline` into `into`; returns as soon as something has come
 /// (`None`) or nothing more can come.
-pub fn read_some(stream: &mut TcpStream, into: &mut Vec<u8>, deadline: Instant) -> Option<End> {
+pub fn read_some(stream: &mut impl Patient, into: &mut Vec<u8>, deadline: Instant) -> Option<End> {
     let mut buffer = [0; 64 * 1024];
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Some(End::Silent);
         }
-        stream.set_read_timeout(Some(left)).unwrap();
+        stream.wait(left).unwrap();
         match stream.read(&mut buffer) {
             Ok(0) => return Some(End::Closed),
             Ok(count) => {
@@ -57,7 +79,7 @@ pub fn read_some(stream: &mut TcpStream, into: &mut Vec<u8>, deadline: Instant) 
 }
 
 /// Reads until the other side closes, resets, or `patience` has passed.
-pub fn read_to_end(stream: &mut TcpStream, patience: Duration) -> (Vec<u8>, End) {
+pub fn read_to_end(stream: &mut impl Patient, patience: Duration) -> (Vec<u8>, End) {
     let deadline = Instant::now() + patience;
     let mut received = Vec::new();
     loop {

@@ -1,8 +1,8 @@
 //! A keep-alive client that notices every way an answer can fail to come whole.
 
+use crate::socket::{Socket, Target};
 use crate::wire;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A whole answer.
@@ -63,22 +63,23 @@ impl Cut {
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Socket,
     /// Bytes received beyond the last answer.
     ahead: Vec<u8>,
 }
 
 impl Client {
-    /// Connects to `addr`.
+    /// Connects to an address, or as a [`Target`] says.
     ///
     /// # Panics
     /// If nobody accepts there.
-    pub fn connect(addr: SocketAddr) -> Client {
-        Client::over(wire::connect(addr))
+    pub fn connect(to: impl Into<Target>) -> Client {
+        Client::over(to.into().connect())
     }
 
     /// Speaks over a connection that is already there.
-    pub fn over(stream: TcpStream) -> Client {
+    pub fn over(stream: impl Into<Socket>) -> Client {
+        let stream = stream.into();
         stream.set_read_timeout(Some(wire::PATIENCE)).unwrap();
         Client { stream, ahead: Vec::new() }
     }
@@ -91,7 +92,7 @@ impl Client {
     }
 
     /// The socket below.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    pub fn stream(&mut self) -> &mut Socket {
         &mut self.stream
     }
 

@@ -1,5 +1,6 @@
 //! Thousands of connections in one thread, from many client addresses.
 
+use crate::socket::{Socket, Target};
 use crate::wire;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
@@ -64,7 +65,7 @@ pub fn client_address(number: usize) -> IpAddr {
 /// One connection of a [`Crowd`].
 #[derive(Debug)]
 pub struct Member {
-    stream: TcpStream,
+    stream: Socket,
     /// What came in.
     pub received: Vec<u8>,
     /// How it ended, if it did.
@@ -73,7 +74,7 @@ pub struct Member {
 
 impl Member {
     /// The socket; it does not block.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    pub fn stream(&mut self) -> &mut Socket {
         &mut self.stream
     }
 
@@ -109,10 +110,11 @@ impl Crowd {
     ///
     /// # Errors
     /// When one of them cannot be opened.
-    pub fn connect(to: SocketAddr, count: usize, each: usize) -> io::Result<Crowd> {
+    pub fn connect(to: impl Into<Target>, count: usize, each: usize) -> io::Result<Crowd> {
+        let to = to.into();
         let mut members = Vec::with_capacity(count);
         for number in 0..count {
-            let stream = connect_from(client_address(number / each), to)?;
+            let mut stream = to.connect_from(client_address(number / each))?;
             stream.set_nonblocking(true)?;
             members.push(Member { stream, received: Vec::new(), end: None });
         }

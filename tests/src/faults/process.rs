@@ -55,6 +55,21 @@ pub fn threads(pid: u32) -> BTreeMap<u32, String> {
     tasks.filter_map(named).collect()
 }
 
+/// What each of its threads does, for people: its name, its state, and where in the kernel it waits.
+pub fn doings(pid: u32) -> String {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return "it is gone".to_owned();
+    };
+    let told = tasks.filter_map(|task| {
+        let task = task.ok()?.path();
+        let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
+        let (stat, stack) = (read("stat"), read("stack"));
+        let state = stat.rsplit(") ").next()?.chars().next()?;
+        Some(format!("{} {state} {}\n{stack}", read("comm").trim_end(), read("wchan")))
+    });
+    told.collect()
+}
+
 /// How many descriptors the process has open.
 ///
 /// # Panics

@@ -61,7 +61,7 @@ impl Served {
 
     /// A new connection to it.
     pub fn client(&self) -> Client {
-        Client::connect(self.server.addr())
+        Client::connect(self.server.target())
     }
 
     /// The value of one line of `/metrics`; `series` is its name, with labels as they are written

@@ -208,7 +208,7 @@ fn history(served: &Served) -> Vec<Decided> {
     };
     let mut lines = text.lines().map(cells);
     let names = lines.next().unwrap();
-    assert_eq!(names.len(), 14, "{names:?}");
+    assert_eq!(names.len(), 15, "{names:?}");
     let decided = |cells: Vec<String>| {
         let of = |name: &str| &cells[names.iter().position(|other| other == name).unwrap()];
         let number = |name: &str| of(name).parse().unwrap_or_else(|_| panic!("{name}: {cells:?}"));
@@ -247,10 +247,13 @@ fn the_history_has_each_decision_with_its_inputs_and_what_followed() {
         let (good, refused) = (told.good.into_inner(), told.refused.into_inner());
         let sum = |lines: &[Decided], of: fn(&Decided) -> u64| lines.iter().map(of).sum::<u64>();
         // the last decision knows a moment later what followed
-        let is_whole = || sum(&history(&served), |line| line.done) == good;
-        assert!(soon(PATIENCE, is_whole), "{engine}: {good} {:#?}", history(&served));
+        let is_whole = || {
+            let lines = history(&served);
+            sum(&lines, |line| line.done) == good && sum(&lines, |line| line.refused) == refused
+        };
+        let told = || format!("{good} {refused} {:#?}", history(&served));
+        assert!(soon(PATIENCE, is_whole), "{engine}: {}", told());
         let lines = history(&served);
-        assert_eq!(sum(&lines, |line| line.refused), refused, "{engine}");
         assert_eq!(sum(&lines, |line| line.offered), good + refused, "{engine}");
         assert!(lines.iter().all(|line| line.class == "bulk"), "{engine}: {lines:#?}");
         assert!(lines.is_sorted_by(|one, next| one.ago_s >= next.ago_s), "{engine}: {lines:#?}");

@@ -58,13 +58,13 @@ fn an_idle_connection_costs_little(engine: &str) {
     // What the server needs once (buffers, threads, the cached answer) is there before the measure.
     // A thread that is used once has what it needs: those are measured.
     let first = if threads { 1 } else { 100 };
-    ask_all(&mut Crowd::connect(served.addr(), first, first).unwrap());
+    ask_all(&mut Crowd::connect(served.target(), first, first).unwrap());
 
     let before_kib = resident_kib(served.pid());
     let mut crowd = Crowd { members: Vec::new() };
     // what ten thousand requests at the same time need is another question
     while crowd.members.len() < idle {
-        let mut more = Crowd::connect(served.addr(), 100, 1).unwrap();
+        let mut more = Crowd::connect(served.target(), 100, 1).unwrap();
         ask_all(&mut more);
         crowd.members.append(&mut more.members);
     }

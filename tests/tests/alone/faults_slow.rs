@@ -96,7 +96,7 @@ fn slow_heads_do_not_stop_a_normal_client(engine: &str) {
     }
     let served = Served::with(options);
     let unloaded = normal_client(&served, count);
-    let mut crowd = Crowd::connect(served.addr(), slow, 500).expect("all of them");
+    let mut crowd = Crowd::connect(served.target(), slow, 500).expect("all of them");
     crowd.send(b"GET / HTTP/1.1\r\nHost: slow\r\nX-Slow: ");
     let done = AtomicBool::new(false);
     let loaded = thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn slow_readers_do_not_stop_a_normal_client(engine: &str) {
     }
     let served = Served::with(options);
     let alone = normal_client(&served, requests());
-    let mut crowd = Crowd::connect(served.addr(), SLOW_READERS, 1).expect("all of them");
+    let mut crowd = Crowd::connect(served.target(), SLOW_READERS, 1).expect("all of them");
     crowd.send(b"GET /large.bin HTTP/1.1\r\nHost: slow\r\n\r\n");
     let asked = alone.len() + SLOW_READERS;
     let are_answered = || served.metric("forebay_responses_total{class=\"2xx\"}") >= asked as u64;
@@ -167,7 +167,7 @@ fn slow_heads_hold_all_threads_until_their_time_is_over() {
         let folder = site();
         let options = Options::new(folder.path()).engine(engine).config("timeouts.head = \"6s\"");
         let served = Served::with(Options { workers: THREADS, ..options }).settled();
-        let mut slow = Crowd::connect(served.addr(), THREADS, 1).unwrap();
+        let mut slow = Crowd::connect(served.target(), THREADS, 1).unwrap();
         slow.send(b"GET / HTTP/1.1\r\nHost: slow\r\nX-Slow: ");
         let held = || served.metric("forebay_connections") == THREADS as u64;
         assert!(soon(PATIENCE, held), "{engine}: not all threads are held");
@@ -206,7 +206,7 @@ fn every_wait_for_a_client_has_an_end(engine: &str) {
     // what clients send first is there when they are accepted, however slow this machine is
     served.signal(Signal::STOP);
     let mut crowds = cases.map(|(_, first, _)| {
-        let mut crowd = Crowd::connect(served.addr(), EACH, EACH).unwrap();
+        let mut crowd = Crowd::connect(served.target(), EACH, EACH).unwrap();
         crowd.send(first.as_bytes());
         crowd
     });
@@ -281,7 +281,7 @@ fn clients_that_take_nothing_are_cut(engine: &str) {
     let large = folder.write("large.bin", "");
     std::fs::File::options().write(true).open(large).unwrap().set_len(LARGE).unwrap();
     let served = Served::start(engine, folder.path(), "timeouts.send_window = \"1s\"");
-    let mut crowd = Crowd::connect(served.addr(), GREEDY, GREEDY).unwrap();
+    let mut crowd = Crowd::connect(served.target(), GREEDY, GREEDY).unwrap();
     crowd.send(b"GET /large.bin HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(soon(PATIENCE, || served.metric(SEND) >= GREEDY as u64), "{}", served.metric(SEND));
     assert_eq!(served.metric(SEND), GREEDY as u64);

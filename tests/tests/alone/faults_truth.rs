@@ -11,11 +11,11 @@ use forebay_tests::faults::client::{Answer, Client, Cut, field};
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, versioned, versions};
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::is_full_matrix;
+use forebay_tests::socket::Target;
 use forebay_tests::wire::PATIENCE;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -76,13 +76,13 @@ struct Seen {
 
 /// A client that comes again when its connection has ended.
 struct Reader {
-    addr: SocketAddr,
+    to: Target,
     client: Client,
 }
 
 impl Reader {
-    fn new(addr: SocketAddr) -> Reader {
-        Reader { addr, client: Client::connect(addr) }
+    fn new(to: &Target) -> Reader {
+        Reader { client: Client::connect(to.clone()), to: to.clone() }
     }
 
     /// One answer. After the one that says so, and after one that was cut short, no more can come on
@@ -90,7 +90,7 @@ impl Reader {
     fn get(&mut self, path: &str) -> Result<Answer, Cut> {
         let result = self.client.get(path);
         if !result.as_ref().is_ok_and(|answer| !answer.is_last()) {
-            self.client = Client::connect(self.addr);
+            self.client = Client::connect(self.to.clone());
         }
         result
     }
@@ -99,7 +99,7 @@ impl Reader {
 /// Eight clients ask for both files in turn until `writer` returns. Each answer, whole or cut
 /// short, goes to `check` with the number of the file and what `before` said when it was asked for.
 fn under_load<B>(
-    addr: SocketAddr,
+    to: &Target,
     before: impl Fn(usize) -> B + Sync,
     check: impl Fn(usize, B, Result<&Answer, &Cut>) + Sync,
     writer: impl FnOnce(),
@@ -108,7 +108,7 @@ fn under_load<B>(
     let (seen, done) = (Seen::default(), AtomicBool::new(false));
     WHOLE.store(0, SeqCst);
     let read = |reader: usize| {
-        let mut client = Reader::new(addr);
+        let mut client = Reader::new(to);
         for turn in reader.. {
             let number = turn % FILES.len();
             let at_first = before(number);
@@ -183,7 +183,7 @@ fn only_version(answer: &Answer) -> u64 {
 
 /// Whether in the end, when nothing changes any more, `version` of both files is served.
 fn settles_at(served: &Served, version: u64) -> bool {
-    let mut client = Reader::new(served.addr());
+    let mut client = Reader::new(&served.target());
     soon(PATIENCE, || {
         FILES.iter().all(|kind| client.get(kind.path).is_ok_and(|it| it.body == kind.at(version)))
     })
@@ -216,7 +216,7 @@ fn replaced_by_rename_every_answer_is_one_whole_version(engine: &str) {
     };
     let before = |number: usize| newest[number].load(SeqCst);
     let mut last = 0;
-    under_load(served.addr(), before, check, || {
+    under_load(&served.target(), before, check, || {
         last = storm(|version| {
             for kind in FILES {
                 write(&kind.file(&folder), kind, version);
@@ -283,7 +283,7 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
     };
     let before = |number: usize| newest[number].load(SeqCst);
     let mut last = 0;
-    under_load(served.addr(), before, check, || {
+    under_load(&served.target(), before, check, || {
         last = storm(|version| {
             begun.store(version, SeqCst);
             for kind in FILES {
@@ -291,7 +291,7 @@ fn written_in_place_answers_are_whole_or_cut_short(engine: &str) {
             }
         });
     });
-    let mut client = Reader::new(served.addr());
+    let mut client = Reader::new(&served.target());
     let is_last = |answer: Answer| versions(&answer.body) == Ok(vec![last]);
     assert!(soon(PATIENCE, || FILES.iter().all(|kind| client.get(kind.path).is_ok_and(is_last))));
 }
@@ -343,7 +343,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
     };
     let mut last = 0;
     under_load(
-        served.addr(),
+        &served.target(),
         |_| (),
         check,
         || {
@@ -355,7 +355,7 @@ fn truncated_and_grown_answers_are_whole_or_cut_short(engine: &str) {
             });
         },
     );
-    let mut client = Reader::new(served.addr());
+    let mut client = Reader::new(&served.target());
     let is_last = |kind: &Kind, answer: Answer| answer.body == versioned(1, blocks(*kind, last));
     assert!(soon(PATIENCE, || {
         FILES.iter().all(|kind| client.get(kind.path).is_ok_and(|answer| is_last(kind, answer)))
@@ -387,11 +387,11 @@ fn removed_and_created_files_are_noticed(engine: &str) {
         }
     };
     under_load(
-        served.addr(),
+        &served.target(),
         |_| phase.load(SeqCst),
         check,
         || {
-            let mut client = Reader::new(served.addr());
+            let mut client = Reader::new(&served.target());
             let mut until = |is_it: &dyn Fn(&Answer, Kind) -> bool| {
                 let mut both =
                     || FILES.iter().all(|&kind| is_it(&client.get(kind.path).unwrap(), kind));
@@ -439,8 +439,8 @@ fn a_symlinked_root_that_is_re_pointed_is_seen(engine: &str) {
         newest[number].fetch_max(version, SeqCst);
     };
     let before = |number: usize| newest[number].load(SeqCst);
-    under_load(served.addr(), before, check, || {
-        let mut client = Reader::new(served.addr());
+    under_load(&served.target(), before, check, || {
+        let mut client = Reader::new(&served.target());
         let (mut late, mut slowest) = (0, Duration::ZERO);
         let last = storm(|version| {
             release(version);

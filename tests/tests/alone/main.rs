@@ -10,6 +10,7 @@ mod agent;
 mod faults_memory;
 mod faults_slow;
 mod faults_truth;
+mod http2_abuse;
 
 /// Held by a test that measures, storms or opens thousands of connections.
 static ALONE: Mutex<()> = Mutex::new(());

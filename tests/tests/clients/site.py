@@ -1,6 +1,6 @@
 """Loads every file of a directory from a server with Python's requests, in one session.
 
-usage: site.py URL DIRECTORY
+usage: site.py URL DIRECTORY [AUTHORITY]
 """
 import pathlib
 import sys
@@ -10,6 +10,7 @@ import requests
 base, root = sys.argv[1], pathlib.Path(sys.argv[2])
 session = requests.Session()
 session.trust_env = False
+session.verify = sys.argv[3] if len(sys.argv) > 3 else True
 
 for file in sorted(path for path in root.rglob("*") if path.is_file()):
     url = base + "/" + file.relative_to(root).as_posix()

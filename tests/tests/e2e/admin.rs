@@ -3,7 +3,7 @@
 
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
-use forebay_tests::faults::soon;
+use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::free_addr;
 use forebay_tests::tls::Authority;
 use forebay_tests::wire::{self, PATIENCE};
@@ -155,9 +155,13 @@ fn threads_named(server: &Server, name: &str) -> usize {
 #[test]
 fn it_has_no_helpers_without_tls() {
     let (options, _folder) = options();
-    let server = Server::start(&options.config(&format!("admin.listen = \"{}\"", free_addr())));
-    assert_eq!(threads_named(&server, "admin"), 1);
-    assert_eq!(threads_named(&server, "helpers"), 1);
+    let served = Served::with(options);
+    // a thread has its name when it runs
+    let are_there = || ["admin", "helpers"].iter().all(|name| threads_named(&served, name) > 0);
+    assert!(soon(PATIENCE, are_there));
+    served.metrics();
+    assert_eq!(threads_named(&served, "admin"), 1);
+    assert_eq!(threads_named(&served, "helpers"), 1);
 }
 
 /// Over TLS, by whatever kind of certificate: with a token everything, without one only what probes ask

@@ -3,11 +3,12 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_tests::faults::client::Client;
+use forebay_tests::faults::crowd::connect_from;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
 use forebay_tests::server::binary;
 use forebay_tests::wire::PATIENCE;
-use forebay_tests::{ENGINES, Options};
+use forebay_tests::{ENGINES, Options, Server, has_thread_each};
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::process::Command;
@@ -221,5 +222,62 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
         assert!(refused(&served, "requests") > 0, "{engine}");
         // a request that finds no place cannot wait too long either
         assert!(refused(&served, "expired") + most - offered > 0, "{engine}");
+    }
+}
+
+/// Gold by the address alone; one thread.
+const BY_ADDRESS: &str = r#"
+timeouts.head = "1h"
+answering = 1
+accept_ahead = 64
+[[class]]
+name = "gold"
+priority = 0
+[[class]]
+name = "bulk"
+priority = 1
+[[rule]]
+name = "gold"
+client = "127.0.2.1"
+class = "gold"
+"#;
+
+#[test]
+fn gold_connections_come_before_those_that_wait_for_a_thread_longer() {
+    for engine in ENGINES.into_iter().filter(|engine| has_thread_each(engine)) {
+        let folder = Folder::new();
+        folder.write("site/index.html", "index");
+        let options = Options::new(folder.join("site")).engine(engine).config(BY_ADDRESS);
+        let server = Server::start(&Options { workers: 1, log: true, ..options });
+        let from = |source: &str| {
+            let stream = connect_from(source.parse().unwrap(), server.addr()).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream
+        };
+        // whoever has been answered once and stays has the thread
+        let mut held = Client::over(from("127.0.3.99"));
+        assert_eq!(held.get("/?held").unwrap().status, 200, "{engine}");
+        let ask = |source: &str, name: &str| {
+            let mut stream = from(source);
+            write!(stream, "GET /?{name} HTTP/1.0\r\n\r\n").unwrap();
+            stream
+        };
+        let bulk = (1..=12).map(|client| ask(&format!("127.0.3.{client}"), "bulk"));
+        let mut waiting: Vec<_> = bulk.collect();
+        waiting.extend((0..3).map(|_| ask("127.0.2.1", "gold")));
+        drop(held);
+        for mut stream in waiting {
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            assert!(answer.starts_with(b"HTTP/1.1 200"), "{engine}");
+        }
+        let mut lines = String::new();
+        assert!(soon(PATIENCE, || {
+            lines = server.stdout();
+            lines.lines().filter(|line| line.contains("/?")).count() == 16
+        }));
+        let names = lines.lines().filter_map(|line| line.split_once("/?")?.1.get(..4));
+        let expected = [["held"].as_slice(), &["gold"; 3], &["bulk"; 12]].concat();
+        assert_eq!(names.collect::<Vec<_>>(), expected, "{engine}");
     }
 }

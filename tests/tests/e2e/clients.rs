@@ -1,12 +1,17 @@
 //! Other people's clients load the example site completely and byte by byte (issue, "Shown by" 2):
-//! curl, wget, aria2 with sixteen ranges, Python's requests, and headless Chromium.
+//! curl, wget, aria2 with sixteen ranges, Python's requests, and headless Chromium; through TLS curl, Python and
+//! Chromium, and Java and Go where they are.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use forebay_tests::Options;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, has, soon};
+use forebay_tests::server::free_addr;
+use forebay_tests::tls::Authority;
 use forebay_tests::wire::PATIENCE;
+use rcgen::PKCS_ECDSA_P256_SHA256;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -50,6 +55,30 @@ impl Site {
         Site { url: format!("http://{}", served.addr()), _served: served, root, out }
     }
 
+    /// The same through TLS; what clients are to trust is in `ca.pem`.
+    fn serve_with_tls() -> Site {
+        let (root, out, authority, addr) =
+            (example(), Folder::new(), Authority::new(), free_addr());
+        let host = addr.ip().to_string();
+        authority.write(out.path(), "a", &[&host], &PKCS_ECDSA_P256_SHA256);
+        fs::write(out.join("ca.pem"), &authority.pem).unwrap();
+        let lines = format!(
+            "log.access = {:?}\ntls.certificate = [{:?}]\ntls.key = [{:?}]\n[[listener]]\nlisten = \
+             [\"https://{addr}\"]\n",
+            out.join("access.log"),
+            out.join("a.crt"),
+            out.join("a.key")
+        );
+        let options = Options { log: true, ..Options::new(&root) };
+        let served = Served::with(options.config(&lines));
+        Site { url: format!("https://{addr}"), _served: served, root, out }
+    }
+
+    /// The file of the authority.
+    fn ca(&self) -> String {
+        self.out.join("ca.pem").to_str().unwrap().to_owned()
+    }
+
     /// The access log's lines as target and status, once it has one that satisfies `last`.
     fn log(&self, last: impl Fn(&(String, u16)) -> bool) -> Vec<(String, u16)> {
         let mut lines = Vec::new();
@@ -70,10 +99,10 @@ fn target_and_status(line: &str) -> Option<(String, u16)> {
     Some((target.to_owned(), status))
 }
 
-/// A program with its arguments, ended after a minute.
+/// A program with its arguments, ended after five minutes.
 fn run(words: &[&str]) -> Output {
     let mut command = Command::new("timeout");
-    let output = command.arg("60").args(words).env_remove("http_proxy").output().unwrap();
+    let output = command.arg("300").args(words).env_remove("http_proxy").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {}\n{said}", output.status);
     output
@@ -103,7 +132,15 @@ fn curl_loads_every_file_in_every_way() {
             let words = [&["curl", "-sS", "--max-time", "50"], extra, &form].concat();
             String::from_utf8(run(&words).stdout).unwrap()
         };
-        for ways in [&[][..], &["--http1.0"], &["--compressed"], &["--http1.0", "--compressed"]] {
+        let http2 = "--http2-prior-knowledge";
+        for ways in [
+            &[][..],
+            &["--http1.0"],
+            &["--compressed"],
+            &["--http1.0", "--compressed"],
+            &[http2],
+            &[http2, "--compressed"],
+        ] {
             let wrote = curl(ways);
             assert!(wrote.starts_with("200 "), "{url} {ways:?}: {wrote}");
             assert_same(&got, &source);
@@ -197,22 +234,121 @@ fn python_requests_loads_every_file() {
     };
     let python = ["/usr/bin/python3", "python3"].into_iter().find(can).ok_or("no python3-requests");
     let Some(python) = has(python, "Python requests") else { return };
-    let site = Site::serve();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/site.py");
+    let site = Site::serve();
     run(&[python, script, &site.url, site.root.to_str().unwrap()]);
+    let site = Site::serve_with_tls();
+    run(&[python, script, &site.url, site.root.to_str().unwrap(), &site.ca()]);
+}
+
+/// With each version of TLS and of HTTP, and not without the authority.
+#[test]
+fn curl_comes_through_tls() {
+    let Some(()) = has(is_there("curl"), "curl through TLS") else { return };
+    let site = Site::serve_with_tls();
+    let (got, ca) = (site.out.join("got"), site.ca());
+    for (ways, version) in [
+        (&["--http1.1", "--tls-max", "1.2"][..], "1.1"),
+        (&["--http1.1", "--tlsv1.3"], "1.1"),
+        (&["--http2", "--tls-max", "1.2"], "2"),
+        (&["--http2", "--tlsv1.3"], "2"),
+    ] {
+        for file in files(&site.root) {
+            let url = format!("{}/{}", site.url, file.display());
+            let form = ["-o", got.to_str().unwrap(), "-w", "%{http_code} %{http_version}", &url];
+            let words =
+                [&["curl", "-sS", "--max-time", "50", "--cacert", &ca], ways, &form].concat();
+            let wrote = String::from_utf8(run(&words).stdout).unwrap();
+            assert_eq!(wrote, format!("200 {version}"), "{url} {ways:?}");
+            assert_same(&got, &site.root.join(&file));
+        }
+    }
+    let refused =
+        Command::new("curl").args(["-sS", "--max-time", "50", &site.url]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(60), "{refused:?}");
+}
+
+/// What a continuous integration need not have: they are tried where they are.
+fn program_comes_through_tls(program: &str, words: &[&str]) {
+    if let Err(error) = is_there(program) {
+        // past the test harness, which would swallow it
+        let _ = writeln!(std::io::stderr(), "\n!!! SKIPPED {program} through TLS: {error}\n");
+        return;
+    }
+    let site = Site::serve_with_tls();
+    let at = [&*site.url, site.root.to_str().unwrap(), &site.ca()];
+    run(&[&[program], words, &at].concat());
+}
+
+#[test]
+fn java_comes_through_tls() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/Site.java");
+    program_comes_through_tls("java", &[script]);
+}
+
+#[test]
+fn go_comes_through_tls() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/site.go");
+    program_comes_through_tls("go", &["run", script]);
+}
+
+/// Clients that ask for much at once, or have small windows, get everything: no budget against abuse is
+/// meant for them.
+#[test]
+fn clients_of_http2_meet_no_budget() {
+    let site = Site::serve();
+    let at = |path: &str| format!("{}{path}", site.url);
+    let (page, image, large) = (at("/"), at("/img/water.jpg"), at("/files/large.bin"));
+    if let Some(()) = has(is_there("h2load"), "h2load") {
+        let ways: [(&str, &str); 4] = [
+            ("-n 5000 -c 2 -m 100", &page),
+            ("-n 600 -c 3 -m 20", &image),
+            // windows of 1 KiB for each stream, and of 4 KiB for all
+            ("-n 40 -c 2 -m 2 -w 10 -W 12", &image),
+            // not several of them: this client serves one connection as long as something comes
+            ("-n 2 -c 1 -m 2", &large),
+        ];
+        for (way, url) in ways {
+            let words: Vec<_> = ["h2load"].into_iter().chain(way.split(' ')).chain([url]).collect();
+            let said = String::from_utf8(run(&words).stdout).unwrap();
+            assert!(said.contains(" 0 failed, 0 errored, 0 timeout"), "{way} {url}: {said}");
+            assert!(said.contains(" 0 3xx, 0 4xx, 0 5xx"), "{way} {url}: {said}");
+        }
+    }
+    if let Some(()) = has(is_there("nghttp"), "nghttp") {
+        run(&["nghttp", "--null-out", "-m", "200", &page, &image]);
+    }
+    if let Some(()) = has(is_there("curl"), "curl -Z") {
+        // Through TLS: in clear, curl 7.88 has one request on a connection, and fails with the next.
+        let site = Site::serve_with_tls();
+        let (all, ca) = (format!("{}/?[1-300]", site.url), site.ca());
+        let form = ["-sS", "-f", "-Z", "--parallel-max", "100", "--http2", "--cacert", &ca, &all];
+        let got = run(&[&["curl", "--max-time", "50"], &form[..]].concat());
+        let one = fs::read(site.root.join("index.html")).unwrap();
+        assert_eq!(got.stdout.len(), 300 * one.len());
+    }
 }
 
 /// A real browser shows the pages: scripts ran, and the log says that everything was there.
 #[test]
 fn chromium_shows_the_pages() {
+    shows_the_pages(Site::serve(), "HTTP/1.1");
+}
+
+/// The same through TLS, where it chooses HTTP/2.
+#[test]
+fn chromium_shows_the_pages_by_http2() {
+    shows_the_pages(Site::serve_with_tls(), "HTTP/2.0");
+}
+
+fn shows_the_pages(site: Site, version: &str) {
     let Some(()) = has(is_there("chromium"), "chromium") else { return };
-    let site = Site::serve();
     let profile = format!("--user-data-dir={}", site.out.join("profile").display());
     let show = |page: &str| {
         let url = format!("{}{page}", site.url);
         let quiet = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
                      --disable-background-networking --disable-component-update --disable-sync \
-                     --window-size=1200,4000 --virtual-time-budget=5000 --dump-dom";
+                     --ignore-certificate-errors --window-size=1200,4000 --virtual-time-budget=5000 --dump-dom";
         let words: Vec<_> = ["chromium", &profile]
             .into_iter()
             .chain(quiet.split_whitespace())
@@ -236,4 +372,6 @@ fn chromium_shows_the_pages() {
     for needed in ["/", "/css/site.css", "/js/flood.js", "/favicon.svg", "/img/forebay.svg"] {
         assert!(log.iter().any(|line| line.0 == needed), "{needed} was not loaded: {log:?}");
     }
+    let text = fs::read_to_string(site.out.join("access.log")).unwrap();
+    assert!(text.contains(&format!("\"GET /guide.html {version}\"")), "{text}");
 }

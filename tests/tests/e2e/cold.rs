@@ -6,9 +6,9 @@ use forebay_tests::faults::client::{Answer, Client};
 use forebay_tests::faults::process::open_pipes;
 use forebay_tests::faults::site::{BLOCK_BYTES, Folder, forget, versioned, versions};
 use forebay_tests::faults::{Served, soon};
+use forebay_tests::wire::PATIENCE;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
 use std::{fs, thread};
 
 forebay_tests::on_each_engine! {
@@ -132,5 +132,5 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
     let (code, said) = served.reload();
     assert_eq!(code, Some(0), "{said}");
     let is_closed = || open_pipes(served.pid()) == others;
-    assert!(soon(Duration::from_secs(10), is_closed), "{} pipes", open_pipes(served.pid()));
+    assert!(soon(PATIENCE, is_closed), "{} pipes", open_pipes(served.pid()));
 }

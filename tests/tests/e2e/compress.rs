@@ -44,6 +44,17 @@ fn gunzip(body: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
+/// Its entity tag; while the file was written a moment ago that is a weak one.
+fn tag(answer: &Answer) -> String {
+    answer.field("ETag").unwrap().trim_start_matches("W/").to_owned()
+}
+
+/// Its head without what changes with time.
+fn lasting(answer: &Answer) -> Vec<&str> {
+    let lasts = |line: &&str| !line.starts_with("Date:") && !line.starts_with("ETag:");
+    answer.head.lines().filter(lasts).collect()
+}
+
 #[test]
 fn each_client_gets_what_it_likes_best() {
     let folder = site();
@@ -51,7 +62,7 @@ fn each_client_gets_what_it_likes_best() {
         let served = serve(&folder, engine, "");
         let plain = get(&served, "/page.html", "identity");
         assert_eq!(plain.body, text("rivers").as_bytes());
-        let mut tags = vec![plain.field("ETag").unwrap().to_owned()];
+        let mut tags = vec![tag(&plain)];
         for (accepted, coding) in
             [("gzip", "gzip"), ("zstd, gzip", "zstd"), (BROWSER, "br"), ("br;q=0.1, gzip", "gzip")]
         {
@@ -62,7 +73,7 @@ fn each_client_gets_what_it_likes_best() {
             if coding == "gzip" {
                 assert_eq!(gunzip(&answer.body), plain.body);
             }
-            tags.push(answer.field("ETag").unwrap().to_owned());
+            tags.push(tag(&answer));
         }
         tags.sort();
         tags.dedup();
@@ -86,7 +97,8 @@ fn it_is_made_once() {
             client.stream().write_all(request.as_bytes()).unwrap();
         }
         let answers: Vec<_> = clients.iter_mut().map(|client| client.answer().unwrap()).collect();
-        assert!(answers.iter().all(|answer| answer.head == answers[0].head));
+        assert!(answers.iter().all(|answer| lasting(answer) == lasting(&answers[0])));
+        assert!(answers.iter().all(|answer| tag(answer) == tag(&answers[0])));
         assert!(answers.iter().all(|answer| answer.body == answers[0].body));
         assert!(answers[0].body.len() < before.body.len());
         let grown = served.metric("forebay_cache_bytes") - bytes;
@@ -107,7 +119,7 @@ fn it_changes_with_the_file() {
     fs::rename(folder.join("new"), folder.join("site/page.html")).unwrap();
     let is_new = || gunzip(&get(&served, "/page.html", "gzip").body) == text("lakes").as_bytes();
     assert!(soon(PATIENCE, is_new));
-    assert_ne!(get(&served, "/page.html", "gzip").field("ETag"), first.field("ETag"));
+    assert_ne!(tag(&get(&served, "/page.html", "gzip")), tag(&first));
 }
 
 #[test]

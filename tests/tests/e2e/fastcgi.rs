@@ -11,7 +11,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
+use std::time::Duration;
 
 on_each_engine!(
     scripts_are_told_what_was_asked,
@@ -20,9 +22,10 @@ on_each_engine!(
     great_bodies_go_both_ways_to_scripts,
     scripts_that_fail_are_told_apart,
     connections_to_scripts_are_kept_where_asked,
+    classes_hold_scripts,
 );
 
-/// A php-fpm with two workers, which runs the scripts of a folder.
+/// A php-fpm, which runs the scripts of a folder.
 struct Fpm {
     child: Child,
     folder: Folder,
@@ -46,8 +49,12 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Fpm {
-    /// `None`, said loudly, where there is no php-fpm.
+    /// With two workers. `None`, said loudly, where there is no php-fpm.
     fn start() -> Option<Fpm> {
+        Fpm::with_workers(2)
+    }
+
+    fn with_workers(workers: usize) -> Option<Fpm> {
         let there = program().ok_or("there is no php-fpm, see scripts/install");
         let program = has(there, "a test of fastcgi.rs")?;
         let folder = Folder::new();
@@ -59,7 +66,7 @@ impl Fpm {
         let user = if geteuid().is_root() { "user = root\ngroup = root\n" } else { "" };
         let text = format!(
             "[global]\nerror_log = {log}\ndaemonize = no\nprocess_control_timeout = 0\n\
-             [www]\nlisten = {socket}\n{user}pm = static\npm.max_children = 2\n\
+             [www]\nlisten = {socket}\n{user}pm = static\npm.max_children = {workers}\n\
              php_admin_flag[log_errors] = on\nphp_admin_flag[display_errors] = off\nphp_admin_value[error_log] =\n",
             log = folder.join("fpm.log").display(),
             socket = socket.display(),
@@ -86,7 +93,7 @@ impl Fpm {
     }
 }
 
-const SCRIPTS: [(&str, &str); 12] = [
+const SCRIPTS: [(&str, &str); 13] = [
     ("index.php", "<?php echo 'index ', $_SERVER['REQUEST_URI'];"),
     ("front/index.php", "<?php echo 'front ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['SCRIPT_NAME'];"),
     ("style.css", "body{}"),
@@ -115,6 +122,7 @@ const SCRIPTS: [(&str, &str); 12] = [
     ("says.php", "<?php error_log(\"first\\nsecond\"); trigger_error('late', E_USER_WARNING); echo 'said';"),
     ("hangs.php", "<?php file_put_contents('pid', getmypid()); sleep(50);"),
     ("breaks.php", "<?php echo 'half'; flush(); file_put_contents('pid', getmypid()); sleep(50);"),
+    ("sleeps.php", "<?php usleep(20000); echo 'slept';"),
     ("pid.php", "<?php header('Content-Length: 8'); printf('%08d', getmypid());"),
 ];
 
@@ -231,7 +239,91 @@ fn answers_of_scripts_come_back(engine: &str) {
     let chunked = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
                     Connection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let answer = String::from_utf8(server.exchange(chunked)).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 411 "), "{engine}: {answer}");
+    assert!(answer.contains("3 900150983cd24fb0d6963f7d28e17f72"), "{engine}: {answer}");
+    // so one that does not say it is collected, which has a bound
+    let server = fpm.server(engine, "spool_bytes = \"4KiB\"");
+    let chunked = |bytes: usize| {
+        let mut request = b"POST /sum.php HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                            Connection: close\r\nExpect: 100-continue\r\n\r\n"
+            .to_vec();
+        for part in vec![b'x'; bytes].chunks(1024) {
+            request.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+            request.extend_from_slice(part);
+            request.extend_from_slice(b"\r\n");
+        }
+        request.extend_from_slice(b"0\r\n\r\n");
+        String::from_utf8(server.exchange(&request)).unwrap()
+    };
+    assert!(chunked(4096).contains("\n4096 "), "{engine}: {}", chunked(4096));
+    assert!(chunked(0).contains("\n0 d41d8"), "{engine}: {}", chunked(0));
+    assert!(chunked(4097).contains("HTTP/1.1 413 "), "{engine}: {}", chunked(4097));
+}
+
+/// Many more ask than its workers can answer: those of the higher class are answered all the same, and the
+/// workers are kept busy with the others.
+fn classes_hold_scripts(engine: &str) {
+    const WORKERS: usize = 8;
+    let Some(fpm) = Fpm::with_workers(WORKERS) else { return };
+    let server = fpm.server(
+        engine,
+        "in_flight = 8\nqueue = { requests = 16, time = \"1m\" }\n\
+         [[class]]\nname = \"gold\"\npriority = 0\n[[class]]\nname = \"bulk\"\npriority = 1\n\
+         [[rule]]\nname = \"gold\"\npath = \"/sleeps.php/gold\"\nclass = \"gold\"\n\
+         [[rule]]\nname = \"bulk\"\npath = \"/sleeps.php/bulk\"\nclass = \"bulk\"\n",
+    );
+    // as many as it has workers, one after the other: its peak
+    let crowd = |clients: usize, path: &'static str, stop: &AtomicBool, pause: Duration| {
+        let (useful, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    while !stop.load(SeqCst) {
+                        match get(&server, path).0 {
+                            200 => useful.fetch_add(1, SeqCst),
+                            503 => {
+                                // refusals are cheap, but not free
+                                thread::sleep(Duration::from_millis(50));
+                                refused.fetch_add(1, SeqCst)
+                            }
+                            status => panic!("{engine}: {status}"),
+                        };
+                        thread::sleep(pause);
+                    }
+                });
+            }
+        });
+        (useful.into_inner(), refused.into_inner())
+    };
+    let time = Duration::from_secs(2);
+    let stop = AtomicBool::new(false);
+    let (peak, _) = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(time);
+            stop.store(true, SeqCst);
+        });
+        crowd(WORKERS, "/sleeps.php/bulk", &stop, Duration::ZERO)
+    });
+    // ten times as many, and gold beside them
+    let stop = AtomicBool::new(false);
+    let (bulk, gold) = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(time);
+            stop.store(true, SeqCst);
+        });
+        let gold = scope.spawn(|| crowd(2, "/sleeps.php/gold", &stop, Duration::from_millis(5)));
+        (crowd(10 * WORKERS, "/sleeps.php/bulk", &stop, Duration::from_millis(5)), gold.join())
+    });
+    let (gold, gold_refused) = gold.unwrap();
+    assert!(gold > 0 && gold_refused == 0, "{engine}: gold {gold}, refused {gold_refused}");
+    // a machine that computes for others is generous to nobody
+    assert!(
+        (bulk.0 + gold) * 2 >= peak && bulk.1 > 0,
+        "{engine}: {} and {gold} of {peak}, refused {}",
+        bulk.0,
+        bulk.1
+    );
+    // each of gold waits for less than all of bulk do: two of them get more than two of the others
+    assert!(gold * 10 * WORKERS > bulk.0 * 2, "{engine}: gold {gold}, bulk {}", bulk.0);
 }
 
 fn what_is_no_script_is_not_run(engine: &str) {

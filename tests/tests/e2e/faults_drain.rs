@@ -72,7 +72,7 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
     for signal in [Signal::TERM, Signal::INT] {
         let folder = site();
         let mut served = Served::start(engine, folder.path(), PATIENT);
-        let mut idle = Crowd::connect(served.addr(), 20, 20).unwrap();
+        let mut idle = Crowd::connect(served.target(), 20, 20).unwrap();
         idle.send(GET.as_bytes());
         assert!(idle.read_until(PATIENCE, |crowd| crowd.answered(200) == 20));
         let (mut active, head) = downloading(&served);
@@ -83,7 +83,7 @@ fn a_drain_finishes_what_is_under_way(engine: &str) {
         assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 200]);
         served.signal(signal);
         assert!(idle.read_until(PATIENCE, |crowd| crowd.open() == 0), "{} idle left", idle.open());
-        assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
+        assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
         assert_eq!([health(&served, "/healthz"), health(&served, "/readyz")], [200, 503]);
         slow.stream().write_all(&GET.as_bytes()[10..]).unwrap();
         let answer = slow.answer().expect("an answer to the head that had begun");
@@ -119,7 +119,7 @@ fn a_second_signal_is_immediate(engine: &str) {
         let mut served = Served::start(engine, folder.path(), "timeouts.drain = \"1h\"");
         let _active = downloading(&served);
         served.signal(first);
-        assert!(soon(PATIENCE, || is_refused(served.addr())), "it still listens");
+        assert!(soon(PATIENCE, || is_refused(served.target().addr)), "it still listens");
         // Two signals within a quarter of a second are one (some shells send it twice).
         assert!(served.wait(Duration::from_millis(400)).is_none(), "it does not drain");
         served.signal(second);
@@ -141,13 +141,13 @@ fn no_queued_connection_and_no_received_request_is_lost(engine: &str) {
     for round in 0..3 {
         let folder = site();
         let mut served = Served::start(engine, folder.path(), "");
-        let mut kept = Crowd::connect(served.addr(), 10, 10).unwrap();
+        let mut kept = Crowd::connect(served.target(), 10, 10).unwrap();
         kept.send(GET.as_bytes());
         assert!(kept.read_until(PATIENCE, |crowd| crowd.answered(200) == 10));
         kept.members.iter_mut().for_each(|member| member.received.clear());
 
         served.signal(Signal::STOP);
-        let mut queued = Crowd::connect(served.addr(), QUEUED, QUEUED).unwrap();
+        let mut queued = Crowd::connect(served.target(), QUEUED, QUEUED).unwrap();
         queued.send(GET.as_bytes());
         kept.send(GET.as_bytes());
         served.signal(Signal::TERM);

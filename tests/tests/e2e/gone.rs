@@ -11,6 +11,7 @@ use forebay_tests::{ENGINES, Options, has_thread_each, on_each_engine};
 use rustix::net::sockopt::set_socket_linger;
 use std::net::TcpStream;
 use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -83,7 +84,9 @@ fn they_leave_while_workers_work(
     let (given_up_before, used_before) = (given_up(), processor_time(served.pid()));
     let work = format!("/work?cpu={}ms", time.as_millis());
     let mut at_work: Vec<_> = (0..workers).map(|_| ask(served, &work)).collect();
-    let streams: Vec<_> = at_work.iter_mut().map(|it| it.stream().try_clone().unwrap()).collect();
+    let duplicate =
+        |it: &mut Client| TcpStream::from(it.stream().as_fd().try_clone_to_owned().unwrap());
+    let streams: Vec<_> = at_work.iter_mut().map(duplicate).collect();
     let is_early = || {
         let peek = |stream: &TcpStream| {
             stream.set_nonblocking(true).unwrap();

@@ -153,7 +153,10 @@ fn what_is_wrong_is_said_before_the_run() {
         (&["http://127.0.0.1:1/", "-n", "0"], "requests=0: expected a number, 1 or more"),
         (&["http://127.0.0.1:1/", "-H", "no colon"], "expected NAME: VALUE"),
         (&["http://127.0.0.1:1/", "--body", "@/nothing/there"], "a file that can be read"),
-        (&["http://127.0.0.1:1/", "-n", "5", "-g", "a:rate=1"], "--requests has no meaning"),
+        (
+            &["http://127.0.0.1:1/", "-n", "5", "-g", "a:rate=1"],
+            "--requests is not for named groups",
+        ),
         (&["http://127.0.0.1:1/", "-d", "15"], "expected a duration"),
         (&["http://127.0.0.1:1/", "-r", "5", "-s", "think=1s"], "a group with a rate"),
     ] {

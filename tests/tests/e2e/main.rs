@@ -3,6 +3,7 @@
 //! A file is a module: `cargo test -p forebay-tests --test e2e faults_drain::`.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod activation;
 mod admin;
 mod agents;
@@ -23,7 +24,10 @@ mod gone;
 mod http2;
 mod http2_oracle;
 mod httplint;
+mod identities;
 mod install;
+mod isolated;
+mod leaks;
 mod load_command;
 mod load_tls;
 mod log_choice;
@@ -31,6 +35,7 @@ mod logs;
 mod metrics;
 mod policy;
 mod proxy;
+mod queue;
 mod reload;
 mod rules;
 mod runner;

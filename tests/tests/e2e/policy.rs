@@ -241,6 +241,11 @@ fn a_changed_class_keeps_threads_connections_and_tables_of_paths() {
             false => options,
         };
         let served = Served::with(options.clone().config(POLICY));
+        if engine == "pool" {
+            let begun =
+                || threads(served.pid()).values().filter(|it| it.starts_with("pool-")).count();
+            assert!(soon(PATIENCE, || begun() == options.workers), "{} threads", begun());
+        }
         let file = served.file();
         let file = file.to_str().unwrap();
         let mut kept = BufReader::new(served.connect());
@@ -437,4 +442,30 @@ requests = { rate = "1/h", burst = 3 }
     assert_eq!([ask(), ask()], [404, 503]);
     said(&["set", "-c", file, "few.requests=none", "few.class=default"]);
     assert_eq!([ask(), ask()], [404, 404]);
+}
+
+/// What the agent may move a rate to, and what it is now; nothing moves while nobody comes.
+#[test]
+fn a_rate_that_may_move_is_shown() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/site");
+    let lines = "agent = \"on\"\n[[rule]]\nname = \"search\"\npath = \"/search*\"\nmetric = true\n\
+                 requests = { rate = \"100/s\", rate_min = \"10/s\", rate_max = \"200/s\" }\n";
+    let served = Served::with(Options::new(root).config(lines));
+    let file = served.file();
+    let file = file.to_str().unwrap();
+    let shown = said(&["show", "-c", file]);
+    let expected = "  requests    100/s, burst 1, over: reject 503; 100.0/s now; 1 left now\n  \
+                    moved       between 10/s and 200/s\n";
+    assert!(shown.contains(expected), "{shown}");
+    let explained = said(&["explain", "-c", file, "GET /search"]);
+    let expected =
+        "requests     100/s, burst 1, over: reject 503, moved between 10/s and 200/s, by rule";
+    assert!(explained.contains(expected), "{explained}");
+    let series = "forebay_rule_rate_requests_per_second{rule=\"search\"}";
+    assert!(served.metrics().contains(&format!("{series} 100.000\n")), "{}", served.metrics());
+    said(&["set", "-c", file, "search.requests.rate=20/s", "search.requests.rate_max=20/s"]);
+    assert!(served.metrics().contains(&format!("{series} 20.000\n")), "{}", served.metrics());
+    let output = policy(&["set", "-c", file, "search.requests.rate_min=21/s"]);
+    let why = text(&output.stderr);
+    assert!(!output.status.success() && why.contains("between 21/s and 20/s"), "{why}");
 }

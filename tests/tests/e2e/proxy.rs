@@ -22,11 +22,13 @@ on_each_engine!(
     applications_that_fail_are_told_apart,
     what_is_safe_is_asked_elsewhere,
     a_client_is_asked_for_its_body,
+    bodies_of_requests_have_a_bound,
     an_early_answer_ends_the_request,
     other_protocols_pass_through_and_survive_a_reload,
     a_client_that_leaves_cancels,
     rules_hold_for_applications,
     many_streams_are_passed_on_beside_one_another,
+    messages_and_trailers_go_both_ways,
 );
 
 /// An application: a thread per connection, which does what the path says.
@@ -132,6 +134,26 @@ fn serve<R: Read, W: Write>(
             let said = format!("{} {}", body.len(), sum(&body));
             let fields = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{said}", said.len());
             writer.write_all(fields.as_bytes())?;
+        }
+        "/app/echo" => {
+            answer("200 OK\r\nTransfer-Encoding: chunked", "")?;
+            // each chunk as it comes, then what follows the last one
+            loop {
+                let (mut line, mut chunk) = (String::new(), Vec::new());
+                reader.read_line(&mut line)?;
+                let len = usize::from_str_radix(line.trim(), 16).unwrap();
+                if len == 0 {
+                    break;
+                }
+                chunk.resize(len + 2, 0);
+                reader.read_exact(&mut chunk)?;
+                writer.write_all(&[line.as_bytes(), &chunk].concat())?;
+            }
+            let mut trailers = String::from("0\r\n");
+            while !trailers.ends_with("\r\n\r\n") {
+                reader.read_line(&mut trailers)?;
+            }
+            writer.write_all(trailers.as_bytes())?;
         }
         "/app/early" => {
             answer("413 No\r\nContent-Length: 2", "no")?;
@@ -392,6 +414,38 @@ fn great_bodies_go_both_ways(engine: &str) {
     assert!(got.body.len() == BIG && got.body.iter().all(|&byte| byte == b'x'), "{engine}");
 }
 
+fn bodies_of_requests_have_a_bound(engine: &str) {
+    let application = Application::start();
+    let (server, _folder) = start(engine, &at(&application), "body_bytes = \"100KiB\"");
+    let sent = vec![b'x'; 200 * 1024];
+    let mut client = Client::new(&server);
+    let head = |fields: &str| format!("POST /app/sum HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+    client.send(&head("Content-Length: 102400"));
+    client.stream.write_all(&sent[..102_400]).unwrap();
+    assert_eq!(client.answer("POST").status, 200, "{engine}");
+    // nothing runs, and who waits to be asked is not
+    let asked = application.requests();
+    client.send(&head("Content-Length: 102401\r\nExpect: 100-continue"));
+    assert_eq!(client.answer("POST").status, 413, "{engine}");
+    assert_eq!(application.requests(), asked, "{engine}");
+    let mut client = Client::new(&server);
+    client.send(&head("Transfer-Encoding: chunked"));
+    for chunk in sent.chunks(50_000) {
+        let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+        // it may have been answered before
+        if client.stream.write_all(&framed).is_err() {
+            break;
+        }
+    }
+    assert_eq!(client.answer("POST").status, 413, "{engine}");
+    // none at all
+    let (server, _folder) = start(engine, &at(&application), "body_bytes = \"0B\"");
+    let mut client = Client::new(&server);
+    assert_eq!(client.get("/app/sized").status, 200, "{engine}");
+    client.send(&head("Content-Length: 1"));
+    assert_eq!(client.answer("POST").status, 413, "{engine}");
+}
+
 fn connections_are_kept_and_looked_at(engine: &str) {
     let application = Application::start();
     let (server, _folder) = start(engine, &at(&application), "");
@@ -576,6 +630,39 @@ fn many_streams_are_passed_on_beside_one_another(engine: &str) {
     client.reset(waiting);
     assert!(soon(PATIENCE, || application.counts.left.load(SeqCst) == 1), "{engine}");
     assert_eq!(client.get("/app/sized").body, b"hello");
+}
+
+/// A stream that is open for long, with small messages in both directions, meets no budget; what follows the
+/// bodies is passed on, and so are interim answers.
+fn messages_and_trailers_go_both_ways(engine: &str) {
+    let application = Application::start();
+    let (server, _folder) = start(engine, &at(&application), "");
+    let mut client = http2::Client::connect(server.addr());
+    let stream = client.begin("POST", "/app/echo", &[("te", "trailers")], false);
+    let mut sent = Vec::new();
+    for number in 0..3000 {
+        let message = format!("message {number};");
+        assert_eq!(client.send(stream, message.as_bytes(), false), message.len(), "{engine}");
+        sent.extend_from_slice(message.as_bytes());
+        // first each is answered before the next, then they come one behind the other
+        if number < 300 || number % 500 == 0 {
+            client.until(|client| client.so_far(stream).body.len() == sent.len());
+        }
+    }
+    client.trail(stream, &[("x-sum", "5"), ("content-type", "text/none")]);
+    let got = client.answer(stream);
+    assert!(got.body == sent && got.is_whole, "{engine}: {} of {}", got.body.len(), sent.len());
+    // not what may not be there (RFC 9110 section 6.5.1)
+    assert_eq!(got.trailers, [("x-sum".to_owned(), "5".to_owned())], "{engine}");
+    // those of an application, whose request has none
+    let got = client.get("/app/chunked");
+    assert_eq!(got.trailers, [("x-sum".to_owned(), "5".to_owned())], "{engine}");
+    let fields = [("expect", "100-continue"), ("content-length", "3")];
+    let stream = client.begin("POST", "/app/sum", &fields, false);
+    client.until(|client| client.so_far(stream).informational == [103, 100]);
+    client.send(stream, b"abc", true);
+    assert_eq!(client.answer(stream).status, 200, "{engine}");
+    assert!(client.goodbyes.is_empty(), "{engine}: {:?}", client.goodbyes);
 }
 
 /// An application that says it is not well is not asked before it says that it is, and no request has to

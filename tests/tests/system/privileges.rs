@@ -2,9 +2,10 @@
 //! Most of it needs tests that run as root, and a kernel with Landlock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
+use forebay_tests::acme::Acme;
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::soon;
-use forebay_tests::server::{binary, free_addr};
+use forebay_tests::server::{binary, copy_program, free_addr};
 use forebay_tests::wire::{PATIENCE, exchange};
 use forebay_tests::{Options, Server};
 use rustix::process::Signal;
@@ -107,7 +108,7 @@ fn refused(folder: &Folder, lines: &str, user: Option<u32>) -> String {
         format!("listen = [\"{}\"]\nroot = {:?}\n{lines}\n", free_addr(), folder.join("app/root"));
     let file = folder.write("forebay.toml", text);
     let copy = folder.join("forebay");
-    fs::copy(binary(), &copy).unwrap();
+    copy_program(&binary(), &copy);
     let mut command = Command::new(copy);
     command.args(["run", "-c"]).arg(file);
     if let Some(user) = user {
@@ -237,4 +238,37 @@ fn a_root_is_re_pointed_and_replaced_in_the_sandbox() {
     fs::rename(folder.join("app/root"), folder.join("app/old")).unwrap();
     fs::rename(folder.join("app/new"), folder.join("app/root")).unwrap();
     assert!(soon(PATIENCE, || server.exchange(GET).ends_with(b"replaced")), "{}", server.stderr());
+}
+
+/// Certificates by ACME are made by the user whom the server has become, in a directory that root has made for
+/// it, beneath what the sandbox lets it write to.
+#[test]
+fn certificates_by_acme_are_kept_by_the_user() {
+    if !is_root() {
+        return;
+    }
+    let folder = site();
+    let (acme, storage) = (Acme::start(folder.path()), folder.join("state/acme"));
+    let addr = free_addr();
+    let lines = format!(
+        "user = \"nobody\"\n{}[[listener]]\nlisten = [\"https://{addr}\"]\n[[site]]\nhosts = \
+         [\"a.example\"]\ntls.acme = true\n",
+        acme.lines(folder.path(), &storage)
+    );
+    let server = Server::start(&Options::new(folder.join("app/root")).config(&lines));
+    let is_trusted = || {
+        let mut stream = acme.authority.connect(addr, "a.example");
+        let asked = stream.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        asked.and_then(|()| stream.flush()).is_ok()
+    };
+    assert!(soon(4 * PATIENCE, is_trusted), "{}", server.stderr());
+    let directory = fs::read_dir(&storage).unwrap().next().unwrap().unwrap().path();
+    for path in [&folder.join("state"), &storage, &directory] {
+        let found = fs::metadata(path).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (NOBODY, 0o700), "{path:?}");
+    }
+    for entry in fs::read_dir(&directory).unwrap() {
+        let (path, found) = entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (NOBODY, 0o600), "{path:?}");
+    }
 }

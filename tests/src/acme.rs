@@ -1,0 +1,347 @@
+//! An authority that speaks ACME (RFC 8555), as far as a test of renewal, of limits and of crashes needs one:
+//! it looks at no signature, and whether a name is its client's only if it is told where to look. That the
+//! protocol is kept, pebble is asked.
+
+use crate::server::free_addr;
+use crate::tls::Authority;
+use crate::wire;
+use base64ct::{Base64UrlUnpadded, Encoding};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::{fs, io, thread};
+
+/// How it behaves, which a test may change at any time.
+#[derive(Debug, Default)]
+pub struct Behaviour {
+    /// Where a request for `/.well-known/acme-challenge/` is sent to; nowhere if there is none.
+    pub looks_at: Option<SocketAddr>,
+    /// New orders are answered with this problem: status, type, `Retry-After`.
+    pub refuses: Option<(u16, &'static str, Option<u64>)>,
+    /// Certificates are made, and nothing is said of it.
+    pub holds_certificates: bool,
+    /// The window in which each certificate is to be replaced, if it says any (RFC 9773).
+    pub window: Option<(&'static str, &'static str)>,
+}
+
+/// What it has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Accounts that were opened.
+    pub accounts: usize,
+    /// The bodies of new orders that were taken.
+    pub orders: Vec<Value>,
+    /// New orders that were refused.
+    pub refused: usize,
+    /// Certificates that were fetched.
+    pub fetched: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    behaviour: Behaviour,
+    seen: Seen,
+    orders: HashMap<usize, Order>,
+    nonce: u64,
+}
+
+#[derive(Debug)]
+struct Order {
+    hosts: Vec<String>,
+    replaces: Option<String>,
+    status: &'static str,
+    error: Option<Value>,
+    pem: Option<String>,
+}
+
+/// It runs until the process ends.
+#[derive(Debug)]
+pub struct Acme {
+    addr: SocketAddr,
+    /// Who has signed the certificate of its own server, and signs the others.
+    pub authority: Arc<Authority>,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl Acme {
+    /// Starts it; its server's certificate lies in `folder`.
+    ///
+    /// # Panics
+    /// If it cannot listen.
+    pub fn start(folder: &Path) -> Acme {
+        let authority = Arc::new(Authority::new());
+        let listener = TcpListener::bind((free_addr().ip(), 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (host, kind) = (addr.ip().to_string(), &rcgen::PKCS_ECDSA_P256_SHA256);
+        authority.write(folder, "acme", &[&host], kind);
+        fs::write(folder.join("acme-ca.pem"), &authority.pem).unwrap();
+        let config = Arc::new(crate::tls::server(folder, "acme"));
+        let state = Arc::<(Mutex<State>, Condvar)>::default();
+        let acme = Acme { addr, authority, state };
+        let (authority, state) = (Arc::clone(&acme.authority), Arc::clone(&acme.state));
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let talk = Talk {
+                    base: format!("https://{addr}"),
+                    authority: Arc::clone(&authority),
+                    state: Arc::clone(&state),
+                };
+                let config = Arc::clone(&config);
+                // who leaves early has its reasons
+                thread::spawn(move || drop(talk.run(client, config)));
+            }
+        });
+        acme
+    }
+
+    /// Lines of a configuration: it makes the certificates, and `storage` is where they are kept.
+    pub fn lines(&self, folder: &Path, storage: &Path) -> String {
+        let ca: PathBuf = folder.join("acme-ca.pem");
+        format!(
+            "[acme]\ndirectory = \"https://{}/directory\"\nagree = true\nca = {ca:?}\nstorage = \
+             {storage:?}\n",
+            self.addr
+        )
+    }
+
+    /// Changes how it behaves.
+    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        change(&mut self.state.0.lock().unwrap().behaviour);
+        self.state.1.notify_all();
+    }
+
+    /// What it has seen.
+    pub fn seen(&self) -> Seen {
+        self.state.0.lock().unwrap().seen.clone()
+    }
+}
+
+struct Talk {
+    base: String,
+    authority: Arc<Authority>,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+/// Status, more fields, body.
+type Said = (u16, String, String);
+
+impl Talk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.0.lock().unwrap()
+    }
+
+    fn run(&self, socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<()> {
+        socket.set_read_timeout(Some(wire::PATIENCE))?;
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(session, socket);
+        let (line, body) = request(&mut stream)?;
+        let mut words = line.split(' ');
+        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let (status, fields, said) = self.answer(method, target, &body);
+        let nonce = {
+            let mut state = self.lock();
+            state.nonce += 1;
+            state.nonce
+        };
+        let length = said.len();
+        let said = if method == "HEAD" { String::new() } else { said };
+        write!(
+            stream,
+            "HTTP/1.1 {status} x\r\nReplay-Nonce: n{nonce}\r\nContent-Length: {length}\r\n{fields}\
+             Connection: close\r\n\r\n{said}"
+        )?;
+        stream.flush()?;
+        stream.conn.send_close_notify();
+        stream.flush()
+    }
+
+    fn answer(&self, method: &str, target: &str, body: &[u8]) -> Said {
+        let base = &self.base;
+        let payload = payload(body);
+        let mut parts = target.trim_start_matches('/').split('/');
+        let (what, number) = (parts.next().unwrap_or(""), parts.next());
+        let number: usize = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+        match (method, what) {
+            ("GET", "directory") => {
+                let mut directory = json!({
+                    "newNonce": format!("{base}/nonce"),
+                    "newAccount": format!("{base}/account"),
+                    "newOrder": format!("{base}/orders"),
+                });
+                if self.lock().behaviour.window.is_some() {
+                    directory["renewalInfo"] = format!("{base}/renewal").into();
+                }
+                (200, String::new(), directory.to_string())
+            }
+            ("HEAD", "nonce") => (200, String::new(), String::new()),
+            ("POST", "account") => {
+                self.lock().seen.accounts += 1;
+                let location = format!("Location: {base}/account/1\r\n");
+                (201, location, json!({ "status": "valid" }).to_string())
+            }
+            ("POST", "orders") => self.order(&payload),
+            ("POST", "order") => self.told(number, 200),
+            ("POST", "authorization") => {
+                let state = self.lock();
+                let Some(order) = state.orders.get(&number) else { return unknown() };
+                let host = &order.hosts[0];
+                let challenge = |kind: &str| {
+                    json!({
+                        "type": kind, "status": "pending", "token": format!("token{number}"),
+                        "url": format!("{base}/challenge/{number}"), "error": order.error,
+                    })
+                };
+                let status = if order.status == "ready" { "valid" } else { order.status };
+                let said = json!({
+                    "identifier": { "type": "dns", "value": host }, "status": status,
+                    "challenges": [challenge("http-01"), challenge("tls-alpn-01")],
+                });
+                (200, String::new(), said.to_string())
+            }
+            ("POST", "challenge") => {
+                let (host, place) = {
+                    let state = self.lock();
+                    let Some(order) = state.orders.get(&number) else { return unknown() };
+                    (order.hosts[0].clone(), state.behaviour.looks_at)
+                };
+                let found = place.is_none_or(|place| is_proven(place, &host, number));
+                let mut state = self.lock();
+                let Some(order) = state.orders.get_mut(&number) else { return unknown() };
+                order.status = if found { "ready" } else { "invalid" };
+                if !found {
+                    order.error = Some(problem("incorrectResponse", "it says something else"));
+                }
+                let said = json!({
+                    "type": "http-01", "status": "processing", "token": format!("token{number}"),
+                    "url": format!("{base}/challenge/{number}"),
+                });
+                (200, String::new(), said.to_string())
+            }
+            ("POST", "finalize") => {
+                let request = payload["csr"].as_str().unwrap_or("").to_owned();
+                let request = Base64UrlUnpadded::decode_vec(&request).unwrap_or_default();
+                let pem = self.authority.sign(request);
+                if let Some(order) = self.lock().orders.get_mut(&number) {
+                    order.pem = Some(pem);
+                    order.status = "valid";
+                }
+                let mut state = self.lock();
+                while state.behaviour.holds_certificates {
+                    state = self.state.1.wait(state).unwrap();
+                }
+                drop(state);
+                self.told(number, 200)
+            }
+            ("POST", "certificate") => {
+                let mut state = self.lock();
+                state.seen.fetched += 1;
+                let pem = state.orders.get(&number).and_then(|order| order.pem.clone());
+                pem.map_or_else(unknown, |pem| (200, String::new(), pem))
+            }
+            ("GET", "renewal") => match self.lock().behaviour.window {
+                Some((start, end)) => {
+                    let said = json!({ "suggestedWindow": { "start": start, "end": end } });
+                    (200, "Retry-After: 21600\r\n".to_owned(), said.to_string())
+                }
+                None => unknown(),
+            },
+            _ => unknown(),
+        }
+    }
+
+    /// A new order.
+    fn order(&self, payload: &Value) -> Said {
+        let mut state = self.lock();
+        if let Some((status, kind, after)) = state.behaviour.refuses {
+            state.seen.refused += 1;
+            let after = after.map_or_else(String::new, |s| format!("Retry-After: {s}\r\n"));
+            return (status, after, problem(kind, "so it was told").to_string());
+        }
+        let hosts = payload["identifiers"].as_array().cloned().unwrap_or_default();
+        let host = |one: &Value| one["value"].as_str().unwrap_or("").to_owned();
+        let order = Order {
+            hosts: hosts.iter().map(host).collect(),
+            replaces: payload["replaces"].as_str().map(str::to_owned),
+            status: "pending",
+            error: None,
+            pem: None,
+        };
+        state.seen.orders.push(payload.clone());
+        let number = state.seen.orders.len();
+        state.orders.insert(number, order);
+        drop(state);
+        let (status, _, said) = self.told(number, 201);
+        (status, format!("Location: {}/order/{number}\r\n", self.base), said)
+    }
+
+    /// What an order has become.
+    fn told(&self, number: usize, status: u16) -> Said {
+        let (state, base) = (self.lock(), &self.base);
+        let Some(order) = state.orders.get(&number) else { return unknown() };
+        let identifiers: Vec<Value> =
+            order.hosts.iter().map(|host| json!({ "type": "dns", "value": host })).collect();
+        let mut said = json!({
+            "status": order.status, "identifiers": identifiers,
+            "authorizations": [format!("{base}/authorization/{number}")],
+            "finalize": format!("{base}/finalize/{number}"),
+        });
+        if order.pem.is_some() {
+            said["certificate"] = format!("{base}/certificate/{number}").into();
+        }
+        if let Some(replaces) = &order.replaces {
+            said["replaces"] = replaces.clone().into();
+        }
+        (status, String::new(), said.to_string())
+    }
+}
+
+fn problem(kind: &str, detail: &str) -> Value {
+    json!({ "type": format!("urn:ietf:params:acme:error:{kind}"), "detail": detail })
+}
+
+fn unknown() -> Said {
+    (404, String::new(), problem("malformed", "there is nothing").to_string())
+}
+
+/// What a signed request says.
+fn payload(body: &[u8]) -> Value {
+    let signed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = signed["payload"].as_str().unwrap_or("");
+    let text = Base64UrlUnpadded::decode_vec(text).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// The first line of a request, and its body.
+fn request(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let line = head.lines().next().unwrap_or("").to_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<usize>().ok())?
+    });
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body)?;
+    Ok((line, body))
+}
+
+/// Whether the server at `place` answers for a host as its account would.
+fn is_proven(place: SocketAddr, host: &str, number: usize) -> bool {
+    let request = format!(
+        "GET /.well-known/acme-challenge/token{number} HTTP/1.1\r\nHost: {host}\r\nConnection: \
+         close\r\n\r\n"
+    );
+    let answer = String::from_utf8_lossy(&wire::exchange(place, request.as_bytes())).into_owned();
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let thumbprint = body.strip_prefix(&format!("token{number}."));
+    answer.starts_with("HTTP/1.1 200 ") && thumbprint.is_some_and(|text| text.len() == 43)
+}

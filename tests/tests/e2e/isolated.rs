@@ -1,0 +1,512 @@
+//! The engine `isolated`: answers are those of `event`, and processes may end or hang while they work.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
+
+use forebay_tests::faults::site::Folder;
+use forebay_tests::server::binary;
+use forebay_tests::{Options, Server, is_full_matrix, wire};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Longer than what waits in the sockets between two processes.
+const LARGE_BYTES: usize = 16 * 1024 * 1024;
+
+const RULES: &str = "
+[[site.redirect]]
+path = \"/old/*\"
+to = \"/new/$1\"
+[[site.rewrite]]
+path = \"/app/*\"
+to = \"/sub/$1\"
+[[site.access]]
+path = \"/closed\"
+deny = [\"all\"]
+[[site.header]]
+path = \"/sub/*\"
+set = { X-Sub = \"yes\" }
+[[site.auth]]
+path = \"/secret\"
+users = { alice = \"$2y$04$rE6UMvOf68UamHlkbZKD.ONJLEmHsZmnyoRir2CfmvCtpBEdvxw3u\" }
+";
+
+/// A site whose files are as old as files that nobody is writing.
+fn site() -> Folder {
+    let folder = Folder::new();
+    let large: Vec<u8> = (0..LARGE_BYTES).map(|at| (at % 251) as u8).collect();
+    let files: [(&str, &[u8]); 7] = [
+        ("index.html", b"<title>home</title>"),
+        ("sub/index.html", b"<title>sub</title>"),
+        ("sub/a.txt", b"a"),
+        ("closed/a.txt", b"nobody's"),
+        ("secret/a.txt", b"alice's"),
+        ("text.txt", &[b'x'; 30_000]),
+        ("large.bin", &large),
+    ];
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    }
+    folder
+}
+
+fn start(folder: &Folder, engine: &str, more: &str) -> Server {
+    let config = format!(
+        "{more}\n[[site]]\nhosts = [\"*.example\"]\nroot = {:?}\n{RULES}\n",
+        folder.join(".")
+    );
+    Server::start(&Options::new(folder.join(".")).engine(engine).config(&config))
+}
+
+fn isolated(folder: &Folder) -> Server {
+    let more = "isolated.acknowledge_floor = \"500ms\"\nisolated.back_off = \"50ms\"\n";
+    start(folder, "isolated", more)
+}
+
+/// Ends it as an operator does, with all its processes.
+fn end(mut server: Server) {
+    let all: Vec<u32> = stages(&server).into_iter().map(|(_, pid)| pid).collect();
+    server.signal(Signal::TERM);
+    let status = server.wait(wire::PATIENCE).expect("it does not end");
+    assert!(status.success(), "{status}");
+    for pid in all {
+        assert!(!fs::exists(format!("/proc/{pid}")).unwrap(), "{pid} is left");
+    }
+}
+
+/// The processes of the stages, by name and number: `respond 1`.
+fn stages(server: &Server) -> Vec<(String, u32)> {
+    let pid = server.pid();
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let stage = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let words: Vec<_> = line.split(|&b| b == 0).map(String::from_utf8_lossy).collect();
+        let at = words.iter().position(|word| word == "stage")?;
+        let number = words.iter().position(|word| word == "--instance")?;
+        Some((format!("{} {}", words.get(at + 1)?, words.get(number + 1)?), pid))
+    };
+    children.split_whitespace().filter_map(|pid| stage(pid.parse().ok()?)).collect()
+}
+
+/// The process of a stage, once it is there and is not `before`.
+fn stage(server: &Server, name: &str, before: u32) -> u32 {
+    let begin = Instant::now();
+    loop {
+        let found = stages(server).into_iter().find(|(stage, pid)| stage == name && *pid != before);
+        if let Some((_, pid)) = found {
+            return pid;
+        }
+        assert!(begin.elapsed() < wire::PATIENCE, "there is no {name}: {}", server.stderr());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Stops a process, and waits until all its threads stand still.
+fn freeze(pid: u32) {
+    signal(pid, Signal::STOP);
+    let is_still = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    };
+    let begin = Instant::now();
+    while !fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(|task| is_still(task.unwrap())) {
+        assert!(begin.elapsed() < wire::PATIENCE, "{pid} goes on");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Ends a process without a word, and waits until another is in its place.
+fn crash(server: &Server, name: &str) {
+    let pid = stage(server, name, 0);
+    signal(pid, Signal::KILL);
+    stage(server, name, pid);
+}
+
+fn get(addr: SocketAddr, target: &str) -> Vec<u8> {
+    let request = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n");
+    wire::exchange(addr, request.as_bytes())
+}
+
+/// What does not depend on when it was said: status, fields in some order, body.
+fn told(bytes: &[u8]) -> (String, Vec<String>, Vec<u8>) {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let mut lines = head.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    let status = lines.next().unwrap();
+    let mut fields: Vec<_> = lines.filter(|line| !line.starts_with("Date: ")).collect();
+    assert!(head.contains("\r\nDate: "), "{head}");
+    fields.sort();
+    (status, fields, bytes[end..].to_vec())
+}
+
+#[test]
+fn answers_are_those_of_one_process() {
+    let folder = site();
+    let (event, isolated) = (start(&folder, "event", ""), isolated(&folder));
+    let asked = [
+        ("GET / ", ""),
+        ("HEAD / ", ""),
+        ("GET /index.html?a=b ", ""),
+        ("GET /sub ", ""),
+        ("GET /sub/ ", ""),
+        ("GET /app/a.txt ", ""),
+        ("GET /old/x%20y?q=1 ", ""),
+        ("POST /old/x ", "Content-Length: 3\r\n\r\nabc"),
+        ("POST /a.txt ", "Content-Length: 3\r\n\r\nabc"),
+        ("GET /nothing ", ""),
+        ("GET /closed/a.txt ", ""),
+        ("GET /secret/a.txt ", ""),
+        ("GET /secret/a.txt ", "Authorization: Basic YWxpY2U6d3Jvbmc=\r\n\r\n"),
+        ("GET /secret/a.txt ", "Authorization: Basic YWxpY2U6c2VjcmV0\r\n\r\n"),
+        ("GET /text.txt ", "Accept-Encoding: gzip\r\n\r\n"),
+        ("GET /text.txt ", "Range: bytes=10-19\r\n\r\n"),
+        ("GET /text.txt ", "Range: bytes=0-1, 5-6\r\n\r\n"),
+        ("GET /text.txt ", "Range: bytes=99999-\r\n\r\n"),
+        ("GET /text.txt ", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n\r\n"),
+        ("GET /large.bin ", ""),
+        ("OPTIONS * ", ""),
+        ("OPTIONS / ", ""),
+        ("TRACE / ", ""),
+        ("BREW / ", ""),
+        ("GET /%zz ", ""),
+        ("GET /a/../../index.html ", ""),
+        ("GET http://b.example/sub/a.txt ", ""),
+    ];
+    for (begin, rest) in asked {
+        let rest = if rest.is_empty() { "\r\n" } else { rest };
+        let request = format!("{begin}HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n{rest}");
+        let [one, many] =
+            [&event, &isolated].map(|server| told(&server.exchange(request.as_bytes())));
+        assert_eq!(one.0, many.0, "{request}");
+        // the parts of several ranges are told apart by a word that is made up
+        if !one.1.iter().any(|field| field.contains("multipart/byteranges")) {
+            assert_eq!(one.1, many.1, "{request}");
+            assert!(one.2 == many.2, "{request}: other bodies");
+        }
+    }
+    // one of HTTP/1.0 names no host, and its connection ends with the answer
+    let request = b"GET /text.txt HTTP/1.0\r\n\r\n";
+    assert_eq!(told(&event.exchange(request)).0, told(&isolated.exchange(request)).0);
+    end(isolated);
+}
+
+#[test]
+fn acknowledgements_and_fields_between_stages_stay_there() {
+    let folder = site();
+    let server = isolated(&folder);
+    for field in ["", "Forebay-Attempt: 1\r\n", "Forebay-Attempt: 0\r\n"] {
+        for line in ["GET /large.bin", "GET /nothing", "OPTIONS *"] {
+            let request =
+                format!("{line} HTTP/1.1\r\nHost: a.example\r\n{field}Connection: close\r\n\r\n");
+            let answer = server.exchange(request.as_bytes());
+            assert!(!answer.starts_with(b"HTTP/1.1 1"), "{request}");
+            let (status, fields, _) = told(&answer);
+            assert!(!status.contains("204") || line == "OPTIONS *", "{request}");
+            assert!(!fields.iter().any(|field| field.contains("Forebay-")), "{fields:?}");
+        }
+    }
+    end(server);
+}
+
+/// What a stage at this socket answers.
+fn ask_stage(socket: &Path, request: &str) -> String {
+    let begin = Instant::now();
+    let mut client = loop {
+        match UnixStream::connect(socket) {
+            Ok(client) => break client,
+            Err(error) => assert!(begin.elapsed() < wire::PATIENCE, "{socket:?}: {error}"),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    client.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+    client.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_stage_acknowledges_what_must_wait_if_it_is_asked_to() {
+    let folder = site();
+    let file = folder.join("forebay.toml");
+    fs::write(&file, "root = \".\"\nengine = \"isolated\"\n").unwrap();
+    let mut command = Command::new(binary());
+    command.args(["stage", "respond", "-c"]).arg(&file).arg("--links").arg(folder.path());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let socket = folder.join("respond-1.sock");
+    let ask = |line: &str, field: &str| {
+        let rest = "HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n";
+        ask_stage(&socket, &format!("{line} {rest}{field}\r\n"))
+    };
+    let attempt = "Forebay-Attempt: 1\r\n";
+    // a job finds the file: that takes its time
+    let first = ask("GET /text.txt", attempt);
+    assert!(
+        first.starts_with("HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n"),
+        "{first:.200}"
+    );
+    assert!(ask("GET /sub/a.txt", "").starts_with("HTTP/1.1 200 OK\r\n"));
+    // what is in memory is answered at once
+    let begin = Instant::now();
+    while !ask("GET /text.txt", attempt).starts_with("HTTP/1.1 200 OK\r\n") {
+        assert!(begin.elapsed() < wire::PATIENCE);
+    }
+    assert!(ask("OPTIONS *", "Forebay-Attempt: 0\r\n").starts_with("HTTP/1.1 204 "));
+    signal(child.id(), Signal::TERM);
+    assert!(child.wait().unwrap().success());
+    // there are no stages without the engine
+    fs::write(&file, "root = \".\"\n").unwrap();
+    assert_eq!(command.stderr(Stdio::null()).status().unwrap().code(), Some(78));
+}
+
+/// Asks again and again while `trouble` lasts. Returns how many answers there were; each is whole.
+fn under_load(server: &Server, trouble: impl FnOnce()) -> usize {
+    let addr = server.addr();
+    let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (home, text) = (b"<title>home</title>".to_vec(), vec![b'x'; 30_000]);
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (is_over, answers, home, text) = (&is_over, &answers, &home, &text);
+            scope.spawn(move || {
+                let (target, expected) =
+                    if number % 2 == 0 { ("/", home) } else { ("/text.txt", text) };
+                while !is_over.load(Ordering::Relaxed) {
+                    let (status, fields, body) = told(&get(addr, target));
+                    assert_eq!(status, "HTTP/1.1 200 OK", "{fields:?}");
+                    assert!(body == *expected, "{target}");
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        trouble();
+        // some of what was under way is answered after it
+        let enough = answers.load(Ordering::Relaxed) + 40;
+        let begin = Instant::now();
+        while answers.load(Ordering::Relaxed) < enough && begin.elapsed() < wire::PATIENCE {
+            thread::sleep(Duration::from_millis(5));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    answers.into_inner()
+}
+
+/// Descriptors that a process has open.
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+#[test]
+fn crashes_of_instances_lose_no_safe_request() {
+    let folder = site();
+    let server = isolated(&folder);
+    under_load(&server, || {});
+    let before = descriptors(server.pid());
+    let rounds = if is_full_matrix() { 50 } else { 2 };
+    let answers = under_load(&server, || {
+        for _ in 0..rounds {
+            for name in ["process 1", "respond 1", "process 2", "respond 2"] {
+                crash(&server, name);
+                // one request is not to meet two of them: it would be taken for their cause
+                thread::sleep(Duration::from_millis(600));
+            }
+        }
+    });
+    assert!(answers > 40, "{answers}");
+    let said = server.stderr();
+    for name in ["process 1", "respond 2"] {
+        assert!(said.contains(&format!("stage {name} (process ")), "{said}");
+    }
+    assert!(said.contains("was ended by signal 9; it is started again"), "{said}");
+    assert_eq!((descriptors(server.pid()), stages(&server).len()), (before, 5));
+    end(server);
+}
+
+#[test]
+fn instances_that_hang_lose_no_safe_request() {
+    let folder = site();
+    let server = isolated(&folder);
+    for name in ["process 1", "respond 2"] {
+        let pid = stage(&server, name, 0);
+        under_load(&server, || {
+            freeze(pid);
+            thread::sleep(Duration::from_secs(2));
+        });
+        under_load(&server, || signal(pid, Signal::CONT));
+    }
+    end(server);
+}
+
+#[test]
+fn another_instance_goes_on_with_a_body() {
+    let folder = site();
+    let server = isolated(&folder);
+    let large = fs::read(folder.join("large.bin")).unwrap();
+    for name in ["respond 1", "process 2"] {
+        // the one with the fewest is asked: each has some of them
+        let mut clients: Vec<_> = (0..6).map(|_| server.connect()).collect();
+        let mut begun = Vec::new();
+        for client in &mut clients {
+            let request = "GET /large.bin HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
+            client.write_all(request.as_bytes()).unwrap();
+            let mut received = vec![0; 100_000];
+            client.read_exact(&mut received).unwrap();
+            begun.push(received);
+        }
+        crash(&server, name);
+        for (mut client, mut received) in clients.into_iter().zip(begun) {
+            let (rest, how) = wire::read_to_end(&mut client, wire::PATIENCE);
+            received.extend_from_slice(&rest);
+            assert_eq!(how, wire::End::Closed, "{name}: {} bytes", received.len());
+            let (status, _, body) = told(&received);
+            assert_eq!(status, "HTTP/1.1 200 OK");
+            assert!(body == large, "{name}: {} bytes", body.len());
+        }
+    }
+    end(server);
+}
+
+#[test]
+fn the_crash_of_receive_costs_what_was_in_flight_there() {
+    let folder = site();
+    let server = isolated(&folder);
+    let mut open = server.connect();
+    open.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n").unwrap();
+    let pid = stage(&server, "receive 1", 0);
+    freeze(pid);
+    // it waits in the queue of a socket that outlives the process
+    let mut waiting = server.connect();
+    waiting.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n").unwrap();
+    signal(pid, Signal::KILL);
+    let (received, _) = wire::read_to_end(&mut waiting, wire::PATIENCE);
+    assert_eq!(told(&received).0, "HTTP/1.1 200 OK");
+    let _ = open.shutdown(Shutdown::Write);
+    assert_eq!(wire::read_to_end(&mut open, wire::PATIENCE).0, b"");
+    assert_ne!(stage(&server, "receive 1", 0), pid);
+    end(server);
+}
+
+#[test]
+fn a_reload_replaces_the_stages_under_load() {
+    let folder = site();
+    let server = isolated(&folder);
+    let before = stages(&server);
+    let file = server.file();
+    let text = fs::read_to_string(&file).unwrap();
+    under_load(&server, || {
+        fs::write(&file, text.replace("X-Sub = \"yes\"", "X-Sub = \"new\"")).unwrap();
+        server.signal(Signal::HUP);
+        for (name, pid) in &before {
+            stage(&server, name, *pid);
+        }
+        until_gone(&before);
+    });
+    let (_, fields, _) = told(&get(server.addr(), "/sub/a.txt"));
+    assert!(fields.iter().any(|field| field == "X-Sub: new"), "{fields:?}");
+    // one that is wrong changes nothing
+    fs::write(&file, "engine = \"isolated\"\nroot = 7\n").unwrap();
+    let before = stages(&server);
+    server.signal(Signal::HUP);
+    let begin = Instant::now();
+    while !server.stderr().contains("the stages stay as they are") {
+        assert!(begin.elapsed() < wire::PATIENCE, "{}", server.stderr());
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(stages(&server), before);
+    end(server);
+}
+
+fn until_gone(stages: &[(String, u32)]) {
+    let begin = Instant::now();
+    let is_there = |(_, pid): &(String, u32)| fs::exists(format!("/proc/{pid}")).unwrap();
+    while stages.iter().any(is_there) {
+        assert!(begin.elapsed() < wire::PATIENCE, "{stages:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Another server in the place of a stage: what it is asked, and an answer that is late. Of each connection
+/// one request is read.
+fn other(is_good: bool) -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (tell, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, tell) = (client.unwrap(), tell.clone());
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if client.read_exact(&mut byte).is_err() {
+                        return;
+                    }
+                    head.extend_from_slice(&byte);
+                }
+                let head = String::from_utf8(head).unwrap();
+                let is_ping = head.starts_with("OPTIONS * ");
+                if !is_ping {
+                    let _ = tell.send(head);
+                    if !is_good {
+                        return;
+                    }
+                    // longer than an acknowledgement may take
+                    thread::sleep(Duration::from_millis(1500));
+                }
+                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
+                let _ = client.write_all(answer.as_bytes());
+            });
+        }
+    });
+    (addr, asked)
+}
+
+#[test]
+fn other_software_takes_the_place_of_a_stage() {
+    let folder = site();
+    let ((bad, _), (good, asked)) = (other(false), other(true));
+    let more = format!(
+        "isolated.respond_at = [\"http://{bad}\", \"http://{good}\"]\n\
+         isolated.balance = \"round-robin\"\nisolated.acknowledge_ceiling = \"500ms\"\n"
+    );
+    let server = start(&folder, "isolated", &more);
+    assert!(!stages(&server).iter().any(|(name, _)| name.starts_with("respond")));
+    for _ in 0..3 {
+        let (status, _, body) = told(&get(server.addr(), "/a?b=c"));
+        assert_eq!((&*status, &*body), ("HTTP/1.1 200 OK", b"other".as_slice()));
+        let head = asked.recv_timeout(wire::PATIENCE).unwrap();
+        assert!(head.starts_with("GET /a?b=c HTTP/1.1\r\nHost: a.example\r\n"), "{head}");
+        // once, however late it is
+        assert!(asked.try_recv().is_err());
+    }
+    // what process decides is decided all the same
+    let (status, _, _) = told(&get(server.addr(), "/closed/a.txt"));
+    assert_eq!(status, "HTTP/1.1 403 Forbidden");
+    end(server);
+}
+
+#[test]
+fn the_stages_end_with_their_supervisor() {
+    let folder = site();
+    let mut server = isolated(&folder);
+    let all = stages(&server);
+    assert_eq!(all.len(), 5, "{all:?}");
+    server.signal(Signal::KILL);
+    server.wait(wire::PATIENCE).unwrap();
+    until_gone(&all);
+}

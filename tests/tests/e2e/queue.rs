@@ -1,0 +1,526 @@
+//! Requests that wait because applications have as much under way as they may: who is next, who is
+//! refused, and what becomes of them when something changes meanwhile.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
+
+use forebay_tests::faults::client::Client;
+use forebay_tests::faults::site::Folder;
+use forebay_tests::faults::{Served, soon};
+use forebay_tests::server::binary;
+use forebay_tests::wire::PATIENCE;
+use forebay_tests::{Options, Server, on_each_engine};
+use rustix::net::sockopt::set_socket_linger;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+on_each_engine!(
+    higher_classes_are_asked_first,
+    a_class_with_a_share_is_not_starved,
+    clients_of_a_class_take_turns,
+    a_full_queue_refuses_and_lower_classes_give_way,
+    nobody_waits_for_longer_than_allowed,
+    who_leaves_is_not_asked_for,
+    a_reload_finds_those_that_wait,
+    an_application_that_ends_keeps_nobody_waiting,
+    sites_that_share_an_application_count_together,
+    bodies_wait_with_their_client,
+);
+
+/// An application that writes down what it is asked, and answers when it is told to.
+#[derive(Clone)]
+struct Gate {
+    addr: SocketAddr,
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The paths that came, in their order.
+    came: Vec<String>,
+    /// How many of them may be answered.
+    answered: usize,
+    connections: usize,
+    /// Nobody is answered any more.
+    has_ended: bool,
+}
+
+impl Gate {
+    fn start() -> Gate {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gate = Gate { addr: listener.local_addr().unwrap(), state: Arc::default() };
+        let shared = gate.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let gate = shared.clone();
+                let mut state = gate.state.0.lock().unwrap();
+                state.connections += 1;
+                if state.has_ended {
+                    continue;
+                }
+                drop(state);
+                thread::spawn(move || gate.serve(stream));
+            }
+        });
+        gate
+    }
+
+    /// Serves a connection until it ends.
+    fn serve(&self, mut stream: TcpStream) {
+        stream.set_nodelay(true).unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        loop {
+            let (mut head, mut line) = (String::new(), String::new());
+            while line != "\r\n" {
+                line.clear();
+                if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                    return;
+                }
+                head.push_str(&line);
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            std::io::Read::read_exact(&mut reader, &mut body).unwrap();
+            let path = head.split(' ').nth(1).unwrap().to_owned();
+            let (state, changed) = &*self.state;
+            let mut state = state.lock().unwrap();
+            state.came.push(path);
+            let number = state.came.len();
+            while state.answered < number && !state.has_ended {
+                state = changed.wait(state).unwrap();
+            }
+            if state.has_ended {
+                return;
+            }
+            drop(state);
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            if stream.write_all(&[answer.as_bytes(), &body].concat()).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn came(&self) -> Vec<String> {
+        self.state.0.lock().unwrap().came.clone()
+    }
+
+    /// So many requests are there.
+    #[track_caller]
+    fn has(&self, count: usize) {
+        assert!(soon(PATIENCE, || self.came().len() >= count), "{:?}", self.came());
+    }
+
+    /// Lets so many more be answered.
+    fn answer(&self, count: usize) {
+        self.state.0.lock().unwrap().answered += count;
+        self.state.1.notify_all();
+    }
+
+    fn end(&self) {
+        self.state.0.lock().unwrap().has_ended = true;
+        self.state.1.notify_all();
+    }
+
+    fn connections(&self) -> usize {
+        self.state.0.lock().unwrap().connections
+    }
+}
+
+/// Gold before bulk, by the path.
+const CLASSES: &str = "[[class]]\nname = \"gold\"\npriority = 0\n\
+     [[class]]\nname = \"bulk\"\npriority = 1\n\
+     [[rule]]\nname = \"gold\"\npath = \"/gold/*\"\nclass = \"gold\"\n\
+     [[rule]]\nname = \"bulk\"\npath = \"/bulk/*\"\nclass = \"bulk\"\n";
+
+/// A server in front of it: what it says of the application, and the classes.
+fn serve(engine: &str, gate: &Gate, route: &str, classes: &str) -> (Served, Folder) {
+    let folder = Folder::new();
+    folder.write("index.html", "own");
+    let lines = proxied(gate, route, classes);
+    let options = Options::new(folder.join("")).engine(engine).config(&lines);
+    (Served::with(options), folder)
+}
+
+fn proxied(gate: &Gate, route: &str, classes: &str) -> String {
+    format!("[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n{route}\n{classes}", gate.addr)
+}
+
+fn ask(served: &Served, path: &str) -> Client {
+    let mut client = served.client();
+    assert!(client.ask(path));
+    client
+}
+
+/// So many requests wait.
+#[track_caller]
+fn wait(served: &Served, count: u64) {
+    let waiting = || served.metric("forebay_upstream_requests_waiting");
+    assert!(soon(PATIENCE, || waiting() == count), "{} wait, not {count}", waiting());
+}
+
+#[track_caller]
+fn status(client: &mut Client) -> u16 {
+    client.answer().unwrap().status
+}
+
+fn higher_classes_are_asked_first(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1", CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut others = Vec::new();
+    for (number, path) in ["/bulk/1", "/bulk/2", "/gold/1", "/gold/2"].into_iter().enumerate() {
+        others.push(ask(&served, path));
+        wait(&served, number as u64 + 1);
+    }
+    assert_eq!(served.metric("forebay_upstream_requests_in_flight"), 1);
+    gate.answer(5);
+    assert_eq!(status(&mut first), 200);
+    others.iter_mut().for_each(|client| assert_eq!(status(client), 200));
+    assert_eq!(gate.came(), ["/bulk/0", "/gold/1", "/gold/2", "/bulk/1", "/bulk/2"], "{engine}");
+    // the connection went from one to the next
+    assert_eq!(gate.connections(), 1, "{engine}");
+    wait(&served, 0);
+    assert!(soon(PATIENCE, || served.metric("forebay_upstream_requests_in_flight") == 0));
+}
+
+fn a_class_with_a_share_is_not_starved(engine: &str) {
+    let gate = Gate::start();
+    let classes = CLASSES.replace("priority = 1\n", "priority = 1\nshare = \"40%\"\n");
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1", &classes);
+    let mut clients = vec![ask(&served, "/gold/0")];
+    gate.has(1);
+    for number in 1..=6 {
+        clients.push(ask(&served, &format!("/gold/{number}")));
+        clients.push(ask(&served, &format!("/bulk/{number}")));
+    }
+    wait(&served, 12);
+    // the application is busy for as long with each
+    for number in 1..=13 {
+        gate.has(number);
+        thread::sleep(Duration::from_millis(5));
+        gate.answer(1);
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
+    let came = gate.came();
+    let bulk_meanwhile = came[..=6].iter().filter(|path| path.starts_with("/bulk")).count();
+    assert!(bulk_meanwhile >= 1, "{engine}: {came:?}");
+}
+
+fn clients_of_a_class_take_turns(engine: &str) {
+    let gate = Gate::start();
+    let folder = Folder::new();
+    let lines = proxied(&gate, "in_flight = 1", CLASSES);
+    let lines = format!("trusted_proxies = [\"127.0.0.0/8\"]\n{lines}");
+    let served = Served::with(Options::new(folder.join("")).engine(engine).config(&lines));
+    let ask_as = |client: &str, path: &str| {
+        let mut asked = served.client();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {client}\r\n\r\n");
+        asked.stream().write_all(head.as_bytes()).unwrap();
+        asked
+    };
+    let mut clients = vec![ask_as("192.0.2.1", "/a/0")];
+    gate.has(1);
+    for (number, (client, path)) in [
+        ("192.0.2.1", "/a/1"),
+        ("192.0.2.1", "/a/2"),
+        ("192.0.2.1", "/a/3"),
+        ("198.51.100.2", "/b/1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        clients.push(ask_as(client, path));
+        wait(&served, number as u64 + 1);
+    }
+    gate.answer(5);
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200));
+    let came = gate.came();
+    let place = |path: &str| came.iter().position(|came| came == path).unwrap();
+    assert!(place("/b/1") < place("/a/2"), "{engine}: {came:?}");
+}
+
+fn a_full_queue_refuses_and_lower_classes_give_way(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nqueue.requests = 1", CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut second = ask(&served, "/bulk/1");
+    wait(&served, 1);
+    let refused = ask(&served, "/bulk/2").answer().unwrap();
+    assert_eq!((refused.status, refused.field("retry-after")), (503, Some("1")), "{engine}");
+    let mut gold = ask(&served, "/gold/1");
+    assert_eq!(status(&mut second), 503, "{engine}");
+    assert_eq!(status(&mut ask(&served, "/gold/2")), 503, "{engine}");
+    gate.answer(2);
+    assert_eq!((status(&mut first), status(&mut gold)), (200, 200));
+    assert_eq!(gate.came(), ["/bulk/0", "/gold/1"]);
+    let refused = |class: &str| {
+        served.metric(&format!(
+            "forebay_class_refused_total{{class=\"{class}\",place=\"request\",reason=\"queue\"}}"
+        ))
+    };
+    assert_eq!((refused("gold"), refused("bulk")), (1, 2), "{}", served.metrics());
+    let unavailable = "forebay_upstream_requests_total{result=\"unavailable\"}";
+    assert_eq!(served.metric(unavailable), 3);
+    // with no place to wait
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nqueue.requests = 0", CLASSES);
+    let mut only = ask(&served, "/bulk/3");
+    gate.has(3);
+    assert_eq!(status(&mut ask(&served, "/gold/3")), 503);
+    gate.answer(1);
+    assert_eq!(status(&mut only), 200);
+}
+
+fn nobody_waits_for_longer_than_allowed(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nqueue.time = \"50ms\"", CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let late = ask(&served, "/gold/1").answer().unwrap();
+    assert_eq!((late.status, late.field("retry-after")), (503, Some("1")), "{engine}");
+    wait(&served, 0);
+    assert_eq!(served.metric("forebay_timeouts_total{kind=\"upstream_queue\"}"), 1);
+    gate.answer(1);
+    assert_eq!(status(&mut first), 200);
+    assert_eq!(gate.came(), ["/bulk/0"]);
+}
+
+fn who_leaves_is_not_asked_for(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1", CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut leaves = ask(&served, "/gold/1");
+    wait(&served, 1);
+    let mut stays = ask(&served, "/bulk/1");
+    wait(&served, 2);
+    // a reset: who only ends its direction may wait for its answer
+    set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
+    drop(leaves);
+    wait(&served, 1);
+    gate.answer(2);
+    assert_eq!((status(&mut first), status(&mut stays)), (200, 200));
+    assert_eq!(gate.came(), ["/bulk/0", "/bulk/1"], "{engine}");
+    // one that leaves while it is asked for makes room, too
+    let mut leaves = ask(&served, "/bulk/2");
+    gate.has(3);
+    let mut next = ask(&served, "/bulk/3");
+    wait(&served, 1);
+    set_socket_linger(leaves.stream(), Some(Duration::ZERO)).unwrap();
+    drop(leaves);
+    gate.has(4);
+    gate.answer(2);
+    assert_eq!(status(&mut next), 200);
+}
+
+fn a_reload_finds_those_that_wait(engine: &str) {
+    let gate = Gate::start();
+    let (served, folder) = serve(engine, &gate, "in_flight = 1", CLASSES);
+    let mut clients = vec![ask(&served, "/bulk/0")];
+    gate.has(1);
+    for number in 1..=3 {
+        clients.push(ask(&served, &format!("/bulk/{number}")));
+        wait(&served, number);
+    }
+    let reload = |lines: &str| {
+        let lines = format!("admin.listen = \"{}\"\n{lines}", served.admin());
+        let options = Options::new(folder.join("")).engine(engine).config(&lines);
+        served.configure(&options);
+        let (code, said) = served.reload();
+        assert_eq!(code, Some(0), "{said}");
+    };
+    // there is room for two of them now
+    reload(&proxied(&gate, "in_flight = 3", CLASSES));
+    gate.has(3);
+    wait(&served, 1);
+    // and for fewer than there are; another class comes, and the last one waits where it was
+    let more = format!("{CLASSES}[[class]]\nname = \"least\"\npriority = 2\n");
+    reload(&proxied(&gate, "in_flight = 2", &more));
+    wait(&served, 1);
+    gate.answer(1);
+    assert!(soon(PATIENCE, || served.metric("forebay_upstream_requests_in_flight") == 2));
+    wait(&served, 1);
+    gate.answer(3);
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
+    // without a bound nobody waits
+    let mut clients: Vec<_> = (4..8).map(|n| ask(&served, &format!("/bulk/{n}"))).collect();
+    wait(&served, 2);
+    reload(&proxied(&gate, "", CLASSES));
+    gate.has(8);
+    gate.answer(4);
+    clients.iter_mut().for_each(|client| assert_eq!(status(client), 200, "{engine}"));
+}
+
+fn an_application_that_ends_keeps_nobody_waiting(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1\nretries = 0", CLASSES);
+    let mut clients = vec![ask(&served, "/bulk/0")];
+    gate.has(1);
+    for number in 1..=8 {
+        clients.push(ask(&served, &format!("/bulk/{number}")));
+        wait(&served, number);
+    }
+    gate.end();
+    let failed = clients.iter_mut().filter_map(|client| client.answer().ok());
+    assert_eq!(failed.map(|answer| answer.status).collect::<Vec<_>>(), [502; 9], "{engine}");
+    wait(&served, 0);
+    let failed = "forebay_upstream_requests_total{result=\"failed\"}";
+    assert_eq!(served.metric(failed), 9);
+}
+
+fn sites_that_share_an_application_count_together(engine: &str) {
+    let gate = Gate::start();
+    let folder = Folder::new();
+    let site = |name: &str, more: &str| {
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}.example\"]\nroot = \"{}\"\n\
+             [[site.proxy]]\npath = \"/\"\nto = \"http://{}\"\nin_flight = 1\n{more}\n",
+            folder.join("").display(),
+            gate.addr
+        )
+    };
+    // what a route says of its own requests makes no other application of it
+    let lines = site("one", "timeouts.head = \"5m\"") + &site("two", "prefix = \"/v2\"");
+    let served = Served::with(Options::new(folder.join("")).engine(engine).config(&lines));
+    let ask_of = |site: &str| {
+        let mut client = served.client();
+        let head = format!("GET /{site} HTTP/1.1\r\nHost: {site}.example\r\n\r\n");
+        client.stream().write_all(head.as_bytes()).unwrap();
+        client
+    };
+    let mut one = ask_of("one");
+    gate.has(1);
+    let mut two = ask_of("two");
+    wait(&served, 1);
+    gate.answer(2);
+    assert_eq!((status(&mut one), status(&mut two)), (200, 200), "{engine}");
+}
+
+/// One is taken out by command, and stays out through a reload.
+#[test]
+fn an_upstream_is_taken_out_and_back_in() {
+    let (one, other) = (Gate::start(), Gate::start());
+    let folder = Folder::new();
+    let config = |fields: &str| {
+        format!(
+            "[[proxy]]\npath = \"/\"\nto = [\"http://{}\", \"http://{}\"]\n\
+             balance = \"round-robin\"\nin_flight = 1\n{fields}",
+            one.addr, other.addr
+        )
+    };
+    let options = Options::new(folder.join("")).config(&config(""));
+    let server = Server::start(&options);
+    let command = |words: &[&str]| {
+        let mut command = Command::new(binary());
+        let output = command.arg("upstream").args(words).arg("-c").arg(server.file()).output();
+        let output = output.unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    one.answer(1000);
+    other.answer(1000);
+    let asked = |gate: &Gate| {
+        let before = gate.came().len();
+        for _ in 0..6 {
+            let answer = server.exchange(b"GET /a HTTP/1.0\r\nHost: a\r\n\r\n");
+            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", answer.escape_ascii());
+        }
+        gate.came().len() - before
+    };
+    assert_eq!(asked(&one), 3);
+    let label = one.addr.to_string();
+    let (code, said) = command(&["drain", &format!("http://{label}")]);
+    assert!(code == Some(0) && said.starts_with(&format!("{label} is drained")), "{said}");
+    assert_eq!((asked(&one), asked(&other)), (0, 6));
+    let (code, said) = command(&["list"]);
+    let line = said.lines().find(|line| line.starts_with(&label)).unwrap();
+    assert!(code == Some(0) && line.contains("drained") && line.contains("0 of 1"), "{said}");
+    // through a change of what is said of it, and of what is beside it
+    for fields in ["max_fails = 7", "timeouts.head = \"5s\""] {
+        server.configure(&Options::new(folder.join("")).config(&config(fields)));
+        assert_eq!(server.reload().0, Some(0));
+        assert_eq!((asked(&one), asked(&other)), (0, 6), "{fields}");
+    }
+    let alone = format!("[[proxy]]\npath = \"/\"\nto = \"http://{label}\"\n");
+    server.configure(&Options::new(folder.join("")).config(&alone));
+    assert_eq!(server.reload().0, Some(0));
+    let answer = server.exchange(b"GET /a HTTP/1.0\r\nHost: a\r\n\r\n");
+    assert!(answer.starts_with(b"HTTP/1.1 503 "), "{}", answer.escape_ascii());
+    let (code, said) = command(&["drain", "10.9.9.9:1"]);
+    assert!(code == Some(1) && said.contains(&label), "{said}");
+    let (code, said) = command(&["resume", &label]);
+    assert_eq!((code, said.as_str()), (Some(0), format!("{label} is asked again\n").as_str()));
+    assert_eq!(asked(&one), 6);
+}
+
+/// What becomes of requests is in their lines, and that an application fails is said.
+#[test]
+fn the_log_says_which_upstream_was_asked_and_what_came_of_it() {
+    let gate = Gate::start();
+    let folder = Folder::new();
+    let lines = format!(
+        "log.format = \"json\"\nlog.access = \"-\"\n[[proxy]]\npath = \"/\"\nto = \"http://{}\"\n\
+         in_flight = 1\nqueue.requests = 1\nqueue.time = \"100ms\"\nmax_fails = 1\n",
+        gate.addr
+    );
+    let server = Server::start(&Options::new(folder.join("")).config(&lines));
+    let ask = |path: &str| {
+        let mut client = Client::connect(server.addr());
+        assert!(client.ask(path));
+        client
+    };
+    let mut first = ask("/first");
+    gate.has(1);
+    let mut second = ask("/late");
+    assert_eq!(status(&mut second), 503);
+    let mut third = ask("/waits");
+    // it waits by then, or is late as well
+    let full = soon(PATIENCE, || ask("/full").answer().unwrap().status == 503);
+    assert!(full);
+    gate.answer(2);
+    assert_eq!(status(&mut first), 200);
+    let _ = status(&mut third);
+    gate.end();
+    assert!(soon(PATIENCE, || status(&mut ask("/ended")) == 502));
+    let line = |path: &str, has: &[&str]| {
+        let has_line = || {
+            let text = server.stdout();
+            let mut lines = text.lines().filter(|line| line.contains(&format!("\"{path}\"")));
+            lines.any(|line| has.iter().all(|part| line.contains(part)))
+        };
+        assert!(soon(PATIENCE, has_line), "{path} {has:?}: {}", server.stdout());
+    };
+    let upstream = format!("\"upstream\":\"{}\"", gate.addr);
+    line(
+        "/first",
+        &[&upstream, "\"upstream_status\":200", "\"upstream_attempts\":1", "\"upstream_us\":"],
+    );
+    line("/first", &["\"upstream_queue_us\":0,\"upstream_connect_us\":", "\"upstream_head_us\":"]);
+    line(
+        "/late",
+        &["\"upstream_error\":\"queue_timeout\",\"upstream_attempts\":0,\"upstream_queue"],
+    );
+    line("/ended", &[&upstream, "\"upstream_error\":\"closed\"", "\"status\":502"]);
+    let said = format!("forebay: upstream {}: is left alone", gate.addr);
+    assert!(soon(PATIENCE, || server.stderr().contains(&said)), "{}", server.stderr());
+}
+
+fn bodies_wait_with_their_client(engine: &str) {
+    let gate = Gate::start();
+    let (served, _folder) = serve(engine, &gate, "in_flight = 1", CLASSES);
+    let mut first = ask(&served, "/bulk/0");
+    gate.has(1);
+    let mut second = served.client();
+    let head = "POST /bulk/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n";
+    second.stream().write_all(head.as_bytes()).unwrap();
+    wait(&served, 1);
+    gate.answer(2);
+    assert_eq!(status(&mut first), 200);
+    // it is received as the application takes it
+    second.stream().write_all(&vec![b'x'; 200_000]).unwrap();
+    let answer = second.answer().unwrap();
+    assert_eq!((answer.status, answer.body.len()), (200, 200_000), "{engine}");
+}
