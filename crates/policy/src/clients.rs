@@ -18,8 +18,8 @@ use crate::bucket::Terms;
 use forebay_http::client::ClientKey;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 
 /// Words in each of the two tables.
 const WORDS: usize = 1 << 16;
@@ -120,10 +120,16 @@ impl Clients {
                 return Err((wait - terms.most_wait) << UNIT_BITS);
             }
             let next = bucket_word(key, now + used + terms.interval);
-            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
-                self.note_eviction(word.is_none() && ahead > 0);
-                return Ok(wait << UNIT_BITS);
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err() {
+                continue;
             }
+            if word.is_none() {
+                if is_withdrawn(ways, way, next, !TIME_MASK, 0) {
+                    continue;
+                }
+                self.note_eviction(ahead > 0);
+            }
+            return Ok(wait << UNIT_BITS);
         }
     }
 
@@ -157,9 +163,16 @@ impl Clients {
                 return;
             }
             let next = bucket_word(key, now + wanted);
-            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
-                return self.note_eviction(word.is_none() && ahead > 0);
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err() {
+                continue;
             }
+            if word.is_none() {
+                if is_withdrawn(ways, way, next, !TIME_MASK, 0) {
+                    continue;
+                }
+                self.note_eviction(ahead > 0);
+            }
+            return;
         }
     }
 
@@ -197,9 +210,13 @@ impl Clients {
                     }
                 },
             };
-            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_ok() {
-                return Ok(Some(Seat((set * WAYS + way) as u32)));
+            let is_new = next == tag | 1;
+            if ways[way].compare_exchange_weak(seen, next, Relaxed, Relaxed).is_err()
+                || is_new && is_withdrawn(ways, way, next, !COUNT_MASK, COUNT_MASK)
+            {
+                continue;
             }
+            return Ok(Some(Seat((set * WAYS + way) as u32)));
         }
     }
 
@@ -303,6 +320,21 @@ fn soonest(ways: &[AtomicU64; WAYS], now: u64) -> (usize, u64, u64) {
     let words = ways.iter().map(|word| word.load(Relaxed)).enumerate();
     let aheads = words.map(|(way, word)| (way, word, ahead(word, now, MOST_AHEAD)));
     aheads.min_by_key(|(.., ahead)| *ahead).unwrap_or_default()
+}
+
+/// After a word of a client who had none was put into its place: whether another caller has put one
+/// for the same client into another place meanwhile. Then this one is taken back, and the caller looks
+/// again; both may, and one of them is first the next time. `tag` are the bits that name the client;
+/// another word counts if any bit of `used` is set in it, or always if there is none.
+#[cold]
+fn is_withdrawn(ways: &[AtomicU64; WAYS], way: usize, word: u64, tag: u64, used: u64) -> bool {
+    // of two that look for each other's word one sees it
+    fence(SeqCst);
+    let is_same = |other: u64| other & tag == word & tag && (used == 0 || other & used > 0);
+    let is_twice =
+        ways.iter().enumerate().any(|(at, other)| at != way && is_same(other.load(Relaxed)));
+    // a word that somebody else has charged since stays
+    is_twice && ways[way].compare_exchange(word, 0, Relaxed, Relaxed).is_ok()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::bucket;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Barrier;
 
 const UNIT: u64 = 1 << UNIT_BITS;
 const START: u64 = 1_000_000 * UNIT;
@@ -25,6 +26,42 @@ fn a_client_is_an_address_or_a_64() {
     // the key is secret
     let other = Clients::new(64);
     assert_ne!(key("10.0.0.1"), other.key(1, ip(0x0a00_0001)));
+}
+
+/// Several threads are at the first request of a client at once, and both tables have few places.
+#[test]
+fn clients_that_are_new_to_several_threads_have_one_word() {
+    const THREADS: u64 = 4;
+    let clients = Clients::new(1 << 12);
+    let terms = bucket::Terms { interval_ns: 1_000_000 * UNIT, tolerance_ns: 0, most_wait_ns: 0 };
+    let step = Barrier::new(THREADS as usize);
+    let (admitted, entered, wrong) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for number in 0..5_000 {
+                    let key = clients.key(7, ip(number));
+                    // what was charged for earlier clients is past
+                    let now = START + u64::from(number) * 2_000_000 * UNIT;
+                    step.wait();
+                    admitted.fetch_add(clients.charge(key, now, &terms).is_ok().into(), Relaxed);
+                    let seat = clients.enter(key, 1);
+                    entered.fetch_add(seat.is_ok().into(), Relaxed);
+                    if step.wait().is_leader() {
+                        let is_wrong =
+                            (admitted.swap(0, Relaxed), entered.swap(0, Relaxed)) != (1, 1);
+                        wrong.fetch_add(is_wrong.into(), Relaxed);
+                    }
+                    step.wait();
+                    if let Ok(Some(seat)) = seat {
+                        clients.leave(seat);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(wrong.into_inner(), 0);
+    assert_eq!((clients.counted(), clients.evicted(), clients.uncounted()), (0, 0, 0));
 }
 
 #[test]
