@@ -120,7 +120,9 @@ impl Transport<Work> for Veil {
                     Err(Broken) => Opening::Failed,
                 }
             }
-            (State::Job, _) => panic!("asked while its job is done"),
+            // the time for the job is over
+            (State::Job, None) => Opening::Failed,
+            (State::Job, Some(_)) => panic!("the result of another job"),
             (State::Open, _) => panic!("opened twice"),
             (State::Hello | State::Asked(_), Some(_)) => panic!("the result of no job"),
         }
