@@ -1,7 +1,7 @@
 //! What passes between a connection and the engine: bounds and a turn's tools in, the next step out.
 
 use crate::handler::{Handler, Job, Rank};
-use crate::http2::Room;
+use crate::http2::HeadBuffer;
 use crate::peer::Peer;
 use crate::reply::Out;
 use crate::request::RequestId;
@@ -132,7 +132,7 @@ pub struct Context<'c, H: Handler, S> {
     /// Room for the normal form of one request's path.
     pub path: &'c NormalPath,
     /// Room for a head of HTTP/2.
-    pub room: &'c mut Room,
+    pub room: &'c mut HeadBuffer,
     /// Bounds in force.
     pub limits: &'c Limits,
     /// Now, as the Date field writes it.

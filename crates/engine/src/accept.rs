@@ -51,7 +51,7 @@ impl Listener {
 
 /// Listening sockets, and a descriptor held back so that a client can be told that there are no
 /// more.
-pub struct Entrance {
+pub struct ListenerSet {
     listeners: Vec<Listener>,
     reserve: Mutex<Option<OwnedFd>>,
     admission: Arc<Admission>,
@@ -59,7 +59,7 @@ pub struct Entrance {
 
 /// What a connection may do that there is no place, or no thread, for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum WhenFull {
     /// Nothing: it is refused.
     None,
     /// Take the place of one that is idle.
@@ -68,7 +68,7 @@ enum Room {
     Ahead,
 }
 
-/// Who stood at the entrance.
+/// Who stood at the listener set.
 pub enum Arrival<H: Handler> {
     /// A connection to serve.
     Served(Served<H>),
@@ -82,14 +82,14 @@ pub enum Arrival<H: Handler> {
     Exhausted,
 }
 
-impl Entrance {
+impl ListenerSet {
     /// Through these sockets.
     ///
     /// # Errors
     /// Lack of descriptors.
-    pub fn new(listeners: Vec<Listener>, admission: Arc<Admission>) -> io::Result<Entrance> {
+    pub fn new(listeners: Vec<Listener>, admission: Arc<Admission>) -> io::Result<ListenerSet> {
         let reserve = Mutex::new(Some(process::reserve_descriptor()?));
-        Ok(Entrance { listeners, reserve, admission })
+        Ok(ListenerSet { listeners, reserve, admission })
     }
 
     /// The share of all connections there may be that are open.
@@ -114,36 +114,36 @@ impl Entrance {
 
     /// Accepts the next connection of listener `index` and decides about it.
     pub fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
-        match self.accept(index, worker, Room::None) {
+        match self.accept(index, worker, WhenFull::None) {
             Ok(arrival) => arrival,
             Err(served) => self.take_place(*served, worker),
         }
     }
 
-    /// As [`next`](Entrance::next), for a connection that may have to wait for a thread: its client is
+    /// As [`next`](ListenerSet::next), for a connection that may have to wait for a thread: its client is
     /// not [charged](charge) for it yet.
     pub(crate) fn next_ahead<H: Handler>(
         &self,
         index: usize,
         worker: &mut Worker<H>,
     ) -> Arrival<H> {
-        match self.accept(index, worker, Room::Ahead) {
+        match self.accept(index, worker, WhenFull::Ahead) {
             Ok(arrival) => arrival,
             Err(served) => self.take_place(*served, worker),
         }
     }
 
-    /// As [`next`](Entrance::next), for an engine that can make room.
+    /// As [`next`](ListenerSet::next), for an engine that can make room.
     ///
     /// # Errors
     /// A connection that is admitted, but has no place: all are taken. It goes to
-    /// [`take_place`](Entrance::take_place).
-    pub(crate) fn next_or_crowded<H: Handler>(
+    /// [`take_place`](ListenerSet::take_place).
+    pub(crate) fn next_or_full<H: Handler>(
         &self,
         index: usize,
         worker: &mut Worker<H>,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
-        self.accept(index, worker, Room::Idle)
+        self.accept(index, worker, WhenFull::Idle)
     }
 
     /// Gives a connection that is admitted a place, if there is one now.
@@ -169,7 +169,7 @@ impl Entrance {
         &self,
         index: usize,
         worker: &mut Worker<H>,
-        room: Room,
+        when_full: WhenFull,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
         let sampled = worker.is_sampled();
         let Some(listener) = self.listeners.get(index) else { return Ok(Arrival::Nobody) };
@@ -182,7 +182,7 @@ impl Entrance {
                 let local = reached(&socket, listener, worker);
                 let transport = worker.handler.transport(listener.listening);
                 let served = Served::new(socket, transport, Peer::new(remote, local));
-                return self.decide(served, listener.proxy_protocol, worker, room);
+                return self.decide(served, listener.proxy_protocol, worker, when_full);
             }
             Ok(Accepted::None) => Arrival::Nobody,
             Ok(Accepted::Failed) => {
@@ -213,7 +213,7 @@ impl Entrance {
         mut served: Served<H>,
         proxy_protocol: bool,
         worker: &mut Worker<H>,
-        room: Room,
+        when_full: WhenFull,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
         let is_proxy = worker.handler.trusts(&served.peer);
         if proxy_protocol && !is_proxy {
@@ -221,11 +221,11 @@ impl Entrance {
             return Ok(Arrival::Refused(served, Closing::Reset));
         }
         let mut is_crowded = false;
-        match self.enter(&served, is_proxy || room == Room::Ahead) {
+        match self.enter(&served, is_proxy || when_full == WhenFull::Ahead) {
             Ok(place) => served.place = Some(place),
             // whoever is not known yet has no rank, and who may have no more makes nobody leave
             Err(Full::Total)
-                if room == Room::Idle
+                if when_full == WhenFull::Idle
                     && !proxy_protocol
                     && (is_proxy || self.admission.has_room_for(served.peer.client())) =>
             {
@@ -303,7 +303,10 @@ fn reached<H: Handler>(socket: &OwnedFd, listener: &Listener, worker: &Worker<H>
 
 /// Somebody behind a proxy is known now: charges the connection to that client. Says how it is to
 /// be closed if it may not go on.
-pub(crate) fn meet<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -> Option<Closing> {
+pub(crate) fn admit_stated<H: Handler>(
+    served: &mut Served<H>,
+    worker: &mut Worker<H>,
+) -> Option<Closing> {
     let client = served.peer.client();
     let charged = match &mut served.place {
         // a proxy that speaks for itself is nobody's client
@@ -320,7 +323,7 @@ pub(crate) fn meet<H: Handler>(served: &mut Served<H>, worker: &mut Worker<H>) -
     closing
 }
 
-/// A connection that was accepted [ahead](Entrance::next_ahead) gets a thread: its client is charged for it.
+/// A connection that was accepted [ahead](ListenerSet::next_ahead) gets a thread: its client is charged for it.
 /// Says how it is to be closed if that client may have no more.
 pub(crate) fn charge<H: Handler>(
     served: &mut Served<H>,

@@ -2,9 +2,9 @@
 //! that is idle makes room, by rank.
 
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES};
-use crate::doors::Doors;
 use crate::idle::{Idle, TRIES};
 use crate::served::Served;
+use crate::watched_listeners::WatchedListeners;
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler, Protocol, Rank};
 use forebay_metrics::Counter;
@@ -13,7 +13,10 @@ use forebay_sys::epoll::Epoll;
 /// A loop that accepts.
 pub(crate) trait Accepting<H: Handler> {
     /// Does something with the listening sockets, the epoll that watches them, and the worker.
-    fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &Epoll, &mut Worker<H>) -> R) -> R;
+    fn with_listeners<R>(
+        &mut self,
+        f: impl FnOnce(&mut WatchedListeners, &Epoll, &mut Worker<H>) -> R,
+    ) -> R;
 
     /// Does something with the order of those that are idle.
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R;
@@ -29,9 +32,11 @@ pub(crate) trait Accepting<H: Handler> {
 
     /// Somebody has come to listener `index`.
     fn arrived(&mut self, index: usize) {
-        let most = self.with_doors(|doors, _, _| doors.turn(index));
+        let most = self.with_listeners(|watched_listeners, _, _| watched_listeners.turn(index));
         self.accept(index, most);
-        self.with_doors(|doors, epoll, worker| doors.give_way(index, epoll, worker.now_ms()));
+        self.with_listeners(|watched_listeners, epoll, worker| {
+            watched_listeners.give_way(index, epoll, worker.now_ms())
+        });
     }
 
     /// Accepts at most so many from listener `index`. Returns whether more may be waiting.
@@ -43,8 +48,8 @@ pub(crate) trait Accepting<H: Handler> {
                 Arrival::Gone => {}
                 Arrival::Nobody => return false,
                 Arrival::Exhausted => {
-                    self.with_doors(|doors, epoll, worker| {
-                        doors.rest(index, epoll, worker.now_ms());
+                    self.with_listeners(|watched_listeners, epoll, worker| {
+                        watched_listeners.rest(index, epoll, worker.now_ms());
                     });
                     return false;
                 }
@@ -56,13 +61,17 @@ pub(crate) trait Accepting<H: Handler> {
     /// Somebody of listener `index`. When all places are taken, one that is idle makes room.
     fn next_arrival(&mut self, index: usize) -> Arrival<H> {
         let nobody_is_idle = self.with_idle(|idle| idle.is_empty());
-        let arrival = self.with_doors(|doors, _, worker| match worker.draining || nobody_is_idle {
-            true => Ok(doors.next(index, worker)),
-            false => doors.next_or_crowded(index, worker),
+        let arrival = self.with_listeners(|watched_listeners, _, worker| {
+            match worker.draining || nobody_is_idle {
+                true => Ok(watched_listeners.next(index, worker)),
+                false => watched_listeners.next_or_full(index, worker),
+            }
         });
         arrival.unwrap_or_else(|served| {
             self.make_room(served.conn.rank());
-            self.with_doors(|doors, _, worker| doors.take_place(*served, worker))
+            self.with_listeners(|watched_listeners, _, worker| {
+                watched_listeners.take_place(*served, worker)
+            })
         })
     }
 
@@ -72,15 +81,17 @@ pub(crate) trait Accepting<H: Handler> {
         for _ in 0..TRIES {
             let Some(token) = self.with_idle(|idle| idle.take(rank)) else { return };
             if self.close_idle(token) {
-                return self.with_doors(|_, _, worker| worker.count(Counter::MadeRoom));
+                return self.with_listeners(|_, _, worker| worker.count(Counter::MadeRoom));
             }
         }
     }
 
     /// Takes what the listeners have queued, and closes them.
     fn leave_listeners(&mut self) {
-        for index in 0..self.with_doors(|doors, _, _| doors.count()) {
-            self.with_doors(|doors, epoll, _| doors.unwatch(index, epoll));
+        for index in 0..self.with_listeners(|watched_listeners, _, _| watched_listeners.count()) {
+            self.with_listeners(|watched_listeners, epoll, _| {
+                watched_listeners.unwatch(index, epoll)
+            });
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES {
                 if !self.accept(index, BATCH) {
@@ -88,6 +99,6 @@ pub(crate) trait Accepting<H: Handler> {
                 }
             }
         }
-        self.with_doors(|doors, _, _| doors.close());
+        self.with_listeners(|watched_listeners, _, _| watched_listeners.close());
     }
 }

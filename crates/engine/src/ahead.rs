@@ -14,7 +14,7 @@
 //!
 //! With one rank nothing is accepted for which there is no thread.
 
-use crate::accept::{self, Arrival, Entrance};
+use crate::accept::{self, Arrival, ListenerSet};
 use crate::control::Ended;
 use crate::ranks::{Ranks, Shares};
 use crate::served::Served;
@@ -72,15 +72,15 @@ impl<H: Handler> Ahead<H> {
     /// there are `free` threads.
     pub(crate) fn fill(
         &mut self,
-        entrance: &Entrance,
+        listener_set: &ListenerSet,
         index: usize,
         free: usize,
         worker: &mut Worker<H>,
     ) -> Filled<H> {
         while self.waiting.len() < self.most.max(free) {
             let arrival = match self.most {
-                0 => entrance.next(index, worker),
-                _ => entrance.next_ahead(index, worker),
+                0 => listener_set.next(index, worker),
+                _ => listener_set.next_ahead(index, worker),
             };
             match arrival {
                 Arrival::Served(served) => self.push(served),

@@ -1,7 +1,7 @@
 //! How a thread waits that has one connection: in poll, for a permit to answer, or in the job itself.
 
 use crate::control::{Control, Ended, Order};
-use crate::helpers::Claim;
+use crate::helpers::SharedJob;
 use crate::linger::Linger;
 use crate::permits::Permit;
 use crate::served::{DoneOf, EventOf, Served};
@@ -37,7 +37,7 @@ pub(crate) struct Blocking<'c, H: Handler> {
     worker: &'c mut Worker<H>,
     control: &'c Control,
     stock: &'c Stock<H>,
-    beat: Option<usize>,
+    heartbeat: Option<usize>,
     timer: Timer,
     todo: VecDeque<(RequestId, Todo<H::Job>)>,
     /// Requests that may not be answered yet, each with its moment.
@@ -54,7 +54,7 @@ enum Todo<J> {
     /// To get a permit to be answered.
     Answer,
     /// This job.
-    Job(Claim<J>),
+    Job(SharedJob<J>),
 }
 
 /// How a job has ended.
@@ -71,19 +71,19 @@ enum JobEnd<D> {
 
 impl<'c, H: Handler> Blocking<'c, H> {
     /// Works with `worker`, listens to the orders of `control` while it waits, shares permits and the
-    /// bound on lingering with all others of `stock`, and shows in beat `beat` of the control's
+    /// bound on lingering with all others of `stock`, and shows in heartbeat `heartbeat` of the control's
     /// threads that it turns, if there is one.
     pub(crate) fn new(
         worker: &'c mut Worker<H>,
         control: &'c Control,
         stock: &'c Stock<H>,
-        beat: Option<usize>,
+        heartbeat: Option<usize>,
     ) -> Blocking<'c, H> {
         Blocking {
             worker,
             control,
             stock,
-            beat,
+            heartbeat,
             timer: Timer::default(),
             todo: VecDeque::new(),
             early: Vec::new(),
@@ -95,8 +95,8 @@ impl<'c, H: Handler> Blocking<'c, H> {
 
     /// This thread may be away for long, and nothing is wrong with it.
     pub(crate) fn rest(&self) {
-        if let Some(number) = self.beat {
-            self.control.thread_beat_rests(number);
+        if let Some(number) = self.heartbeat {
+            self.control.thread_heartbeat_rests(number);
         }
     }
 
@@ -193,7 +193,7 @@ impl<'c, H: Handler> Blocking<'c, H> {
         &mut self,
         served: &Served<H>,
         id: RequestId,
-        job: &Claim<H::Job>,
+        job: &SharedJob<H::Job>,
     ) -> JobEnd<DoneOf<H>> {
         self.give_back_job();
         match job.kind() {
@@ -339,8 +339,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     fn begin_turn(&mut self, order: Order) {
         self.worker.draining = order >= Order::Drain;
         self.worker.read_clocks();
-        if let Some(number) = self.beat {
-            self.control.thread_beat(number, self.worker.now_ms());
+        if let Some(number) = self.heartbeat {
+            self.control.thread_heartbeat(number, self.worker.now_ms());
         }
         self.worker.begin_turn();
         self.worker.observe(|| self.stock.load());
@@ -366,11 +366,11 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
     }
 
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
-        served.waits.add(id, Waiting::Moment);
-        self.early.push((self.worker.moment_ms(wait_ms), id));
+        served.waits.add(id, Waiting::NotBefore);
+        self.early.push((self.worker.not_before_ms(wait_ms), id));
     }
 
-    fn submit(&mut self, _: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool {
+    fn submit(&mut self, _: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool {
         self.todo.push_back((id, Todo::Job(job)));
         true
     }
@@ -405,8 +405,8 @@ impl<H: Handler> Wait<H> for Blocking<'_, H> {
         if served.can_go_on(false) {
             return Next::Ready(served);
         }
-        let moment_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
-        let until_ms = self.timer.at_ms().min(moment_ms);
+        let not_before_ms = self.early.iter().map(|(at_ms, _)| *at_ms).min().unwrap_or(u64::MAX);
+        let until_ms = self.timer.at_ms().min(not_before_ms);
         let timeout_ms = until_ms.saturating_sub(self.worker.now_ms());
         let mut seen = self.look(&mut served, timeout_ms.min(REST_MS), known);
         if seen == Ok(None) && !served.can_go_on(self.writable) && timeout_ms > REST_MS {
@@ -468,7 +468,7 @@ fn interest_of(wants: Wants) -> Interest {
 }
 
 impl<H: Handler> Stock<H> {
-    /// Serves a connection to its end on this thread, which shows in beat `number` of the control's
+    /// Serves a connection to its end on this thread, which shows in heartbeat `number` of the control's
     /// threads that it turns, if it has one. Says how it ended, if that was in a drain.
     pub fn serve(
         &self,

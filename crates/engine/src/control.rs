@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 pub struct Control {
     order: AtomicU8,
     bells: Vec<Bell>,
-    beats: Vec<Beat>,
-    thread_beats: Vec<Beat>,
+    heartbeats: Vec<Heartbeat>,
+    thread_heartbeats: Vec<Heartbeat>,
     retiring: Bell,
     draining: Bell,
     stopping: Bell,
@@ -20,12 +20,12 @@ pub struct Control {
 /// own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Beat(AtomicU64);
+struct Heartbeat(AtomicU64);
 
-/// What shows no beat and is not asked for one.
+/// What shows no heartbeat and is not asked for one.
 const SILENT: u64 = 0;
 
-impl Beat {
+impl Heartbeat {
     /// When it was shown, unless there is none.
     fn at_ms(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|at_ms| *at_ms != SILENT)
@@ -56,8 +56,8 @@ impl Control {
         let bells = (0..loops).map(|_| Bell::new()).collect::<Result<_, _>>()?;
         Ok(Control {
             order: AtomicU8::new(0),
-            beats: (0..loops).map(|_| Beat::default()).collect(),
-            thread_beats: Vec::new(),
+            heartbeats: (0..loops).map(|_| Heartbeat::default()).collect(),
+            thread_heartbeats: Vec::new(),
             bells,
             retiring: Bell::new()?,
             draining: Bell::new()?,
@@ -68,7 +68,7 @@ impl Control {
     /// The same for an engine that besides has so many threads which show that they turn.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Control {
-        self.thread_beats = (0..threads).map(|_| Beat::default()).collect();
+        self.thread_heartbeats = (0..threads).map(|_| Heartbeat::default()).collect();
         self
     }
 
@@ -79,35 +79,35 @@ impl Control {
 
     /// Loop `index` turns, or whatever does its work.
     #[inline]
-    pub fn beat(&self, index: usize, now_ms: u64) {
-        show(&self.beats, index, now_ms);
+    pub fn heartbeat(&self, index: usize, now_ms: u64) {
+        show(&self.heartbeats, index, now_ms);
     }
 
-    /// Loop `index` has ended, or nobody does its work now: it is not asked for a beat.
-    pub fn beat_rests(&self, index: usize) {
-        show(&self.beats, index, SILENT);
+    /// Loop `index` has ended, or nobody does its work now: it is not asked for a heartbeat.
+    pub fn heartbeat_rests(&self, index: usize) {
+        show(&self.heartbeats, index, SILENT);
     }
 
     /// Thread `number` turns.
     #[inline]
-    pub fn thread_beat(&self, number: usize, now_ms: u64) {
-        show(&self.thread_beats, number, now_ms);
+    pub fn thread_heartbeat(&self, number: usize, now_ms: u64) {
+        show(&self.thread_heartbeats, number, now_ms);
     }
 
     /// Thread `number` has ended or may wait for long, for a client or in a job: it is not asked for a
-    /// beat.
+    /// heartbeat.
     #[inline]
-    pub fn thread_beat_rests(&self, number: usize) {
-        show(&self.thread_beats, number, SILENT);
+    pub fn thread_heartbeat_rests(&self, number: usize) {
+        show(&self.thread_heartbeats, number, SILENT);
     }
 
-    /// Whether every loop that is asked for a beat has turned since `since_ms`, and of the threads that
+    /// Whether every loop that is asked for a heartbeat has turned since `since_ms`, and of the threads that
     /// are asked for one, if there are any, at least one: where there are many, one may wait long for a
     /// processor, but not all.
-    pub fn beats_since(&self, since_ms: u64) -> bool {
+    pub fn heartbeats_since(&self, since_ms: u64) -> bool {
         let is_late = |at_ms| at_ms < since_ms;
-        let any_loop_is_late = self.beats.iter().filter_map(Beat::at_ms).any(is_late);
-        let last_of_threads = self.thread_beats.iter().filter_map(Beat::at_ms).max();
+        let any_loop_is_late = self.heartbeats.iter().filter_map(Heartbeat::at_ms).any(is_late);
+        let last_of_threads = self.thread_heartbeats.iter().filter_map(Heartbeat::at_ms).max();
         !any_loop_is_late && !last_of_threads.is_some_and(is_late)
     }
 
@@ -117,10 +117,10 @@ impl Control {
     }
 
     /// How late the loops have turned, or are by `now_ms`, after they were [rung](Control::ring) for at
-    /// `rung_ms`, and whether all have turned since. A loop that is not asked for a beat is not late.
+    /// `rung_ms`, and whether all have turned since. A loop that is not asked for a heartbeat is not late.
     pub fn lag_ms(&self, rung_ms: u64, now_ms: u64) -> (u64, bool) {
-        let beats = self.beats.iter().filter_map(Beat::at_ms);
-        beats.fold((0, true), |(lag_ms, have_all), at_ms| match at_ms.checked_sub(rung_ms) {
+        let heartbeats = self.heartbeats.iter().filter_map(Heartbeat::at_ms);
+        heartbeats.fold((0, true), |(lag_ms, have_all), at_ms| match at_ms.checked_sub(rung_ms) {
             Some(late_ms) => (lag_ms.max(late_ms), have_all),
             None => (lag_ms.max(now_ms.saturating_sub(rung_ms)), false),
         })
@@ -161,9 +161,9 @@ impl Control {
 }
 
 #[inline]
-fn show(beats: &[Beat], number: usize, at_ms: u64) {
-    if let Some(beat) = beats.get(number) {
-        beat.0.store(at_ms, Ordering::Relaxed);
+fn show(heartbeats: &[Heartbeat], number: usize, at_ms: u64) {
+    if let Some(heartbeat) = heartbeats.get(number) {
+        heartbeat.0.store(at_ms, Ordering::Relaxed);
     }
 }
 
@@ -222,43 +222,43 @@ mod tests {
     #[test]
     fn a_loop_that_hangs_shows_and_one_that_has_ended_does_not() {
         let control = Control::new(3).unwrap();
-        assert!(control.beats_since(1000), "none has begun");
-        control.beat(0, 900);
-        control.beat(1, 1100);
-        assert!(control.beats_since(900));
-        assert!(!control.beats_since(1000));
-        control.beat_rests(0);
-        assert!(control.beats_since(1000));
-        control.beat(9, 1);
+        assert!(control.heartbeats_since(1000), "none has begun");
+        control.heartbeat(0, 900);
+        control.heartbeat(1, 1100);
+        assert!(control.heartbeats_since(900));
+        assert!(!control.heartbeats_since(1000));
+        control.heartbeat_rests(0);
+        assert!(control.heartbeats_since(1000));
+        control.heartbeat(9, 1);
     }
 
     #[test]
     fn loops_are_late_until_they_have_turned() {
         let control = Control::new(3).unwrap();
         assert_eq!(control.lag_ms(1_000, 1_500), (0, true), "none has begun");
-        control.beat(0, 1_003);
-        control.beat(1, 900);
+        control.heartbeat(0, 1_003);
+        control.heartbeat(1, 900);
         control.ring();
         assert_eq!(control.lag_ms(1_000, 1_040), (40, false));
-        control.beat(1, 1_060);
+        control.heartbeat(1, 1_060);
         assert_eq!(control.lag_ms(1_000, 1_070), (60, true));
     }
 
     #[test]
     fn of_threads_that_turn_one_is_enough_and_those_that_wait_are_not_asked() {
         let control = Control::new(1).unwrap().with_threads(3);
-        assert!(control.beats_since(1000), "all wait");
-        control.thread_beat(0, 900);
-        assert!(!control.beats_since(1000), "the only one that turns hangs");
-        control.thread_beat(1, 1100);
-        assert!(control.beats_since(1000));
-        control.thread_beat_rests(1);
-        assert!(!control.beats_since(1000), "another waits");
-        control.thread_beat_rests(0);
-        control.beat(0, 900);
-        control.thread_beat(2, 1100);
-        assert!(!control.beats_since(1000), "nobody accepts");
-        control.beat_rests(0);
-        assert!(control.beats_since(1000));
+        assert!(control.heartbeats_since(1000), "all wait");
+        control.thread_heartbeat(0, 900);
+        assert!(!control.heartbeats_since(1000), "the only one that turns hangs");
+        control.thread_heartbeat(1, 1100);
+        assert!(control.heartbeats_since(1000));
+        control.thread_heartbeat_rests(1);
+        assert!(!control.heartbeats_since(1000), "another waits");
+        control.thread_heartbeat_rests(0);
+        control.heartbeat(0, 900);
+        control.thread_heartbeat(2, 1100);
+        assert!(!control.heartbeats_since(1000), "nobody accepts");
+        control.heartbeat_rests(0);
+        assert!(control.heartbeats_since(1000));
     }
 }

@@ -24,7 +24,7 @@
 //! | [`accept`] | who is let in, and what happens when nobody can be |
 //! | `ahead` | connections that wait for a thread, in order |
 //! | `accepting` | how a loop accepts, and has somebody idle make room |
-//! | `doors` | the listening sockets of a loop: rest, and turns with other loops |
+//! | `watched_listeners` | the listening sockets of a loop: rest, and turns with other loops |
 //! | [`admission`] | how many connections there are, in all and per client |
 //! | [`helpers`] | threads for work that may block |
 //! | [`lanes`] | jobs of one file one after another |
@@ -50,7 +50,6 @@ mod ahead;
 mod architecture;
 mod blocking;
 pub mod control;
-mod doors;
 mod early;
 pub mod event;
 pub mod fibers;
@@ -75,6 +74,7 @@ pub mod timer;
 mod turn;
 mod waits;
 pub mod watch;
+mod watched_listeners;
 pub mod worker;
 
 pub use architecture::{Engine, NAMES};

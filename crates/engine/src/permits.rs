@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 /// All permits of one kind.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    state: Mutex<State>,
+    state: Mutex<PermitState>,
     /// What is charged for having one, in nanoseconds.
     clock: fn() -> u64,
 }
 
 #[derive(Debug)]
-struct State {
+struct PermitState {
     waiting: Ranked<Arc<Waiter>>,
     shares: Shares,
     /// Permits nobody has, by the last rank that may have them.
@@ -95,10 +95,10 @@ impl Permits {
         let most = |level| if level == last { most.max(1) } else { ranks.reserve };
         let free = (0..=last).map(most).collect();
         let (waiting, shares) = ranks.queue();
-        Permits { state: Mutex::new(State { waiting, shares, free }), clock }
+        Permits { state: Mutex::new(PermitState { waiting, shares, free }), clock }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PermitState> {
         // no panic can leave it half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,9 +132,9 @@ impl Permits {
 }
 
 /// Gives out what can be had, and wakes those who got it.
-fn hand_out(mut state: MutexGuard<'_, State>) {
+fn hand_out(mut state: MutexGuard<'_, PermitState>) {
     let mut lucky = Vec::new();
-    let State { waiting, shares, .. } = &mut *state;
+    let PermitState { waiting, shares, .. } = &mut *state;
     shares.keep_up(waiting);
     while let Some(rank) = state.waiting.next_rank() {
         // reserves are for when there is nothing else

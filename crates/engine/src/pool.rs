@@ -10,12 +10,12 @@
 //!   queue until one is; with classes, as many as [`Parts::ahead`] says are put in order then. With
 //!   classes, threads whose request is there wait for a permit, by rank; with or without, those wait for
 //!   one that have a job that waits for a device: see `permits.rs`.
-//! * **Beats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
+//! * **Heartbeats.** Whoever has the mutex shows that it turns, and so do threads that serve; those that wait
 //!   for a client, or are in a job, need not.
 //! * **Run and drain.** [`run`] returns when a drain was ordered and all threads are free, or when
 //!   all have answered an order to stop.
 
-use crate::accept::{Entrance, PAUSE_MS};
+use crate::accept::{ListenerSet, PAUSE_MS};
 use crate::ahead::{Ahead, Filled, Next};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
@@ -35,12 +35,12 @@ const SLEEP_MS: u64 = 500;
 struct Pool<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
-    door: Mutex<Door<H>>,
+    accept_state: Mutex<AcceptState<H>>,
 }
 
 /// Where connections come from.
-struct Door<H: Handler> {
-    entrance: Entrance,
+struct AcceptState<H: Handler> {
+    listener_set: ListenerSet,
     /// The listener that is looked at first, so that each comes first in turn.
     first: usize,
     ahead: Ahead<H>,
@@ -62,8 +62,8 @@ pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send,
 {
-    let door = Door {
-        entrance: Entrance::new(parts.listeners, parts.admission)?,
+    let accept_state = AcceptState {
+        listener_set: ListenerSet::new(parts.listeners, parts.admission)?,
         first: 0,
         ahead: Ahead::new(&parts.ranks, parts.ahead),
         cut: Ended::default(),
@@ -72,7 +72,7 @@ where
     let pool = Pool {
         stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
         control: parts.control,
-        door: Mutex::new(door),
+        accept_state: Mutex::new(accept_state),
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..parts.threads.max(1))
@@ -106,39 +106,39 @@ impl<H: Handler> Pool<H> {
             }
             self.stock.give_back(worker);
         }
-        ended + std::mem::take(&mut self.door().cut)
+        ended + std::mem::take(&mut self.accept_state().cut)
     }
 
-    fn door(&self) -> MutexGuard<'_, Door<H>> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accept_state(&self) -> MutexGuard<'_, AcceptState<H>> {
+        self.accept_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next connection and a worker for it, or `None` when nothing more is accepted. `ran` says how
     /// long the thread has had its last one.
     fn next(&self, ran: Option<(Turn, u64)>) -> Option<(Task<H>, Worker<H>)> {
-        let mut door = self.door();
+        let mut accept_state = self.accept_state();
         if let Some((turn, ns)) = ran {
-            door.ahead.ran(turn, ns);
+            accept_state.ahead.ran(turn, ns);
         }
         let mut worker = self.stock.take();
-        let task = self.accept(&mut door, &mut worker);
+        let task = self.accept(&mut accept_state, &mut worker);
         // while all threads serve, nobody accepts
-        self.control.beat_rests(0);
+        self.control.heartbeat_rests(0);
         if task.is_none() {
             self.stock.clear();
         }
         Some((task?, worker))
     }
 
-    fn accept(&self, door: &mut Door<H>, worker: &mut Worker<H>) -> Option<Task<H>> {
-        let Door { entrance, first, ahead, cut } = door;
+    fn accept(&self, accept_state: &mut AcceptState<H>, worker: &mut Worker<H>) -> Option<Task<H>> {
+        let AcceptState { listener_set, first, ahead, cut } = accept_state;
         loop {
             let order = self.control.order();
             if order == Order::Stop {
                 *cut = *cut + ahead.cut(worker);
                 return None;
             }
-            let mut fds: Vec<_> = entrance.sockets().collect();
+            let mut fds: Vec<_> = listener_set.sockets().collect();
             let listeners = fds.len();
             // in a drain only what is queued is taken
             let waits = order == Order::Run && ahead.is_empty();
@@ -146,14 +146,14 @@ impl<H: Handler> Pool<H> {
             fds.push(self.control.stronger_than(order).as_fd());
             let ready = poll::wait_readable(&fds, wait_ms).unwrap_or_default();
             worker.read_clocks();
-            self.control.beat(0, worker.now_ms());
+            self.control.heartbeat(0, worker.now_ms());
             worker.begin_turn();
             self.stock.keep_up(worker.now_ms());
             *first += 1;
             let in_turn = (0..listeners).map(|at| (at + *first) % listeners);
             let (mut is_full, mut is_exhausted) = (false, false);
             for index in in_turn.filter(|&at| ready.get(at).is_some_and(|&ready| ready)) {
-                match ahead.fill(entrance, index, 1, worker) {
+                match ahead.fill(listener_set, index, 1, worker) {
                     Filled::Nobody => {}
                     Filled::Full => is_full = true,
                     Filled::Refused(served, closing) => return Some(Task::Close(served, closing)),
@@ -165,7 +165,7 @@ impl<H: Handler> Pool<H> {
                 if next.is_none() {
                     std::thread::sleep(Duration::from_millis(PAUSE_MS));
                 }
-                entrance.take_reserve();
+                listener_set.take_reserve();
             }
             match next {
                 Some(Next::Serve(served, turn)) => return Some(Task::Serve(served, turn)),
@@ -174,7 +174,7 @@ impl<H: Handler> Pool<H> {
             }
             // of those that were accepted all may have left
             if order != Order::Run && !is_full && !is_exhausted {
-                entrance.close();
+                listener_set.close();
                 return None;
             }
         }

@@ -7,7 +7,7 @@
 //! when its turn has come (ADR 0029).
 
 use crate::admission::Place;
-use crate::helpers::Claim;
+use crate::helpers::SharedJob;
 use crate::ranks::{Ranks, Standing};
 use crate::stream::Stream;
 use crate::waits::{Waiting, Waits};
@@ -278,12 +278,12 @@ impl<H: Handler> Served<H> {
         self.pending.is_none() && self.conn.is_at_rest()
     }
 
-    /// This request waits for this job from now on. Returns the claim of whoever does it.
-    pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> Claim<H::Job> {
-        let claim = Claim::new(job);
+    /// This request waits for this job from now on. Returns the shared job of whoever does it.
+    pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> SharedJob<H::Job> {
+        let shared_job = SharedJob::new(job);
         self.new_jobs.push(id);
-        self.waits.add(id, Waiting::Job(claim.clone()));
-        claim
+        self.waits.add(id, Waiting::Job(shared_job.clone()));
+        shared_job
     }
 
     /// Whether this request still waits for its job, which is done; it waits no longer.
@@ -299,7 +299,8 @@ impl<H: Handler> Served<H> {
     /// request was waiting for a job that had not begun, or for its turn.
     pub fn take_back(&mut self) -> bool {
         let is_sending = self.pending.is_some();
-        let take = |waiting| matches!(waiting, Waiting::Job(claim) if claim.take().is_some());
+        let take =
+            |waiting| matches!(waiting, Waiting::Job(shared_job) if shared_job.take().is_some());
         let has_taken = self.waits.take_all().fold(false, |taken, waiting| take(waiting) | taken);
         (has_taken && !is_sending) || self.conn.is_queued()
     }

@@ -3,8 +3,8 @@
 //! A socket may be used by one request after another, and stays in the epoll meanwhile: the kernel removes
 //! it when it is closed. What is reported of one that no request waits for is passed over.
 
-use crate::doors::SOCKETS;
 use crate::ranks::RequestKey;
+use crate::watched_listeners::SOCKETS;
 use forebay_conn::{Handler, Protocol, SocketId, Wants};
 use forebay_sys::epoll::{Edges, Epoll};
 use slab::Slab;

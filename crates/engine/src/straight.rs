@@ -2,7 +2,7 @@
 //! has a thread or a fiber of its own. Where to wait is theirs: see [`Wait`].
 
 use crate::control::{Control, Ended, Order};
-use crate::helpers::Claim;
+use crate::helpers::SharedJob;
 use crate::linger::{Linger, Lingering};
 use crate::served::{EventOf, Served};
 use crate::timer::Over;
@@ -46,7 +46,7 @@ pub(crate) trait Wait<H: Handler> {
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32);
 
     /// Has a job done for a request: [`next`](Wait::next) tells when it is. `false` if too many wait.
-    fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool;
+    fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool;
 
     /// Gives the connection and its requests time for what they wait for, and says what is over: see
     /// [`Timer::set`](crate::timer::Timer::set) and [`Timer::over`](crate::timer::Timer::over).
@@ -146,8 +146,8 @@ pub(crate) fn serve<H: Handler, W: Wait<H>>(
             }
             Fate::Job(id, job) => {
                 wait.worker().count(Counter::Jobs);
-                let claim = served.wait_for(id, job);
-                if !wait.submit(&mut served, id, claim)
+                let shared_job = served.wait_for(id, job);
+                if !wait.submit(&mut served, id, shared_job)
                     && let Some(closing) = wait.worker().expire_job(&mut served, id)
                 {
                     break closing;

@@ -14,7 +14,7 @@
 //! * **Run and drain.** [`run`] returns when a drain was ordered and the last thread has ended, or
 //!   when all have answered an order to stop.
 
-use crate::accept::{BATCH, DRAIN_BATCHES, Entrance, PAUSE_MS};
+use crate::accept::{BATCH, DRAIN_BATCHES, ListenerSet, PAUSE_MS};
 use crate::ahead::{Ahead, Filled, Next};
 use crate::control::{Control, Ended, Order};
 use crate::served::Served;
@@ -34,17 +34,17 @@ use std::time::Duration;
 const SLEEP_MS: u64 = 500;
 
 /// What the threads share.
-struct Crew<H: Handler> {
+struct JobRunner<H: Handler> {
     stock: Stock<H>,
     control: Arc<Control>,
-    state: Mutex<State>,
+    state: Mutex<ThreadGroupState>,
     ended: Condvar,
     /// Threads at once.
     most: usize,
 }
 
 #[derive(Default)]
-struct State {
+struct ThreadGroupState {
     threads: usize,
     ended: Ended,
     /// How long connections have had their threads, until the accepting thread knows.
@@ -59,8 +59,8 @@ enum Task<H: Handler> {
 
 /// The thread that accepts.
 struct Acceptor<H: Handler> {
-    crew: Arc<Crew<H>>,
-    entrance: Entrance,
+    job_runner: Arc<JobRunner<H>>,
+    listener_set: ListenerSet,
     ahead: Ahead<H>,
     worker: Worker<H>,
     /// The listener that is looked at first, so that each comes first in turn.
@@ -77,26 +77,32 @@ pub fn run<H>(parts: Parts<H>) -> io::Result<Ended>
 where
     H: Handler + Send + 'static,
 {
-    let entrance = Entrance::new(parts.listeners, parts.admission)?;
+    let listener_set = ListenerSet::new(parts.listeners, parts.admission)?;
     let ahead = Ahead::new(&parts.ranks, parts.ahead);
     let stock = Stock::new(parts.make, parts.settings, parts.threads);
-    let crew = Arc::new(Crew {
+    let job_runner = Arc::new(JobRunner {
         stock: stock.in_order(parts.ranks, parts.answering, parts.jobs),
         control: parts.control,
         state: Mutex::default(),
         ended: Condvar::new(),
         most: parts.threads.max(1),
     });
-    let worker = crew.stock.take();
-    let mut acceptor =
-        Acceptor { crew: Arc::clone(&crew), entrance, ahead, worker, first: 0, begun: 0 };
-    while crew.control.order() == Order::Run {
+    let worker = job_runner.stock.take();
+    let mut acceptor = Acceptor {
+        job_runner: Arc::clone(&job_runner),
+        listener_set,
+        ahead,
+        worker,
+        first: 0,
+        begun: 0,
+    };
+    while job_runner.control.order() == Order::Run {
         acceptor.turn()?;
     }
-    crew.control.beat_rests(0);
+    job_runner.control.heartbeat_rests(0);
     let cut = acceptor.leave();
-    let ended = crew.wait_for_all();
-    crew.stock.clear();
+    let ended = job_runner.wait_for_all();
+    job_runner.stock.clear();
     Ok(ended + cut)
 }
 
@@ -111,16 +117,16 @@ where
     /// When the kernel refuses to wait.
     fn turn(&mut self) -> io::Result<()> {
         let free = self.wait_for_room();
-        let control = &self.crew.control;
-        let mut fds: Vec<_> = self.entrance.sockets().collect();
+        let control = &self.job_runner.control;
+        let mut fds: Vec<_> = self.listener_set.sockets().collect();
         let listeners = fds.len();
         fds.push(control.stronger_than(Order::Run).as_fd());
         let wait_ms = if free > 0 && self.ahead.is_empty() { SLEEP_MS } else { 0 };
         let ready = poll::wait_readable(&fds, wait_ms)?;
         self.worker.read_clocks();
         self.worker.begin_turn();
-        self.crew.stock.keep_up(self.worker.now_ms());
-        control.beat(0, self.worker.now_ms());
+        self.job_runner.stock.keep_up(self.worker.now_ms());
+        control.heartbeat(0, self.worker.now_ms());
         self.first += 1;
         let in_turn = (0..listeners).map(|at| (at + self.first) % listeners);
         let indexes: Vec<_> = in_turn.filter(|&index| ready[index]).collect();
@@ -133,8 +139,8 @@ where
     /// are refused need one at once, and whether more may be waiting.
     fn accept(&mut self, index: usize, mut free: usize) -> (usize, bool) {
         while free > 0 {
-            let Acceptor { entrance, ahead, worker, .. } = self;
-            match ahead.fill(entrance, index, free.min(BATCH), worker) {
+            let Acceptor { listener_set, ahead, worker, .. } = self;
+            match ahead.fill(listener_set, index, free.min(BATCH), worker) {
                 Filled::Refused(served, closing) => {
                     self.spawn(Task::Close(served, closing));
                     free -= 1;
@@ -145,7 +151,7 @@ where
                     if self.ahead.is_empty() {
                         std::thread::sleep(Duration::from_millis(PAUSE_MS));
                     }
-                    self.entrance.take_reserve();
+                    self.listener_set.take_reserve();
                     return (free, false);
                 }
             }
@@ -171,14 +177,14 @@ where
         self.begun = self.begun.wrapping_add(1);
         let sampled = settings.sample != 0 && self.begun.is_multiple_of(settings.sample);
         let mut watch = Watch::new(metrics, sampled);
-        self.crew.spawn(task);
+        self.job_runner.spawn(task);
         watch.lap(Activity::Thread);
     }
 
     /// Waits a moment for a thread to end if there are as many as there may be. Says how many more
     /// there may be.
     fn wait_for_room(&mut self) -> usize {
-        let Crew { state, ended, most, .. } = &*self.crew;
+        let JobRunner { state, ended, most, .. } = &*self.job_runner;
         let state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = Duration::from_millis(SLEEP_MS);
         let waited = ended.wait_timeout_while(state, wait, |state| state.threads >= *most);
@@ -192,7 +198,7 @@ where
     /// Takes what the listeners have queued, and closes them; returns when all have a thread, or are
     /// cut.
     fn leave(mut self) -> Ended {
-        for index in 0..self.entrance.sockets().count() {
+        for index in 0..self.listener_set.sockets().count() {
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES {
                 let free = self.wait_for_room();
@@ -203,9 +209,9 @@ where
                 }
             }
         }
-        self.entrance.close();
+        self.listener_set.close();
         while !self.ahead.is_empty() {
-            if self.crew.control.order() == Order::Stop {
+            if self.job_runner.control.order() == Order::Stop {
                 return self.ahead.cut(&mut self.worker);
             }
             let free = self.wait_for_room();
@@ -215,7 +221,7 @@ where
     }
 }
 
-impl<H> Crew<H>
+impl<H> JobRunner<H>
 where
     H: Handler + Send + 'static,
 {
@@ -226,21 +232,21 @@ where
             Task::Serve(_, turn) => Some(*turn),
             Task::Close(..) => None,
         };
-        let crew = Arc::clone(self);
+        let job_runner = Arc::clone(self);
         let serve = move || {
-            let mut worker = crew.stock.take();
+            let mut worker = job_runner.stock.take();
             let began_ns = clock::monotonic_ns();
             let ended = match task {
                 Task::Serve(served, _) => {
-                    crew.stock.serve(&mut worker, served, &crew.control, None)
+                    job_runner.stock.serve(&mut worker, served, &job_runner.control, None)
                 }
                 Task::Close(served, closing) => {
-                    crew.stock.close(&mut worker, served, closing, &crew.control);
+                    job_runner.stock.close(&mut worker, served, closing, &job_runner.control);
                     Ended::default()
                 }
             };
-            crew.stock.give_back(worker);
-            crew.count_end(ended, turn, clock::monotonic_ns().saturating_sub(began_ns));
+            job_runner.stock.give_back(worker);
+            job_runner.count_end(ended, turn, clock::monotonic_ns().saturating_sub(began_ns));
         };
         let thread = std::thread::Builder::new().name("connection".to_owned());
         if thread.spawn(serve).is_err() {

@@ -376,8 +376,8 @@ impl<H: Handler> Worker<H> {
         if awaited.what != Await::Link {
             self.count(counter);
         }
-        if let Some(Waiting::Job(claim)) = served.waits.remove(awaited.id) {
-            claim.take();
+        if let Some(Waiting::Job(shared_job)) = served.waits.remove(awaited.id) {
+            shared_job.take();
         }
         if awaited.id == RequestId::SENDING {
             return Some(Closing::Reset);

@@ -2,18 +2,18 @@
 //!
 //! HTTP/1 has one at most, which is kept in place; others have as many as requests under way.
 
-use crate::helpers::Claim;
+use crate::helpers::SharedJob;
 use forebay_conn::{Job, RequestId};
 use forebay_control::ranked::Key;
 
 /// What one request waits for.
 pub(crate) enum Waiting<J> {
-    /// A job: this claim takes it back.
-    Job(Claim<J>),
+    /// A job: this shared job takes it back.
+    Job(SharedJob<J>),
     /// Its turn, in a ready queue where this is its place, or by other means.
     Turn(Option<Key>),
     /// The moment from which it may be answered.
-    Moment,
+    NotBefore,
 }
 
 /// All requests of a connection that wait.
@@ -67,8 +67,8 @@ impl<J: Job> Waits<J> {
     pub(crate) fn forget(&mut self, id: RequestId) -> bool {
         match self.remove(id) {
             None => false,
-            Some(Waiting::Job(claim)) => claim.take().is_some(),
-            Some(Waiting::Turn(_) | Waiting::Moment) => true,
+            Some(Waiting::Job(shared_job)) => shared_job.take().is_some(),
+            Some(Waiting::Turn(_) | Waiting::NotBefore) => true,
         }
     }
 
@@ -82,7 +82,7 @@ impl<J: Job> Waits<J> {
     pub(crate) fn places(&self) -> impl Iterator<Item = Key> + use<'_, J> {
         self.iter().filter_map(|(_, waiting)| match waiting {
             Waiting::Turn(place) => *place,
-            Waiting::Job(_) | Waiting::Moment => None,
+            Waiting::Job(_) | Waiting::NotBefore => None,
         })
     }
 
@@ -102,7 +102,7 @@ mod tests {
         let mut waits = Waits::<NoJob>::default();
         let ids = [7, 8, 9].map(RequestId);
         for id in ids {
-            waits.add(id, Waiting::Moment);
+            waits.add(id, Waiting::NotBefore);
             waits.add(id, Waiting::Turn(None));
         }
         assert!(matches!(waits.remove(ids[1]), Some(Waiting::Turn(None))));

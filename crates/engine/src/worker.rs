@@ -38,7 +38,7 @@ pub struct Worker<H: Handler> {
     pub(crate) out: Out<H::Body>,
     /// Room for the normal form of one path.
     pub(crate) path: NormalPath,
-    pub(crate) room: http2::Room,
+    pub(crate) room: http2::HeadBuffer,
     pub(crate) wire: Wire,
     /// Handshakes that may begin in this turn of the loop: those of clients of the first rank, and others.
     pub(crate) handshakes: [u32; 2],
@@ -73,7 +73,7 @@ impl<H: Handler> Worker<H> {
             input: Input::with_capacity(input_bytes(&settings)),
             out: Out::default(),
             path: NormalPath::default(),
-            room: http2::Room::default(),
+            room: http2::HeadBuffer::default(),
             wire: Wire::default(),
             handshakes: [settings.turn_handshakes; 2],
             settings,
@@ -130,7 +130,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// When a request may be answered that may not be before so many milliseconds have passed.
-    pub(crate) fn moment_ms(&self, wait_ms: u32) -> u64 {
+    pub(crate) fn not_before_ms(&self, wait_ms: u32) -> u64 {
         // not earlier: the clock may be behind
         self.now_ms() + u64::from(wait_ms) + BEHIND_MS
     }

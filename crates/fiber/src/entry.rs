@@ -9,7 +9,7 @@ use std::ptr;
 
 /// What a fiber is doing (emu §2, figure 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FiberState {
     /// Created and not yet resumed, or waiting for something.
     Suspended,
     /// Ready to run: in the list, first in, first out.
@@ -41,7 +41,7 @@ pub(crate) struct Ticket {
 pub(crate) struct Entry {
     pub(crate) slot: u32,
     pub(crate) generation: Cell<u32>,
-    pub(crate) state: Cell<State>,
+    pub(crate) state: Cell<FiberState>,
     /// The wait is one that `unpark` ends.
     pub(crate) parked: Cell<bool>,
     /// It was unparked before it parked.
@@ -59,7 +59,7 @@ impl Entry {
         Entry {
             slot,
             generation: Cell::new(0),
-            state: Cell::new(State::Terminated),
+            state: Cell::new(FiberState::Terminated),
             parked: Cell::new(false),
             permit: Cell::new(false),
             waits: Cell::new(0),
@@ -83,13 +83,13 @@ impl Entry {
     /// Lets others run until somebody ends the wait that has begun. Only the running fiber calls
     /// this.
     pub(crate) fn suspend(&self) {
-        self.switch(State::Suspended);
+        self.switch(FiberState::Suspended);
     }
 
     /// Goes to the end of the list.
     #[inline]
     pub(crate) fn give_way(&self) {
-        self.switch(State::Yielded);
+        self.switch(FiberState::Yielded);
     }
 
     /// Waits until it is unparked.
@@ -104,7 +104,7 @@ impl Entry {
     }
 
     #[inline]
-    fn switch(&self, state: State) {
+    fn switch(&self, state: FiberState) {
         // Whoever ran next would find the thread panicking: a fiber that unwinds does not wait.
         if std::thread::panicking() {
             return;

@@ -1,6 +1,6 @@
 //! Handles: a fiber's result, and waking it.
 
-use crate::entry::{Id, State, Ticket, with_running};
+use crate::entry::{FiberState, Id, Ticket, with_running};
 use crate::remote::{Message, Remote};
 
 use std::any::Any;
@@ -48,7 +48,7 @@ enum Waiter {
     Thread,
 }
 
-enum Outcome<T> {
+enum JoinOutcome<T> {
     Open(Waiter),
     Ended(Result<T, JoinError>),
     Taken,
@@ -58,7 +58,7 @@ enum Outcome<T> {
 pub(crate) struct Packet<T> {
     /// The fiber; until it is created, one of the two below.
     id: AtomicU64,
-    outcome: Mutex<Outcome<T>>,
+    outcome: Mutex<JoinOutcome<T>>,
     ended: Condvar,
 }
 
@@ -70,7 +70,7 @@ impl<T> Packet<T> {
     pub(crate) fn new() -> Arc<Packet<T>> {
         Arc::new(Packet {
             id: AtomicU64::new(UNKNOWN),
-            outcome: Mutex::new(Outcome::Open(Waiter::Nobody)),
+            outcome: Mutex::new(JoinOutcome::Open(Waiter::Nobody)),
             ended: Condvar::new(),
         })
     }
@@ -101,22 +101,22 @@ impl<T> Packet<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Outcome<T>> {
+    fn lock(&self) -> MutexGuard<'_, JoinOutcome<T>> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_ended(&self) -> bool {
-        !matches!(*self.lock(), Outcome::Open(_))
+        !matches!(*self.lock(), JoinOutcome::Open(_))
     }
 
     /// Waits for the result: a fiber lets others run meanwhile, a thread sleeps.
     pub(crate) fn wait(&self) -> Result<T, JoinError> {
         loop {
             let mut outcome = self.lock();
-            if !matches!(*outcome, Outcome::Open(_)) {
-                return match std::mem::replace(&mut *outcome, Outcome::Taken) {
-                    Outcome::Ended(result) => result,
-                    Outcome::Open(_) | Outcome::Taken => Err(JoinError::Dropped),
+            if !matches!(*outcome, JoinOutcome::Open(_)) {
+                return match std::mem::replace(&mut *outcome, JoinOutcome::Taken) {
+                    JoinOutcome::Ended(result) => result,
+                    JoinOutcome::Open(_) | JoinOutcome::Taken => Err(JoinError::Dropped),
                 };
             }
             // a fiber that unwinds cannot wait
@@ -125,13 +125,13 @@ impl<T> Packet<T> {
             }
             let begun = with_running(|core, entry| {
                 let remote = Arc::clone(&core.remote);
-                *outcome = Outcome::Open(Waiter::Fiber { ticket: entry.begin_wait(), remote });
+                *outcome = JoinOutcome::Open(Waiter::Fiber { ticket: entry.begin_wait(), remote });
             });
             if begun.is_some() {
                 drop(outcome);
                 with_running(|_, entry| entry.suspend());
             } else {
-                *outcome = Outcome::Open(Waiter::Thread);
+                *outcome = JoinOutcome::Open(Waiter::Thread);
                 drop(self.ended.wait(outcome));
             }
         }
@@ -157,9 +157,9 @@ impl<T> Promise<T> {
 
     fn end(&self, result: Result<T, JoinError>) {
         let mut outcome = self.packet.lock();
-        let Outcome::Open(waiter) = &mut *outcome else { return };
+        let JoinOutcome::Open(waiter) = &mut *outcome else { return };
         let waiter = std::mem::replace(waiter, Waiter::Nobody);
-        *outcome = Outcome::Ended(result);
+        *outcome = JoinOutcome::Ended(result);
         drop(outcome);
         let (ticket, remote) = match waiter {
             Waiter::Nobody => return,
@@ -218,7 +218,7 @@ impl<T> Fiber<T> {
 
     /// What it is doing; `None` if that is another thread's to know. Asked by a fiber of the same
     /// scheduler.
-    pub fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<FiberState> {
         with_running(|core, _| {
             let here = Arc::ptr_eq(&core.remote, &self.remote);
             here.then(|| core.state(self.packet.id()))

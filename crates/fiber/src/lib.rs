@@ -20,7 +20,7 @@
 //! # How it behaves
 //!
 //! * **States** (emu, figure 3): *suspended* (created, or waiting), *yielded* (ready), *executing*,
-//!   *terminated*; see [`State`]. Ready fibers run first in, first out. The kernel is asked for
+//!   *terminated*; see [`FiberState`]. Ready fibers run first in, first out. The kernel is asked for
 //!   news when nobody is ready, and after 256 resumed fibers.
 //! * **Stacks** come from a pool and have a guard page. A fiber that overflows its stack aborts the
 //!   process with a line that says so; see [`Options::stack_bytes`].
@@ -65,7 +65,7 @@ mod scheduler;
 mod stack;
 mod threads;
 
-pub use entry::{Id, State};
+pub use entry::{FiberState, Id};
 pub use join::{Fiber, JoinError, Unparker};
 pub use main_thread::{MainHandle, MainThread};
 pub use scheduler::{Options, Scheduler};

@@ -83,7 +83,7 @@ extern "C" fn on_fault(
     if let Some((lowest, stack_bytes)) = entry::running_stack()
         && (lowest..lowest + page_bytes()).contains(&address)
     {
-        let mut line = Line { text: [0; 160], len: 0 };
+        let mut line = MessageLine { text: [0; 160], len: 0 };
         line.push(b"fiber: stack overflow: a fiber needs more than its ");
         line.push_number(stack_bytes);
         line.push(b" bytes of stack; raise stack_bytes. Aborting.\n");
@@ -120,12 +120,12 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
 }
 
 /// A line put together without memory from the allocator.
-struct Line {
+struct MessageLine {
     text: [u8; 160],
     len: usize,
 }
 
-impl Line {
+impl MessageLine {
     fn push(&mut self, text: &[u8]) {
         for &byte in text {
             if let Some(place) = self.text.get_mut(self.len) {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn numbers_are_written_whole_and_lines_end_at_their_bound() {
-        let mut line = Line { text: [0; 160], len: 0 };
+        let mut line = MessageLine { text: [0; 160], len: 0 };
         line.push_number(1_234_050);
         assert_eq!(&line.text[..line.len], b"1234050");
         line.push(&[b'x'; 200]);

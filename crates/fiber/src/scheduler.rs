@@ -1,6 +1,6 @@
 //! One thread's fibers: who is ready, who is next, and what becomes of the others.
 
-use crate::entry::{Control, Entry, Id, State, Ticket, with_running};
+use crate::entry::{Control, Entry, FiberState, Id, Ticket, with_running};
 use crate::join::{Fiber, Packet};
 use crate::overflow;
 use crate::poller::{self, Poller};
@@ -65,7 +65,7 @@ impl Core {
         let stack = self.stacks.borrow_mut().take()?;
         let entry = self.vacant_entry();
         entry.stack.set((stack.lowest(), stack.usable_bytes()));
-        entry.state.set(State::Suspended);
+        entry.state.set(FiberState::Suspended);
         entry.parked.set(true);
         let main = move |yielder: &Yielder<(), ()>, ()| {
             with_running(|_, entry| entry.yielder.set(yielder));
@@ -122,7 +122,7 @@ impl Core {
 
     pub(crate) fn make_ready(&self, entry: Rc<Entry>) {
         entry.parked.set(false);
-        entry.state.set(State::Yielded);
+        entry.state.set(FiberState::Yielded);
         self.ready.borrow_mut().push_back(entry);
     }
 
@@ -142,14 +142,14 @@ impl Core {
         self.ending.get()
     }
 
-    pub(crate) fn state(&self, id: Id) -> State {
-        self.find(id.0).map_or(State::Terminated, |entry| entry.state.get())
+    pub(crate) fn state(&self, id: Id) -> FiberState {
+        self.find(id.0).map_or(FiberState::Terminated, |entry| entry.state.get())
     }
 
     /// Whether this wait is not over yet.
     pub(crate) fn is_waiting(&self, ticket: Ticket) -> bool {
         self.find(ticket.fiber).is_some_and(|entry| {
-            entry.state.get() == State::Suspended && entry.waits.get() == ticket.number
+            entry.state.get() == FiberState::Suspended && entry.waits.get() == ticket.number
         })
     }
 
@@ -165,7 +165,7 @@ impl Core {
     /// Ends the fiber's park, or its next one at once.
     pub(crate) fn unpark(&self, id: Id) {
         let Some(entry) = self.find(id.0) else { return };
-        if entry.state.get() == State::Suspended && entry.parked.get() {
+        if entry.state.get() == FiberState::Suspended && entry.parked.get() {
             self.make_ready(entry);
         } else {
             entry.permit.set(true);
@@ -175,7 +175,7 @@ impl Core {
     /// Lets the fiber run until it waits, gives way or ends.
     #[inline]
     fn resume(&self, entry: &Rc<Entry>) {
-        entry.state.set(State::Executing);
+        entry.state.set(FiberState::Executing);
         let ended = {
             let _control = Control::give(self, entry);
             match entry.coroutine.borrow_mut().as_mut() {
@@ -192,7 +192,7 @@ impl Core {
         if let Some(coroutine) = entry.coroutine.borrow_mut().take() {
             self.stacks.borrow_mut().put(coroutine.into_stack());
         }
-        entry.state.set(State::Terminated);
+        entry.state.set(FiberState::Terminated);
         entry.generation.set(entry.generation.get().wrapping_add(1));
         entry.parked.set(false);
         entry.permit.set(false);
@@ -208,7 +208,7 @@ impl Core {
             let Some(entry) = first else { break };
             self.resume(&entry);
             self.resumed.set(self.resumed.get() + 1);
-            if entry.state.get() == State::Yielded {
+            if entry.state.get() == FiberState::Yielded {
                 self.ready.borrow_mut().push_back(entry);
             }
         }
@@ -254,7 +254,7 @@ impl Core {
             let control = Control::give(self, &entry);
             drop(coroutine);
             drop(control);
-            entry.state.set(State::Terminated);
+            entry.state.set(FiberState::Terminated);
         }
     }
 }
@@ -328,9 +328,9 @@ impl Scheduler {
         entry.parked.set(false);
         self.core.resume(&entry);
         match entry.state.get() {
-            State::Terminated => return Ok(None),
-            State::Yielded => self.core.ready.borrow_mut().push_back(entry),
-            State::Suspended | State::Executing => {}
+            FiberState::Terminated => return Ok(None),
+            FiberState::Yielded => self.core.ready.borrow_mut().push_back(entry),
+            FiberState::Suspended | FiberState::Executing => {}
         }
         Ok(Some(id))
     }

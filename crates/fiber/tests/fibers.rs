@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check panics")]
 
 use forebay_fiber as fiber;
-use forebay_fiber::{JoinError, MainThread, Options, Scheduler, Schedulers, State};
+use forebay_fiber::{FiberState, JoinError, MainThread, Options, Scheduler, Schedulers};
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,22 +47,22 @@ fn fibers_run_first_in_first_out() {
 fn states_are_those_of_the_paper() {
     fiber::run(|| {
         let created = fiber::create(fiber::park).unwrap();
-        assert_eq!(created.state(), Some(State::Suspended));
+        assert_eq!(created.state(), Some(FiberState::Suspended));
         fiber::yield_now();
-        assert_eq!(created.state(), Some(State::Suspended), "nobody has resumed it");
+        assert_eq!(created.state(), Some(FiberState::Suspended), "nobody has resumed it");
         created.unpark();
-        assert_eq!(created.state(), Some(State::Yielded));
+        assert_eq!(created.state(), Some(FiberState::Yielded));
         fiber::yield_now();
-        assert_eq!(created.state(), Some(State::Suspended), "it waits");
+        assert_eq!(created.state(), Some(FiberState::Suspended), "it waits");
         created.unpark();
         fiber::yield_now();
-        assert_eq!(created.state(), Some(State::Terminated));
+        assert_eq!(created.state(), Some(FiberState::Terminated));
         created.join().unwrap();
-        let (tell, told) = mpsc::channel::<fiber::Fiber<State>>();
+        let (tell, told) = mpsc::channel::<fiber::Fiber<FiberState>>();
         let asks = fiber::spawn(move || told.recv().unwrap().state().unwrap()).unwrap();
-        let itself = fiber::spawn(|| State::Terminated).unwrap();
+        let itself = fiber::spawn(|| FiberState::Terminated).unwrap();
         tell.send(itself).unwrap();
-        assert_eq!(asks.join().unwrap(), State::Yielded);
+        assert_eq!(asks.join().unwrap(), FiberState::Yielded);
     })
     .unwrap();
 }
@@ -135,7 +135,7 @@ fn an_unpark_does_not_end_another_wait() {
         fiber::yield_now();
         waits.unpark();
         fiber::yield_now();
-        assert_eq!(waits.state(), Some(State::Suspended));
+        assert_eq!(waits.state(), Some(FiberState::Suspended));
         left.write_all(b"abc").unwrap();
         assert_eq!(waits.join().unwrap(), 3);
     })

@@ -35,7 +35,7 @@ pub(crate) struct Answer {
 /// Reads the answers of one connection, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
-    state: State,
+    state: ResponseState,
     status: u16,
     keep: bool,
     body_bytes: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Reader {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ResponseState {
     Head,
     Sized(u64),
     ChunkSize,
@@ -59,7 +59,7 @@ enum State {
 impl Reader {
     pub(crate) fn new(with_crc32: bool) -> Reader {
         Reader {
-            state: State::Head,
+            state: ResponseState::Head,
             status: 0,
             keep: false,
             body_bytes: 0,
@@ -70,7 +70,7 @@ impl Reader {
 
     /// Begins afresh, for a new connection.
     pub(crate) fn reset(&mut self) {
-        self.state = State::Head;
+        self.state = ResponseState::Head;
         self.partial.clear();
         self.next();
     }
@@ -84,7 +84,7 @@ impl Reader {
 
     /// Whether nothing of the current answer has come yet.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.state == State::Head && self.partial.is_empty()
+        self.state == ResponseState::Head && self.partial.is_empty()
     }
 
     /// The answer that [`Read::Done`] told of; the next one begins.
@@ -98,8 +98,8 @@ impl Reader {
 
     /// The connection has ended. Whether that ends an answer well.
     pub(crate) fn end(&mut self) -> bool {
-        if self.state == State::UntilClose {
-            self.state = State::Head;
+        if self.state == ResponseState::UntilClose {
+            self.state = ResponseState::Head;
             self.keep = false;
             return true;
         }
@@ -112,19 +112,21 @@ impl Reader {
         while used < input.len() {
             let rest = &input[used..];
             let step = match self.state {
-                State::Head => self.head(rest, bodyless),
-                State::Sized(left) => self.sized(rest, left),
-                State::UntilClose => {
+                ResponseState::Head => self.head(rest, bodyless),
+                ResponseState::Sized(left) => self.sized(rest, left),
+                ResponseState::UntilClose => {
                     self.body(rest);
                     Step::Used(rest.len())
                 }
-                State::Chunk(left) => self.chunk(rest, left),
-                State::ChunkSize | State::ChunkEnd | State::Trailer => self.line(rest),
+                ResponseState::Chunk(left) => self.chunk(rest, left),
+                ResponseState::ChunkSize | ResponseState::ChunkEnd | ResponseState::Trailer => {
+                    self.line(rest)
+                }
             };
             match step {
                 Step::Used(count) => used += count,
                 Step::Done(count) => {
-                    self.state = State::Head;
+                    self.state = ResponseState::Head;
                     return Read::Done(used + count);
                 }
                 Step::Malformed => return Read::Malformed,
@@ -146,18 +148,18 @@ impl Reader {
         if left == count as u64 {
             return Step::Done(count);
         }
-        self.state = State::Sized(left - count as u64);
+        self.state = ResponseState::Sized(left - count as u64);
         Step::Used(count)
     }
 
     fn chunk(&mut self, rest: &[u8], left: u64) -> Step {
         match self.sized(rest, left) {
             Step::Done(count) => {
-                self.state = State::ChunkEnd;
+                self.state = ResponseState::ChunkEnd;
                 Step::Used(count)
             }
             Step::Used(count) => {
-                self.state = State::Chunk(left - count as u64);
+                self.state = ResponseState::Chunk(left - count as u64);
                 Step::Used(count)
             }
             Step::Malformed => Step::Malformed,
@@ -200,11 +202,11 @@ impl Reader {
         self.state = match head.length {
             _ if bodyless || matches!(head.status, 101 | 204 | 304) => return Step::Done(used),
             Length::Bytes(0) => return Step::Done(used),
-            Length::Bytes(bytes) => State::Sized(bytes),
-            Length::Chunked => State::ChunkSize,
+            Length::Bytes(bytes) => ResponseState::Sized(bytes),
+            Length::Chunked => ResponseState::ChunkSize,
             Length::UntilClose => {
                 self.keep = false;
-                State::UntilClose
+                ResponseState::UntilClose
             }
         };
         Step::Used(used)
@@ -220,17 +222,17 @@ impl Reader {
         self.partial.extend_from_slice(&rest[..end]);
         let line = self.partial.strip_suffix(b"\r").unwrap_or(&self.partial);
         let next = match self.state {
-            State::ChunkSize => match chunk_size(line) {
-                Some(0) => Some(State::Trailer),
-                Some(size) => Some(State::Chunk(size)),
+            ResponseState::ChunkSize => match chunk_size(line) {
+                Some(0) => Some(ResponseState::Trailer),
+                Some(size) => Some(ResponseState::Chunk(size)),
                 None => None,
             },
-            State::ChunkEnd if line.is_empty() => Some(State::ChunkSize),
-            State::Trailer if line.is_empty() => {
+            ResponseState::ChunkEnd if line.is_empty() => Some(ResponseState::ChunkSize),
+            ResponseState::Trailer if line.is_empty() => {
                 self.partial.clear();
                 return Step::Done(end + 1);
             }
-            State::Trailer => Some(State::Trailer),
+            ResponseState::Trailer => Some(ResponseState::Trailer),
             _ => None,
         };
         self.partial.clear();

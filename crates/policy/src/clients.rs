@@ -61,7 +61,7 @@ pub(crate) struct Key(u64);
 
 /// A place in the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat(u32);
+pub(crate) struct ClientSlot(u32);
 
 impl Default for Clients {
     fn default() -> Clients {
@@ -189,7 +189,7 @@ impl Clients {
     /// # Errors
     /// There are as many already. `Ok(None)` if it could not be counted.
     #[inline]
-    pub(crate) fn enter(&self, key: Key, most: u32) -> Result<Option<Seat>, ()> {
+    pub(crate) fn enter(&self, key: Key, most: u32) -> Result<Option<ClientSlot>, ()> {
         let most = u64::from(most).min(COUNT_MASK);
         let set = self.set_of(key);
         let ways = &self.counts[set].0;
@@ -216,16 +216,16 @@ impl Clients {
             {
                 continue;
             }
-            return Ok(Some(Seat((set * WAYS + way) as u32)));
+            return Ok(Some(ClientSlot((set * WAYS + way) as u32)));
         }
     }
 
-    /// One less. The seat is one that [`enter`](Clients::enter) gave, each only once: while it is
+    /// One less. The client slot is one that [`enter`](Clients::enter) gave, each only once: while it is
     /// taken, its count is above zero and its word is nobody else's.
     #[inline]
-    pub(crate) fn leave(&self, seat: Seat) {
-        let seat = seat.0 as usize;
-        self.counts[seat / WAYS].0[seat % WAYS].fetch_sub(1, Relaxed);
+    pub(crate) fn leave(&self, client_slot: ClientSlot) {
+        let client_slot = client_slot.0 as usize;
+        self.counts[client_slot / WAYS].0[client_slot % WAYS].fetch_sub(1, Relaxed);
     }
 
     /// How much is counted now. It looks at the whole table.

@@ -48,7 +48,7 @@ pub(crate) struct Index {
 
 /// One place for a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Spot {
+enum FilingKey {
     /// A host (`None` for all), whether it is a wildcard, and what the path begins with.
     Path(Option<Box<[u8]>>, bool, Box<[u8]>),
     Client(Network),
@@ -59,7 +59,7 @@ enum Spot {
 /// A rule that would lie here, and what would be left to be tried.
 #[derive(Clone, Debug)]
 struct Filing {
-    spot: Spot,
+    filing_key: FilingKey,
     asked: Asked,
     is_exact: bool,
 }
@@ -73,46 +73,46 @@ impl Index {
         };
         let all: Vec<(u32, &Rule)> = (0..).zip(rules).collect();
         let rules = || all.iter().filter(counts);
-        let mut crowds: HashMap<Spot, usize> = HashMap::new();
+        let mut sizes: HashMap<FilingKey, usize> = HashMap::new();
         for filing in rules().flat_map(|(_, rule)| ways(rule)).flatten() {
-            *crowds.entry(filing.spot).or_default() += 1;
+            *sizes.entry(filing.filing_key).or_default() += 1;
         }
-        let mut spots: HashMap<Spot, Vec<Entry>> = HashMap::new();
+        let mut by_filing_key: HashMap<FilingKey, Vec<Entry>> = HashMap::new();
         let mut wanted = Slots::default();
         for (number, rule) in rules() {
-            let crowd = |way: &Vec<Filing>| way.iter().map(|one| crowds[&one.spot]).max();
-            let best = ways(rule).into_iter().min_by_key(crowd).unwrap_or_else(|| vec![free(rule)]);
+            let size = |way: &Vec<Filing>| way.iter().map(|one| sizes[&one.filing_key]).max();
+            let best = ways(rule).into_iter().min_by_key(size).unwrap_or_else(|| vec![free(rule)]);
             wanted = wanted.with(Slots::of(rule, phase));
-            for Filing { spot, asked, is_exact } in best {
+            for Filing { filing_key, asked, is_exact } in best {
                 let marks = Marks::new(rule.stop, rule.when.from(phase), is_exact);
                 let slots = Slots::of(rule, phase);
                 let entry = Entry { rule: *number, asked, slots, marks };
-                spots.entry(spot).or_default().push(entry);
+                by_filing_key.entry(filing_key).or_default().push(entry);
             }
         }
-        let is_empty = spots.is_empty();
-        let index = Index::arrange(spots);
+        let is_empty = by_filing_key.is_empty();
+        let index = Index::arrange(by_filing_key);
         let pairs: Box<[Pairs]> =
             index.free.iter().map(|entry| pairs(all[entry.rule as usize].1)).collect();
         let pairs = if pairs.iter().all(|one| one.is_empty()) { Box::default() } else { pairs };
         Index { wanted, is_empty, pairs, ..index }
     }
 
-    fn arrange(spots: HashMap<Spot, Vec<Entry>>) -> Index {
+    fn arrange(by_filing_key: HashMap<FilingKey, Vec<Entry>>) -> Index {
         let mut any_site = Vec::new();
         let mut sites: HashMap<(bool, Box<[u8]>), Vec<_>> = HashMap::new();
         let (mut client, mut local) = (Vec::new(), Vec::new());
         let mut free = Entries::default();
-        for (spot, entries) in spots {
+        for (filing_key, entries) in by_filing_key {
             let entries = entries.into();
-            match spot {
-                Spot::Path(None, _, prefix) => any_site.push((prefix, entries)),
-                Spot::Path(Some(host), is_wildcard, prefix) => {
+            match filing_key {
+                FilingKey::Path(None, _, prefix) => any_site.push((prefix, entries)),
+                FilingKey::Path(Some(host), is_wildcard, prefix) => {
                     sites.entry((is_wildcard, host)).or_default().push((prefix, entries));
                 }
-                Spot::Client(network) => client.push((network, entries)),
-                Spot::Local(network) => local.push((network, entries)),
-                Spot::Free => free = entries,
+                FilingKey::Client(network) => client.push((network, entries)),
+                FilingKey::Local(network) => local.push((network, entries)),
+                FilingKey::Free => free = entries,
             }
         }
         let mut index = Index {
@@ -247,15 +247,15 @@ fn pairs(rule: &Rule) -> Pairs {
 }
 
 fn free(rule: &Rule) -> Filing {
-    Filing { spot: Spot::Free, asked: Asked::of(&rule.conditions), is_exact: false }
+    Filing { filing_key: FilingKey::Free, asked: Asked::of(&rule.conditions), is_exact: false }
 }
 
 /// The ways in which a rule can be filed, the best first where they are equally crowded.
 fn ways(rule: &Rule) -> Vec<Vec<Filing>> {
     let ways = [
         by_path(rule),
-        by_network(rule, Condition::Client, &rule.conditions.client, Spot::Client),
-        by_network(rule, Condition::Local, &rule.conditions.local, Spot::Local),
+        by_network(rule, Condition::Client, &rule.conditions.client, FilingKey::Client),
+        by_network(rule, Condition::Local, &rule.conditions.local, FilingKey::Local),
     ];
     ways.into_iter().flatten().collect()
 }
@@ -290,8 +290,8 @@ fn by_path(rule: &Rule) -> Option<Vec<Filing>> {
     let mut filings = Vec::new();
     for (site, is_wildcard) in sites {
         for (prefix, asked, is_exact) in paths.clone() {
-            let spot = Spot::Path(site.clone(), is_wildcard, prefix);
-            filings.push(Filing { spot, asked, is_exact });
+            let filing_key = FilingKey::Path(site.clone(), is_wildcard, prefix);
+            filings.push(Filing { filing_key, asked, is_exact });
         }
     }
     Some(filings)
@@ -301,7 +301,7 @@ fn by_network(
     rule: &Rule,
     condition: Condition,
     endpoints: &[Endpoint],
-    spot: impl Fn(Network) -> Spot,
+    filing_key: impl Fn(Network) -> FilingKey,
 ) -> Option<Vec<Filing>> {
     let asked = Asked::of(&rule.conditions);
     let proven = asked.without(condition);
@@ -309,7 +309,7 @@ fn by_network(
         let prefix = endpoint.prefix()?;
         let is_proven = prefix.is_pure() && !endpoint.asks_more();
         Some(Filing {
-            spot: spot(prefix.network),
+            filing_key: filing_key(prefix.network),
             asked: if is_proven { proven } else { asked },
             is_exact: false,
         })

@@ -1,7 +1,7 @@
 //! What is charged for each rule: its buckets and its count, or those of its clients.
 
 use crate::bucket::{self, Terms};
-use crate::clients::{Clients, Key, Seat};
+use crate::clients::{ClientSlot, Clients, Key};
 use crate::rule::{Bounds, InFlight, Limit, Per, Rule};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
@@ -293,8 +293,10 @@ impl Tally {
             }
             Count::Client(number) => {
                 let key: Key = clients.key(*number, client);
-                let seat = clients.enter(key, self.limit.most).ok()?;
-                Some(Ticket(seat.map(|seat| Held::Client(Arc::clone(clients), seat))))
+                let client_slot = clients.enter(key, self.limit.most).ok()?;
+                Some(Ticket(
+                    client_slot.map(|client_slot| Held::Client(Arc::clone(clients), client_slot)),
+                ))
             }
         }
     }
@@ -365,7 +367,7 @@ pub struct Ticket(Option<Held>);
 #[derive(Debug)]
 enum Held {
     Rule(Arc<Line<AtomicU32>>),
-    Client(Arc<Clients>, Seat),
+    Client(Arc<Clients>, ClientSlot),
 }
 
 impl Ticket {
@@ -383,7 +385,7 @@ impl Drop for Ticket {
             Some(Held::Rule(count)) => {
                 count.0.fetch_sub(1, Relaxed);
             }
-            Some(Held::Client(clients, seat)) => clients.leave(seat),
+            Some(Held::Client(clients, client_slot)) => clients.leave(client_slot),
         }
     }
 }

@@ -168,7 +168,7 @@ impl Running {
     }
 }
 
-/// Starts the thread, which gets what the arrangement in force wants and calls `tell` when there is a new
+/// Starts the thread, which gets what the snapshot in force wants and calls `tell` when there is a new
 /// certificate. It counts in `metrics`, which nobody else does.
 ///
 /// # Errors

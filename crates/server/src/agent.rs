@@ -26,7 +26,7 @@ use forebay_policy::Paces;
 use forebay_policy::rule::Bounds;
 use forebay_sys::clock;
 use forebay_upstream::upstreams::Upstreams;
-use seen::Eyes;
+use seen::Sampler;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,19 +37,19 @@ pub const PERIOD: Duration = Duration::from_millis(10);
 
 /// What the thread shares with those who start it and those who show what it does.
 #[derive(Default)]
-pub struct Steering {
-    state: Mutex<State>,
+pub struct AgentLoop {
+    state: Mutex<AgentState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AgentState {
     is_running: bool,
     agent: Option<Feedback>,
     /// What `agent` has said last.
     decision: Decision,
-    eyes: Eyes,
+    sampler: Sampler,
     queues: Queues,
-    /// The arrangement that `agent` and `eyes` belong to.
+    /// The snapshot that `agent` and `sampler` belong to.
     generation: u64,
 }
 
@@ -92,7 +92,7 @@ impl Now {
 
 /// What the classes are limited to, by name.
 pub fn limits(policy: &InForce) -> Vec<(String, ClassLimits)> {
-    if !policy.wants_steering() {
+    if !policy.wants_agent_loop() {
         return Vec::new();
     }
     let limits = policy.policy.classes().iter().zip(&policy.windows).enumerate();
@@ -108,14 +108,14 @@ pub fn limits(policy: &InForce) -> Vec<(String, ClassLimits)> {
     limits.map(of).collect()
 }
 
-impl Steering {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl AgentLoop {
+    fn lock(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks how late the loops of this engine come, from now on and for as long as it lives.
     pub fn watch(&self, control: &Arc<Control>) {
-        self.lock().eyes.watch(control);
+        self.lock().sampler.watch(control);
     }
 
     /// What the agent does now; `None` if nobody asks it.
@@ -139,13 +139,13 @@ impl Steering {
     /// Lack of threads.
     pub fn keep_up(self: &Arc<Self>, parts: &Parts) -> io::Result<()> {
         let mut state = self.lock();
-        if state.is_running || !parts.live.get().policy.wants_steering() {
+        if state.is_running || !parts.live.get().policy.wants_agent_loop() {
             return Ok(());
         }
-        let (steering, parts) = (Arc::clone(self), parts.clone());
+        let (agent_loop, parts) = (Arc::clone(self), parts.clone());
         std::thread::Builder::new().name("agent".to_owned()).spawn(move || {
-            let _lifted = Lifted(&steering, &parts.live);
-            while steering.tick(&parts) {
+            let _lifted = Lifted(&agent_loop, &parts.live);
+            while agent_loop.tick(&parts) {
                 std::thread::sleep(PERIOD);
             }
         })?;
@@ -158,16 +158,16 @@ impl Steering {
         let mut state = self.lock();
         // before the policy: a newer one is then taken over at the next tick
         let generation = parts.live.generation();
-        let arrangement = parts.live.get();
-        let policy = Arc::clone(&arrangement.policy);
-        if !policy.wants_steering() {
+        let snapshot = parts.live.get();
+        let policy = Arc::clone(&snapshot.policy);
+        if !policy.wants_agent_loop() {
             // here, under the lock: whoever comes now to start a thread must know
             state.is_running = false;
             return false;
         }
         if generation != state.generation || state.agent.is_none() {
             state.generation = generation;
-            if let Err(error) = state.take_over(&policy, arrangement.applications.upstreams()) {
+            if let Err(error) = state.take_over(&policy, snapshot.applications.upstreams()) {
                 say(format_args!("the agent rests: {error}"));
                 state.is_running = false;
                 return false;
@@ -178,7 +178,7 @@ impl Steering {
     }
 }
 
-impl State {
+impl AgentState {
     /// Goes on for the classes of another policy.
     fn take_over<'u>(
         &mut self,
@@ -199,18 +199,18 @@ impl State {
             Some(before) => before.replace(settings)?,
         };
         self.agent = Some(agent);
-        self.eyes.take_over(policy, numbers);
+        self.sampler.take_over(policy, numbers);
         Ok(())
     }
 
     /// Has the agent see what has happened by now, and puts its answer in force.
     fn step(&mut self, now_ns: u64, policy: &InForce, cores: u32, totals: &dyn Fn() -> Totals) {
-        let State { agent, decision, eyes, .. } = self;
+        let AgentState { agent, decision, sampler, .. } = self;
         let Some(agent) = agent else { return };
-        let observed = eyes.look(now_ns, policy, cores, totals);
+        let observed = sampler.look(now_ns, policy, cores, totals);
         decision.clone_from(agent.tick(&observed.as_seen(cores)));
         put_in_force(policy, decision, now_ns);
-        for (rule, per_s) in eyes.movable().zip(&decision.rates) {
+        for (rule, per_s) in sampler.movable().zip(&decision.rates) {
             policy.state.set_rate(rule, *per_s, now_ns);
         }
         self.queues.step(now_ns, policy.agent);
@@ -260,7 +260,7 @@ fn set_rate(policy: &InForce, rank: u8, of: Paces, per_s: Option<f64>, now_ns: u
 }
 
 /// Whatever ends the thread: nothing stays limited by what nobody adapts any more.
-struct Lifted<'s>(&'s Steering, &'s Live);
+struct Lifted<'s>(&'s AgentLoop, &'s Live);
 
 impl Drop for Lifted<'_> {
     fn drop(&mut self) {

@@ -180,7 +180,7 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
             continue;
         };
         busy.fetch_add(1, Ordering::Relaxed);
-        let seat = Seat(Arc::clone(&busy));
+        let session_slot = SessionSlot(Arc::clone(&busy));
         if busy.load(Ordering::Relaxed) > MOST_AT_ONCE {
             turn_away(stream);
             continue;
@@ -188,16 +188,16 @@ fn listen(listener: &UnixListener, tell: &(impl Fn(Asked) + Clone + Send + 'stat
         let (tell, owners) = (tell.clone(), Arc::clone(&owners));
         let serve = move || {
             // who went away needs no answer
-            let _ = serve(stream, seat, &owners, &tell);
+            let _ = serve(stream, session_slot, &owners, &tell);
         };
         let _ = std::thread::Builder::new().name("control".to_owned()).spawn(serve);
     }
 }
 
 /// A command that is being answered. Dropped, also if no thread can be had for it, it counts no more.
-struct Seat(Arc<AtomicUsize>);
+struct SessionSlot(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -214,13 +214,18 @@ fn turn_away(stream: UnixStream) {
     }
 }
 
-fn serve(stream: UnixStream, seat: Seat, owners: &Owners, tell: &impl Fn(Asked)) -> io::Result<()> {
+fn serve(
+    stream: UnixStream,
+    session_slot: SessionSlot,
+    owners: &Owners,
+    tell: &impl Fn(Asked),
+) -> io::Result<()> {
     let mut line = Timed::new(stream, PATIENCE);
     let command = match receive(&mut line) {
         Ok(command) => command,
         Err(Unheard::Session(received)) => {
             // who stays is counted among those who do
-            drop(seat);
+            drop(session_slot);
             return session::serve(line.stream, received, owners, tell);
         }
         Err(Unheard::Gone) => return Ok(()),
@@ -466,9 +471,10 @@ mod tests {
     #[test]
     fn a_request_that_is_too_long_is_no_shorter_one() {
         let (client, server) = UnixStream::pair().unwrap();
-        let seat = Seat(Arc::new(AtomicUsize::new(1)));
+        let session_slot = SessionSlot(Arc::new(AtomicUsize::new(1)));
         let tell = |asked| panic!("{asked:?}");
-        let told = std::thread::spawn(move || serve(server, seat, &Owners::default(), &tell));
+        let told =
+            std::thread::spawn(move || serve(server, session_slot, &Owners::default(), &tell));
         let mut line = Timed::new(client, PATIENCE);
         line.write_all(&vec![b'x'; MOST_REQUEST_BYTES + 1]).unwrap();
         line.stream.shutdown(Shutdown::Write).unwrap();

@@ -5,14 +5,14 @@
 //! runs. The rest of it is never changed: a reload that wants another engine, other listeners, another
 //! number of workers or of classes starts a new group on the same sockets and lets the old one retire.
 
-use crate::agent::{self, Steering};
+use crate::agent::{self, AgentLoop};
 use crate::applications::Pools;
 use crate::handler::FastLane;
 use crate::job::Job;
 use crate::listen::Socket;
 use crate::live::Live;
 use crate::plan::{GroupPlan, Plan};
-use crate::policy::Entrance;
+use crate::policy::WindowPoint;
 use forebay_conn::Handler;
 use forebay_engine::Engine;
 use forebay_engine::admission::Admission;
@@ -20,7 +20,7 @@ use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::{Helpers, Threads};
-use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
+use forebay_engine::pipeline::{self, Fuse, Pipeline, PipelineGauges};
 use forebay_engine::ranks::Ranks;
 use forebay_engine::settings::{self, Settings};
 use forebay_engine::{pool, stock, threads, worker};
@@ -97,25 +97,27 @@ impl Register {
 
 /// The figures of pipelines. They outlive them, as counters do.
 #[derive(Default)]
-pub struct Boards(Mutex<Vec<Arc<Board>>>);
+pub struct PipelineGaugesPool(Mutex<Vec<Arc<PipelineGauges>>>);
 
-impl Boards {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Board>>> {
+impl PipelineGaugesPool {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<PipelineGauges>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a pipeline: one that nobody else writes to any more, or a new one. It becomes the first.
-    fn take(&self) -> Arc<Board> {
-        let mut boards = self.lock();
-        let free = boards.iter().position(|board| Arc::strong_count(board) == 1);
-        let board = free.map_or_else(Arc::default, |at| boards.remove(at));
-        boards.insert(0, Arc::clone(&board));
-        board
+    fn take(&self) -> Arc<PipelineGauges> {
+        let mut pipeline_gauges_pool = self.lock();
+        let free = pipeline_gauges_pool
+            .iter()
+            .position(|pipeline_gauges| Arc::strong_count(pipeline_gauges) == 1);
+        let pipeline_gauges = free.map_or_else(Arc::default, |at| pipeline_gauges_pool.remove(at));
+        pipeline_gauges_pool.insert(0, Arc::clone(&pipeline_gauges));
+        pipeline_gauges
     }
 
     /// The figures of the pipeline that was started last; none if there never was one.
     pub fn gauges(&self) -> Vec<(Gauge, u64)> {
-        self.lock().first().map_or_else(Vec::new, |board| board.gauges())
+        self.lock().first().map_or_else(Vec::new, |pipeline_gauges| pipeline_gauges.gauges())
     }
 }
 
@@ -133,12 +135,12 @@ pub struct Common {
     /// The order of service, whose shares and ledgers may change.
     pub ranks: Ranks,
     /// What the controllers of pipelines show.
-    pub boards: Arc<Boards>,
+    pub pipeline_gauges_pool: Arc<PipelineGaugesPool>,
     /// Connections to applications that wait for their next request, of threads that serve one client
     /// each.
     pub idle: Arc<Mutex<Pool>>,
     /// What the agent does.
-    pub steering: Arc<Steering>,
+    pub agent_loop: Arc<AgentLoop>,
 }
 
 /// How an engine's thread has ended: with its figures, or why it could not go on.
@@ -205,7 +207,7 @@ impl Common {
         let control = Arc::new(Control::new(hands.len())?.with_threads(threads));
         // the others have no loops whose turn says something about what waits
         if !plan.engine.has_thread_each() {
-            self.steering.watch(&control);
+            self.agent_loop.watch(&control);
         }
         let settings = Arc::new(settings::Live::new(plan.settings.clone()));
         let proxy_protocol = plan.proxy_protocol;
@@ -251,7 +253,7 @@ impl Common {
         let metrics = self.register.worker();
         event::Parts {
             listeners,
-            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP, Entrance::Job),
+            handler: self.handler(Arc::clone(&metrics), PATHS_OF_A_LOOP, WindowPoint::Job),
             settings: Arc::clone(settings),
             admission: Arc::clone(&self.admission),
             helpers: self.helpers.clone(),
@@ -271,10 +273,11 @@ impl Common {
     ) -> stock::Parts<FastLane> {
         let common = self.clone();
         // threads ask for a permit before they look at a request
-        let entrance = if self.ranks.is_ordered() { Entrance::Queue } else { Entrance::Job };
+        let window_point =
+            if self.ranks.is_ordered() { WindowPoint::Queue } else { WindowPoint::Job };
         let make = move || {
             let metrics = common.register.worker();
-            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, entrance), metrics)
+            (common.handler(Arc::clone(&metrics), PATHS_OF_A_THREAD, window_point), metrics)
         };
         stock::Parts {
             listeners: hand.unwrap_or_default(),
@@ -293,22 +296,22 @@ impl Common {
     fn pipeline(
         &self,
         plan: &GroupPlan,
-        entrances: Vec<Vec<Socket>>,
+        listener_sets: Vec<Vec<Socket>>,
         settings: &Arc<settings::Live>,
         control: &Arc<Control>,
     ) -> pipeline::Parts<FastLane> {
         let common = self.clone();
-        let (paths, entrance) = match plan.pipeline.fuse {
-            Fuse::Auto => (PATHS_OF_A_LOOP, Entrance::Job),
-            Fuse::Never => (PATHS_OF_A_THREAD, Entrance::Queue),
+        let (paths, window_point) = match plan.pipeline.fuse {
+            Fuse::Auto => (PATHS_OF_A_LOOP, WindowPoint::Job),
+            Fuse::Never => (PATHS_OF_A_THREAD, WindowPoint::Queue),
         };
         let make = move || {
             let metrics = common.register.worker();
-            (common.handler(Arc::clone(&metrics), paths, entrance), metrics)
+            (common.handler(Arc::clone(&metrics), paths, window_point), metrics)
         };
         let register = Arc::clone(&self.register);
         pipeline::Parts {
-            entrances,
+            listener_sets,
             make: Box::new(make),
             count: Box::new(move || register.worker()),
             settings: Arc::clone(settings),
@@ -317,7 +320,7 @@ impl Common {
             ranks: self.ranks.clone(),
             control: Arc::clone(control),
             pipeline: plan.pipeline.clone(),
-            board: self.boards.take(),
+            pipeline_gauges: self.pipeline_gauges_pool.take(),
         }
     }
 
@@ -336,22 +339,22 @@ impl Common {
     ///
     /// # Errors
     /// Lack of threads.
-    pub fn keep_steering(&self) -> io::Result<()> {
+    pub fn keep_agent_loop(&self) -> io::Result<()> {
         let register = Arc::clone(&self.register);
-        self.steering.keep_up(&agent::Parts {
+        self.agent_loop.keep_up(&agent::Parts {
             live: Arc::clone(&self.live),
             totals: Arc::new(move || register.totals()),
             cores: process::usable_cores().try_into().unwrap_or(u32::MAX),
         })
     }
 
-    fn handler(&self, metrics: Arc<Local>, paths: usize, entrance: Entrance) -> FastLane {
+    fn handler(&self, metrics: Arc<Local>, paths: usize, window_point: WindowPoint) -> FastLane {
         // sockets of a loop are reported to it, and to no other
         let pools = match paths {
             PATHS_OF_A_LOOP => Pools::Own(Pool::default()),
             _ => Pools::Shared(Arc::clone(&self.idle)),
         };
-        FastLane::new(&self.live, metrics, paths, entrance, pools, worker::read_clocks())
+        FastLane::new(&self.live, metrics, paths, window_point, pools, worker::read_clocks())
     }
 }
 
@@ -391,9 +394,9 @@ impl Group {
         self.control.give(order);
     }
 
-    /// Whether it turns: see [`Control::beats_since`].
+    /// Whether it turns: see [`Control::heartbeats_since`].
     pub fn turns_since(&self, since_ms: u64) -> bool {
-        self.control.beats_since(since_ms)
+        self.control.heartbeats_since(since_ms)
     }
 
     /// Timeouts and bounds from now on.

@@ -8,11 +8,11 @@ use crate::client::{TrustedProxies, client_of};
 use crate::isolated::Role;
 use crate::job::{Done, Job};
 use crate::listen::TLS;
-use crate::live::{Arrangement, Live};
+use crate::live::{Live, ServingSnapshot};
 use crate::log;
 use crate::log::request_id::RequestIds;
 use crate::log::{Entry, Line, Logger};
-use crate::policy::{Entrance, Judge, Known, Standing, Ticket};
+use crate::policy::{Judge, Known, Standing, Ticket, WindowPoint};
 use forebay_conn::handler::body::Read;
 use forebay_conn::{
     Admission, Admitted, Answered, Bodies, Decision, GivenUp, Handler, Hooks, Http, Job as _,
@@ -37,8 +37,8 @@ use std::time::Duration;
 
 /// What one loop or thread serves.
 pub struct FastLane {
-    /// The arrangement in force; the fields below are made from it.
-    live: Reader<Arc<Arrangement>>,
+    /// The snapshot in force; the fields below are made from it.
+    live: Reader<Arc<ServingSnapshot>>,
     site: Site,
     logger: Logger,
     trusted: Arc<TrustedProxies>,
@@ -52,7 +52,7 @@ pub struct FastLane {
     /// `None` if there is no policy.
     judge: Option<Judge>,
     /// When requests enter the windows of their classes.
-    entrance: Entrance,
+    window_point: WindowPoint,
     metrics: Arc<Local>,
     /// Paths the site finds without asking the shared cache.
     paths: usize,
@@ -60,22 +60,22 @@ pub struct FastLane {
 }
 
 impl FastLane {
-    /// Serves the arrangement in force. The loop's own table has room for about `paths` paths.
+    /// Serves the snapshot in force. The loop's own table has room for about `paths` paths.
     pub fn new(
         live: &Arc<Live>,
         metrics: Arc<Local>,
         paths: usize,
-        entrance: Entrance,
+        window_point: WindowPoint,
         pools: Pools,
         now: Now,
     ) -> FastLane {
-        let (live, arrangement) = live.reader();
-        let site = Site::new(Arc::clone(&arrangement.content), Arc::clone(&metrics), now, paths);
-        let logger = arrangement.logs.logger(Arc::clone(&metrics));
-        let trusted = Arc::clone(&arrangement.trusted);
-        let certificates = Arc::clone(&arrangement.certificates);
-        let applications = Arc::clone(&arrangement.applications);
-        let judge = Judge::new(&arrangement.policy, &metrics, entrance);
+        let (live, snapshot) = live.reader();
+        let site = Site::new(Arc::clone(&snapshot.content), Arc::clone(&metrics), now, paths);
+        let logger = snapshot.logs.logger(Arc::clone(&metrics));
+        let trusted = Arc::clone(&snapshot.trusted);
+        let certificates = Arc::clone(&snapshot.certificates);
+        let applications = Arc::clone(&snapshot.applications);
+        let judge = Judge::new(&snapshot.policy, &metrics, window_point);
         FastLane {
             live,
             site,
@@ -87,35 +87,35 @@ impl FastLane {
             ids: RequestIds::default(),
             head: Vec::new(),
             judge,
-            entrance,
+            window_point,
             metrics,
             paths,
             now,
         }
     }
 
-    /// Takes over another arrangement. Nothing that is still being sent depends on the one before:
+    /// Takes over another snapshot. Nothing that is still being sent depends on the one before:
     /// bodies that outlive a turn are [held](Bodies::hold). Where the content stays, so does what this
     /// loop or thread knows of it: paths and credentials.
     #[cold]
-    fn take_over(&mut self, arrangement: &Arrangement) {
-        if !self.site.serves(&arrangement.content) {
-            let (content, metrics) = (Arc::clone(&arrangement.content), Arc::clone(&self.metrics));
+    fn take_over(&mut self, snapshot: &ServingSnapshot) {
+        if !self.site.serves(&snapshot.content) {
+            let (content, metrics) = (Arc::clone(&snapshot.content), Arc::clone(&self.metrics));
             self.site = Site::new(content, metrics, self.now, self.paths);
         } else {
             self.site.take_pages();
         }
-        self.logger.update(&arrangement.logs);
-        self.trusted = Arc::clone(&arrangement.trusted);
-        self.certificates = Arc::clone(&arrangement.certificates);
-        self.applications = Arc::clone(&arrangement.applications);
-        self.judge = Judge::new(&arrangement.policy, &self.metrics, self.entrance);
+        self.logger.update(&snapshot.logs);
+        self.trusted = Arc::clone(&snapshot.trusted);
+        self.certificates = Arc::clone(&snapshot.certificates);
+        self.applications = Arc::clone(&snapshot.applications);
+        self.judge = Judge::new(&snapshot.policy, &self.metrics, self.window_point);
     }
 
     #[inline]
     fn keep_up(&mut self) {
-        if let Some(arrangement) = self.live.newer() {
-            self.take_over(&arrangement);
+        if let Some(snapshot) = self.live.newer() {
+            self.take_over(&snapshot);
         }
     }
 }

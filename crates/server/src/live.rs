@@ -1,6 +1,6 @@
-//! What handlers serve from: one arrangement, replaced as a whole by a reload.
+//! What handlers serve from: one snapshot, replaced as a whole by a reload.
 //!
-//! In: a new arrangement from whoever reloads. Out: each handler takes it over at its next request,
+//! In: a new snapshot from whoever reloads. Out: each handler takes it over at its next request,
 //! so that a connection that is open sees the new sites from its next request on.
 
 use crate::applications::Applications;
@@ -13,7 +13,7 @@ use forebay_site::Content;
 use std::sync::Arc;
 
 /// Everything a handler needs that a configuration decides.
-pub struct Arrangement {
+pub struct ServingSnapshot {
     /// What is served.
     pub content: Arc<Content>,
     /// Where it is logged.
@@ -28,5 +28,5 @@ pub struct Arrangement {
     pub policy: Arc<InForce>,
 }
 
-/// The arrangement in force.
-pub type Live = Versioned<Arc<Arrangement>>;
+/// The snapshot in force.
+pub type Live = Versioned<Arc<ServingSnapshot>>;

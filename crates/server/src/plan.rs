@@ -60,7 +60,7 @@ pub struct GroupPlan {
     /// Its loops, its threads, or how many threads it may have at once.
     pub workers: usize,
     /// How many of them accept, each with listening sockets of its own.
-    pub entrances: usize,
+    pub listener_sets: usize,
     /// Threads that may answer at once where there are classes, if each connection keeps one.
     pub answering: usize,
     /// Connections accepted ahead of a thread for them where there are classes.
@@ -207,7 +207,8 @@ impl Plan {
             });
         let places = places.fold(0, u64::saturating_add).min(connections);
         let per_client = config.limits.connections_per_client.or((places / 2).max(1));
-        let loops = with_workers().map(|(listener, workers)| entrances(config, listener, *workers));
+        let loops =
+            with_workers().map(|(listener, workers)| listener_sets(config, listener, *workers));
         let lingering = as_usize(lingering) / loops.sum::<usize>().max(1);
         let groups = with_workers().map(|(listener, workers)| {
             let pipeline = pipeline::Settings {
@@ -269,7 +270,7 @@ fn workers(listener: &Listener, cores: usize, memory_bytes: u64) -> usize {
 }
 
 /// How many of the workers accept for themselves.
-fn entrances(config: &Config, listener: &Listener, workers: usize) -> usize {
+fn listener_sets(config: &Config, listener: &Listener, workers: usize) -> usize {
     match listener.engine {
         Engine::Event | Engine::Fibers | Engine::Isolated => workers,
         Engine::Pipeline if config.pipeline.fuse == Fuse::Auto => workers,
@@ -294,7 +295,7 @@ fn group(
         listen: listener.listen.clone(),
         engine: listener.engine,
         workers,
-        entrances: entrances(config, listener, workers),
+        listener_sets: listener_sets(config, listener, workers),
         answering: 1,
         accept_ahead: as_usize(listener.accept_ahead),
         proxy_protocol: listener.proxy_protocol,

@@ -24,7 +24,7 @@ pub use explain::{ExplainError, Question};
 pub use set::SetError;
 pub use show::Which;
 
-use crate::agent::Steering;
+use crate::agent::AgentLoop;
 use crate::config::Config;
 use crate::control_socket::Answer;
 use crate::policy::InForce;
@@ -40,7 +40,7 @@ pub struct Known<'k> {
     /// What was counted.
     pub totals: &'k Totals,
     /// What the agent does.
-    pub steering: &'k Steering,
+    pub agent_loop: &'k AgentLoop,
     /// How many connections there are, and may be.
     pub bounds: Bounds,
 }
@@ -58,7 +58,7 @@ pub struct Bounds {
 
 /// Answers what follows `policy `.
 pub fn answer(question: &str, known: &Known<'_>) -> Answer {
-    let Known { config, in_force, totals, steering, bounds: _ } = known;
+    let Known { config, in_force, totals, agent_loop, bounds: _ } = known;
     let good = |text| Answer { code: 0, text };
     let unknown = || Answer::unknown(&format!("policy {question}"));
     match question.split_once(' ').unwrap_or((question, "")) {
@@ -70,7 +70,7 @@ pub fn answer(question: &str, known: &Known<'_>) -> Answer {
         ("stats", "") => good(counts::stats(in_force, totals)),
         ("history", "") => {
             let now_ns = clock::monotonic_ns();
-            good(history::history(in_force, &steering.records(), now_ns))
+            good(history::history(in_force, &agent_loop.records(), now_ns))
         }
         ("explain", rest) => {
             let explained =

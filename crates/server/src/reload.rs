@@ -357,8 +357,9 @@ fn begin(
 ) -> Result<Vec<Prepared>, ReloadError> {
     let mut listeners = current.listeners.lock().unwrap_or_else(PoisonError::into_inner);
     let begun = plans.into_iter().map(|plan| {
-        let hands =
-            listeners.take_endpoints(&plan.listen, plan.entrances).map_err(ReloadError::Listen)?;
+        let hands = listeners
+            .take_endpoints(&plan.listen, plan.listener_sets)
+            .map_err(ReloadError::Listen)?;
         common.prepare(plan, hands).map_err(ReloadError::Resources)
     });
     let begun: Result<Vec<_>, _> = begun.collect();

@@ -176,8 +176,8 @@ impl Server {
 
     /// Has the gate judge SYNs for the listeners there are. Trouble is told once.
     fn attach_gate(&mut self) {
-        let arrangement = self.common.live.get();
-        let Some(gate) = &arrangement.policy.gate else { return };
+        let snapshot = self.common.live.get();
+        let Some(gate) = &snapshot.policy.gate else { return };
         let addresses = gate::listeners(&self.plan, &self.listeners());
         let trouble = gate.attach(&addresses).err();
         if let Some(trouble) =
@@ -378,12 +378,12 @@ impl Server {
                     Some(question) => {
                         let in_force = &self.common.live.get().policy;
                         let totals = &self.common.register.totals();
-                        let steering = &self.common.steering;
+                        let agent_loop = &self.common.agent_loop;
                         let (connections, connections_per_client) = self.common.admission.limits();
                         let open = self.common.admission.open();
                         let bounds = Bounds { open, connections, connections_per_client };
                         let config = &self.config;
-                        let known = Known { config, in_force, totals, steering, bounds };
+                        let known = Known { config, in_force, totals, agent_loop, bounds };
                         policy_command::answer(question, &known)
                     }
                     None => match other.strip_prefix("upstream ") {

@@ -31,10 +31,10 @@ fn certificates(certificates: &Certificates) -> Vec<Certificate> {
 pub struct Status {
     started_ms: u64,
     is_draining: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<StatusState>,
 }
 
-struct State {
+struct StatusState {
     common: Common,
     engines: String,
     workers: String,
@@ -44,12 +44,12 @@ struct State {
     last_reload: (u64, bool),
 }
 
-impl State {
-    fn new(common: &Common, plan: &Plan) -> State {
+impl StatusState {
+    fn new(common: &Common, plan: &Plan) -> StatusState {
         let list = |of: &dyn Fn(usize) -> String| {
             (0..plan.groups.len()).map(of).collect::<Vec<_>>().join(" ")
         };
-        State {
+        StatusState {
             common: common.clone(),
             engines: list(&|at| plan.groups[at].engine.word().to_owned()),
             workers: list(&|at| plan.groups[at].workers.to_string()),
@@ -63,7 +63,7 @@ impl State {
 impl Status {
     /// Of a server that begins now.
     pub fn new(common: &Common, plan: &Plan) -> Arc<Status> {
-        let state = Mutex::new(State::new(common, plan));
+        let state = Mutex::new(StatusState::new(common, plan));
         let is_draining = AtomicBool::new(false);
         Arc::new(Status { started_ms: clock::coarse_ms(), is_draining, state })
     }
@@ -71,7 +71,7 @@ impl Status {
     /// The server runs this from now on, because of a reload or because of something else.
     pub fn changed(&self, common: &Common, plan: &Plan, is_reload: bool) {
         let mut state = self.lock();
-        let mut next = State::new(common, plan);
+        let mut next = StatusState::new(common, plan);
         next.reloads_good = state.reloads_good + u64::from(is_reload);
         next.reloads_failed = state.reloads_failed;
         if !is_reload {
@@ -97,16 +97,16 @@ impl Status {
         state.last_reload = (clock::unix_coarse_ms() / 1000, false);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StatusState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything, at this moment. Cheap, and blocks nobody for long.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
-        let State { common, engines, workers, .. } = &*state;
-        let arrangement = common.live.get();
-        let content = arrangement.content.figures();
+        let StatusState { common, engines, workers, .. } = &*state;
+        let snapshot = common.live.get();
+        let content = snapshot.content.figures();
         let mut gauges = vec![
             (Gauge::Connections, common.admission.open() as u64),
             (Gauge::CacheBytes, content.bytes),
@@ -118,9 +118,9 @@ impl Status {
             (Gauge::Uncompressed, content.uncompressed),
             (Gauge::WatchedDirectories, content.watched_directories),
             (Gauge::Helpers, common.helpers.threads() as u64),
-            (Gauge::UpstreamInFlight, arrangement.applications.in_flight()),
-            (Gauge::UpstreamWaiting, arrangement.applications.waiting()),
-            (Gauge::LogDropped, arrangement.logs.dropped()),
+            (Gauge::UpstreamInFlight, snapshot.applications.in_flight()),
+            (Gauge::UpstreamWaiting, snapshot.applications.waiting()),
+            (Gauge::LogDropped, snapshot.logs.dropped()),
             (Gauge::Generation, common.live.generation()),
             (Gauge::LastReload, state.last_reload.0),
             (Gauge::LastReloadGood, u64::from(state.last_reload.1)),
@@ -128,17 +128,17 @@ impl Status {
             (Gauge::ReloadsFailed, state.reloads_failed),
             (Gauge::UptimeSeconds, (clock::coarse_ms() - self.started_ms) / 1000),
         ];
-        gauges.extend(common.boards.gauges());
-        gauges.extend(common.steering.now().unwrap_or_default().gauges());
+        gauges.extend(common.pipeline_gauges_pool.gauges());
+        gauges.extend(common.agent_loop.now().unwrap_or_default().gauges());
         let totals = common.register.totals();
         Snapshot {
-            sites: arrangement.logs.sites(&totals),
-            logs: arrangement.logs.dropped_by_log(),
-            certificates: certificates(&arrangement.certificates),
-            limits: agent::limits(&arrangement.policy),
-            rules: arrangement.policy.metrics(),
-            gate: arrangement.policy.gate.as_ref().map(Enforced::figures),
-            classes: match arrangement.policy.is_empty() {
+            sites: snapshot.logs.sites(&totals),
+            logs: snapshot.logs.dropped_by_log(),
+            certificates: certificates(&snapshot.certificates),
+            limits: agent::limits(&snapshot.policy),
+            rules: snapshot.policy.metrics(),
+            gate: snapshot.policy.gate.as_ref().map(Enforced::figures),
+            classes: match snapshot.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),
             },

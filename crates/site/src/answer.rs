@@ -140,8 +140,8 @@ impl Answer<'_> {
     /// Writes the answer of an error that `entry` holds, with more fields.
     pub(crate) fn write_error(self, entry: &Entry, refusal: &Refusal, reply: &mut Reply<'_, Body>) {
         let What::Found(found) = &entry.what else {
-            let dress = self.vhost.dress(&entry.dress);
-            return self.vhost.pages.refuse(refusal, dress, reply);
+            let header_rules = self.vhost.header_rules(&entry.header_rules);
+            return self.vhost.pages.refuse(refusal, header_rules, reply);
         };
         // what is said about an error need not be in a coding that the client asked for
         let index = match choose(found, self.request.head) {

@@ -264,11 +264,12 @@ impl Site {
         {
             return false;
         }
-        let dress = self.dress_of(site, request);
+        let header_rules = self.header_rules_of(site, request);
         let Site { content, room, .. } = self;
         let vhost = &content.vhosts[site as usize];
         let (settings, pages) = (&vhost.settings, &vhost.pages);
-        let Some(to) = route::redirect(settings, pages, vhost.dress(&dress), path) else {
+        let Some(to) = route::redirect(settings, pages, vhost.header_rules(&header_rules), path)
+        else {
             return false;
         };
         answer::redirect(&to, vhost, request, room, reply);
@@ -286,7 +287,7 @@ impl Site {
     /// What an application has is never in its table, but for scripts.
     #[inline]
     fn is_file(&self, site: u32, raw: &[u8]) -> bool {
-        let known = self.front.peek(self.front.spot(site, raw), site, raw, self.now_ms);
+        let known = self.front.peek(self.front.front_key(site, raw), site, raw, self.now_ms);
         known.is_some_and(|entry| !matches!(entry.what, What::Script(_)))
     }
 
@@ -328,8 +329,8 @@ impl Site {
 
     /// What is known of a path, from the loop's own table or the shared cache.
     fn known(&mut self, site: u32, path: &[u8], raw: &[u8]) -> Option<Arc<Entry>> {
-        let spot = self.front.spot(site, raw);
-        if let Some(hit) = self.front.find(spot, site, raw, self.now_ms) {
+        let front_key = self.front.front_key(site, raw);
+        if let Some(hit) = self.front.find(front_key, site, raw, self.now_ms) {
             return Some(Arc::clone(hit.entry));
         }
         let entry = self.cached(Asked { site, path })?;
@@ -344,8 +345,8 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Routed {
-        let dress = self.dress_of(site, request);
-        match self.stop(stop, dress, site, request, reply) {
+        let header_rules = self.header_rules_of(site, request);
+        match self.stop(stop, header_rules, site, request, reply) {
             Outcome::Job(job) => Routed::Job(job),
             _ => Routed::Replied,
         }
@@ -367,11 +368,11 @@ impl Site {
         if !fields.has("Server") {
             pages::server(vhost.pages.is_server_named, &mut fields);
         }
-        let mut dress = self.dress_of(destination.site, request).into_vec();
+        let mut header_rules = self.header_rules_of(destination.site, request).into_vec();
         // what the application says of who may keep its answer is more than is known here
-        let is_private = vhost.has_private_rule && dress.first() == Some(&0);
+        let is_private = vhost.has_private_rule && header_rules.first() == Some(&0);
         if is_private && fields.has("Cache-Control") {
-            dress.remove(0);
+            header_rules.remove(0);
         }
         let is_about_caches = |number: &u16| {
             vhost
@@ -380,8 +381,8 @@ impl Site {
                 .get(usize::from(*number))
                 .is_some_and(|rule| rule.set().iter().any(|(name, _)| name.is("Cache-Control")))
         };
-        let shortens = status >= 400 && dress.iter().any(is_about_caches);
-        fields.apply(vhost.dress(&dress), None);
+        let shortens = status >= 400 && header_rules.iter().any(is_about_caches);
+        fields.apply(vhost.header_rules(&header_rules), None);
         if shortens {
             fields.shorten_for_error();
         }

@@ -7,18 +7,17 @@
 //! |---|---|
 //! | `users` | who is in a realm, and the file that says so |
 //! | `verdict` | what was found out about credentials |
-//! | `crowd` | how many may be verified at once |
+//! | `verification_limit` | how many may be verified at once |
 
-mod crowd;
 mod users;
 mod verdict;
+mod verification_limit;
 
 pub use users::{UsersError, users_errors};
 pub(crate) use verdict::Own;
 
 use crate::rules::{Auth, Realm as RealmName};
 use base64ct::{Base64, Encoding};
-use crowd::{Crowd, Seat};
 use foldhash::fast::FixedState;
 use forebay_http::head::{Head, Name};
 use std::hash::BuildHasher;
@@ -27,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use users::Users;
 use verdict::{Shared, Tag, Tagger, Verdict};
+use verification_limit::{VerificationLimit, VerificationSlot};
 
 /// Credentials longer than this, decoded or not, are nobody's.
 const MOST_CREDENTIALS_BYTES: usize = 4096;
@@ -44,7 +44,7 @@ pub(crate) struct Realms {
     realms: Vec<Realm>,
     tagger: Tagger,
     shared: Shared,
-    crowd: Arc<Crowd>,
+    verification_limit: Arc<VerificationLimit>,
     /// One thread at a time reads the files.
     looking: Mutex<()>,
 }
@@ -58,7 +58,7 @@ pub(crate) enum Decision {
     /// 500: nobody can be verified, because the file of users cannot be read.
     Broken,
     /// 429: too many credentials of one client are being verified already; 503: of all clients.
-    Crowded(u16),
+    LimitReached(u16),
     /// Its credentials must be verified first.
     Verify(Verification),
 }
@@ -72,7 +72,7 @@ pub(crate) struct Verification {
     password: Box<[u8]>,
     asked_ms: u64,
     /// Given back when the job is done or dropped.
-    _seat: Seat,
+    _slot: VerificationSlot,
 }
 
 /// What came of a [`Verification`].
@@ -100,7 +100,7 @@ impl Realms {
             realms: realms.collect(),
             tagger: Tagger::new()?,
             shared: Shared::new(),
-            crowd: Arc::default(),
+            verification_limit: Arc::default(),
             looking: Mutex::default(),
         })
     }
@@ -163,12 +163,12 @@ impl Realms {
         client: IpAddr,
     ) -> Decision {
         let Some([name, password]) = decode(credentials) else { return Decision::Refuse };
-        let seat = match self.crowd.seat(client) {
-            Ok(seat) => seat,
-            Err(status) => return Decision::Crowded(status),
+        let slot = match self.verification_limit.slot(client) {
+            Ok(slot) => slot,
+            Err(status) => return Decision::LimitReached(status),
         };
         let realms = Arc::clone(self);
-        Decision::Verify(Verification { realms, realm, tag, name, password, asked_ms, _seat: seat })
+        Decision::Verify(Verification { realms, realm, tag, name, password, asked_ms, _slot: slot })
     }
 
     /// Takes the outcome into the loop's own table, and says what it means.
@@ -193,7 +193,7 @@ impl Verification {
             if let Some(verdict) = realms.shared.get(tag, generation, *asked_ms) {
                 return Some(verdict);
             }
-            let turn = realms.crowd.turn();
+            let turn = realms.verification_limit.turn();
             let passes = at.users.verify(name, password)?;
             drop(turn);
             let verdict = Verdict::new(passes, generation, *asked_ms);
@@ -208,7 +208,7 @@ impl Verification {
     pub(crate) fn lane(&self) -> u64 {
         let hasher = FixedState::default();
         let user = hasher.hash_one((self.realm, &self.name));
-        hasher.hash_one(("verify", user % crowd::lanes()))
+        hasher.hash_one(("verify", user % verification_limit::lanes()))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::disk::DiskFile;
 use crate::entry::{Found, Layout, Variant};
-use crate::fields::{Dress, Fields, line};
+use crate::fields::{Fields, HeaderRuleSet, line};
+use crate::memory_budget::MemoryReservation;
 use crate::pages::{server, status_line};
-use crate::room::Room;
 use crate::rules::FileMediaType;
 use forebay_conn::http2;
 use forebay_http::coding::Coding;
@@ -29,7 +29,7 @@ pub(crate) struct Common<'c> {
     pub(crate) content_type: &'c str,
     /// What the choice among the variants depends on.
     pub(crate) vary: Option<&'static str>,
-    pub(crate) dress: Dress<'c>,
+    pub(crate) header_rules: HeaderRuleSet<'c>,
     /// Nanoseconds since 1970.
     pub(crate) now_ns: i64,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Heads {
 /// Where the body of a variant is.
 pub(crate) enum Kept {
     /// Behind the head, in this room.
-    Memory(Room),
+    Memory(MemoryReservation),
     /// In the file.
     Disk(DiskFile),
     /// With the one answer it was read for.
@@ -136,7 +136,7 @@ impl<'c> Common<'c> {
     where
         'c: 'f,
     {
-        fields.apply(self.dress, None);
+        fields.apply(self.header_rules, None);
         if self.status >= 400 {
             fields.shorten_for_error();
         }
@@ -179,7 +179,7 @@ impl<'c> Common<'c> {
         if let Some(name) = self.vary {
             fields.push("Vary", name.as_bytes());
         }
-        fields.apply(self.dress, Some(self.content_type));
+        fields.apply(self.header_rules, Some(self.content_type));
         drop(fields.take("Content-Type"));
         fields.write(&mut head);
         head.into_boxed_slice()
@@ -258,7 +258,7 @@ mod tests {
             cache_control: Some("no-cache"),
             content_type: "text/css; charset=utf-8",
             vary: varies.then_some("Accept-Encoding"),
-            dress: Dress::default(),
+            header_rules: HeaderRuleSet::default(),
             now_ns,
         }
     }

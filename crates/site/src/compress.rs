@@ -19,7 +19,7 @@
 use crate::bake::length_line;
 use crate::entry::{Layout, Variant};
 use crate::fields::line;
-use crate::room::{Room, Rooms};
+use crate::memory_budget::{MemoryBudget, MemoryReservation};
 use forebay_conn::http2;
 use forebay_http::coding::{Coding, Preference};
 use std::hash::{DefaultHasher, Hasher};
@@ -92,11 +92,11 @@ pub(crate) struct OnDemand {
 #[derive(Debug)]
 struct Whole {
     body: Vec<u8>,
-    _room: Room,
+    _room: MemoryReservation,
 }
 
 /// There is no room in memory to read a file.
-pub(crate) struct Crowded;
+pub(crate) struct NoMemory;
 
 /// What a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,20 +184,20 @@ impl OnDemand {
     /// Reads the identity, if what belongs in the place is not made yet. May block.
     ///
     /// # Errors
-    /// [`Crowded`]; then nothing will be made.
+    /// [`NoMemory`]; then nothing will be made.
     pub(crate) fn read(
         &self,
         place: usize,
         identity: &Variant,
-        rooms: &Rooms,
-    ) -> Result<(), Crowded> {
+        memory_budget: &MemoryBudget,
+    ) -> Result<(), NoMemory> {
         let mut read = self.lock();
         if self.made.get(place).is_none_or(|slot| slot.get().is_some()) || read.is_some() {
             return Ok(());
         }
-        let Some(room) = rooms.take(identity.size) else {
+        let Some(room) = memory_budget.take(identity.size) else {
             self.give_up();
-            return Err(Crowded);
+            return Err(NoMemory);
         };
         match identity.read_whole() {
             Some(body) => {

@@ -4,17 +4,17 @@ use crate::auth::Realms;
 use crate::entry::{Asked, DEAD, Entry};
 use crate::graph::{Struck, Ticket};
 use crate::hosts::Hosts;
+use crate::memory_budget::MemoryBudget;
 use crate::pages::Pages;
 use crate::piped::Pipes;
 use crate::read::PageCache;
-use crate::room::Rooms;
 use crate::root::{Look, Place, Root};
 use crate::settings::{Notice, OpenError, Settings, SiteSettings};
 use crate::store::Store;
 use crate::turned::Turned;
 use crate::vhost::VirtualHost;
 use crate::watch::{Unread, Untold, Watcher, Way};
-use crate::work::Workshop;
+use crate::work::WorkLimit;
 use std::convert::Infallible;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -42,10 +42,10 @@ pub struct Content {
     pub(crate) hosts: Hosts,
     pub(crate) store: Store,
     pub(crate) page_cache: PageCache,
-    pub(crate) rooms: Rooms,
+    pub(crate) memory_budget: MemoryBudget,
     pub(crate) pipes: Pipes,
     pub(crate) realms: Arc<Realms>,
-    pub(crate) workshop: Workshop,
+    pub(crate) work_limit: WorkLimit,
     /// For requests that are no site's.
     pub(crate) pages: Pages,
     /// By site: what clients are told that policy turns away.
@@ -109,7 +109,8 @@ impl Content {
         let realms = Realms::new(settings.sites.iter().flat_map(|site| &site.auth));
         let realms = Arc::new(realms.map_err(|error| OpenError::Random { error: error.into() })?);
         let store = Store::new(&settings.cache);
-        let rooms = Rooms::new(settings.cache.bytes.saturating_add(settings.cache.in_flight_bytes));
+        let memory_budget =
+            MemoryBudget::new(settings.cache.bytes.saturating_add(settings.cache.in_flight_bytes));
         let most = settings.cache.watched_directories;
         let (watcher, trouble) = match (most > 0).then(|| Watcher::new(most)) {
             Some(Ok(watcher)) => (Some(Arc::new(watcher)), None),
@@ -125,12 +126,12 @@ impl Content {
             vhosts,
             hosts: Hosts::new(&settings.sites),
             realms,
-            workshop: Workshop::default(),
+            work_limit: WorkLimit::default(),
             pages: Pages::new(settings.server_header),
             is_retired: AtomicBool::new(false),
             store,
             page_cache: PageCache::default(),
-            rooms,
+            memory_budget,
             pipes: Pipes::new(settings.cache.pipes as usize),
             watcher: watcher.clone(),
             _alive: alive,
@@ -165,8 +166,8 @@ impl Content {
             entries: self.store.entries(),
             evictions: self.store.evictions(),
             invalidations: self.invalidated.load(Relaxed),
-            body_bytes: self.rooms.bytes(),
-            crowded: self.rooms.refused(),
+            body_bytes: self.memory_budget.bytes(),
+            crowded: self.memory_budget.refused(),
             uncompressed: self.uncompressed.load(Relaxed),
             watched_directories: self.watcher.as_ref().map_or(0, |at| at.graph().len() as u64),
         }
@@ -223,13 +224,13 @@ impl Content {
     }
 
     /// Begins to make an answer for a site: whatever changes from now on is noticed.
-    pub(crate) fn claim(&self, site: u32) -> Option<Claim<'_>> {
+    pub(crate) fn builder(&self, site: u32) -> Option<AnswerBuilder<'_>> {
         let vhost = self.vhosts.get(site as usize)?;
         let ticket = Arc::default();
         let roots = vhost.mounts.iter().map(|mount| mount.place.current()).collect();
         let is_kept = self.store.is_on() && !self.is_retired.load(Relaxed);
         let is_told = self.watcher.is_some() && is_kept;
-        Some(Claim { content: self, vhost, roots, ticket, is_told })
+        Some(AnswerBuilder { content: self, vhost, roots, ticket, is_told })
     }
 
     /// Keeps an answer that depends on no file.
@@ -398,7 +399,7 @@ fn watch(content: &Weak<Content>, watcher: Option<&Watcher>) {
 }
 
 /// An answer in the making.
-pub(crate) struct Claim<'c> {
+pub(crate) struct AnswerBuilder<'c> {
     content: &'c Content,
     vhost: &'c VirtualHost,
     /// Of each mount, the directory that it is now.
@@ -408,7 +409,7 @@ pub(crate) struct Claim<'c> {
     is_told: bool,
 }
 
-impl Claim<'_> {
+impl AnswerBuilder<'_> {
     /// The directory that has what is at a path of the site, and where within it.
     pub(crate) fn locate<'p>(&self, path: &'p [u8]) -> Option<(&Root, &'p [u8])> {
         let (mount, inside) = self.vhost.locate(path)?;
@@ -466,7 +467,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for AnswerBuilder<'_> {
     fn drop(&mut self) {
         // A settled ticket lives on with its entry.
         if !self.ticket.is_settled() {

@@ -4,8 +4,8 @@ use crate::compress::OnDemand;
 use crate::disk::DiskFile;
 use crate::guard::Guard;
 use crate::listing::Shape;
+use crate::memory_budget::MemoryReservation;
 use crate::pages::Page;
-use crate::room::Room;
 use forebay_http::coding::Coding;
 use forebay_sys::file::{self, Stamp};
 use std::hash::{Hash, Hasher};
@@ -56,7 +56,7 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) what: What,
     /// The header rules of the site that are for this path, by number.
-    pub(crate) dress: Box<[u16]>,
+    pub(crate) header_rules: Box<[u16]>,
     /// The rules about clients that are for this path.
     pub(crate) guard: Option<Box<Guard>>,
     /// Whether a body is sent from an open file.
@@ -163,7 +163,7 @@ pub(crate) struct Inner {
     /// The status of the answer. One of an error has no conditions and no ranges.
     pub(crate) status: u16,
     /// The header rules for the path that was asked for, by number.
-    pub(crate) dress: Box<[u16]>,
+    pub(crate) header_rules: Box<[u16]>,
     /// The path of the file or directory.
     pub(crate) path: Vec<u8>,
 }
@@ -200,8 +200,8 @@ impl Inner {
     pub(crate) fn key(&self) -> Box<[u8]> {
         let mut key = vec![INNER, self.kind.number()];
         key.extend(self.status.to_be_bytes());
-        key.extend((self.dress.len() as u16).to_be_bytes());
-        key.extend(self.dress.iter().flat_map(|number| number.to_be_bytes()));
+        key.extend((self.header_rules.len() as u16).to_be_bytes());
+        key.extend(self.header_rules.iter().flat_map(|number| number.to_be_bytes()));
         key.extend_from_slice(&self.path);
         key.into_boxed_slice()
     }
@@ -212,8 +212,13 @@ impl Inner {
         let len = usize::from(u16::from_be_bytes([n0, n1])) * 2;
         let (numbers, path) = rest.split_at_checked(len)?;
         let number = |pair: &[u8]| u16::from_be_bytes([pair[0], pair[1]]);
-        let dress = numbers.chunks_exact(2).map(number).collect();
-        Some(Inner { kind, status: u16::from_be_bytes([s0, s1]), dress, path: path.to_vec() })
+        let header_rules = numbers.chunks_exact(2).map(number).collect();
+        Some(Inner {
+            kind,
+            status: u16::from_be_bytes([s0, s1]),
+            header_rules,
+            path: path.to_vec(),
+        })
     }
 }
 
@@ -273,7 +278,7 @@ pub(crate) struct Variant {
     /// The open file, if it is too large for memory, or if there was no room there.
     pub(crate) file: Option<DiskFile>,
     /// The room that its body takes in memory, if that was read from a file.
-    pub(crate) room: Option<Box<Room>>,
+    pub(crate) room: Option<Box<MemoryReservation>>,
 }
 
 /// Where the parts of a 200 head end: status line, `Content-Type`, fields that a 206 has too,
@@ -366,14 +371,14 @@ impl Variant {
 
 impl Entry {
     /// An entry that is not fresh until [`freshen`](Entry::freshen) says so.
-    pub(crate) fn new(key: Key, what: What, dress: Box<[u16]>) -> Entry {
+    pub(crate) fn new(key: Key, what: What, header_rules: Box<[u16]>) -> Entry {
         let is_on_disk = match &what {
             What::Found(found) => found.variants().any(|variant| variant.file.is_some()),
             _ => false,
         };
         let fresh_until_ms = AtomicU64::new(1);
         let (guard, made_bytes) = (None, AtomicU64::new(0));
-        Entry { key, what, dress, guard, is_on_disk, fresh_until_ms, made_bytes }
+        Entry { key, what, header_rules, guard, is_on_disk, fresh_until_ms, made_bytes }
     }
 
     /// The same with rules about clients.
@@ -414,7 +419,8 @@ impl Entry {
     /// What it costs to keep, in bytes; an open file costs `file_bytes`.
     pub(crate) fn weight(&self, file_bytes: u64) -> u64 {
         // the path stands in the graph of directories once more
-        let mut weight = OVERHEAD_BYTES + 2 * (self.key.path.len() + self.dress.len()) as u64;
+        let mut weight =
+            OVERHEAD_BYTES + 2 * (self.key.path.len() + self.header_rules.len()) as u64;
         weight += self.made_bytes.load(Relaxed);
         match &self.what {
             What::Found(found) => {
@@ -471,9 +477,9 @@ mod tests {
     fn an_inner_key_says_all_of_it() {
         let lists = (0..=u8::MAX).map_while(Shape::of).map(Kind::List);
         for kind in lists.chain([Kind::File]) {
-            for dress in [&[][..], &[0, 7, 300]] {
+            for header_rules in [&[][..], &[0, 7, 300]] {
                 let path = b"/404.html".to_vec();
-                let inner = Inner { kind, status: 404, dress: dress.into(), path };
+                let inner = Inner { kind, status: 404, header_rules: header_rules.into(), path };
                 assert_eq!(Inner::of(&inner.key()), Some(inner));
             }
         }

@@ -45,8 +45,8 @@ impl<'f> Fields<'f> {
 
     /// Changes the fields as the rules for a path say. The type is that of the fields, or of the
     /// answer they belong to if that is given, as for a 304.
-    pub(crate) fn apply(&mut self, dress: Dress<'f>, content_type: Option<&str>) {
-        for rule in dress.rules() {
+    pub(crate) fn apply(&mut self, header_rules: HeaderRuleSet<'f>, content_type: Option<&str>) {
+        for rule in header_rules.rules() {
             let own = self.position("Content-Type").map(|at| &self.0[at].1);
             let own = own.and_then(|value| std::str::from_utf8(value).ok());
             let media_type = content_type.or(own).unwrap_or_default();
@@ -92,15 +92,15 @@ pub(crate) fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
 
 /// The header rules of a site that are for one path.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Dress<'r> {
+pub(crate) struct HeaderRuleSet<'r> {
     all: &'r [HeaderRule],
     which: &'r [u16],
 }
 
-impl<'r> Dress<'r> {
+impl<'r> HeaderRuleSet<'r> {
     /// Of all rules of the site, those with these numbers.
-    pub(crate) fn new(all: &'r [HeaderRule], which: &'r [u16]) -> Dress<'r> {
-        Dress { all, which }
+    pub(crate) fn new(all: &'r [HeaderRule], which: &'r [u16]) -> HeaderRuleSet<'r> {
+        HeaderRuleSet { all, which }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -113,7 +113,7 @@ impl<'r> Dress<'r> {
 }
 
 /// The numbers of the rules for a path, of those from number `first` on.
-pub(crate) fn dress_of(rules: &[HeaderRule], first: u16, path: &[u8]) -> Box<[u16]> {
+pub(crate) fn header_rules_of(rules: &[HeaderRule], first: u16, path: &[u8]) -> Box<[u16]> {
     let fits = |rule: &HeaderRule| rule.path().is_none_or(|pattern| pattern.matches(path));
     let numbered = (0..=u16::MAX).zip(rules).skip(usize::from(first));
     numbered.filter(|(_, rule)| fits(rule)).map(|(number, _)| number).collect()
@@ -146,7 +146,7 @@ mod tests {
             rule(Some("/a*"), Some("text/*"), &[("X-A", "2"), ("Cache-Control", "no-store")], &[]),
             rule(None, Some("image/*"), &[("X-B", "never")], &[]),
         ];
-        let which = dress_of(&rules, 0, b"/a");
+        let which = header_rules_of(&rules, 0, b"/a");
         assert_eq!(*which, [0, 2, 3]);
         let mut fields = Fields::default();
         for (name, value) in [
@@ -157,7 +157,7 @@ mod tests {
         ] {
             fields.push(name, value.as_bytes());
         }
-        fields.apply(Dress::new(&rules, &which), None);
+        fields.apply(HeaderRuleSet::new(&rules, &which), None);
         let mut head = Vec::new();
         fields.write(&mut head);
         let expected = "Content-Type: text/css; charset=utf-8\r\nCache-Control: no-store\r\n\
@@ -184,7 +184,7 @@ mod tests {
     fn the_type_may_be_that_of_another_answer() {
         let rules = [rule(None, Some("image/*"), &[("X-B", "1")], &[])];
         let mut fields = Fields::default();
-        fields.apply(Dress::new(&rules, &[0]), Some("image/png"));
+        fields.apply(HeaderRuleSet::new(&rules, &[0]), Some("image/png"));
         assert!(fields.take("X-b").is_some());
     }
 }

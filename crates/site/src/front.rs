@@ -61,7 +61,7 @@ pub(crate) struct Hit<'f> {
 
 /// Where to look for a path.
 #[derive(Clone, Copy)]
-pub(crate) struct Spot {
+pub(crate) struct FrontKey {
     hash: u64,
     first: usize,
 }
@@ -88,25 +88,28 @@ impl Front {
     }
 
     #[inline]
-    pub(crate) fn spot(&self, site: u32, raw: &[u8]) -> Spot {
+    pub(crate) fn front_key(&self, site: u32, raw: &[u8]) -> FrontKey {
         // one path of many sites is in many places
         let hash = self.hasher.hash_one(raw) ^ u64::from(site).wrapping_mul(SITE_FACTOR);
         let sets = self.slots.len() / WAYS;
-        Spot { hash, first: (hash as usize & (sets - 1)) * WAYS }
+        FrontKey { hash, first: (hash as usize & (sets - 1)) * WAYS }
     }
 
     /// The fresh entry for the path.
     #[inline]
     pub(crate) fn find(
         &mut self,
-        spot: Spot,
+        front_key: FrontKey,
         site: u32,
         raw: &[u8],
         now_ms: u64,
     ) -> Option<Hit<'_>> {
-        let set = &mut self.slots[spot.first..spot.first + WAYS];
+        let set = &mut self.slots[front_key.first..front_key.first + WAYS];
         let is_it = |slot: &Slot| {
-            slot.hash == spot.hash && slot.site == site && slot.entry.is_some() && *slot.raw == *raw
+            slot.hash == front_key.hash
+                && slot.site == site
+                && slot.entry.is_some()
+                && *slot.raw == *raw
         };
         let at = set.iter().position(is_it)?;
         let slot = &mut set[at];
@@ -116,16 +119,25 @@ impl Front {
         }
         slot.uses = slot.uses.wrapping_add(1);
         let tell = slot.uses.is_multiple_of(TOUCH_EVERY);
-        let ticket = Ticket { index: (spot.first + at) as u32, version: slot.version };
+        let ticket = Ticket { index: (front_key.first + at) as u32, version: slot.version };
         Some(Hit { ticket, tell, entry: slot.entry.as_ref()? })
     }
 
     /// The fresh entry for the path, which is not answered with yet.
     #[inline]
-    pub(crate) fn peek(&self, spot: Spot, site: u32, raw: &[u8], now_ms: u64) -> Option<&Entry> {
-        let set = &self.slots[spot.first..spot.first + WAYS];
+    pub(crate) fn peek(
+        &self,
+        front_key: FrontKey,
+        site: u32,
+        raw: &[u8],
+        now_ms: u64,
+    ) -> Option<&Entry> {
+        let set = &self.slots[front_key.first..front_key.first + WAYS];
         let is_it = |slot: &&Slot| {
-            slot.hash == spot.hash && slot.site == site && slot.entry.is_some() && *slot.raw == *raw
+            slot.hash == front_key.hash
+                && slot.site == site
+                && slot.entry.is_some()
+                && *slot.raw == *raw
         };
         let entry = set.iter().find(is_it)?.entry.as_deref()?;
         entry.is_fresh(now_ms).then_some(entry)
@@ -141,7 +153,7 @@ impl Front {
     /// Puts an entry where the path will be looked for. `None` if the path is too long.
     pub(crate) fn insert(
         &mut self,
-        spot: Spot,
+        front_key: FrontKey,
         site: u32,
         raw: &[u8],
         entry: Arc<Entry>,
@@ -149,17 +161,18 @@ impl Front {
         if raw.len() > MOST_PATH_BYTES {
             return None;
         }
-        let set = &mut self.slots[spot.first..spot.first + WAYS];
-        let mine = |slot: &Slot| slot.hash == spot.hash && slot.site == site && *slot.raw == *raw;
+        let set = &mut self.slots[front_key.first..front_key.first + WAYS];
+        let mine =
+            |slot: &Slot| slot.hash == front_key.hash && slot.site == site && *slot.raw == *raw;
         let at = set.iter().position(mine).unwrap_or_else(|| least_used(set));
         let slot = &mut set[at];
-        slot.hash = spot.hash;
+        slot.hash = front_key.hash;
         slot.site = site;
         slot.uses = 1;
         slot.version = slot.version.wrapping_add(1);
         slot.raw = raw.into();
         slot.entry = Some(entry);
-        Some(Ticket { index: (spot.first + at) as u32, version: slot.version })
+        Some(Ticket { index: (front_key.first + at) as u32, version: slot.version })
     }
 
     /// Lets go of everything.
@@ -208,8 +221,8 @@ mod tests {
     }
 
     fn find(front: &mut Front, raw: &[u8]) -> Option<Arc<Entry>> {
-        let spot = front.spot(0, raw);
-        front.find(spot, 0, raw, 0).map(|hit| Arc::clone(hit.entry))
+        let front_key = front.front_key(0, raw);
+        front.find(front_key, 0, raw, 0).map(|hit| Arc::clone(hit.entry))
     }
 
     #[test]
@@ -234,10 +247,10 @@ mod tests {
     fn the_dead_are_let_go() {
         let mut front = Front::new(4096);
         let held = entry(b"/a");
-        let spot = front.spot(0, b"/a");
-        let ticket = front.insert(spot, 0, b"/a", Arc::clone(&held)).unwrap();
+        let front_key = front.front_key(0, b"/a");
+        let ticket = front.insert(front_key, 0, b"/a", Arc::clone(&held)).unwrap();
         assert!(find(&mut front, b"/a").is_some());
-        assert!(front.find(spot, 1, b"/a", 0).is_none(), "another site");
+        assert!(front.find(front_key, 1, b"/a", 0).is_none(), "another site");
         held.kill();
         front.sweep(0);
         assert_eq!(Arc::strong_count(&held), 1);
@@ -249,8 +262,8 @@ mod tests {
     fn a_long_path_is_not_kept() {
         let mut front = Front::new(4096);
         let long = vec![b'a'; MOST_PATH_BYTES + 1];
-        let spot = front.spot(0, &long);
-        assert!(front.insert(spot, 0, &long, entry(&long)).is_none());
+        let front_key = front.front_key(0, &long);
+        assert!(front.insert(front_key, 0, &long, entry(&long)).is_none());
     }
 
     proptest! {
@@ -262,8 +275,8 @@ mod tests {
                 let raw = format!("/{number}").into_bytes();
                 if is_insert {
                     let held = entry(&raw);
-                    let spot = front.spot(0, &raw);
-                    let ticket = front.insert(spot, 0, &raw, Arc::clone(&held)).unwrap();
+                    let front_key = front.front_key(0, &raw);
+                    let ticket = front.insert(front_key, 0, &raw, Arc::clone(&held)).unwrap();
                     prop_assert!(Arc::ptr_eq(front.entry(ticket).unwrap(), &held));
                     inserted.insert(raw, held);
                 } else if let Some(found) = find(&mut front, &raw) {

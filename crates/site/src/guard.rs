@@ -118,7 +118,7 @@ pub(crate) fn stop(decision: Decision, realms: &Realms, realm: u32) -> Result<()
         Decision::Verify(verification) => return Err(Stop::Verify(verification)),
         Decision::Refuse => (401, "A name and a password are needed here"),
         Decision::Broken => (500, "Nobody can be let in, because nobody is known"),
-        Decision::Crowded(status) => (status, "Too many passwords are being checked"),
+        Decision::LimitReached(status) => (status, "Too many passwords are being checked"),
     };
     let mut refusal = Refusal::new(status, text);
     match status {

@@ -6,7 +6,7 @@ use crate::entry::{Entry, Found, Key, What};
 use crate::load::{Loaded, Want, load};
 use crate::pages::Refusal;
 use crate::piped::Piped;
-use crate::work::{Effort, Place, Worked};
+use crate::work::{Effort, WorkSlot, Worked};
 use foldhash::fast::FixedState;
 use forebay_conn::Kind;
 use forebay_metrics::{Activity, Local, Stopwatch};
@@ -29,7 +29,7 @@ pub(crate) enum Work {
     /// Find out whether credentials are right.
     Verify { content: u64, verification: Box<Verification> },
     /// Do what a query asks for, and answer with the entry.
-    Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: Place },
+    Perform { content: u64, entry: Arc<Entry>, effort: Effort, place: WorkSlot },
     /// Read a part of a file that is about to be sent.
     Warm { entry: Arc<Entry>, variant: usize, offset: u64 },
 }
@@ -145,7 +145,7 @@ fn compress(content: &Content, entry: &Arc<Entry>, place: usize, watch: &mut dyn
         return;
     };
     if on_demand.must_read(identity) {
-        if on_demand.read(place, identity, &content.rooms).is_err() && entry.kill() {
+        if on_demand.read(place, identity, &content.memory_budget).is_err() && entry.kill() {
             // when there is room again, it is to be compressed
             content.store.remove(entry);
         }

@@ -22,7 +22,7 @@
 //! | `site`, `answer`, `refuse`, `pages` | from a request to what is written: variant, conditions, ranges |
 //! | `body` | the part of an answer that is sent piece by piece |
 //! | `front`, `store`, `entry` | a loop's own table, the shared cache, and what both hold |
-//! | `room`, `spare` | how much memory bodies may take, and memory that is used again |
+//! | `memory_budget`, `spare` | how much memory bodies may take, and memory that is used again |
 //! | `piped` | bodies that are read for one answer, and wait in the kernel |
 //! | `guard`, `names`, `auth` | who may ask for a path, and for the file that answers: addresses and passwords |
 //! | `application` | requests that applications answer, and the rules that come before them |
@@ -68,12 +68,12 @@ mod job;
 mod listing;
 mod load;
 mod look;
+mod memory_budget;
 mod names;
 mod pages;
 mod piped;
 mod read;
 mod refuse;
-mod room;
 mod root;
 mod route;
 pub mod rules;

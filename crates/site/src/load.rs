@@ -2,10 +2,10 @@
 
 use crate::bake::{self, Common, Kept, WEAK_NS};
 use crate::compress::OnDemand;
-use crate::content::{Claim, Content};
+use crate::content::{AnswerBuilder, Content};
 use crate::disk::DiskFile;
 use crate::entry::{DEAD, Entry, Found, Key, Variant, What, is_unchanged};
-use crate::fields::Dress;
+use crate::fields::HeaderRuleSet;
 use crate::listing::{Listing, Shape};
 use crate::look::{Look, Order, Outcome, Seen};
 use crate::piped::Piped;
@@ -81,29 +81,29 @@ fn load_one(
     let order = Order::of(vhost, &key.path);
     if let Some(what) = order.without_files(vhost) {
         let guard = order.guard(vhost, None);
-        let entry = Entry::new(key.clone(), what, order.dress).guarded(guard);
+        let entry = Entry::new(key.clone(), what, order.header_rules).guarded(guard);
         let entry = Arc::new(entry);
         content.keep(&entry);
         return entry;
     }
     for attempt in 1..=ATTEMPTS {
-        let Some(mut claim) = content.claim(key.site) else { break };
-        let seen = Look { vhost, order: &order, claim: &mut claim, watch }.see();
+        let Some(mut builder) = content.builder(key.site) else { break };
+        let seen = Look { vhost, order: &order, builder: &mut builder, watch }.see();
         let guard = order.guard(vhost, Some(&seen));
         let is_same = |known: &&Arc<Entry>| seen.is(known) && known.guard == guard;
         if let Some(known) = known.as_ref().filter(is_same) {
-            let until_ms = until(content, &claim, known, asked_ms);
-            claim.settle(known, until_ms, false);
+            let until_ms = until(content, &builder, known, asked_ms);
+            builder.settle(known, until_ms, false);
             return Arc::clone(known);
         }
         let is_last = attempt == ATTEMPTS;
-        let dress = vhost.dress_with(&order.dress, guard.as_deref());
+        let header_rules = vhost.header_rules_with(&order.header_rules, guard.as_deref());
         let mut reader = Reader {
             content,
             vhost,
             order: &order,
-            dress: vhost.dress(&dress),
-            claim: &claim,
+            header_rules: vhost.header_rules(&header_rules),
+            builder: &builder,
             is_last,
             wants_all,
             is_crowded: false,
@@ -114,11 +114,11 @@ fn load_one(
         *piped = reader.piped.take();
         // when there is room again, it is to be found in memory
         let is_passing = is_last || reader.is_crowded || piped.is_some();
-        let entry = Entry::new(key.clone(), what, dress).guarded(guard);
+        let entry = Entry::new(key.clone(), what, header_rules).guarded(guard);
         let entry = Arc::new(entry);
         let is_kept = !is_passing && !matches!(entry.what, What::Failed(_));
-        let until_ms = if is_kept { until(content, &claim, &entry, asked_ms) } else { DEAD };
-        claim.settle(&entry, until_ms, true);
+        let until_ms = if is_kept { until(content, &builder, &entry, asked_ms) } else { DEAD };
+        builder.settle(&entry, until_ms, true);
         return entry;
     }
     failed(key)
@@ -160,8 +160,8 @@ struct Reader<'r> {
     vhost: &'r VirtualHost,
     order: &'r Order,
     /// The header rules for the answer.
-    dress: Dress<'r>,
-    claim: &'r Claim<'r>,
+    header_rules: HeaderRuleSet<'r>,
+    builder: &'r AnswerBuilder<'r>,
     /// Whether a file that changes again may be sent from the disk.
     is_last: bool,
     /// Whether the body may be read for one answer.
@@ -204,7 +204,7 @@ impl Reader<'_> {
             cache_control: self.vhost.settings.cache_control.as_deref(),
             content_type: &content_type,
             vary: (!siblings.is_empty() || on_demand.is_some()).then_some("Accept-Encoding"),
-            dress: self.dress,
+            header_rules: self.header_rules,
             now_ns: now_ns(),
         };
         let identity = self.variant(&common, Coding::Identity, path, stamp)?;
@@ -226,7 +226,7 @@ impl Reader<'_> {
     fn list(&mut self, directory: &[u8]) -> Result<Found, Trouble> {
         let vhost = self.vhost;
         let shape = self.order.shape();
-        let (root, inside) = self.claim.locate(directory).ok_or(Trouble::Gone)?;
+        let (root, inside) = self.builder.locate(directory).ok_or(Trouble::Gone)?;
         let listing = Listing::read(root, inside, vhost, directory, shape.order);
         self.watch.lap(Activity::Load);
         let listing = listing.map_err(|error| Trouble::from(&error))?;
@@ -241,7 +241,7 @@ impl Reader<'_> {
             cache_control: vhost.settings.cache_control.as_deref(),
             content_type,
             vary: Some(if on_demand.is_some() { "Accept, Accept-Encoding" } else { "Accept" }),
-            dress: self.dress,
+            header_rules: self.header_rules,
             now_ns: now_ns(),
         };
         Ok(Found { on_demand, ..common.found(body.into_bytes()) })
@@ -275,22 +275,22 @@ impl Reader<'_> {
         path: &[u8],
         seen: &Stamp,
     ) -> Result<Variant, Trouble> {
-        let (root, inside) = self.claim.locate(path).ok_or(Trouble::Gone)?;
+        let (root, inside) = self.builder.locate(path).ok_or(Trouble::Gone)?;
         let file = file::open_beneath(root.directory.as_fd(), inside);
         self.watch.lap(Activity::Open);
         let file = file.map_err(|error| Trouble::from(&error))?;
         if self.is_last || seen.size > self.most_in_memory() {
             return self.on_disk(common, coding, file);
         }
-        let Content { page_cache, rooms, .. } = self.content;
-        let Some(room) = rooms.take(seen.size) else {
+        let Content { page_cache, memory_budget, .. } = self.content;
+        let Some(room) = memory_budget.take(seen.size) else {
             self.is_crowded = true;
             return self.on_disk(common, coding, file);
         };
         let mut heads = common.heads(coding, seen);
         let is_plain = coding == Coding::Identity && common.status == 200 && common.vary.is_none();
         let pipes = (self.wants_all && is_plain).then_some(&self.content.pipes);
-        let read = page_cache.read(&file, seen, &heads.ok, rooms.spare(), pipes);
+        let read = page_cache.read(&file, seen, &heads.ok, memory_budget.spare(), pipes);
         // it tells, too, whether what was opened is what was seen
         let after = file::stamp(file.as_fd());
         self.watch.lap(Activity::Load);
@@ -343,10 +343,10 @@ fn has_other_names(what: &What) -> bool {
 }
 
 /// Until when the entry may be answered with.
-fn until(content: &Content, claim: &Claim<'_>, entry: &Entry, asked_ms: u64) -> u64 {
+fn until(content: &Content, builder: &AnswerBuilder<'_>, entry: &Entry, asked_ms: u64) -> u64 {
     let interval = content.settings.cache.check_interval.as_millis();
     let interval_ms = u64::try_from(interval).unwrap_or(u64::MAX);
-    let told = claim.is_told() && !has_other_names(&entry.what);
+    let told = builder.is_told() && !has_other_names(&entry.what);
     // a change of a file's size is not told to who looked at its directory
     let is_list =
         matches!(&entry.what, What::Found(found) if !found.is_file && found.status == 200);

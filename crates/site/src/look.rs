@@ -1,6 +1,6 @@
 //! What is at a path, by rules and stamps alone: no file is read here.
 
-use crate::content::Claim;
+use crate::content::AnswerBuilder;
 use crate::entry::{Alias, Entry, Inner, Kind as InnerKind, Script, Variant, What};
 use crate::forms::{CODINGS, Expected};
 use crate::guard::Guard;
@@ -23,7 +23,7 @@ pub(crate) struct Order {
     /// What the answer has if there is a file.
     pub(crate) status: u16,
     /// The header rules for the answer, by number.
-    pub(crate) dress: Box<[u16]>,
+    pub(crate) header_rules: Box<[u16]>,
     /// `None` if it is a client's path, for which all rules hold.
     inner: Option<InnerKind>,
 }
@@ -76,12 +76,12 @@ const UNLISTED: &str =
 impl Order {
     pub(crate) fn of(vhost: &VirtualHost, key: &[u8]) -> Order {
         match Inner::of(key) {
-            Some(Inner { kind, status, dress, path }) => {
-                Order { path, status, dress, inner: Some(kind) }
+            Some(Inner { kind, status, header_rules, path }) => {
+                Order { path, status, header_rules, inner: Some(kind) }
             }
             None => {
-                let dress = vhost.dress_of(key);
-                Order { path: key.to_vec(), status: 200, dress, inner: None }
+                let header_rules = vhost.header_rules_of(key);
+                Order { path: key.to_vec(), status: 200, header_rules, inner: None }
             }
         }
     }
@@ -89,8 +89,8 @@ impl Order {
     /// The answer, if it depends on no file.
     pub(crate) fn without_files(&self, vhost: &VirtualHost) -> Option<What> {
         if self.inner.is_none() {
-            let dress = vhost.dress(&self.dress);
-            let redirect = route::redirect(&vhost.settings, &vhost.pages, dress, &self.path);
+            let header_rules = vhost.header_rules(&self.header_rules);
+            let redirect = route::redirect(&vhost.settings, &vhost.pages, header_rules, &self.path);
             if let Some(redirect) = redirect {
                 return Some(What::Redirect(redirect));
             }
@@ -139,34 +139,34 @@ impl Order {
     }
 
     fn alias(&self, kind: InnerKind, status: u16, path: &[u8]) -> Outcome {
-        let (dress, path) = (self.dress.clone(), path.to_vec());
-        Outcome::Alias(Alias::new(&Inner { kind, status, dress, path }))
+        let (header_rules, path) = (self.header_rules.clone(), path.to_vec());
+        Outcome::Alias(Alias::new(&Inner { kind, status, header_rules, path }))
     }
 
     /// What is answered where no file is.
     pub(crate) fn what(&self, vhost: &VirtualHost, outcome: Outcome) -> What {
-        let dress = vhost.dress(&self.dress);
+        let header_rules = vhost.header_rules(&self.header_rules);
         let status = match outcome {
             Outcome::Alias(alias) => return What::Alias(alias),
             Outcome::Script(script) => return What::Script(script),
             Outcome::Slash(path) => {
-                return What::Redirect(route::add_slash(&vhost.pages, dress, &path));
+                return What::Redirect(route::add_slash(&vhost.pages, header_rules, &path));
             }
             Outcome::Failed(status) => return What::Failed(status),
             // the page of an error is not there, so the error is shown without it
             _ if self.status != 200 => self.status,
             Outcome::Unlisted => {
                 let refusal = Refusal::new(404, UNLISTED);
-                return What::Page(Box::new(vhost.pages.page(&refusal, dress)));
+                return What::Page(Box::new(vhost.pages.page(&refusal, header_rules)));
             }
             Outcome::Missing | Outcome::Found | Outcome::Listed(_) => 404,
             Outcome::Denied => 403,
             Outcome::Refused(status) => status,
         };
         match status {
-            404 if dress.is_empty() => What::Missing,
-            403 if dress.is_empty() => What::Denied,
-            status => What::Page(Box::new(vhost.pages.page(&Refusal::of(status), dress))),
+            404 if header_rules.is_empty() => What::Missing,
+            403 if header_rules.is_empty() => What::Denied,
+            status => What::Page(Box::new(vhost.pages.page(&Refusal::of(status), header_rules))),
         }
     }
 }
@@ -215,7 +215,7 @@ struct At {
 pub(crate) struct Look<'l, 'c> {
     pub(crate) vhost: &'l VirtualHost,
     pub(crate) order: &'l Order,
-    pub(crate) claim: &'l mut Claim<'c>,
+    pub(crate) builder: &'l mut AnswerBuilder<'c>,
     pub(crate) watch: &'l mut dyn Stopwatch,
 }
 
@@ -412,16 +412,16 @@ impl Look<'_, '_> {
 
     /// What is at a path of the site, and if that is asked for, which forms of it may be there.
     fn look_at(&mut self, path: &[u8], with_forms: bool) -> Result<At, Trouble> {
-        let Way { stamp, forms, unread } = self.claim.follow(path, with_forms);
+        let Way { stamp, forms, unread } = self.builder.follow(path, with_forms);
         if let Some(unread) = unread {
-            self.claim.read(path, &unread);
+            self.builder.read(path, &unread);
         }
         let forms = forms.unwrap_or(Expected::Any);
         if let Some(stamp) = stamp {
             self.watch.lap(Activity::Open);
             return Ok(At { stamp, forms });
         }
-        let Some((root, inside)) = self.claim.locate(path) else { return Err(Trouble::Gone) };
+        let Some((root, inside)) = self.builder.locate(path) else { return Err(Trouble::Gone) };
         let found = file::find_beneath(root.directory.as_fd(), inside);
         self.watch.lap(Activity::Open);
         let stamp = found.and_then(|found| file::stamp(found.as_fd()));

@@ -1,7 +1,7 @@
 //! Small pages for answers without content: errors and redirects.
 
 use crate::bake::length_line;
-use crate::fields::{Dress, Fields};
+use crate::fields::{Fields, HeaderRuleSet};
 use forebay_conn::Reply;
 use forebay_http::status;
 use std::io::Write;
@@ -112,14 +112,14 @@ pub(crate) fn status_line(status: u16) -> Vec<u8> {
 
 impl Pages {
     pub(crate) fn new(is_server_named: bool) -> Pages {
-        let page = |status| page(is_server_named, &Refusal::of(status), Dress::default());
+        let page = |status| page(is_server_named, &Refusal::of(status), HeaderRuleSet::default());
         Pages {
             is_server_named,
             missing: page(404),
             denied: page(403),
             busy: page(503),
             limited: page(429),
-            options: options(is_server_named, Dress::default()),
+            options: options(is_server_named, HeaderRuleSet::default()),
             slash: body(301, "This is a directory; its address ends in a slash").into(),
             moved: REDIRECTS.map(|status| body(status, "This has another address").into()),
         }
@@ -140,25 +140,30 @@ impl Pages {
             429 => self.limited.write(reply),
             403 => self.denied.write(reply),
             404 => self.missing.write(reply),
-            status => self.refuse(&Refusal::of(status), Dress::default(), reply),
+            status => self.refuse(&Refusal::of(status), HeaderRuleSet::default(), reply),
         }
     }
 
-    pub(crate) fn options<B>(&self, dress: Dress<'_>, reply: &mut Reply<'_, B>) {
-        match dress.is_empty() {
+    pub(crate) fn options<B>(&self, header_rules: HeaderRuleSet<'_>, reply: &mut Reply<'_, B>) {
+        match header_rules.is_empty() {
             true => reply.head(204, &self.options),
-            false => reply.head(204, &options(self.is_server_named, dress)),
+            false => reply.head(204, &options(self.is_server_named, header_rules)),
         }
     }
 
     /// Any error.
-    pub(crate) fn refuse<B>(&self, refusal: &Refusal, dress: Dress<'_>, reply: &mut Reply<'_, B>) {
-        self.page(refusal, dress).write(reply);
+    pub(crate) fn refuse<B>(
+        &self,
+        refusal: &Refusal,
+        header_rules: HeaderRuleSet<'_>,
+        reply: &mut Reply<'_, B>,
+    ) {
+        self.page(refusal, header_rules).write(reply);
     }
 
     /// The page of any error, to be kept.
-    pub(crate) fn page(&self, refusal: &Refusal, dress: Dress<'_>) -> Page {
-        page(self.is_server_named, refusal, dress)
+    pub(crate) fn page(&self, refusal: &Refusal, header_rules: HeaderRuleSet<'_>) -> Page {
+        page(self.is_server_named, refusal, header_rules)
     }
 
     /// The page of an error with a body of the site's own.
@@ -167,10 +172,10 @@ impl Pages {
         refusal: &Refusal,
         content_type: &str,
         body: Vec<u8>,
-        dress: Dress<'_>,
+        header_rules: HeaderRuleSet<'_>,
     ) -> Page {
         let (status, named) = (refusal.status, self.is_server_named);
-        let mut head = typed_head(named, status, content_type, &refusal.fields, dress);
+        let mut head = typed_head(named, status, content_type, &refusal.fields, header_rules);
         length_line(&mut head, body.len() as u64);
         Page { status, head, body }
     }
@@ -186,18 +191,23 @@ impl Pages {
         &self,
         status: u16,
         is_for_slash: bool,
-        dress: Dress<'_>,
+        header_rules: HeaderRuleSet<'_>,
     ) -> Box<[u8]> {
         let body_bytes = self.moved(status, is_for_slash).len() as u64;
-        let mut head = html_head(self.is_server_named, status, &[], dress);
+        let mut head = html_head(self.is_server_named, status, &[], header_rules);
         length_line(&mut head, body_bytes);
         head.into_boxed_slice()
     }
 }
 
 /// Status and fields of a small page.
-fn html_head(is_server_named: bool, status: u16, more: &[Field], dress: Dress<'_>) -> Vec<u8> {
-    typed_head(is_server_named, status, "text/html; charset=utf-8", more, dress)
+fn html_head(
+    is_server_named: bool,
+    status: u16,
+    more: &[Field],
+    header_rules: HeaderRuleSet<'_>,
+) -> Vec<u8> {
+    typed_head(is_server_named, status, "text/html; charset=utf-8", more, header_rules)
 }
 
 fn typed_head(
@@ -205,14 +215,14 @@ fn typed_head(
     status: u16,
     content_type: &str,
     more: &[Field],
-    dress: Dress<'_>,
+    header_rules: HeaderRuleSet<'_>,
 ) -> Vec<u8> {
     let mut head = status_line(status);
     let mut fields = Fields::default();
     fields.push("Content-Type", content_type.as_bytes());
     server(is_server_named, &mut fields);
     more.iter().for_each(|(name, value)| fields.push(name, value.as_slice()));
-    fields.apply(dress, None);
+    fields.apply(header_rules, None);
     if status >= 400 {
         fields.shorten_for_error();
     }
@@ -227,19 +237,19 @@ pub(crate) fn server(is_named: bool, fields: &mut Fields<'_>) {
     }
 }
 
-fn page(is_server_named: bool, refusal: &Refusal, dress: Dress<'_>) -> Page {
+fn page(is_server_named: bool, refusal: &Refusal, header_rules: HeaderRuleSet<'_>) -> Page {
     let Refusal { status, text, fields } = refusal;
     let body = body(*status, text);
-    let mut head = html_head(is_server_named, *status, fields, dress);
+    let mut head = html_head(is_server_named, *status, fields, header_rules);
     length_line(&mut head, body.len() as u64);
     Page { status: *status, head, body }
 }
 
-fn options(is_server_named: bool, dress: Dress<'_>) -> Vec<u8> {
+fn options(is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
     let mut head = status_line(204);
     let mut fields = Fields::default();
     server(is_server_named, &mut fields);
-    fields.apply(dress, None);
+    fields.apply(header_rules, None);
     fields.push("Allow", ALLOWED);
     fields.write(&mut head);
     head
@@ -253,7 +263,7 @@ mod tests {
     #[test]
     fn a_page_is_for_phones_and_for_the_dark() {
         for status in [400, 401, 403, 404, 405, 416, 421, 429, 500, 503] {
-            let page = page(true, &Refusal::of(status), Dress::default());
+            let page = page(true, &Refusal::of(status), HeaderRuleSet::default());
             let text = String::from_utf8(page.body.clone()).unwrap();
             assert!(page.bytes() < 1400, "{} bytes", page.bytes());
             let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));

@@ -9,7 +9,7 @@
 //! empty or not, because the kernel counts that against what all programs of a user may have. Who finds
 //! none left reads into memory.
 
-use crate::room::Room;
+use crate::memory_budget::MemoryReservation;
 use forebay_sys::pages::AROUND_BYTES;
 use forebay_sys::pipe::Pipe;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,10 +25,10 @@ const MOST_BYTES: usize = 32 << 20;
 pub(crate) struct Pipes(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<State>);
+struct Shared(Mutex<PipesState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct PipesState {
     most: usize,
     /// All there are.
     open: usize,
@@ -52,13 +52,13 @@ pub(crate) struct Filled {
 pub(crate) struct Piped {
     pub(crate) filled: Filled,
     /// Given back with the pipe.
-    pub(crate) _room: Room,
+    pub(crate) _room: MemoryReservation,
 }
 
 impl Pipes {
     /// At most so many.
     pub(crate) fn new(most: usize) -> Pipes {
-        let state = State { most, ..State::default() };
+        let state = PipesState { most, ..PipesState::default() };
         Pipes(Arc::new(Shared(Mutex::new(state))))
     }
 
@@ -83,7 +83,7 @@ impl Pipes {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PipesState> {
         // a panic leaves at worst a pipe too few
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl PipesState {
     fn has_room(&self, bytes: usize) -> bool {
         self.open < self.most && self.bytes + bytes <= MOST_BYTES
     }
@@ -196,10 +196,10 @@ mod tests {
     #[test]
     fn a_body_in_a_pipe_is_copied_to_its_end() {
         let (pipes, file) = (Pipes::new(1), file(50_000));
-        let rooms = crate::room::Rooms::new(1 << 20);
+        let memory_budget = crate::memory_budget::MemoryBudget::new(1 << 20);
         for most in [1000, 50_000, 60_000] {
             let filled = pipes.fill(file.as_fd(), 50_000).unwrap();
-            let piped = Piped { filled, _room: rooms.take(50_000).unwrap() };
+            let piped = Piped { filled, _room: memory_budget.take(50_000).unwrap() };
             let range = Range { start: 0, len: 50_000 };
             let mut body = Body::run(Source::Piped(Box::new(piped)), 0, range);
             let (front, mut room, mut read) = (Front::new(4), vec![0; most], 0);

@@ -92,9 +92,9 @@ impl Site {
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) {
-        let dress = self.dress_of(site, request);
+        let header_rules = self.header_rules_of(site, request);
         let vhost = self.vhost(site);
-        vhost.pages.options(vhost.dress(&dress), reply);
+        vhost.pages.options(vhost.header_rules(&header_rules), reply);
     }
 
     /// Answers a request whose target leads nowhere, whatever its method.
@@ -120,17 +120,17 @@ impl Site {
         refusal: Refusal,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
-        let dress = self.dress_of(site, request);
-        self.refuse_with(site, request, refusal, dress, None, reply)
+        let header_rules = self.header_rules_of(site, request);
+        self.refuse_with(site, request, refusal, header_rules, None, reply)
     }
 
     /// The numbers of the header rules for the path of a request.
-    pub(crate) fn dress_of(&self, site: u32, request: &Request<'_>) -> Box<[u16]> {
+    pub(crate) fn header_rules_of(&self, site: u32, request: &Request<'_>) -> Box<[u16]> {
         let vhost = self.vhost(site);
         if vhost.settings.headers.is_empty() {
             return Box::default();
         }
-        request.path().map(|path| vhost.dress_of(&path)).unwrap_or_default()
+        request.path().map(|path| vhost.header_rules_of(&path)).unwrap_or_default()
     }
 
     /// Answers with an error: with the site's page for it, if there is one that may be shown to a
@@ -141,17 +141,17 @@ impl Site {
         site: u32,
         request: &Request<'_>,
         refusal: Refusal,
-        dress: Box<[u16]>,
+        header_rules: Box<[u16]>,
         passed: Option<&Guard>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let vhost = self.vhost(site);
         let Some(page) = vhost.error_page(refusal.status, passed) else {
-            vhost.pages.refuse(&refusal, vhost.dress(&dress), reply);
+            vhost.pages.refuse(&refusal, vhost.header_rules(&header_rules), reply);
             return Outcome::Replied;
         };
         let (status, path) = (refusal.status, page.as_bytes().to_vec());
-        let path: Arc<[u8]> = Inner { kind: Kind::File, status, dress, path }.key().into();
+        let path: Arc<[u8]> = Inner { kind: Kind::File, status, header_rules, path }.key().into();
         if let Some(entry) = self.cached(Asked { site, path: &path }) {
             self.write_error(entry, &refusal, site, request, reply);
             return Outcome::Replied;

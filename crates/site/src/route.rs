@@ -1,7 +1,7 @@
 //! What the rules make of a path, before any file is looked for.
 
 use crate::entry::{Piece, Redirection};
-use crate::fields::Dress;
+use crate::fields::HeaderRuleSet;
 use crate::pages::Pages;
 use crate::rules::{Alias, Captures, Part, Reach, Redirect, Template};
 use crate::settings::{SiteSettings, ToHttps};
@@ -15,7 +15,7 @@ const MOST_NAME_BYTES: usize = 255;
 pub(crate) fn redirect(
     site: &SiteSettings,
     pages: &Pages,
-    dress: Dress<'_>,
+    header_rules: HeaderRuleSet<'_>,
     path: &[u8],
 ) -> Option<Redirection> {
     let found = |rule| Redirect::pattern(rule).captures(path).map(|captures| (rule, captures));
@@ -23,26 +23,30 @@ pub(crate) fn redirect(
     Some(Redirection {
         status: rule.status(),
         is_for_slash: false,
-        head: pages.moved_head(rule.status(), false, dress),
+        head: pages.moved_head(rule.status(), false, header_rules),
         to: address(rule, path, &captures),
     })
 }
 
 /// The redirect of a directory to its own address, which is `path` with a slash.
-pub(crate) fn add_slash(pages: &Pages, dress: Dress<'_>, path: &[u8]) -> Redirection {
+pub(crate) fn add_slash(
+    pages: &Pages,
+    header_rules: HeaderRuleSet<'_>,
+    path: &[u8],
+) -> Redirection {
     let mut to = Vec::new();
     path::encode(path, &mut to);
     to.push(b'/');
     Redirection {
         status: 301,
         is_for_slash: true,
-        head: pages.moved_head(301, true, dress),
+        head: pages.moved_head(301, true, header_rules),
         to: Box::new([Piece::Text(to.into()), Piece::Query]),
     }
 }
 
 /// The redirect of clients that do not come through TLS to their own addresses, with https.
-pub(crate) fn to_https(pages: &Pages, dress: Dress<'_>, to: ToHttps) -> Redirection {
+pub(crate) fn to_https(pages: &Pages, header_rules: HeaderRuleSet<'_>, to: ToHttps) -> Redirection {
     let mut pieces = vec![Piece::Text(b"https://".as_slice().into()), Piece::Host];
     if to.port != 443 {
         pieces.push(Piece::Text(format!(":{}", to.port).into_bytes().into()));
@@ -51,7 +55,7 @@ pub(crate) fn to_https(pages: &Pages, dress: Dress<'_>, to: ToHttps) -> Redirect
     Redirection {
         status: to.status,
         is_for_slash: false,
-        head: pages.moved_head(to.status, false, dress),
+        head: pages.moved_head(to.status, false, header_rules),
         to: pieces.into(),
     }
 }
@@ -131,7 +135,7 @@ pub(crate) fn is_servable(site: &SiteSettings, path: &[u8]) -> bool {
 
 /// Where in an address a part stands; each takes other bytes as they are.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum TargetPlace {
     Host,
     Path,
     Query,
@@ -144,7 +148,7 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]
     let mut writer = Writer {
         pieces: Vec::new(),
         text: Vec::new(),
-        place: if begins("http") { Place::Host } else { Place::Path },
+        place: if begins("http") { TargetPlace::Host } else { TargetPlace::Path },
         adds_query: rule.adds_query(),
         keeps_slashes: begins("//"),
     };
@@ -163,7 +167,7 @@ fn address(rule: &Redirect, path: &[u8], captures: &Captures<'_>) -> Box<[Piece]
 struct Writer {
     pieces: Vec<Piece>,
     text: Vec<u8>,
-    place: Place,
+    place: TargetPlace,
     /// The query is still to be added, at the end or before a fragment.
     adds_query: bool,
     /// Whether the address may begin with two slashes, which name a host.
@@ -183,12 +187,12 @@ impl Writer {
         self.text.extend_from_slice(scheme.as_bytes());
         for &byte in &text.as_bytes()[scheme.len()..] {
             match byte {
-                b'?' => self.place = Place::Query,
+                b'?' => self.place = TargetPlace::Query,
                 b'#' => {
                     self.query();
-                    self.place = Place::Query;
+                    self.place = TargetPlace::Query;
                 }
-                b'/' if self.place == Place::Host => self.place = Place::Path,
+                b'/' if self.place == TargetPlace::Host => self.place = TargetPlace::Path,
                 _ => {}
             }
             match byte {
@@ -199,8 +203,8 @@ impl Writer {
     }
 
     fn path(&mut self, path: &[u8]) {
-        if self.place == Place::Host {
-            self.place = Place::Path;
+        if self.place == TargetPlace::Host {
+            self.place = TargetPlace::Path;
         }
         self.variable(path);
     }
@@ -208,9 +212,9 @@ impl Writer {
     /// What a client wrote: it never ends the part of the address it is in.
     fn variable(&mut self, bytes: &[u8]) {
         let also: &[u8] = match self.place {
-            Place::Host => b"-.",
-            Place::Path => b"-._~!$&'()*+,;=:@/",
-            Place::Query => b"-._~/:@",
+            TargetPlace::Host => b"-.",
+            TargetPlace::Path => b"-._~!$&'()*+,;=:@/",
+            TargetPlace::Query => b"-._~/:@",
         };
         for &byte in bytes {
             match byte.is_ascii_alphanumeric() || also.contains(&byte) {

@@ -141,10 +141,10 @@ impl Site {
         if !request.path().is_ok_and(|path| !path.starts_with(ACME_CHALLENGES)) {
             return false;
         }
-        let dress = self.dress_of(site, request);
-        let dressed = (!dress.is_empty()).then(|| {
-            let dress = vhost.dress(&dress);
-            route::to_https(&vhost.pages, dress, to)
+        let header_rules = self.header_rules_of(site, request);
+        let dressed = (!header_rules.is_empty()).then(|| {
+            let header_rules = vhost.header_rules(&header_rules);
+            route::to_https(&vhost.pages, header_rules, to)
         });
         let redirection = dressed.as_ref().unwrap_or(redirection);
         answer::redirect(redirection, vhost, request, &mut self.room, reply);
@@ -197,15 +197,15 @@ impl Site {
     ) -> Outcome<Job> {
         let Site { content, front, boundaries, room, credentials, now_ms, .. } = self;
         let raw = request.head.path;
-        let Some(hit) = front.find(front.spot(site, raw), site, raw, *now_ms) else {
+        let Some(hit) = front.find(front.front_key(site, raw), site, raw, *now_ms) else {
             return self.search(site, request, client, reply);
         };
         let Hit { ticket, tell, entry } = hit;
         if let Some(guard) = &entry.guard
             && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
         {
-            let dress = entry.dress.clone();
-            return self.stop(stop, dress, site, request, reply);
+            let header_rules = entry.header_rules.clone();
+            return self.stop(stop, header_rules, site, request, reply);
         }
         let (Some(vhost), true) = (content.vhosts.get(site as usize), is_true(entry)) else {
             return self.search_on(site, request, client, reply);
@@ -243,7 +243,7 @@ impl Site {
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         let Site { content, front, boundaries, room, path, credentials, now_ms, .. } = self;
-        let hit = front.find(front.spot(site, path), site, path, *now_ms);
+        let hit = front.find(front.front_key(site, path), site, path, *now_ms);
         let (Some(Hit { ticket, tell, entry }), Some(vhost)) =
             (hit.filter(|hit| is_true(hit.entry)), content.vhosts.get(site as usize))
         else {
@@ -252,8 +252,8 @@ impl Site {
         if let Some(guard) = &entry.guard
             && let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms)
         {
-            let dress = entry.dress.clone();
-            return self.stop(stop, dress, site, request, reply);
+            let header_rules = entry.header_rules.clone();
+            return self.stop(stop, header_rules, site, request, reply);
         }
         if tell {
             content.store.touch(entry.key.asked());
@@ -279,13 +279,15 @@ impl Site {
     pub(crate) fn stop(
         &mut self,
         stop: Stop,
-        dress: Box<[u16]>,
+        header_rules: Box<[u16]>,
         site: u32,
         request: &Request<'_>,
         reply: &mut Reply<'_, Body>,
     ) -> Outcome<Job> {
         match stop {
-            Stop::Refuse(refusal) => self.refuse_with(site, request, refusal, dress, None, reply),
+            Stop::Refuse(refusal) => {
+                self.refuse_with(site, request, refusal, header_rules, None, reply)
+            }
             Stop::Verify(verification) => {
                 let (content, verification) = (self.content.number, Box::new(verification));
                 Outcome::Job(Job(Work::Verify { content, verification }))
@@ -306,8 +308,8 @@ impl Site {
     ) -> Outcome<Job> {
         match instead {
             Instead::Refuse(refusal) => {
-                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
-                self.refuse_with(site, request, *refusal, dress, passed, reply)
+                let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
+                self.refuse_with(site, request, *refusal, header_rules, passed, reply)
             }
             Instead::Make(place) => {
                 let content = Arc::clone(&self.content);
@@ -336,8 +338,8 @@ impl Site {
         {
             let Site { content, credentials, now_ms, .. } = self;
             if let Err(stop) = guard.check(content, site, request, &client, credentials, *now_ms) {
-                let dress = self.vhost(site).dress_of(&path);
-                return self.stop(stop, dress, site, request, reply);
+                let header_rules = self.vhost(site).header_rules_of(&path);
+                return self.stop(stop, header_rules, site, request, reply);
             }
         }
         self.search_on(site, request, client, reply)
@@ -437,8 +439,8 @@ impl Site {
             // other realms may be asked for, too
             Ok(()) => self.search(site, request, client, reply),
             Err(stop) => {
-                let dress = self.dress_of(site, request);
-                self.stop(stop, dress, site, request, reply)
+                let header_rules = self.header_rules_of(site, request);
+                self.stop(stop, header_rules, site, request, reply)
             }
         }
     }
@@ -456,19 +458,19 @@ impl Site {
             Ok(effort) => effort,
             Err(error) => {
                 let refusal = Refusal::new(400, error.text());
-                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
-                return self.refuse_with(site, request, refusal, dress, passed, reply);
+                let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
+                return self.refuse_with(site, request, refusal, header_rules, passed, reply);
             }
         };
-        match self.content.workshop.enter() {
+        match self.content.work_limit.enter() {
             Some(place) => {
                 let content = self.content.number;
                 Outcome::Job(Job(Work::Perform { content, entry, effort, place }))
             }
             None => {
                 let refusal = Refusal::new(503, "Too much work is waiting already");
-                let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
-                self.refuse_with(site, request, refusal, dress, passed, reply)
+                let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
+                self.refuse_with(site, request, refusal, header_rules, passed, reply)
             }
         }
     }
@@ -484,11 +486,14 @@ impl Site {
     ) -> Outcome<Job> {
         let Some(worked) = worked else {
             let refusal = Refusal::new(503, "There is not so much memory");
-            let (dress, passed) = (entry.dress.clone(), entry.guard.as_deref());
-            return self.refuse_with(site, request, refusal, dress, passed, reply);
+            let (header_rules, passed) = (entry.header_rules.clone(), entry.guard.as_deref());
+            return self.refuse_with(site, request, refusal, header_rules, passed, reply);
         };
         let vhost = self.vhost(site);
-        reply.head(200, &worked.head(vhost.pages.is_server_named, vhost.dress(&entry.dress)));
+        reply.head(
+            200,
+            &worked.head(vhost.pages.is_server_named, vhost.header_rules(&entry.header_rules)),
+        );
         Body::send_text(worked.body, entry, reply);
         Outcome::Replied
     }
@@ -510,7 +515,7 @@ impl Site {
             return self.not_allowed(site, request, reply);
         }
         if let Err(stop) = self.check(&entry, site, request, &client) {
-            return self.stop(stop, entry.dress.clone(), site, request, reply);
+            return self.stop(stop, entry.header_rules.clone(), site, request, reply);
         }
         let inner = match &entry.what {
             What::Alias(alias) => {
@@ -530,7 +535,7 @@ impl Site {
         if let Some(inner) = &inner
             && let Err(stop) = self.check(inner, site, request, &client)
         {
-            return self.stop(stop, inner.dress.clone(), site, request, reply);
+            return self.stop(stop, inner.header_rules.clone(), site, request, reply);
         }
         let Site { content, boundaries, room, .. } = self;
         let Some(vhost) = content.vhosts.get(site as usize) else { return Outcome::Replied };
@@ -560,8 +565,8 @@ impl Site {
 
     pub(crate) fn remember(&mut self, site: u32, path: &[u8], entry: &Arc<Entry>) {
         if entry.is_fresh(self.now_ms) {
-            let spot = self.front.spot(site, path);
-            self.front.insert(spot, site, path, Arc::clone(entry));
+            let front_key = self.front.front_key(site, path);
+            self.front.insert(front_key, site, path, Arc::clone(entry));
         }
     }
 

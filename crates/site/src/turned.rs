@@ -24,7 +24,7 @@ pub(crate) struct Turned {
     /// By status, with the header rules that are for every path.
     pages: Box<[(Page, Texture)]>,
     /// Those rules.
-    dress: Box<[u16]>,
+    header_rules: Box<[u16]>,
     /// Whether there are others, for some paths.
     is_by_path: bool,
 }
@@ -54,7 +54,7 @@ impl Turned {
         Turned {
             pages: pages.collect(),
             is_by_path: first > 0 || general.len() < headers.len(),
-            dress: general,
+            header_rules: general,
         }
     }
 
@@ -69,27 +69,31 @@ impl Turned {
     ) {
         let known = self.pages.iter().find(|(page, _)| page.status == status);
         if self.is_by_path {
-            let dress = request.path().map(|path| vhost.dress_of(&path)).unwrap_or_default();
-            if dress != self.dress {
+            let header_rules =
+                request.path().map(|path| vhost.header_rules_of(&path)).unwrap_or_default();
+            if header_rules != self.header_rules {
                 let none = None;
                 let texture = known.map_or(&none, |(_, texture)| texture);
-                return page(vhost, status, texture, &dress).write(reply);
+                return page(vhost, status, texture, &header_rules).write(reply);
             }
         }
         match known {
             Some((page, _)) => page.write(reply),
-            None => page(vhost, status, &None, &self.dress).write(reply),
+            None => page(vhost, status, &None, &self.header_rules).write(reply),
         }
     }
 }
 
-fn page(vhost: &VirtualHost, status: u16, texture: &Texture, dress: &[u16]) -> Page {
+fn page(vhost: &VirtualHost, status: u16, texture: &Texture, header_rules: &[u16]) -> Page {
     let refusal = Refusal::of(status);
     match texture {
-        Some((content_type, body)) => {
-            vhost.pages.page_of(&refusal, content_type, body.clone(), vhost.dress(dress))
-        }
-        None => vhost.pages.page(&refusal, vhost.dress(dress)),
+        Some((content_type, body)) => vhost.pages.page_of(
+            &refusal,
+            content_type,
+            body.clone(),
+            vhost.header_rules(header_rules),
+        ),
+        None => vhost.pages.page(&refusal, vhost.header_rules(header_rules)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One site as it is served: its settings, its directories, its small pages.
 
 use crate::entry::Redirection;
-use crate::fields::{Dress, dress_of};
+use crate::fields::{HeaderRuleSet, header_rules_of};
 use crate::guard::{self, Guard};
 use crate::names::{self, Directory};
 use crate::pages::Pages;
@@ -97,7 +97,8 @@ impl VirtualHost {
         let has_private_rule = private.is_some();
         settings.headers.splice(..0, private);
         let pages = Pages::new(is_server_named);
-        let to_https = settings.to_https.map(|to| route::to_https(&pages, Dress::default(), to));
+        let to_https =
+            settings.to_https.map(|to| route::to_https(&pages, HeaderRuleSet::default(), to));
         Ok(VirtualHost { settings, mounts, first_realm, has_private_rule, pages, to_https })
     }
 
@@ -159,22 +160,26 @@ impl VirtualHost {
 
     /// The numbers of the header rules for an answer with these rules about clients: those for its
     /// path, and the one for what is private.
-    pub(crate) fn dress_with(&self, dress: &[u16], guard: Option<&Guard>) -> Box<[u16]> {
+    pub(crate) fn header_rules_with(
+        &self,
+        header_rules: &[u16],
+        guard: Option<&Guard>,
+    ) -> Box<[u16]> {
         let is_private = self.has_private_rule && guard.is_some_and(Guard::is_private);
-        let private = (is_private && dress.first() != Some(&0)).then_some(0);
-        private.into_iter().chain(dress.iter().copied()).collect()
+        let private = (is_private && header_rules.first() != Some(&0)).then_some(0);
+        private.into_iter().chain(header_rules.iter().copied()).collect()
     }
 
     /// The header rules with these numbers.
-    pub(crate) fn dress<'v>(&'v self, numbers: &'v [u16]) -> Dress<'v> {
-        Dress::new(&self.settings.headers, numbers)
+    pub(crate) fn header_rules<'v>(&'v self, numbers: &'v [u16]) -> HeaderRuleSet<'v> {
+        HeaderRuleSet::new(&self.settings.headers, numbers)
     }
 
     /// The numbers of the header rules for a path.
-    pub(crate) fn dress_of(&self, path: &[u8]) -> Box<[u16]> {
+    pub(crate) fn header_rules_of(&self, path: &[u8]) -> Box<[u16]> {
         let is_private = || self.guard_of(&[path]).is_some_and(|guard| guard.is_private());
         let first = u16::from(self.has_private_rule && !is_private());
-        dress_of(&self.settings.headers, first, path)
+        header_rules_of(&self.settings.headers, first, path)
     }
 
     /// The file that stands for an error, if it may be shown to a client that has passed these rules

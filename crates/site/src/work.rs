@@ -2,7 +2,7 @@
 //! output its answer costs. It stands for the dynamic part of a site whose cost is known.
 
 use crate::bake::length_line;
-use crate::fields::{Dress, Fields};
+use crate::fields::{Fields, HeaderRuleSet};
 use crate::pages::{server, status_line};
 use forebay_sys::clock;
 use std::hint::black_box;
@@ -118,13 +118,13 @@ pub(crate) struct Worked {
 
 impl Worked {
     /// The head of the answer. It says how much CPU time was used (Server-Timing, by the W3C).
-    pub(crate) fn head(&self, is_server_named: bool, dress: Dress<'_>) -> Vec<u8> {
+    pub(crate) fn head(&self, is_server_named: bool, header_rules: HeaderRuleSet<'_>) -> Vec<u8> {
         let timing = format!("cpu;dur={:.3}", self.cpu_ns as f64 / 1e6);
         let mut fields = Fields::default();
         fields.push("Content-Type", b"text/plain; charset=utf-8".as_slice());
         server(is_server_named, &mut fields);
         fields.push("Server-Timing", timing.as_bytes());
-        fields.apply(dress, None);
+        fields.apply(header_rules, None);
         // no two answers are the same, whatever the rules for others say
         drop(fields.take("Cache-Control"));
         fields.push("Cache-Control", b"no-store".as_slice());
@@ -188,7 +188,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// Counts what waits or is at work, all loops together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Workshop(Arc<Counts>);
+pub(crate) struct WorkLimit(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -196,31 +196,31 @@ struct Counts {
     ever: AtomicU64,
 }
 
-impl Workshop {
+impl WorkLimit {
     /// A place for one more, unless there are too many. It comes back when it is dropped.
-    pub(crate) fn enter(&self) -> Option<Place> {
+    pub(crate) fn enter(&self) -> Option<WorkSlot> {
         let is_full = self.0.now.fetch_add(1, Relaxed) >= MOST_AT_ONCE;
         let number = self.0.ever.fetch_add(1, Relaxed);
         // dropping the place takes it back in either case
-        Some(Place { counts: Arc::clone(&self.0), number }).filter(|_| !is_full)
+        Some(WorkSlot { counts: Arc::clone(&self.0), number }).filter(|_| !is_full)
     }
 }
 
-/// A place in the [`Workshop`].
+/// A place in the [`WorkLimit`].
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct WorkSlot {
     counts: Arc<Counts>,
     number: u64,
 }
 
-impl Place {
+impl WorkSlot {
     /// No other has the same.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkSlot {
     fn drop(&mut self) {
         self.counts.now.fetch_sub(1, Relaxed);
     }
@@ -283,10 +283,10 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many_places() {
-        let workshop = Workshop::default();
-        let places: Vec<_> = (0..MOST_AT_ONCE).map(|_| workshop.enter().unwrap()).collect();
-        assert!(workshop.enter().is_none());
+        let work_limit = WorkLimit::default();
+        let places: Vec<_> = (0..MOST_AT_ONCE).map(|_| work_limit.enter().unwrap()).collect();
+        assert!(work_limit.enter().is_none());
         drop(places);
-        assert!(workshop.enter().is_some());
+        assert!(work_limit.enter().is_some());
     }
 }

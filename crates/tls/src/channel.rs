@@ -58,7 +58,7 @@ impl Handshake {
 
 /// A session of TLS.
 pub struct Session {
-    state: State,
+    state: ChannelState,
     /// Received, and not taken apart while the protocol has not read what came before.
     wire: Vec<u8>,
     /// To be said, apart from what the connection says.
@@ -69,7 +69,7 @@ pub struct Session {
     failure: Option<Failure>,
 }
 
-enum State {
+enum ChannelState {
     /// Nothing has come yet.
     New(Arc<Identities>),
     /// The client's hello is received.
@@ -86,7 +86,7 @@ impl Channel {
     /// A new connection to a server with these identities.
     pub fn sealed(identities: &Arc<Identities>) -> Channel {
         Channel::Sealed(Box::new(Session {
-            state: State::New(Arc::clone(identities)),
+            state: ChannelState::New(Arc::clone(identities)),
             wire: Vec::new(),
             words: Vec::new(),
             identity: None,
@@ -99,7 +99,7 @@ impl Channel {
         match self {
             Channel::Plain => false,
             Channel::Sealed(session) => match &session.state {
-                State::Up(connection) => connection.alpn_protocol() == Some(HTTP_2),
+                ChannelState::Up(connection) => connection.alpn_protocol() == Some(HTTP_2),
                 _ => false,
             },
         }
@@ -108,7 +108,7 @@ impl Channel {
 
 impl Session {
     fn secured(&self) -> Option<Secured> {
-        let State::Up(connection) = &self.state else { return None };
+        let ChannelState::Up(connection) = &self.state else { return None };
         let version = match connection.protocol_version()? {
             ProtocolVersion::TLSv1_3 => "1.3",
             _ => "1.2",
@@ -131,7 +131,9 @@ impl Session {
 
     /// The client's hello: who answers it, and whether that is a job.
     fn greet<J: Shakes>(&mut self) -> Opening<J> {
-        let State::Hello(acceptor, identities) = &mut self.state else { return Opening::Failed };
+        let ChannelState::Hello(acceptor, identities) = &mut self.state else {
+            return Opening::Failed;
+        };
         let accepted = match acceptor.accept() {
             Ok(None) => return Opening::Receive,
             Ok(Some(accepted)) => accepted,
@@ -151,7 +153,7 @@ impl Session {
         let is_dear = identity.is_dear(&hello);
         let handshake = Handshake { accepted, config: Arc::clone(&identity.config) };
         self.identity = Some(identity);
-        self.state = State::Working;
+        self.state = ChannelState::Working;
         if is_dear {
             return Opening::Job(J::handshake(handshake));
         }
@@ -161,7 +163,7 @@ impl Session {
     /// The dear part of the handshake is done.
     fn go_on<J: Shakes>(&mut self, Handshaken(made): Handshaken) -> Opening<J> {
         match made {
-            Ok(connection) => self.state = State::Up(connection),
+            Ok(connection) => self.state = ChannelState::Up(connection),
             Err(alert) => {
                 self.words.extend_from_slice(&alert);
                 return self.fail();
@@ -176,7 +178,7 @@ impl Session {
 
     fn progress<J: Shakes>(&mut self) -> Opening<J> {
         match &mut self.state {
-            State::Up(connection) if !connection.is_handshaking() => {
+            ChannelState::Up(connection) if !connection.is_handshaking() => {
                 if self.identity.as_ref().is_some_and(|identity| identity.is_proof) {
                     // the handshake was all of it
                     connection.send_close_notify();
@@ -192,14 +194,17 @@ impl Session {
                 }
                 Opening::Open
             }
-            State::New(_) | State::Hello(..) | State::Working | State::Up(_) => Opening::Receive,
-            State::Over => Opening::Failed,
+            ChannelState::New(_)
+            | ChannelState::Hello(..)
+            | ChannelState::Working
+            | ChannelState::Up(_) => Opening::Receive,
+            ChannelState::Over => Opening::Failed,
         }
     }
 
     /// Whether a session is resumed that a client began with a certificate that would not be taken now.
     fn is_past(&self) -> bool {
-        let State::Up(connection) = &self.state else { return false };
+        let ChannelState::Up(connection) = &self.state else { return false };
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
         let clients = self.identity.as_ref().and_then(|identity| identity.clients());
         let Some(clients) = clients.filter(|_| is_resumed) else { return false };
@@ -208,7 +213,7 @@ impl Session {
     }
 
     fn fail<J: Shakes>(&mut self) -> Opening<J> {
-        self.state = State::Over;
+        self.state = ChannelState::Over;
         self.failure.get_or_insert(Failure::Rules);
         Opening::Failed
     }
@@ -216,18 +221,18 @@ impl Session {
     /// Takes apart what was received, as far as the protocol has read what came before. The rest waits.
     fn take(&mut self, wire: &[u8]) -> Result<(), Broken> {
         let mut rest = wire;
-        if let State::New(identities) = &self.state {
+        if let ChannelState::New(identities) = &self.state {
             // a record of TLS begins with a small number
             if rest.first().is_some_and(u8::is_ascii_alphabetic) {
                 self.words.extend_from_slice(WRONG_PORT);
                 self.failure = Some(Failure::Protocol);
-                self.state = State::Over;
+                self.state = ChannelState::Over;
                 return Err(Broken);
             }
-            self.state = State::Hello(Box::default(), Arc::clone(identities));
+            self.state = ChannelState::Hello(Box::default(), Arc::clone(identities));
         }
         match &mut self.state {
-            State::Hello(acceptor, _) => {
+            ChannelState::Hello(acceptor, _) => {
                 while !rest.is_empty() {
                     match acceptor.read_tls(&mut rest) {
                         Ok(0) => break,
@@ -236,7 +241,7 @@ impl Session {
                     }
                 }
             }
-            State::Up(connection) => {
+            ChannelState::Up(connection) => {
                 while !rest.is_empty() {
                     match connection.read_tls(&mut rest) {
                         // the client has ended its direction; or what came before is to be read first
@@ -259,8 +264,8 @@ impl Session {
                 }
                 self.wire = rest.to_vec();
             }
-            State::Working => self.wire = rest.to_vec(),
-            State::New(_) | State::Over => return Err(Broken),
+            ChannelState::Working => self.wire = rest.to_vec(),
+            ChannelState::New(_) | ChannelState::Over => return Err(Broken),
         }
         Ok(())
     }
@@ -287,9 +292,9 @@ impl<J: Shakes> Transport<J> for Channel {
     fn open(&mut self, done: Option<J::Done>) -> Opening<J> {
         let Channel::Sealed(session) = self else { return Opening::Open };
         match (&session.state, done.and_then(J::handshaken)) {
-            (State::Working, Some(handshaken)) => session.go_on(handshaken),
-            (State::Hello(..), None) => session.greet(),
-            (State::Working, None) => session.fail(),
+            (ChannelState::Working, Some(handshaken)) => session.go_on(handshaken),
+            (ChannelState::Hello(..), None) => session.greet(),
+            (ChannelState::Working, None) => session.fail(),
             _ => session.progress(),
         }
     }
@@ -312,7 +317,7 @@ impl<J: Shakes> Transport<J> for Channel {
     fn read(&mut self, room: &mut [u8]) -> Plaintext {
         let Channel::Sealed(session) = self else { return Plaintext::Nothing };
         loop {
-            let State::Up(connection) = &mut session.state else { return Plaintext::End };
+            let ChannelState::Up(connection) = &mut session.state else { return Plaintext::End };
             match connection.reader().read(room) {
                 Ok(0) => return Plaintext::End,
                 Ok(count) => return Plaintext::Bytes(count),
@@ -330,7 +335,7 @@ impl<J: Shakes> Transport<J> for Channel {
 
     fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>) {
         let Channel::Sealed(session) = self else { return };
-        if let State::Up(connection) = &mut session.state {
+        if let ChannelState::Up(connection) = &mut session.state {
             let both = &mut [IoSlice::new(head), IoSlice::new(body)];
             let mut rest = &mut both[..];
             // leaves out what is empty
@@ -348,14 +353,14 @@ impl<J: Shakes> Transport<J> for Channel {
     fn flush(&mut self, wire: &mut Vec<u8>) {
         let Channel::Sealed(session) = self else { return };
         wire.append(&mut session.words);
-        if let State::Up(connection) = &mut session.state {
+        if let ChannelState::Up(connection) = &mut session.state {
             while connection.wants_write() && connection.write_tls(wire).is_ok() {}
         }
     }
 
     fn end(&mut self, wire: &mut Vec<u8>) {
         if let Channel::Sealed(session) = self
-            && let State::Up(connection) = &mut session.state
+            && let ChannelState::Up(connection) = &mut session.state
         {
             connection.send_close_notify();
         }

@@ -14,7 +14,7 @@ pub type Member = usize;
 /// Several upstreams, and what is known of them.
 #[derive(Clone, Debug)]
 pub struct Group {
-    members: Vec<State>,
+    members: Vec<GroupState>,
     balancer: Balancer,
     budget: Budget,
     /// Requests under way to each, at most.
@@ -24,7 +24,7 @@ pub struct Group {
 }
 
 #[derive(Clone, Debug)]
-struct State {
+struct GroupState {
     health: Health,
     in_flight: u32,
 }
@@ -49,7 +49,7 @@ impl Group {
     /// As the settings say. `seed` is any number; groups with different ones draw differently.
     pub fn new(settings: &settings::Group, seed: u64, now_ms: u64) -> Group {
         let settings::Group { max_fails, fail_time, slow_start, check, .. } = settings;
-        let member = |_| State {
+        let member = |_| GroupState {
             health: Health::new(*max_fails, *fail_time, *slow_start, check.as_ref(), now_ms),
             in_flight: 0,
         };
@@ -81,7 +81,7 @@ impl Group {
     /// Why it does not.
     pub fn has_room(&mut self, now_ms: u64) -> Result<(), Unavailable> {
         self.compare(&[], now_ms);
-        let may_be_asked = |one: &State| one.health.may_be_asked();
+        let may_be_asked = |one: &GroupState| one.health.may_be_asked();
         match self.candidates.iter().any(|one| one.share > 0) {
             true => Ok(()),
             false if self.members.iter().any(may_be_asked) => Err(Unavailable::Full),

@@ -42,7 +42,7 @@ pub struct Health {
     max_fails: u32,
     fail_ms: u64,
     slow_start_ms: u64,
-    state: State,
+    state: HealthState,
     /// Since when it has been well, if it was not before.
     back_ms: Option<u64>,
     /// Since when it is not asked, for whoever reports it.
@@ -52,7 +52,7 @@ pub struct Health {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HealthState {
     /// With so many failures in a row.
     Well(u32),
     /// Nothing is asked until then, which is so long after it failed.
@@ -115,7 +115,7 @@ impl Health {
             max_fails,
             fail_ms: milliseconds(fail_time).max(1),
             slow_start_ms: milliseconds(slow_start),
-            state: State::Well(0),
+            state: HealthState::Well(0),
             back_ms: None,
             since_ms: now_ms,
             is_draining: false,
@@ -152,9 +152,9 @@ impl Health {
             return 0;
         }
         match self.state {
-            State::Well(_) => self.slow_share(now_ms),
-            State::Out { until_ms, .. } if now_ms >= until_ms => WHOLE,
-            State::Out { .. } | State::Trial { .. } => 0,
+            HealthState::Well(_) => self.slow_share(now_ms),
+            HealthState::Out { until_ms, .. } if now_ms >= until_ms => WHOLE,
+            HealthState::Out { .. } | HealthState::Trial { .. } => 0,
         }
     }
 
@@ -175,10 +175,10 @@ impl Health {
 
     /// A request goes to it.
     pub fn begin(&mut self, now_ms: u64) {
-        if let State::Out { until_ms, time_ms } = self.state
+        if let HealthState::Out { until_ms, time_ms } = self.state
             && now_ms >= until_ms
         {
-            self.state = State::Trial { time_ms };
+            self.state = HealthState::Trial { time_ms };
         }
     }
 
@@ -186,28 +186,30 @@ impl Health {
     pub fn told(&mut self, told: Told, now_ms: u64) {
         self.state = match (told, self.state) {
             (_, state) if self.max_fails == 0 => state,
-            (Told::Well, State::Well(_)) => State::Well(0),
+            (Told::Well, HealthState::Well(_)) => HealthState::Well(0),
             (Told::Well, _) => {
                 self.back_ms = Some(now_ms);
-                State::Well(0)
+                HealthState::Well(0)
             }
-            (Told::Failed, State::Well(fails)) if fails + 1 < self.max_fails => {
-                State::Well(fails + 1)
+            (Told::Failed, HealthState::Well(fails)) if fails + 1 < self.max_fails => {
+                HealthState::Well(fails + 1)
             }
-            (Told::Failed, State::Well(_)) => {
+            (Told::Failed, HealthState::Well(_)) => {
                 self.since_ms = now_ms;
                 let time_ms = self.fail_ms;
-                State::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
+                HealthState::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
             }
-            (Told::Failed, State::Trial { time_ms }) => {
+            (Told::Failed, HealthState::Trial { time_ms }) => {
                 let most_ms = self.fail_ms.saturating_mul(MOST_TIMES);
                 let time_ms = time_ms.saturating_mul(2).min(most_ms);
-                State::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
+                HealthState::Out { until_ms: now_ms.saturating_add(time_ms), time_ms }
             }
             // what was under way when it went out says nothing new
             (Told::Failed, out) => out,
             // another may try
-            (Told::Nothing, State::Trial { time_ms }) => State::Out { until_ms: now_ms, time_ms },
+            (Told::Nothing, HealthState::Trial { time_ms }) => {
+                HealthState::Out { until_ms: now_ms, time_ms }
+            }
             (Told::Nothing, state) => state,
         };
     }
@@ -253,7 +255,7 @@ impl Health {
         checks.is_well = is_good;
         if is_good {
             self.back_ms = Some(now_ms);
-            self.state = State::Well(0);
+            self.state = HealthState::Well(0);
         } else {
             self.since_ms = now_ms;
         }
@@ -267,8 +269,8 @@ impl Health {
             _ if self.checks.as_ref().is_some_and(|checks| !checks.is_well) => {
                 Condition::Unwell { since_ms }
             }
-            State::Well(_) => Condition::Well,
-            State::Out { .. } | State::Trial { .. } => Condition::Out { since_ms },
+            HealthState::Well(_) => Condition::Well,
+            HealthState::Out { .. } | HealthState::Trial { .. } => Condition::Out { since_ms },
         }
     }
 }
@@ -394,7 +396,7 @@ mod tests {
                 now_ms += pass_ms;
                 match what {
                     0 if one.share(now_ms) > 0 => {
-                        let was_out = matches!(one.state, State::Out { .. });
+                        let was_out = matches!(one.state, HealthState::Out { .. });
                         one.begin(now_ms);
                         trials += i32::from(was_out);
                         prop_assert!(trials <= 1);
@@ -403,7 +405,7 @@ mod tests {
                     what => {
                         let told = [Told::Well, Told::Failed, Told::Nothing][usize::from(what) - 1];
                         one.told(told, now_ms);
-                        if !matches!(one.state, State::Trial { .. }) {
+                        if !matches!(one.state, HealthState::Trial { .. }) {
                             trials = 0;
                         }
                     }

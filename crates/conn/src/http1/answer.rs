@@ -2,7 +2,7 @@
 
 use super::receive::{ask_for_body, discarding};
 use super::relay::{Relaying, passing};
-use super::{Answer, Http1, Owned, Stage, State, last, may_be_outdated};
+use super::{Answer, Http1, Owned, RequestState, Stage, last, may_be_outdated};
 use crate::handler::{Decision, Handler, Job, Outcome, Stages};
 use crate::input::Input;
 use crate::reply::Reply;
@@ -21,7 +21,7 @@ impl<H: Handler> Http1<H> {
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
         let is_answered = self.is_answered(cx);
-        let State::Kept(kept) = &mut self.state else { return None };
+        let RequestState::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
         match &mut kept.stage {
             Stage::Body(_) => return self.discard(cx, input),
@@ -64,7 +64,7 @@ impl<H: Handler> Http1<H> {
         input: &Input,
         done: <H::Job as Job>::Done,
     ) {
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let (framing, handler) = (kept.head.framing(), &mut *cx.handler);
         let decision = kept.with(cx.peer, cx.path, |request, grant, _| {
             handler.decide(request, &mut grant.ticket, Some(done))
@@ -96,7 +96,7 @@ impl<H: Handler> Http1<H> {
                 }
             },
         };
-        self.state = State::Kept(kept);
+        self.state = RequestState::Kept(kept);
     }
 
     /// Whether requests of this one's rank are answered in this turn.
@@ -112,7 +112,7 @@ impl<H: Handler> Http1<H> {
         input: &mut Input,
         done: Option<<H::Job as Job>::Done>,
     ) {
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let (stages, framing) = (kept.stages, kept.head.framing());
         let rest = kept.body.as_ref().map_or(Some(0), |body| whole_body(body, input));
         let answer = kept.with(cx.peer, cx.path, |request, grant, _| {
@@ -144,7 +144,7 @@ impl<H: Handler> Http1<H> {
             let reason = "the request cannot be handed over any more";
             return self.refuse_kept(cx, &mut kept, Owned::Ticket, 500, reason);
         }
-        self.state = State::Kept(kept);
+        self.state = RequestState::Kept(kept);
     }
 
     /// The process stage: the handler's answer to an admitted request. `is_whole` if nothing of its body

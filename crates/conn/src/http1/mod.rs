@@ -33,7 +33,7 @@ const MOST_ATTEMPTS: u8 = 3;
 ///
 /// An idle one owns no heap memory.
 pub struct Http1<H: Handler> {
-    state: State<H>,
+    state: RequestState<H>,
     /// Received and not yet used, while another connection has the loop's buffer.
     held: Vec<u8>,
     sending: Sending<H>,
@@ -51,7 +51,7 @@ pub struct Http1<H: Handler> {
     is_held: bool,
 }
 
-enum State<H: Handler> {
+enum RequestState<H: Handler> {
     /// A head is received, or nothing yet.
     Head(Partial),
     /// A request waits.
@@ -129,16 +129,16 @@ enum Unserved<'r, T> {
     Request(&'r Request<'r>, Owned<T>),
 }
 
-impl<H: Handler> Default for State<H> {
+impl<H: Handler> Default for RequestState<H> {
     fn default() -> Self {
-        State::Head(Partial::default())
+        RequestState::Head(Partial::default())
     }
 }
 
 impl<H: Handler> Default for Http1<H> {
     fn default() -> Self {
         Http1 {
-            state: State::default(),
+            state: RequestState::default(),
             held: Vec::new(),
             sending: Sending { line: None, ticket: None, body_sent_bytes: 0, request: None },
             rank: Rank::FIRST,
@@ -157,7 +157,7 @@ impl<H: Handler> Http1<H> {
     /// Whether no request has been taken from the input.
     #[inline]
     pub(crate) fn is_new(&self) -> bool {
-        self.served == 0 && matches!(self.state, State::Head(_))
+        self.served == 0 && matches!(self.state, RequestState::Head(_))
     }
 }
 
@@ -172,10 +172,10 @@ impl<H: Handler> Protocol<H> for Http1<H> {
                 return Step::Send;
             }
             let blocked = match &self.state {
-                State::Head(_) => self.receive(cx, input),
-                State::Kept(_) => self.go_on(cx, input),
-                State::Last(_) if !cx.out.is_empty() => Some(Step::Send),
-                State::Last(closing) => Some(Step::Close(*closing)),
+                RequestState::Head(_) => self.receive(cx, input),
+                RequestState::Kept(_) => self.go_on(cx, input),
+                RequestState::Last(_) if !cx.out.is_empty() => Some(Step::Send),
+                RequestState::Last(closing) => Some(Step::Close(*closing)),
             };
             match blocked {
                 None => continue,
@@ -213,13 +213,13 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     #[inline]
     fn wants_input(&self) -> bool {
         match &self.state {
-            State::Head(_) => true,
-            State::Kept(kept) => match &kept.stage {
+            RequestState::Head(_) => true,
+            RequestState::Kept(kept) => match &kept.stage {
                 Stage::Body(_) => true,
                 Stage::Relay(relaying) => !self.input_ended && relaying.wants_input(),
                 _ => false,
             },
-            State::Last(_) => false,
+            RequestState::Last(_) => false,
         }
     }
 
@@ -254,14 +254,14 @@ impl<H: Handler> Protocol<H> for Http1<H> {
         if is_given_up {
             self.refuse_kept(cx, &mut kept, Owned::Ticket, 503, "the file changes again and again");
         } else {
-            self.state = State::Kept(kept);
+            self.state = RequestState::Kept(kept);
         }
         true
     }
 
     fn abandon(&mut self, handler: &mut H, peer: &Peer) {
         self.end(handler, Settled::Cut);
-        if let State::Kept(mut kept) = std::mem::take(&mut self.state) {
+        if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) {
             if let Stage::Relay(relaying) = &mut kept.stage
                 && relaying.abandon(handler)
             {
@@ -285,16 +285,18 @@ impl<H: Handler> Protocol<H> for Http1<H> {
             return self.expire_relay(cx, input);
         }
         match (self.awaits().what, std::mem::take(&mut self.state)) {
-            (Await::Head, State::Head(partial)) if !self.held.is_empty() || !input.is_empty() => {
+            (Await::Head, RequestState::Head(partial))
+                if !self.held.is_empty() || !input.is_empty() =>
+            {
                 let (is_head, stages) = (is_head(input.bytes()), whole(cx, partial.begun_ns));
                 let reason = "the request took too long to arrive";
                 self.refuse(cx, Unserved::Bytes { is_head }, stages, 408, reason);
             }
-            (Await::Body, State::Kept(mut kept)) => {
+            (Await::Body, RequestState::Kept(mut kept)) => {
                 let reason = "the request body took too long to arrive";
                 self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);
             }
-            (Await::Job | Await::Admission, State::Kept(mut kept)) => {
+            (Await::Job | Await::Admission, RequestState::Kept(mut kept)) => {
                 cx.handler.settle(&mut kept.grant.ticket, Settled::Expired);
                 let reason = "the request could not be processed in time";
                 self.refuse_kept(cx, &mut kept, Owned::Settled, 503, reason);
@@ -308,19 +310,19 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     #[inline]
     fn awaits(&self) -> Awaited {
         let what = match &self.state {
-            State::Head(partial)
+            RequestState::Head(partial)
                 if self.held.is_empty() && partial.searched == 0 && self.served > 0 =>
             {
                 Await::Idle
             }
-            State::Head(_) => Await::Head,
-            State::Kept(kept) => match kept.stage {
+            RequestState::Head(_) => Await::Head,
+            RequestState::Kept(kept) => match kept.stage {
                 Stage::Body(_) => Await::Body,
                 Stage::Early(_) => Await::Admission,
                 Stage::Relay(ref relaying) => relaying.relay().awaits(),
                 _ => Await::Job,
             },
-            State::Last(_) => Await::Send,
+            RequestState::Last(_) => Await::Send,
         };
         Awaited { what, id: RequestId(self.served) }
     }
@@ -330,7 +332,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     }
 
     fn sockets<'s>(&'s self, tell: &mut dyn FnMut(SocketId, BorrowedFd<'s>, Wants)) {
-        if let State::Kept(kept) = &self.state
+        if let RequestState::Kept(kept) = &self.state
             && let Stage::Relay(relaying) = &kept.stage
             && let Some((number, socket, wants)) = relaying.relay().socket()
         {
@@ -358,7 +360,7 @@ impl<H: Handler> Protocol<H> for Http1<H> {
     }
 
     fn is_queued(&self) -> bool {
-        let State::Kept(kept) = &self.state else { return false };
+        let RequestState::Kept(kept) = &self.state else { return false };
         matches!(
             kept.stage,
             Stage::Early(_)
@@ -371,7 +373,8 @@ impl<H: Handler> Protocol<H> for Http1<H> {
 
     #[inline]
     fn is_at_rest(&self) -> bool {
-        matches!(self.state, State::Head(Partial { searched: 0, .. })) && self.held.is_empty()
+        matches!(self.state, RequestState::Head(Partial { searched: 0, .. }))
+            && self.held.is_empty()
     }
 
     #[inline]
@@ -381,9 +384,9 @@ impl<H: Handler> Protocol<H> for Http1<H> {
 
     fn take_handed(&mut self, input: &mut Input) -> (Vec<u8>, H::Ticket) {
         let (mut received, ticket) = match std::mem::take(&mut self.state) {
-            State::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
+            RequestState::Kept(kept) => (kept.head.received().to_vec(), kept.grant.ticket),
             // nothing was kept, so nothing is owned
-            State::Head(_) | State::Last(_) => (Vec::new(), H::Ticket::default()),
+            RequestState::Head(_) | RequestState::Last(_) => (Vec::new(), H::Ticket::default()),
         };
         received.extend_from_slice(input.bytes());
         input.clear();
@@ -398,6 +401,6 @@ fn may_be_outdated<H: Handler, S>(cx: &Context<'_, H, S>) -> bool {
 }
 
 /// The state after a last answer.
-fn last<H: Handler>(is_unread: bool) -> State<H> {
-    State::Last(if is_unread { Closing::Linger } else { Closing::Now })
+fn last<H: Handler>(is_unread: bool) -> RequestState<H> {
+    RequestState::Last(if is_unread { Closing::Linger } else { Closing::Now })
 }

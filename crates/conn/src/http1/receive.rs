@@ -1,7 +1,9 @@
 //! Receive and verdict: a head is found and judged, and its body discarded.
 
 use super::relay::{Relaying, passing};
-use super::{Answer, Http1, Kept, Owned, Partial, Stage, State, Unserved, last, may_be_outdated};
+use super::{
+    Answer, Http1, Kept, Owned, Partial, RequestState, Stage, Unserved, last, may_be_outdated,
+};
 use crate::handler::{Admitted, Decision, Handler, Stages, Verdict};
 use crate::input::Input;
 use crate::protocol::Protocol;
@@ -19,7 +21,7 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
-        let State::Head(Partial { searched, begun_ns }) = self.state else { return None };
+        let RequestState::Head(Partial { searched, begun_ns }) = self.state else { return None };
         if input.is_empty() {
             return Some(Step::Receive);
         }
@@ -30,7 +32,7 @@ impl<H: Handler> Http1<H> {
             && input.len() < cx.limits.head.head_bytes
             && !is_worth_parsing(input.bytes(), searched)
         {
-            self.state = State::Head(Partial { searched: input.len(), begun_ns });
+            self.state = RequestState::Head(Partial { searched: input.len(), begun_ns });
             return Some(Step::Receive);
         }
         let mut lines = Lines::new();
@@ -38,7 +40,7 @@ impl<H: Handler> Http1<H> {
         let used = match &Head::parse(input.bytes(), &mut lines, &cx.limits.head) {
             Ok(Parsed::Partial) => {
                 let begun_ns = if begun_ns == 0 { cx.handler.tick() } else { begun_ns };
-                self.state = State::Head(Partial { searched: input.len(), begun_ns });
+                self.state = RequestState::Head(Partial { searched: input.len(), begun_ns });
                 return Some(Step::Receive);
             }
             Ok(Parsed::Complete(head)) => {
@@ -78,7 +80,7 @@ impl<H: Handler> Http1<H> {
                 let is_whole = head.framing == Framing::None;
                 return self.refuse_request(cx, &request, refusal, ticket, stages, is_whole);
             }
-            Verdict::Reset => return self.state = State::Last(Closing::Reset),
+            Verdict::Reset => return self.state = RequestState::Last(Closing::Reset),
         };
         (self.rank, self.client, self.is_last) = (rank, client, is_last);
         let grant = |ticket| Grant { rank, client, wait_ms, ticket };
@@ -99,7 +101,7 @@ impl<H: Handler> Http1<H> {
                     Ok(body) => {
                         let stage = if wait_ms > 0 { Stage::Early(wait_ms) } else { Stage::Whole };
                         self.keep(cx, &request, input, stages, grant(ticket), stage);
-                        if let State::Kept(kept) = &mut self.state {
+                        if let RequestState::Kept(kept) = &mut self.state {
                             kept.body = Some(body);
                         }
                     }
@@ -138,7 +140,7 @@ impl<H: Handler> Http1<H> {
             self.sending.request = Some(kept);
         }
         match answer {
-            Answer::Next => self.state = State::default(),
+            Answer::Next => self.state = RequestState::default(),
             Answer::Last => self.state = last(input.len() > head.len),
             Answer::Job(job) => {
                 self.keep(cx, &request, input, stages, grant(ticket), Stage::Job(Some(job)))
@@ -168,7 +170,7 @@ impl<H: Handler> Http1<H> {
             cx.out.bytes.extend_from_slice(b"HTTP/1.1 102 Processing\r\n\r\n");
             cx.metrics.add(Counter::Status1xx, 1);
         }
-        self.state = State::Kept(self.kept(request, input, stages, grant, stage));
+        self.state = RequestState::Kept(self.kept(request, input, stages, grant, stage));
     }
 
     fn kept(
@@ -189,7 +191,7 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
-        let State::Kept(kept) = &mut self.state else { return None };
+        let RequestState::Kept(kept) = &mut self.state else { return None };
         let Stage::Body(decoder) = &mut kept.stage else { return None };
         match decoder.skip(input.bytes()) {
             Ok(skipped) => {
@@ -205,7 +207,7 @@ impl<H: Handler> Http1<H> {
                 };
             }
             Err(error) => {
-                let State::Kept(mut kept) = std::mem::take(&mut self.state) else {
+                let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else {
                     return None;
                 };
                 self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());

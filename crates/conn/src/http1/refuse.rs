@@ -1,6 +1,6 @@
 //! Refusals, and what every answer leaves behind.
 
-use super::{Http1, Owned, Stage, State, Unserved};
+use super::{Http1, Owned, RequestState, Stage, Unserved};
 use crate::handler::{Answered, Handler, Refusal, Settled, Stages};
 use crate::protocol::Protocol;
 use crate::reply::Reply;
@@ -27,7 +27,8 @@ impl<H: Handler> Http1<H> {
         let (status, bytes, keep_alive) = (reply.status, reply.body_bytes, reply.keep_alive);
         let owned = Some(Owned::Ticket(ticket));
         self.written(cx, Some(request), owned, stages, status, bytes);
-        self.state = if keep_alive { State::default() } else { State::Last(Closing::Linger) };
+        self.state =
+            if keep_alive { RequestState::default() } else { RequestState::Last(Closing::Linger) };
     }
 
     /// The request that is kept may not be enqueued.
@@ -36,7 +37,7 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         refusal: Refusal,
     ) {
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let stages = kept.stages;
         kept.with(cx.peer, cx.path, |request, grant, _| {
             let ticket = std::mem::take(&mut grant.ticket);
@@ -68,7 +69,7 @@ impl<H: Handler> Http1<H> {
         cx.handler.refuse(status, reason, &mut reply);
         let (status, bytes) = (reply.status, reply.body_bytes);
         self.written(cx, request, owned, stages, status, bytes);
-        self.state = State::Last(Closing::Linger);
+        self.state = RequestState::Last(Closing::Linger);
     }
 
     /// As [`refuse`](Http1::refuse), for a request that was kept.

@@ -3,7 +3,7 @@
 //! Where the answer ends before the request does, nobody needs what is left of that: the connection ends
 //! with the answer, unless all of it is there. An answer that breaks off resets the connection.
 
-use super::{Http1, Owned, Stage, State, last};
+use super::{Http1, Owned, RequestState, Stage, last};
 use crate::handler::relay::{Given, Next, Relay, Relayed};
 use crate::handler::{Answered, Handler, Parts, Settled};
 use crate::input::Input;
@@ -224,7 +224,7 @@ impl<H: Handler> Http1<H> {
     #[inline]
     pub(super) fn relaying(&self) -> Option<&Relaying<H>> {
         match &self.state {
-            State::Kept(kept) => match &kept.stage {
+            RequestState::Kept(kept) => match &kept.stage {
                 Stage::Relay(relaying) => Some(relaying),
                 _ => None,
             },
@@ -240,7 +240,7 @@ impl<H: Handler> Http1<H> {
         input: &mut Input,
     ) -> Option<Step<H::Job>> {
         let input_ended = self.input_ended;
-        let State::Kept(kept) = &mut self.state else { return None };
+        let RequestState::Kept(kept) = &mut self.state else { return None };
         let id = kept.id;
         let Stage::Relay(relaying) = &mut kept.stage else { return None };
         // what was left for the client the last time would have been sent before, if it took anything
@@ -289,7 +289,7 @@ impl<H: Handler> Http1<H> {
 
     /// The handler answers with what the exchange has brought.
     fn answer_relayed<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
             return;
         };
@@ -334,7 +334,7 @@ impl<H: Handler> Http1<H> {
         if let Relayed::Job(job) = relayed {
             kept.body = relaying.upload;
             kept.stage = Stage::Job(Some(job));
-            self.state = State::Kept(kept);
+            self.state = RequestState::Kept(kept);
             return;
         }
         cx.budget = cx.budget.saturating_sub(1);
@@ -347,19 +347,19 @@ impl<H: Handler> Http1<H> {
             self.sending.body_sent_bytes = if cx.out.body.is_some() { 0 } else { bytes };
             let is_whole = relaying.drop_upload(input);
             let is_unread = !is_whole || !input.is_empty();
-            self.state = if keep_alive { State::default() } else { last(is_unread) };
+            self.state = if keep_alive { RequestState::default() } else { last(is_unread) };
             return;
         }
         if let Relayed::Switched = relayed {
             relaying.upload = None;
         }
         kept.stage = Stage::Relay(relaying);
-        self.state = State::Kept(kept);
+        self.state = RequestState::Kept(kept);
     }
 
     /// All of the answer is written.
     fn finish_relay<S>(&mut self, cx: &mut Context<'_, H, S>, input: &mut Input) {
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         let Stage::Relay(mut relaying) = std::mem::replace(&mut kept.stage, Stage::Whole) else {
             return;
         };
@@ -374,7 +374,7 @@ impl<H: Handler> Http1<H> {
         let is_whole = relaying.drop_upload(input);
         let keep_alive = matches!(relaying.told, Told::Head { keep_alive: true, .. }) && is_whole;
         self.state = match keep_alive {
-            true => State::default(),
+            true => RequestState::default(),
             false => last(!is_whole || !input.is_empty()),
         };
         if is_given && matches!(relaying.told, Told::Head { .. }) {
@@ -385,7 +385,7 @@ impl<H: Handler> Http1<H> {
     /// The client cannot be given the rest of its answer, and must see that.
     fn break_relay<S>(&mut self, cx: &mut Context<'_, H, S>) {
         cx.metrics.add(Counter::BrokenUpstream, 1);
-        if let State::Kept(mut kept) = std::mem::take(&mut self.state)
+        if let RequestState::Kept(mut kept) = std::mem::take(&mut self.state)
             && let Stage::Relay(relaying) = &mut kept.stage
         {
             if let Some(line) = relaying.line.take() {
@@ -393,7 +393,7 @@ impl<H: Handler> Http1<H> {
             }
             cx.handler.settle(&mut kept.grant.ticket, Settled::Cut);
         }
-        self.state = State::Last(Closing::Reset);
+        self.state = RequestState::Last(Closing::Reset);
     }
 
     /// The body of the request cannot be read.
@@ -401,7 +401,7 @@ impl<H: Handler> Http1<H> {
         if self.relaying().is_some_and(Relaying::is_answered) {
             return self.break_relay(cx);
         }
-        let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
+        let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else { return };
         kept.stage = Stage::Whole;
         self.refuse_kept(cx, &mut kept, Owned::Ticket, error.status(), error.reason());
     }
@@ -412,7 +412,7 @@ impl<H: Handler> Http1<H> {
         cx: &mut Context<'_, H, S>,
         input: &mut Input,
     ) -> Option<Closing> {
-        let State::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
+        let RequestState::Kept(kept) = &mut self.state else { return Some(Closing::Now) };
         let Stage::Relay(relaying) = &mut kept.stage else { return Some(Closing::Now) };
         if relaying.relay.looks(cx.now_ms) {
             return None;
@@ -422,7 +422,9 @@ impl<H: Handler> Http1<H> {
             Told::Switch { .. } => return Some(Closing::Now),
             Told::Head { .. } => return Some(Closing::Reset),
             Told::Nothing if relaying.wants_input() => {
-                let State::Kept(mut kept) = std::mem::take(&mut self.state) else { return None };
+                let RequestState::Kept(mut kept) = std::mem::take(&mut self.state) else {
+                    return None;
+                };
                 kept.stage = Stage::Whole;
                 let reason = "the request body took too long to arrive";
                 self.refuse_kept(cx, &mut kept, Owned::Ticket, 408, reason);

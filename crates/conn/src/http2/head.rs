@@ -7,20 +7,20 @@ use std::ops::Range;
 
 /// Room for one head. A loop, thread or fiber owns one and lends it to every connection.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct HeadBuffer {
     /// Made when the first head comes; gone while it is judged.
-    pub(super) head: Option<Box<HeadRoom>>,
+    pub(super) head: Option<Box<HeadParts>>,
 }
 
 /// Room for one head.
 #[derive(Debug, Default)]
-pub(super) struct HeadRoom {
+pub(super) struct HeadParts {
     pub(super) fields: Fields,
     /// Where they stand.
     spans: Vec<FieldSpan>,
 }
 
-impl HeadRoom {
+impl HeadParts {
     /// The head that was received last. `ends` if it has no body.
     pub(super) fn head(&mut self, ends: bool, limits: &Limits) -> Result<Head<'_>, Error> {
         let span = |field: &Field| {

@@ -10,7 +10,7 @@ mod receive;
 mod relay;
 mod send;
 
-pub use head::{Room, bake};
+pub use head::{HeadBuffer, bake};
 pub(crate) use head::{encode_head, encode_lines};
 
 use crate::handler::{GivenUp, Handler, Job, Parts, Rank, Relay, Settled};

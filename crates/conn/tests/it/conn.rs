@@ -191,7 +191,7 @@ struct Bench {
     out: Out<NoBody>,
     input: Input,
     path: NormalPath,
-    room: http2::Room,
+    room: http2::HeadBuffer,
     metrics: Local,
     watch: Off,
 }
@@ -203,7 +203,7 @@ impl Bench {
             out: Out::default(),
             input: Input::with_capacity(64 * 1024),
             path: NormalPath::default(),
-            room: http2::Room::default(),
+            room: http2::HeadBuffer::default(),
             metrics: Local::default(),
             watch: Off,
         }

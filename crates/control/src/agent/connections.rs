@@ -39,7 +39,7 @@ const GOOD_FOR_NS: u64 = 600_000_000_000;
 /// The rates of all classes.
 #[derive(Clone, Debug)]
 pub struct Connections {
-    lines: Vec<Line>,
+    lines: Vec<RankLine>,
     rates: Vec<Option<f64>>,
     /// Since when this period has been watched; `None` while nothing is policed.
     since_ns: Option<u64>,
@@ -48,7 +48,7 @@ pub struct Connections {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct RankLine {
     share: f64,
     /// Connections that came in this period, and those of them that were refused.
     offered: u64,
@@ -64,7 +64,8 @@ struct Line {
 impl Connections {
     /// Nothing is limited.
     pub fn new(classes: &[Class]) -> Connections {
-        let lines = classes.iter().map(|class| Line { share: class.share, ..Line::default() });
+        let lines =
+            classes.iter().map(|class| RankLine { share: class.share, ..RankLine::default() });
         let lines: Vec<_> = lines.collect();
         let rates = vec![None; lines.len()];
         Connections { rates, lines, since_ns: None, begun_per_s: 0.0 }
@@ -78,7 +79,7 @@ impl Connections {
     /// Takes over what `before` knew of class `theirs` for class `ours`.
     pub(super) fn carry(&mut self, ours: usize, before: &Connections, theirs: usize) {
         let share = self.lines[ours].share;
-        self.lines[ours] = Line { share, ..before.lines[theirs] };
+        self.lines[ours] = RankLine { share, ..before.lines[theirs] };
         self.rates[ours] = before.rates[theirs];
         (self.since_ns, self.begun_per_s) = (before.since_ns, before.begun_per_s);
     }
@@ -148,7 +149,7 @@ impl Connections {
     }
 
     fn step(&mut self, period_s: f64, lag: f64, refusals: f64) {
-        let let_in = |line: &Line| line.offered.saturating_sub(line.refused) as f64;
+        let let_in = |line: &RankLine| line.offered.saturating_sub(line.refused) as f64;
         let let_in: Vec<_> = self.lines.iter().map(|line| let_in(line) / period_s).collect();
         let cut = (CUT.0 * (lag - 1.0)).max(CUT.1 * (refusals - 1.0));
         if cut > 0.0 {

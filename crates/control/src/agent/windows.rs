@@ -98,13 +98,13 @@ const LEAST: f64 = 1.0 / 64.0;
 pub struct Windows {
     classes: Vec<Class>,
     constants: Constants,
-    lines: Vec<Line>,
+    lines: Vec<TrendLine>,
     limits: Vec<Limits>,
 }
 
 /// What is known of a class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Line {
+struct TrendLine {
     /// Means per request; 0 until one has finished.
     cpu_ns: f64,
     busy_ns: f64,
@@ -149,7 +149,7 @@ impl Windows {
     /// Knows nothing of any class yet.
     pub fn new(classes: &[Class], constants: Constants) -> Windows {
         Windows {
-            lines: vec![Line::default(); classes.len()],
+            lines: vec![TrendLine::default(); classes.len()],
             limits: vec![Limits { retry_after_s: 1, ..Limits::default() }; classes.len()],
             classes: classes.to_vec(),
             constants,
@@ -224,7 +224,7 @@ impl Windows {
     }
 }
 
-impl Line {
+impl TrendLine {
     /// For how long something has been unfinished without anything having finished.
     fn quiet_ns(&self, now_ns: u64) -> f64 {
         self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns)) as f64
@@ -272,7 +272,7 @@ impl Windows {
         self.learn(elapsed_ns, seen);
         let ranks = 0..self.lines.len();
         let models: Vec<_> = ranks.map(|rank| self.model(rank, seen)).collect();
-        let mut states = vec![State::Within; models.len()];
+        let mut states = vec![WindowState::Within; models.len()];
         for (rank, model) in models.iter().enumerate() {
             let excess = self.excess(rank, model, seen.class(rank));
             self.lines[rank].excess = excess;
@@ -281,8 +281,8 @@ impl Windows {
             }
             let factor = (1.0 - self.constants.cut * excess).max(0.5);
             let whose = self.who_gives_way(rank, &models);
-            states[rank] = states[rank].and(State::Over);
-            states[whose] = states[whose].and(State::Cut(factor));
+            states[rank] = states[rank].and(WindowState::Over);
+            states[whose] = states[whose].and(WindowState::Cut(factor));
         }
         for (rank, (model, state)) in models.iter().zip(states).enumerate() {
             self.set(rank, model, state, seen.class(rank), elapsed_ns);
@@ -326,22 +326,22 @@ impl Windows {
     }
 
     /// The window of a class for the next period.
-    fn set(&mut self, rank: usize, model: &Model, state: State, of: &Seen, elapsed_ns: f64) {
+    fn set(&mut self, rank: usize, model: &Model, state: WindowState, of: &Seen, elapsed_ns: f64) {
         let (line, limits) = (&mut self.lines[rank], &mut self.limits[rank]);
         if line.fraction <= 0.0 {
             line.fraction = model.full;
         }
         let is_draining = limits.most.is_some_and(|most| of.unfinished > most);
         match state {
-            State::Cut(factor) if !is_draining => {
+            WindowState::Cut(factor) if !is_draining => {
                 let in_use = f64::from(of.unfinished) / model.window;
                 line.fraction = line.fraction.min(in_use.max(1.0)) * factor;
             }
-            State::Cut(_) | State::Over => {}
-            State::Within if of.refused > 0 => {
+            WindowState::Cut(_) | WindowState::Over => {}
+            WindowState::Within if of.refused > 0 => {
                 line.fraction += self.constants.growth * elapsed_ns / STEP_NS;
             }
-            State::Within => {
+            WindowState::Within => {
                 line.fraction += (model.full - line.fraction) * part_of(elapsed_ns, RETURN_OVER_NS);
             }
         }
@@ -355,7 +355,7 @@ impl Windows {
 
 /// How a class stands in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum WindowState {
     /// Its delay is within its target.
     Within,
     /// It is not, but another class gives way.
@@ -364,14 +364,14 @@ enum State {
     Cut(f64),
 }
 
-impl State {
+impl WindowState {
     /// Both hold: the one that leaves less.
-    fn and(self, other: State) -> State {
+    fn and(self, other: WindowState) -> WindowState {
         match (self, other) {
-            (State::Cut(one), State::Cut(two)) => State::Cut(one.min(two)),
-            (State::Cut(part), _) | (_, State::Cut(part)) => State::Cut(part),
-            (State::Within, State::Within) => State::Within,
-            _ => State::Over,
+            (WindowState::Cut(one), WindowState::Cut(two)) => WindowState::Cut(one.min(two)),
+            (WindowState::Cut(part), _) | (_, WindowState::Cut(part)) => WindowState::Cut(part),
+            (WindowState::Within, WindowState::Within) => WindowState::Within,
+            _ => WindowState::Over,
         }
     }
 }

@@ -3,18 +3,21 @@
 use super::EventLoop;
 use super::connection::Connection;
 use crate::accepting::Accepting;
-use crate::doors::{Doors, token};
-use crate::helpers::Crew;
+use crate::helpers::JobRunner;
 use crate::idle::{Idle, has_news};
 use crate::served::Served;
+use crate::watched_listeners::{WatchedListeners, token};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::epoll::Epoll;
 use std::os::fd::AsFd;
 
-impl<H: Handler, C: Crew<H::Job>> Accepting<H> for EventLoop<H, C> {
-    fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &Epoll, &mut Worker<H>) -> R) -> R {
-        f(&mut self.doors, &self.epoll, &mut self.worker)
+impl<H: Handler, C: JobRunner<H::Job>> Accepting<H> for EventLoop<H, C> {
+    fn with_listeners<R>(
+        &mut self,
+        f: impl FnOnce(&mut WatchedListeners, &Epoll, &mut Worker<H>) -> R,
+    ) -> R {
+        f(&mut self.watched_listeners, &self.epoll, &mut self.worker)
     }
 
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R {
@@ -42,7 +45,7 @@ impl<H: Handler, C: Crew<H::Job>> Accepting<H> for EventLoop<H, C> {
     }
 }
 
-impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
+impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// Adds a connection to those this loop serves.
     fn insert(&mut self, served: Served<H>) -> u64 {
         self.generation = self.generation.wrapping_add(1);

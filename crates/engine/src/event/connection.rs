@@ -1,7 +1,7 @@
 //! One connection of a loop: when it has a turn, its deadlines, its end.
 
 use super::{EventLoop, MOST_SHAKING};
-use crate::helpers::{Ask, Crew};
+use crate::helpers::{Ask, JobRunner};
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::{EventOf, Served};
@@ -23,7 +23,7 @@ pub(super) struct Connection<H: Handler> {
     pub(super) token: u64,
     /// The kernel reports it.
     watched: bool,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     timer: Timer,
     /// Its place among those that make room while they are idle.
     resting: Option<Key>,
@@ -32,7 +32,7 @@ pub(super) struct Connection<H: Handler> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     Serving,
     /// It has used up its turn and is in the queue for another.
     Yielded,
@@ -46,7 +46,7 @@ impl<H: Handler> Connection<H> {
             served,
             token,
             watched: false,
-            state: State::Serving,
+            state: ConnectionState::Serving,
             timer: Timer::default(),
             resting: None,
             sockets: Watched::default(),
@@ -58,15 +58,17 @@ impl<H: Handler> Connection<H> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state == State::Serving && !self.served.readable && self.served.is_idle()
+        self.state == ConnectionState::Serving && !self.served.readable && self.served.is_idle()
     }
 
     pub(super) fn hears_of_drain(&self) -> bool {
-        self.state == State::Serving && !self.served.readable && self.served.hears_of_drain()
+        self.state == ConnectionState::Serving
+            && !self.served.readable
+            && self.served.hears_of_drain()
     }
 }
 
-impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
+impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// The kernel reports a connection.
     #[inline]
     pub(super) fn ready(&mut self, ready: Ready) {
@@ -78,9 +80,11 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             return self.close(ready.token, Closing::Now);
         }
         match connection.state {
-            State::Serving if served.can_go_on(ready.writable) => self.take_turn(ready.token, None),
-            State::Serving | State::Yielded => {}
-            State::Lingering(linger) => self.drop_input(key, linger),
+            ConnectionState::Serving if served.can_go_on(ready.writable) => {
+                self.take_turn(ready.token, None)
+            }
+            ConnectionState::Serving | ConnectionState::Yielded => {}
+            ConnectionState::Lingering(linger) => self.drop_input(key, linger),
         }
     }
 
@@ -109,7 +113,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             }
         };
         let Connection { served, state, .. } = &mut self.connections[key];
-        if *state == State::Yielded && served.goes_on() {
+        if *state == ConnectionState::Yielded && served.goes_on() {
             // its neighbours come first
             return served.keep_event(event);
         }
@@ -121,10 +125,10 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub(super) fn take_turn(&mut self, token: u64, event: Option<EventOf<H>>) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        if let State::Lingering(_) = connection.state {
+        if let ConnectionState::Lingering(_) = connection.state {
             return;
         }
-        connection.state = State::Serving;
+        connection.state = ConnectionState::Serving;
         self.idle.remove(&mut connection.resting);
         let served = &mut connection.served;
         let fate = match event {
@@ -141,7 +145,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub(super) fn answer(&mut self, RequestKey { connection: token, request }: RequestKey) {
         let Some(key) = self.key(token) else { return };
         let connection = &mut self.connections[key];
-        if let State::Lingering(_) = connection.state {
+        if let ConnectionState::Lingering(_) = connection.state {
             return;
         }
         let served = &mut connection.served;
@@ -158,7 +162,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             match fate {
                 Fate::Waits => break,
                 Fate::Yields | Fate::Next(_) => {
-                    self.connections[key].state = State::Yielded;
+                    self.connections[key].state = ConnectionState::Yielded;
                     self.yielded.push_back(token);
                     break;
                 }
@@ -170,7 +174,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
                         self.worker.count(Counter::RefusedHandshake);
                         return self.end(token, Closing::Reset);
                     }
-                    connection.state = State::Yielded;
+                    connection.state = ConnectionState::Yielded;
                     waiting.push_back(token);
                     break;
                 }
@@ -217,9 +221,9 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     fn keep_early(&mut self, key: usize, id: RequestId, wait_ms: u32) {
         let Connection { served, token, .. } = &mut self.connections[key];
         if !served.waits.contains(id) {
-            served.waits.add(id, Waiting::Moment);
+            served.waits.add(id, Waiting::NotBefore);
             let request = RequestKey { connection: *token, request: id };
-            self.waiting.early.wait_until(self.worker.moment_ms(wait_ms), request);
+            self.waiting.early.wait_until(self.worker.not_before_ms(wait_ms), request);
         }
     }
 
@@ -297,7 +301,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         self.sockets.forget(&mut connection.sockets);
         let linger = self.lingering.begin(&mut connection.served, &mut self.worker);
         if let Some(linger) = linger {
-            connection.state = State::Lingering(linger);
+            connection.state = ConnectionState::Lingering(linger);
             connection.timer.linger(linger);
             connection.timer.schedule(&mut self.wheel, token);
         }
@@ -308,7 +312,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     fn drop_input(&mut self, key: usize, mut linger: Linger) {
         let connection = &mut self.connections[key];
         let lingers = linger.drop_input(&connection.served, &mut self.worker);
-        connection.state = State::Lingering(linger);
+        connection.state = ConnectionState::Lingering(linger);
         if !lingers {
             let token = connection.token;
             self.close(token, Closing::Now);
@@ -328,7 +332,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub(super) fn close(&mut self, token: u64, closing: Closing) {
         let Some(key) = self.key(token) else { return };
         let connection = self.remove(key);
-        if let State::Lingering(_) = connection.state {
+        if let ConnectionState::Lingering(_) = connection.state {
             self.lingering.end();
         }
         self.worker.close(connection.served, closing);

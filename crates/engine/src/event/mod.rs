@@ -15,18 +15,18 @@ mod accept;
 mod connection;
 mod order;
 
-use crate::accept::{Entrance, Listener, PAUSE_MS};
+use crate::accept::{Listener, ListenerSet, PAUSE_MS};
 use crate::accepting::Accepting;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
-use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};
-use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::settings::Live;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
+use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Closing, Handler, Job, Parts as Roles};
@@ -69,10 +69,10 @@ pub struct Parts<H: Handler, C> {
     pub metrics: Arc<Local>,
 }
 
-/// One loop, with a crew for its jobs.
+/// One loop, with a job runner for its jobs.
 pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     epoll: Epoll,
-    doors: Doors,
+    watched_listeners: WatchedListeners,
     connections: Slab<Connection<H>>,
     /// The other sockets that their requests wait for.
     sockets: Sockets,
@@ -95,7 +95,7 @@ pub struct EventLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     index: usize,
 }
 
-impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
+impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// Makes a loop; it serves nothing until [`run`](EventLoop::run).
     ///
     /// # Errors
@@ -103,11 +103,12 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
     pub fn new(parts: Parts<H, C>) -> io::Result<EventLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
-        let doors = Doors::new(Entrance::new(parts.listeners, parts.admission)?, &epoll)?;
+        let watched_listeners =
+            WatchedListeners::new(ListenerSet::new(parts.listeners, parts.admission)?, &epoll)?;
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         Ok(EventLoop {
             epoll,
-            doors,
+            watched_listeners,
             connections: Slab::new(),
             sockets: Sockets::default(),
             generation: 0,
@@ -142,8 +143,8 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             self.epoll.wait(&mut events, sleep_ms)?;
             self.worker.read_clocks();
             self.worker.begin_turn();
-            self.control.beat(self.index, self.worker.now_ms());
-            self.worker.observe(|| self.doors.load());
+            self.control.heartbeat(self.index, self.worker.now_ms());
+            self.worker.observe(|| self.watched_listeners.load());
             self.begin_handshakes();
             for ready in events.iter() {
                 match ready.token {
@@ -171,7 +172,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
             for token in due.drain(..) {
                 self.look_at_deadline(token);
             }
-            self.doors.resume(&self.epoll, self.worker.now_ms());
+            self.watched_listeners.resume(&self.epoll, self.worker.now_ms());
             match self.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -190,7 +191,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         if !self.yielded.is_empty() || is_shaking || self.waiting.has_work() {
             return 0;
         }
-        let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
+        let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };
         let most = self.waiting.early.sleep_ms(self.worker.now_ms(), most);
         self.wheel.sleep_ms(self.worker.now_ms(), most)
     }
@@ -239,7 +240,7 @@ impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
         }
         self.worker.read_clocks();
         self.worker.begin_turn();
-        self.control.beat_rests(self.index);
+        self.control.heartbeat_rests(self.index);
         self.ended
     }
 

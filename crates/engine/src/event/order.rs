@@ -3,7 +3,7 @@
 
 use super::EventLoop;
 use crate::early::Early;
-use crate::helpers::Crew;
+use crate::helpers::JobRunner;
 use crate::line::{BATCH, Line};
 use crate::ranks::{Ranks, RequestKey};
 use crate::waits::{Waiting as Wait, Waits};
@@ -42,7 +42,7 @@ impl Waiting {
     }
 }
 
-impl<H: Handler, C: Crew<H::Job>> EventLoop<H, C> {
+impl<H: Handler, C: JobRunner<H::Job>> EventLoop<H, C> {
     /// A request is there: it waits in the ready queue until it is answered.
     pub(super) fn enqueue(&mut self, key: usize, id: RequestId) {
         let connection = &mut self.connections[key];

@@ -3,10 +3,10 @@
 use super::Running;
 use super::connection::{Connection, Place};
 use crate::accepting::Accepting;
-use crate::doors::{Doors, token};
-use crate::helpers::Crew;
+use crate::helpers::JobRunner;
 use crate::idle::{Idle, has_news};
 use crate::served::Served;
+use crate::watched_listeners::{WatchedListeners, token};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_sys::epoll::Epoll;
@@ -15,10 +15,13 @@ use std::os::fd::AsFd;
 impl<H, C> Accepting<H> for Running<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
-    fn with_doors<R>(&mut self, f: impl FnOnce(&mut Doors, &Epoll, &mut Worker<H>) -> R) -> R {
-        f(&mut self.doors, &self.shared.epoll, &mut self.shared.worker.borrow_mut())
+    fn with_listeners<R>(
+        &mut self,
+        f: impl FnOnce(&mut WatchedListeners, &Epoll, &mut Worker<H>) -> R,
+    ) -> R {
+        f(&mut self.watched_listeners, &self.shared.epoll, &mut self.shared.worker.borrow_mut())
     }
 
     fn with_idle<R>(&mut self, f: impl FnOnce(&mut Idle) -> R) -> R {
@@ -53,7 +56,7 @@ where
 impl<H, C> Running<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
     /// Adds a connection to those this loop serves.
     fn insert(&mut self, served: Served<H>) -> u64 {

@@ -3,7 +3,7 @@
 use super::wait::Waiting;
 use super::{Running, Shared};
 use crate::control::Ended;
-use crate::helpers::Crew;
+use crate::helpers::JobRunner;
 use crate::line::Called;
 use crate::ranks::RequestKey;
 use crate::served::{DoneOf, EventOf, Served};
@@ -108,7 +108,7 @@ impl<H: Handler> Connection<H> {
 impl<H, C> Running<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
     /// The kernel reports a connection.
     #[inline]
@@ -169,7 +169,7 @@ where
     }
 
     /// The moment has come from which a request may be answered.
-    pub(super) fn moment_has_come(&mut self, request: RequestKey) {
+    pub(super) fn not_before_has_come(&mut self, request: RequestKey) {
         self.deliver(request, Happened::Event(Event::Due(request.request)));
     }
 
@@ -283,7 +283,7 @@ where
     }
 }
 
-impl<H: Handler, C: Crew<H::Job>> Shared<H, C> {
+impl<H: Handler, C: JobRunner<H::Job>> Shared<H, C> {
     /// What a fiber does.
     pub(super) fn serve_due(&self) {
         while let Some(token) = self.next() {

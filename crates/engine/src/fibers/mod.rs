@@ -23,20 +23,20 @@ mod connection;
 mod order;
 mod wait;
 
-use crate::accept::{Entrance, PAUSE_MS};
+use crate::accept::{ListenerSet, PAUSE_MS};
 use crate::accepting::Accepting;
 use crate::admission::Admission;
 use crate::control::{Control, Ended, Order};
-use crate::doors::{BELL, Doors, FIRST_LISTENER, SOCKETS};
 use crate::early::Early;
 use crate::event::Parts;
-use crate::helpers::{Crew, Helpers, Mailbox};
+use crate::helpers::{Helpers, JobRunner, Mailbox};
 use crate::idle::Idle;
 use crate::line::Line;
 use crate::linger::Lingering;
 use crate::ranks::Ranks;
 use crate::sockets::Sockets;
 use crate::timer::Wheel;
+use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS, WatchedListeners};
 use crate::worker::Worker;
 use connection::Connection;
 use forebay_conn::{Handler, Job, Parts as Roles};
@@ -65,7 +65,7 @@ const KEPT_STACKS: usize = 64;
 /// One loop, ready to run.
 pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
     shared: Shared<H, C>,
-    doors: Doors,
+    watched_listeners: WatchedListeners,
     index: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct FiberLoop<H: Handler, C = Helpers<<H as Roles>::Job>> {
 struct Running<H: Handler, C> {
     scheduler: Scheduler,
     shared: Rc<Shared<H, C>>,
-    doors: Doors,
+    watched_listeners: WatchedListeners,
     /// Distinguishes a connection from an earlier one in the same place.
     generation: u32,
     index: usize,
@@ -113,7 +113,7 @@ struct Shared<H: Handler, C> {
 impl<H, C> FiberLoop<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
     /// Makes a loop of the same parts as an `event` loop; it serves nothing until
     /// [`run`](FiberLoop::run).
@@ -123,8 +123,8 @@ where
     pub fn new(parts: Parts<H, C>) -> io::Result<FiberLoop<H, C>> {
         let epoll = Epoll::new()?;
         epoll.add_reader(parts.control.bell(parts.index), BELL)?;
-        let entrance = Entrance::new(parts.listeners, Arc::clone(&parts.admission))?;
-        let doors = Doors::new(entrance, &epoll)?;
+        let listener_set = ListenerSet::new(parts.listeners, Arc::clone(&parts.admission))?;
+        let watched_listeners = WatchedListeners::new(listener_set, &epoll)?;
         let worker = Worker::new(parts.handler, parts.settings, parts.metrics);
         let shared = Shared {
             wheel: RefCell::new(Wheel::new(worker.now_ms())),
@@ -148,7 +148,7 @@ where
             control: parts.control,
             admission: parts.admission,
         };
-        Ok(FiberLoop { shared, doors, index: parts.index })
+        Ok(FiberLoop { shared, watched_listeners, index: parts.index })
     }
 
     /// Serves until told to stop, or told to drain and everything has ended.
@@ -160,7 +160,7 @@ where
         let running = Running {
             scheduler: Scheduler::new(options),
             shared: Rc::new(self.shared),
-            doors: self.doors,
+            watched_listeners: self.watched_listeners,
             generation: 0,
             index: self.index,
         };
@@ -171,7 +171,7 @@ where
 impl<H, C> Running<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
     fn run(mut self) -> io::Result<Ended> {
         let mut events = Events::with_capacity(EVENTS);
@@ -205,7 +205,7 @@ where
             self.answer_in_order();
             self.look_at_deadlines(&mut due);
             let now_ms = self.now_ms();
-            self.doors.resume(&self.shared.epoll, now_ms);
+            self.watched_listeners.resume(&self.shared.epoll, now_ms);
             match self.shared.control.order() {
                 Order::Run => {}
                 Order::Retire => self.leave_listeners(),
@@ -233,7 +233,7 @@ where
     fn read_clocks(&mut self) {
         let mut worker = self.shared.worker.borrow_mut();
         worker.read_clocks();
-        self.shared.control.beat(self.index, worker.now_ms());
+        self.shared.control.heartbeat(self.index, worker.now_ms());
         worker.observe(|| self.shared.admission.load());
     }
 
@@ -245,7 +245,7 @@ where
         if self.scheduler.has_ready() || self.shared.has_line() {
             return 0;
         }
-        let most = if self.doors.any_rests() { PAUSE_MS } else { SLEEP_MS };
+        let most = if self.watched_listeners.any_rests() { PAUSE_MS } else { SLEEP_MS };
         let now_ms = self.now_ms();
         let most = self.shared.early.borrow().sleep_ms(now_ms, most);
         self.shared.wheel.borrow().sleep_ms(now_ms, most)
@@ -271,7 +271,7 @@ where
             self.scheduler.run_ready();
         }
         self.shared.worker.borrow_mut().begin_turn();
-        self.shared.control.beat_rests(self.index);
+        self.shared.control.heartbeat_rests(self.index);
         self.shared.ended.get()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::connection::Happened;
 use super::{Running, Shared};
-use crate::helpers::Crew;
+use crate::helpers::JobRunner;
 use crate::line::BATCH;
 use forebay_conn::Handler;
 use forebay_sys::clock;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 impl<H, C> Running<H, C>
 where
     H: Handler + 'static,
-    C: Crew<H::Job> + 'static,
+    C: JobRunner<H::Job> + 'static,
 {
     /// Has those served on that came early and whose moment has come.
     pub(super) fn wake_early(&mut self) {
@@ -20,7 +20,7 @@ where
         loop {
             let request = self.shared.early.borrow_mut().next(now_ms);
             let Some(request) = request else { break };
-            self.moment_has_come(request);
+            self.not_before_has_come(request);
         }
         self.serve_due();
     }

@@ -3,7 +3,7 @@
 use super::connection::{Happened, Needs, News, Place};
 use super::{KEPT_STACKS, Shared};
 use crate::control::Order;
-use crate::helpers::{Ask, Claim, Crew};
+use crate::helpers::{Ask, JobRunner, SharedJob};
 use crate::line::Called;
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
@@ -142,7 +142,7 @@ impl<'s, H: Handler, C> Waiting<'s, H, C> {
     }
 }
 
-impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
+impl<'s, H: Handler, C: JobRunner<H::Job>> Wait<H> for Waiting<'s, H, C> {
     type Lent<'w>
         = RefMut<'w, Worker<H>>
     where
@@ -181,13 +181,13 @@ impl<'s, H: Handler, C: Crew<H::Job>> Wait<H> for Waiting<'s, H, C> {
     }
 
     fn keep_early(&mut self, served: &mut Served<H>, id: RequestId, wait_ms: u32) {
-        served.waits.add(id, WaitsFor::Moment);
+        served.waits.add(id, WaitsFor::NotBefore);
         let request = RequestKey { connection: self.token, request: id };
-        let moment_ms = self.shared.worker.borrow().moment_ms(wait_ms);
-        self.shared.early.borrow_mut().wait_until(moment_ms, request);
+        let not_before_ms = self.shared.worker.borrow().not_before_ms(wait_ms);
+        self.shared.early.borrow_mut().wait_until(not_before_ms, request);
     }
 
-    fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: Claim<H::Job>) -> bool {
+    fn submit(&mut self, served: &mut Served<H>, id: RequestId, job: SharedJob<H::Job>) -> bool {
         self.end_turn();
         let phase = if id == RequestId::SENDING { Phase::Send } else { Phase::Process };
         let Shared { helpers, mailbox, ranks, .. } = self.shared;

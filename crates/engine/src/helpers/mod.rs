@@ -5,12 +5,12 @@
 //! devices and jobs that compute have threads of their own (`pool.rs`): of the first there may be
 //! many, of the second there are as many as cores.
 //!
-//! A job whose connection has ended is not begun (`claim.rs`).
+//! A job whose connection has ended is not begun (`shared_job.rs`).
 
-mod claim;
 mod pool;
+mod shared_job;
 
-pub use claim::Claim;
+pub use shared_job::SharedJob;
 
 use crate::control::Control;
 use crate::ranks::{Ranks, RequestKey, Standing};
@@ -168,15 +168,15 @@ pub struct Ask {
 }
 
 /// Threads that do the jobs of loops.
-pub trait Crew<J: Job> {
+pub trait JobRunner<J: Job> {
     /// Has a job done, unless it is taken back before; its result comes to `results`. `false` if too
     /// many jobs are waiting; then it is not done.
     #[must_use]
-    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
+    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool;
 }
 
-impl<J: Job> Crew<J> for Helpers<J> {
-    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+impl<J: Job> JobRunner<J> for Helpers<J> {
+    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         let pool = match job.kind() {
             Kind::Blocks => &self.blocking,
             Kind::Computes => &self.computing,
@@ -237,7 +237,7 @@ mod tests {
         call: Call,
         token: u64,
         mailbox: &Arc<Mailbox<u64>>,
-    ) -> Claim<Call> {
+    ) -> SharedJob<Call> {
         give_as(0, helpers, call, token, mailbox)
     }
 
@@ -247,11 +247,11 @@ mod tests {
         call: Call,
         token: u64,
         mailbox: &Arc<Mailbox<u64>>,
-    ) -> Claim<Call> {
+    ) -> SharedJob<Call> {
         let standing = Standing { rank, client: token };
         let request = RequestKey { connection: token, ..RequestKey::default() };
         let ask = Ask { phase: Phase::Process, standing, request };
-        let (call, results) = (Claim::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
+        let (call, results) = (SharedJob::new(call), Arc::clone(mailbox) as Arc<dyn Results<_>>);
         assert!(helpers.submit(call.clone(), ask, results));
         call
     }
@@ -344,15 +344,15 @@ mod tests {
         let (open, gate) = channel();
         let mut gates = vec![gate];
         let lanes = [1, 1, 2, 1, 3];
-        let claims = lanes.map(|lane| {
+        let shared_jobs = lanes.map(|lane| {
             let call = Call { lane, gate: gates.pop(), started: started.clone() };
             give(&helpers, call, 10 * lane, &mailbox)
         });
         drop(started);
         assert_eq!(starts.recv().unwrap(), 1);
-        assert!(claims[0].take().is_none(), "it has begun");
-        assert!(claims[1].take().is_some_and(|call| call.lane == 1));
-        assert!(claims[2].take().is_some());
+        assert!(shared_jobs[0].take().is_none(), "it has begun");
+        assert!(shared_jobs[1].take().is_some_and(|call| call.lane == 1));
+        assert!(shared_jobs[2].take().is_some());
         open.send(()).unwrap();
         assert_eq!(starts.iter().collect::<Vec<_>>(), [3, 1], "and no other holds a sender");
         let mut results = Vec::new();
@@ -449,7 +449,7 @@ mod tests {
                 let (hold, gate) = channel();
                 held.push(hold);
                 let niceness = Niceness { tell: tell.clone(), gate, lane: rank.into() };
-                assert!(helpers.submit(Claim::new(niceness), ask, results));
+                assert!(helpers.submit(SharedJob::new(niceness), ask, results));
                 let expected = (own + 10 * i32::from(rank)).min(19);
                 assert_eq!(told.recv().unwrap(), expected, "rank {rank}");
             }

@@ -6,7 +6,7 @@
 //! kernel gives it beside others: a job of the reserve interrupts the ones it did not wait for.
 //! A reserve does not eat up floors: while a lower rank is due, it takes nothing.
 
-use super::{Ask, Claim, Results};
+use super::{Ask, Results, SharedJob};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, Shares, Standing};
 use crate::watch::Watch;
@@ -27,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The threads for one kind of job.
 pub(super) struct Pool<J: Job> {
     kind: Kind,
-    state: Mutex<State<J>>,
+    state: Mutex<PoolState<J>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
     ranks: Ranks,
@@ -57,7 +57,7 @@ impl Starter {
     }
 }
 
-struct State<J: Job> {
+struct PoolState<J: Job> {
     ready: Ranked<Task<J>>,
     shares: Shares,
     lanes: Lanes<Task<J>>,
@@ -78,7 +78,7 @@ struct Level {
 
 /// A job on its way.
 pub(super) struct Task<J: Job> {
-    job: Claim<J>,
+    job: SharedJob<J>,
     ask: Ask,
     results: Arc<dyn Results<J::Done>>,
     /// When it came.
@@ -86,7 +86,7 @@ pub(super) struct Task<J: Job> {
 }
 
 impl<J: Job> Task<J> {
-    pub(super) fn new(job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
+    pub(super) fn new(job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> Task<J> {
         Task { job, ask, results, since_ns: clock::monotonic_ns() }
     }
 }
@@ -111,7 +111,7 @@ impl<J: Job> Pool<J> {
             woken: 0,
         };
         let (ready, shares) = ranks.queue();
-        let state = State {
+        let state = PoolState {
             ready,
             shares,
             lanes: Lanes::default(),
@@ -151,13 +151,13 @@ impl<J: Job> Pool<J> {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, PoolState<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sees to it that somebody comes for the next job: a thread of the highest level that may take it
     /// and has nothing to do, or a new one.
-    fn wake(self: &Arc<Self>, state: &mut State<J>) {
+    fn wake(self: &Arc<Self>, state: &mut PoolState<J>) {
         let Some(rank) = state.ready.next_rank() else { return };
         for level in usize::from(rank)..state.levels.len() {
             let of_level = &mut state.levels[level];
@@ -171,7 +171,7 @@ impl<J: Job> Pool<J> {
         }
     }
 
-    fn spawn(self: &Arc<Self>, state: &mut State<J>, level: usize) -> bool {
+    fn spawn(self: &Arc<Self>, state: &mut PoolState<J>, level: usize) -> bool {
         let Some(starter) = &self.starter else { return false };
         let Some(index) = state.free.pop() else { return false };
         state.levels[level].threads += 1;
@@ -201,9 +201,9 @@ impl<J: Job> Pool<J> {
         let mut jobs = 0u32;
         let mut ended = None;
         while let Some((task, turn)) = self.next(level, index, ended.take()) {
-            let Task { job: claim, ask, results, since_ns } = task;
-            let lane = claim.lane();
-            let Some(job) = claim.take() else {
+            let Task { job: shared_job, ask, results, since_ns } = task;
+            let lane = shared_job.lane();
+            let Some(job) = shared_job.take() else {
                 ended = Some((lane, turn, 0));
                 continue;
             };
@@ -249,7 +249,7 @@ impl<J: Job> Pool<J> {
             }
         }
         loop {
-            let State { ready, shares, .. } = &mut *state;
+            let PoolState { ready, shares, .. } = &mut *state;
             shares.keep_up(ready);
             if let Some(next) = state.ready.pop_down_to(level as u8) {
                 self.wake(&mut state);
@@ -272,7 +272,7 @@ impl<J: Job> Pool<J> {
     }
 }
 
-impl<J: Job> State<J> {
+impl<J: Job> PoolState<J> {
     /// Thread `index` of this level is there no longer.
     fn end(&mut self, level: usize, index: usize) {
         self.levels[level].threads -= 1;

@@ -1,9 +1,9 @@
 //! The controller's thread: takes a sample of all phases each period, has the law of
 //! [`forebay_control::allocation`] decide, and begins, wakes and parks threads accordingly.
 
-use super::board::Board;
-use super::list::{Figures, Seat};
+use super::list::{Figures, WorkerSlot};
 use super::lists::Lists;
+use super::pipeline_gauges::PipelineGauges;
 use super::{Counters, Fuse, Settings, Spawn};
 use forebay_conn::Job;
 use forebay_control::allocation::{self, PHASES, Phase, PhaseLoad, Sample, blocked_share};
@@ -21,7 +21,7 @@ pub(super) struct Controller {
     /// The first phase whose threads it may change.
     first: Phase,
     counters: Arc<Counters>,
-    board: Arc<Board>,
+    pipeline_gauges: Arc<PipelineGauges>,
 }
 
 /// Holds the controller until the pipeline has ended.
@@ -62,7 +62,7 @@ impl Controller {
     pub(super) fn new(
         settings: &Settings,
         counters: Arc<Counters>,
-        board: Arc<Board>,
+        pipeline_gauges: Arc<PipelineGauges>,
     ) -> io::Result<Controller> {
         let wanted = settings.allocation.clone();
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
@@ -72,7 +72,7 @@ impl Controller {
             is_fixed: settings.is_fixed,
             first: if settings.fuse == Fuse::Auto { Phase::Process } else { Phase::Accept },
             counters,
-            board,
+            pipeline_gauges,
         })
     }
 
@@ -80,20 +80,20 @@ impl Controller {
     pub(super) fn run<J: Job>(mut self, lists: &Lists<J>, spawn: Spawn, hold: &Hold) {
         let period = Duration::from_millis(self.allocation.settings().period_ms.into());
         let mut before = self.read(lists);
-        self.board.show(&Default::default(), &before.phases, &Load::default(), None);
+        self.pipeline_gauges.show(&Default::default(), &before.phases, &Load::default(), None);
         while hold.wait(period) {
             let now = self.read(lists);
             let sample = sample(lists, &before, &now);
             if self.is_fixed {
                 let load = self.monitor.step(sample.requests_per_s, sample.bytes_per_s);
-                self.board.show(&sample.phases, &now.phases, &load, None);
+                self.pipeline_gauges.show(&sample.phases, &now.phases, &load, None);
             } else {
                 let decision = self.allocation.step(&sample);
                 for phase in Phase::ALL.into_iter().filter(|phase| *phase >= self.first) {
                     apply(lists, phase, decision.targets[phase.index()], &spawn);
                 }
                 let decided = Some((self.first, &decision));
-                self.board.show(&sample.phases, &now.phases, &decision.load, decided);
+                self.pipeline_gauges.show(&sample.phases, &now.phases, &decision.load, decided);
             }
             before = now;
         }
@@ -150,7 +150,7 @@ fn sample<J: Job>(lists: &Lists<J>, before: &Reading, now: &Reading) -> Sample {
 fn apply<J: Job>(lists: &Lists<J>, phase: Phase, target: u32, spawn: &Spawn) {
     let list = lists.of(phase);
     for number in list.set_target(target) {
-        if !spawn(phase, Seat::Common(number)) {
+        if !spawn(phase, WorkerSlot::Common(number)) {
             return list.not_begun(number);
         }
     }

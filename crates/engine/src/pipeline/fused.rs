@@ -6,7 +6,7 @@
 //! to be answered, and for the send phase if an answer needs more of its file in memory. With classes
 //! the loops answer in order as those of `event` do, and both lists are in order.
 
-use super::list::Seat;
+use super::list::WorkerSlot;
 use super::lists::{Lists, Task};
 use super::{Core, Counters, Settings, Spawn, begin, give_way};
 use crate::accept::Listener;
@@ -21,11 +21,11 @@ use std::thread::ScopedJoinHandle;
 /// The loops, and what they share.
 pub(super) struct Fused<H: Handler> {
     loops: Vec<EventLoop<H, Arc<Lists<H::Job>>>>,
-    crew: Arc<Crew<H::Job>>,
+    job_runner: Arc<JobRunner<H::Job>>,
 }
 
 /// The threads of the process and send phases.
-struct Crew<J: Job> {
+struct JobRunner<J: Job> {
     lists: Arc<Lists<J>>,
     counters: Arc<Counters>,
     sample: u32,
@@ -35,20 +35,20 @@ impl<H> Fused<H>
 where
     H: Handler + Send + 'static,
 {
-    /// A loop for each entrance.
+    /// A loop for each listener set.
     ///
     /// # Errors
     /// Lack of descriptors or memory.
     pub(super) fn new(
         core: Core<H>,
-        entrances: Vec<Vec<Listener>>,
+        listener_sets: Vec<Vec<Listener>>,
         settings: &Settings,
     ) -> io::Result<Fused<H>> {
         let mut initial = settings.allocation.initial;
         initial[Phase::Accept.index()] = 0;
-        initial[Phase::Receive.index()] = entrances.len() as u32;
+        initial[Phase::Receive.index()] = listener_sets.len() as u32;
         let lists = Arc::new(Lists::new(initial, core.ranks.clone(), core.helpers));
-        let loops = entrances.into_iter().enumerate().map(|(index, listeners)| {
+        let loops = listener_sets.into_iter().enumerate().map(|(index, listeners)| {
             let (handler, metrics) = (core.make)();
             core.counters.add(&metrics);
             EventLoop::new(event::Parts {
@@ -65,22 +65,22 @@ where
         });
         let loops = loops.collect::<io::Result<_>>()?;
         let sample = core.settings.get().sample;
-        let crew = Arc::new(Crew { lists, counters: core.counters, sample });
-        Ok(Fused { loops, crew })
+        let job_runner = Arc::new(JobRunner { lists, counters: core.counters, sample });
+        Ok(Fused { loops, job_runner })
     }
 
     /// The lists of the phases.
     pub(super) fn lists(&self) -> &Arc<Lists<H::Job>> {
-        &self.crew.lists
+        &self.job_runner.lists
     }
 
     /// Begins a thread of the process or send phase. The other two have only their loops.
     pub(super) fn spawner(&self) -> Spawn {
-        let crew = Arc::clone(&self.crew);
-        Box::new(move |phase, seat| {
-            let of_thread = Arc::clone(&crew);
-            let work = move || of_thread.work(phase, seat);
-            phase < Phase::Process || begin(&crew.lists, phase, seat, work)
+        let job_runner = Arc::clone(&self.job_runner);
+        Box::new(move |phase, worker_slot| {
+            let of_thread = Arc::clone(&job_runner);
+            let work = move || of_thread.work(phase, worker_slot);
+            phase < Phase::Process || begin(&job_runner.lists, phase, worker_slot, work)
         })
     }
 
@@ -89,7 +89,7 @@ where
     /// # Errors
     /// As [`EventLoop::run`]; then the others are stopped.
     pub(super) fn run(self, control: &Control) -> io::Result<Ended> {
-        let list = self.crew.lists.of(Phase::Receive);
+        let list = self.job_runner.lists.of(Phase::Receive);
         let run = |event_loop: EventLoop<H, _>| {
             let _meter = list.enlist();
             event_loop.run().inspect_err(|_| control.give(Order::Stop))
@@ -110,31 +110,31 @@ where
     }
 }
 
-impl<J: Job> Crew<J> {
-    fn work(&self, phase: Phase, seat: Seat) {
+impl<J: Job> JobRunner<J> {
+    fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
         let metrics = self.counters.another();
         let list = self.lists.of(phase);
         let ranks = &self.lists.ranks;
         let _meter = list.enlist();
-        give_way(phase, list.level(seat), ranks);
+        give_way(phase, list.level(worker_slot), ranks);
         let mut jobs = 0u32;
         let mut ended = None;
-        while let Some((task, stint)) = list.next(seat, ended.take(), || ()) {
-            if let Task::Run(errand) = task {
-                if let Some(job) = errand.job.take() {
+        while let Some((task, task_run)) = list.next(worker_slot, ended.take(), || ()) {
+            if let Task::Run(job_task) = task {
+                if let Some(job) = job_task.job.take() {
                     jobs = jobs.wrapping_add(1);
                     let sampled = self.sample != 0 && jobs.is_multiple_of(self.sample);
-                    let slot = ranks.slot(stint.rank());
-                    metrics.waited(slot, stint.waited_ns);
+                    let slot = ranks.slot(task_run.rank());
+                    metrics.waited(slot, task_run.waited_ns);
                     let done = self.lists.run(job, &metrics, sampled);
-                    metrics.worked(slot, stint.ns());
-                    if let Some(results) = errand.results {
-                        results.post(&errand.ask, done);
+                    metrics.worked(slot, task_run.ns());
+                    if let Some(results) = job_task.results {
+                        results.post(&job_task.ask, done);
                     }
                 }
-                self.lists.leave(errand.job.lane());
+                self.lists.leave(job_task.job.lane());
             }
-            ended = Some(stint);
+            ended = Some(task_run);
         }
     }
 }

@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_millis(100);
 /// Tasks, and threads that sleep while there are none. Threads are numbered; those from the target
 /// on are parked until the target rises again.
 pub(super) struct List<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<ListState<T>>,
     /// Where idle threads of each level sleep.
     work: Box<[Condvar]>,
     parked: Condvar,
@@ -31,7 +31,7 @@ pub(super) struct List<T> {
     reserve: u32,
 }
 
-struct State<T> {
+struct ListState<T> {
     tasks: Queue<T>,
     /// The controller's threads in a job …
     in_job: u32,
@@ -58,7 +58,7 @@ struct Idle {
 
 /// Which thread of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seat {
+pub(super) enum WorkerSlot {
     /// One of the controller's, with this number.
     Common(u32),
     /// One of the reserve of this rank, with this number.
@@ -67,8 +67,8 @@ pub(super) enum Seat {
 
 /// A thread's time with a task: from [`List::next`] to the next.
 #[derive(Debug)]
-pub(super) struct Stint {
-    seat: Seat,
+pub(super) struct TaskRun {
+    worker_slot: WorkerSlot,
     turn: Option<Turn>,
     /// How long the task had waited.
     pub(super) waited_ns: u64,
@@ -103,7 +103,7 @@ pub(super) struct Figures {
     pub(super) jobs: u64,
 }
 
-impl Stint {
+impl TaskRun {
     /// The rank of the task; 0 if there is only one.
     pub(super) fn rank(&self) -> u8 {
         self.turn.as_ref().map_or(0, Turn::rank)
@@ -119,7 +119,7 @@ impl<T> List<T> {
     /// An empty list in this order for `target` threads, and `reserve` more for each rank but the
     /// last. The caller begins them.
     pub(super) fn new(target: u32, ranks: &Ranks, reserve: usize) -> List<T> {
-        let state = State {
+        let state = ListState {
             tasks: Queue::new(ranks),
             in_job: 0,
             held: Queue::new(ranks),
@@ -139,7 +139,7 @@ impl<T> List<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, ListState<T>> {
         // no panic can leave it half changed
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -149,18 +149,19 @@ impl<T> List<T> {
     }
 
     /// The threads there are to begin with.
-    pub(super) fn first_seats(&self) -> Vec<Seat> {
-        let common = (0..self.lock().target).map(Seat::Common);
-        let reserves = (0..self.last())
-            .flat_map(|rank| (0..self.reserve).map(move |number| Seat::Reserve(rank, number)));
+    pub(super) fn first_slots(&self) -> Vec<WorkerSlot> {
+        let common = (0..self.lock().target).map(WorkerSlot::Common);
+        let reserves = (0..self.last()).flat_map(|rank| {
+            (0..self.reserve).map(move |number| WorkerSlot::Reserve(rank, number))
+        });
         common.chain(reserves).collect()
     }
 
     /// The last rank whose tasks a thread takes.
-    pub(super) fn level(&self, seat: Seat) -> u8 {
-        match seat {
-            Seat::Common(_) => self.last(),
-            Seat::Reserve(rank, _) => rank,
+    pub(super) fn level(&self, worker_slot: WorkerSlot) -> u8 {
+        match worker_slot {
+            WorkerSlot::Common(_) => self.last(),
+            WorkerSlot::Reserve(rank, _) => rank,
         }
     }
 
@@ -179,13 +180,13 @@ impl<T> List<T> {
     }
 
     /// Sees to it that somebody comes for what is next, if anybody who may take it sleeps.
-    fn wake(&self, state: &mut State<T>) {
+    fn wake(&self, state: &mut ListState<T>) {
         let levels = self.rouse(state);
         levels.into_iter().flatten().for_each(|level| self.work[level].notify_one());
     }
 
     /// Those who are to be woken for what is next: one at each of these levels.
-    fn rouse(&self, state: &mut State<T>) -> [Option<usize>; 2] {
+    fn rouse(&self, state: &mut ListState<T>) -> [Option<usize>; 2] {
         let queues =
             [(state.tasks.next_rank(), true), (state.held.next_rank(), state.may_begin_job())];
         queues.map(|(rank, common_may)| {
@@ -204,22 +205,22 @@ impl<T> List<T> {
     /// the thread's time with the task it comes from. Before a long sleep, `rest` is called.
     pub(super) fn next(
         &self,
-        seat: Seat,
-        ended: Option<Stint>,
+        worker_slot: WorkerSlot,
+        ended: Option<TaskRun>,
         mut rest: impl FnMut(),
-    ) -> Option<(T, Stint)> {
-        let level = usize::from(self.level(seat));
+    ) -> Option<(T, TaskRun)> {
+        let level = usize::from(self.level(worker_slot));
         let mut state = self.lock();
-        if let Some(stint) = ended {
-            state.end(stint);
+        if let Some(task_run) = ended {
+            state.end(task_run);
         }
         let mut rested = false;
         loop {
             if state.closed {
                 return None;
             }
-            let may = state.has_seat(seat);
-            if may && let Some(next) = state.take(seat, level as u8) {
+            let may = state.has_slot(worker_slot);
+            if may && let Some(next) = state.take(worker_slot, level as u8) {
                 if self.last() > 0 {
                     // what is next now may be for another level
                     self.wake(&mut state);
@@ -254,27 +255,32 @@ impl<T> List<T> {
     /// A thread is about to do a job, which may take for ever. It gets its task back, unless all other
     /// threads of this phase are in jobs: one, if there are two, is kept for what needs no job. Those of
     /// a reserve always may.
-    pub(super) fn begin_job(&self, task: T, standing: Standing, stint: &mut Stint) -> Option<T> {
-        if stint.in_job || matches!(stint.seat, Seat::Reserve(..)) {
+    pub(super) fn begin_job(
+        &self,
+        task: T,
+        standing: Standing,
+        task_run: &mut TaskRun,
+    ) -> Option<T> {
+        if task_run.in_job || matches!(task_run.worker_slot, WorkerSlot::Reserve(..)) {
             return Some(task);
         }
         let mut state = self.lock();
         state.figures.jobs += 1;
         if state.may_begin_job() {
             state.in_job += 1;
-            stint.in_job = true;
+            task_run.in_job = true;
             return Some(task);
         }
         state.held.push(task, standing, clock::monotonic_ns());
-        stint.is_put_back = true;
+        task_run.is_put_back = true;
         // somebody of a reserve may have time for it
         self.wake(&mut state);
         None
     }
 
     /// The job is done.
-    pub(super) fn end_job(&self, stint: &mut Stint) {
-        if std::mem::take(&mut stint.in_job) {
+    pub(super) fn end_job(&self, task_run: &mut TaskRun) {
+        if std::mem::take(&mut task_run.in_job) {
             let mut state = self.lock();
             state.in_job -= 1;
             self.wake(&mut state);
@@ -341,11 +347,11 @@ impl<T> List<T> {
     }
 }
 
-impl<T> State<T> {
-    fn has_seat(&self, seat: Seat) -> bool {
-        match seat {
-            Seat::Common(number) => number < self.target,
-            Seat::Reserve(..) => true,
+impl<T> ListState<T> {
+    fn has_slot(&self, worker_slot: WorkerSlot) -> bool {
+        match worker_slot {
+            WorkerSlot::Common(number) => number < self.target,
+            WorkerSlot::Reserve(..) => true,
         }
     }
 
@@ -356,10 +362,10 @@ impl<T> State<T> {
 
     /// The next task for a thread that takes those of `level` and of higher ranks. Among equals those
     /// that were held have waited before.
-    fn take(&mut self, seat: Seat, level: u8) -> Option<(T, Stint)> {
+    fn take(&mut self, worker_slot: WorkerSlot, level: u8) -> Option<(T, TaskRun)> {
         self.held.keep_up();
         self.tasks.keep_up();
-        let is_common = matches!(seat, Seat::Common(_));
+        let is_common = matches!(worker_slot, WorkerSlot::Common(_));
         let may_begin = !is_common || self.may_begin_job();
         let held = self.held.next_rank().filter(|rank| may_begin && *rank <= level);
         let ready = self.tasks.next_rank().filter(|rank| *rank <= level);
@@ -378,17 +384,25 @@ impl<T> State<T> {
         self.figures.delay_ns += waited_ns;
         let in_job = was_held && is_common;
         self.in_job += u32::from(in_job);
-        let stint = Stint { seat, turn, waited_ns, began_ns, was_held, in_job, is_put_back: false };
-        Some((task, stint))
+        let task_run = TaskRun {
+            worker_slot,
+            turn,
+            waited_ns,
+            began_ns,
+            was_held,
+            in_job,
+            is_put_back: false,
+        };
+        Some((task, task_run))
     }
 
     /// A thread has nothing more to do with its task.
-    fn end(&mut self, stint: Stint) {
+    fn end(&mut self, task_run: TaskRun) {
         let now_ns = self.change_busy(-1);
-        self.figures.completions += u64::from(!stint.is_put_back);
-        self.in_job -= u32::from(stint.in_job);
-        let queue = if stint.was_held { &mut self.held } else { &mut self.tasks };
-        queue.ran(stint.turn, now_ns.saturating_sub(stint.began_ns));
+        self.figures.completions += u64::from(!task_run.is_put_back);
+        self.in_job -= u32::from(task_run.in_job);
+        let queue = if task_run.was_held { &mut self.held } else { &mut self.tasks };
+        queue.ran(task_run.turn, now_ns.saturating_sub(task_run.began_ns));
     }
 
     /// One thread more or less has a task. Returns the time.
@@ -405,9 +419,9 @@ impl<T> State<T> {
 /// Sleeps, at most `long`. Says whether that time is over.
 fn wait<'s, T>(
     condvar: &Condvar,
-    state: MutexGuard<'s, State<T>>,
+    state: MutexGuard<'s, ListState<T>>,
     long: Option<Duration>,
-) -> (MutexGuard<'s, State<T>>, bool) {
+) -> (MutexGuard<'s, ListState<T>>, bool) {
     match long {
         None => (condvar.wait(state).unwrap_or_else(PoisonError::into_inner), false),
         Some(long) => {

@@ -4,7 +4,7 @@
 //! there are as many as cores, and come back to process (ADR 0023).
 
 use super::list::List;
-use crate::helpers::{Ask, Claim, Crew, Helpers, Results};
+use crate::helpers::{Ask, Helpers, JobRunner, Results, SharedJob};
 use crate::lanes::{Entry, Lanes};
 use crate::ranks::{Ranks, RequestKey, Standing};
 use crate::watch::Watch;
@@ -25,14 +25,14 @@ pub(super) enum Task<J: Job> {
     /// The moment has come from which this request may be answered.
     Due(RequestKey),
     /// A job whose lane is free.
-    Run(Errand<J>),
+    Run(JobTask<J>),
     /// What this request has left the pipeline for is done, or has panicked.
     Done(RequestKey, Option<Box<J::Done>>),
 }
 
 /// A job on its way.
-pub(super) struct Errand<J: Job> {
-    pub(super) job: Claim<J>,
+pub(super) struct JobTask<J: Job> {
+    pub(super) job: SharedJob<J>,
     /// What for: its phase is the one whose threads do it.
     pub(super) ask: Ask,
     /// Where the result goes, if the connection belongs to a loop.
@@ -45,7 +45,7 @@ pub(super) struct Lists<J: Job> {
     helpers: Helpers<J>,
     /// The order of receive, process and send.
     pub(super) ranks: Ranks,
-    lanes: Mutex<Lanes<Errand<J>>>,
+    lanes: Mutex<Lanes<JobTask<J>>>,
     threads: Mutex<Threads>,
     ended: Condvar,
 }
@@ -108,27 +108,27 @@ impl<J: Job> Lists<J> {
         self.of(Phase::Receive).push(Task::Due(request), Standing::default());
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Lanes<Errand<J>>> {
+    fn lanes(&self) -> MutexGuard<'_, Lanes<JobTask<J>>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A job comes to its lane. If that is free, the caller has the job done, or does it.
-    pub(super) fn enter(&self, errand: Errand<J>) -> Entry<Errand<J>> {
-        self.lanes().enter(errand.job.lane(), errand)
+    pub(super) fn enter(&self, job_task: JobTask<J>) -> Entry<JobTask<J>> {
+        self.lanes().enter(job_task.job.lane(), job_task)
     }
 
     /// A job of this lane has ended: the next one goes to its list.
     pub(super) fn leave(&self, lane: u64) {
         let next = self.lanes().leave(lane);
-        if let Some(errand) = next {
-            self.push_job(errand);
+        if let Some(job_task) = next {
+            self.push_job(job_task);
         }
     }
 
     /// A job whose lane is free goes to the list of its phase.
-    pub(super) fn push_job(&self, errand: Errand<J>) {
-        let Ask { phase, standing, .. } = errand.ask;
-        self.of(phase).push(Task::Run(errand), standing);
+    pub(super) fn push_job(&self, job_task: JobTask<J>) {
+        let Ask { phase, standing, .. } = job_task.ask;
+        self.of(phase).push(Task::Run(job_task), standing);
     }
 
     fn count_threads(&self, change: impl FnOnce(&mut Threads)) {
@@ -173,13 +173,13 @@ impl<J: Job> Lists<J> {
 }
 
 /// The jobs of loops that block are done by the threads of the process and send phases.
-impl<J: Job> Crew<J> for Arc<Lists<J>> {
-    fn submit(&self, job: Claim<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
+impl<J: Job> JobRunner<J> for Arc<Lists<J>> {
+    fn submit(&self, job: SharedJob<J>, ask: Ask, results: Arc<dyn Results<J::Done>>) -> bool {
         if job.kind() == Kind::Computes {
             return self.helpers.submit(job, ask, results);
         }
-        match self.enter(Errand { job, ask, results: Some(results) }) {
-            Entry::Free(errand) => self.push_job(errand),
+        match self.enter(JobTask { job, ask, results: Some(results) }) {
+            Entry::Free(job_task) => self.push_job(job_task),
             Entry::Waits => {}
             Entry::Full => return false,
         }

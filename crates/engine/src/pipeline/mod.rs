@@ -24,16 +24,16 @@
 //! * **Run, retire and drain.** [`Pipeline::run`] returns when [`Control`] has ordered to retire or to
 //!   drain and the last connection has ended, or soon after an order to stop.
 
-mod board;
 mod controller;
 mod fused;
 mod list;
 mod lists;
 mod meter;
+mod pipeline_gauges;
 mod queue;
 mod split;
 
-pub use board::Board;
+pub use pipeline_gauges::PipelineGauges;
 
 use crate::accept::Listener;
 use crate::admission::Admission;
@@ -49,7 +49,7 @@ use forebay_control::allocation::{self, Phase};
 use forebay_metrics::{Counter, Local};
 use forebay_sys::process;
 use fused::Fused;
-use list::Seat;
+use list::WorkerSlot;
 use lists::Lists;
 use split::Split;
 use std::io;
@@ -74,7 +74,7 @@ pub struct Settings {
     /// The initial counts stay, whatever the law says.
     pub is_fixed: bool,
     /// How threads are allocated. With [`Fuse::Auto`] the loops are the threads of receive: there are
-    /// as many as entrances, they accept too, and only process and send grow.
+    /// as many as listener sets, they accept too, and only process and send grow.
     pub allocation: allocation::Settings,
     /// Connections there may be at once, those that linger included.
     pub connections: usize,
@@ -85,9 +85,9 @@ pub struct Settings {
 
 /// Everything a pipeline is made of.
 pub struct Parts<H: Handler> {
-    /// Where connections come from, for each that accepts. With [`Fuse::Auto`] each entrance has a
+    /// Where connections come from, for each that accepts. With [`Fuse::Auto`] each listener set has a
     /// loop, and a bell of `control`; otherwise one bell is enough.
-    pub entrances: Vec<Vec<Listener>>,
+    pub listener_sets: Vec<Vec<Listener>>,
     /// Makes the handlers.
     pub make: Make<H>,
     /// Makes counters for threads that have no handler.
@@ -105,7 +105,7 @@ pub struct Parts<H: Handler> {
     /// What only a pipeline is told.
     pub pipeline: Settings,
     /// Where the controller's decisions are shown.
-    pub board: Arc<Board>,
+    pub pipeline_gauges: Arc<PipelineGauges>,
 }
 
 /// A pipeline that is ready to run: it has all descriptors it needs.
@@ -120,8 +120,8 @@ enum Shape<H: Handler> {
     Split(Box<Split<H>>),
 }
 
-/// Begins a thread of a phase for this seat; says whether there is one now.
-type Spawn = Box<dyn Fn(Phase, Seat) -> bool + Send>;
+/// Begins a thread of a phase for this worker slot; says whether there is one now.
+type Spawn = Box<dyn Fn(Phase, WorkerSlot) -> bool + Send>;
 
 impl<H> Pipeline<H>
 where
@@ -132,16 +132,16 @@ where
     /// # Errors
     /// Lack of descriptors or memory, or settings that contradict themselves.
     pub fn new(parts: Parts<H>) -> io::Result<Pipeline<H>> {
-        let Parts { entrances, make, count, settings, admission, helpers, ranks, .. } = parts;
-        let Parts { control, pipeline, board, .. } = parts;
+        let Parts { listener_sets, make, count, settings, admission, helpers, ranks, .. } = parts;
+        let Parts { control, pipeline, pipeline_gauges, .. } = parts;
         let counters = Arc::new(Counters { all: Mutex::default(), count });
-        let controller = Controller::new(&pipeline, Arc::clone(&counters), board)?;
+        let controller = Controller::new(&pipeline, Arc::clone(&counters), pipeline_gauges)?;
         let of_core = Arc::clone(&control);
         let core = Core { make, settings, admission, helpers, ranks, control: of_core, counters };
         let shape = match pipeline.fuse {
-            Fuse::Auto => Shape::Fused(Fused::new(core, entrances, &pipeline)?),
+            Fuse::Auto => Shape::Fused(Fused::new(core, listener_sets, &pipeline)?),
             Fuse::Never => {
-                let listeners = entrances.into_iter().flatten().collect();
+                let listeners = listener_sets.into_iter().flatten().collect();
                 Shape::Split(Box::new(Split::new(core, listeners, &pipeline)?))
             }
         };
@@ -228,8 +228,8 @@ impl Counters {
 /// Begins the threads each phase has at the start.
 fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
     for phase in Phase::ALL {
-        for seat in lists.of(phase).first_seats() {
-            if !spawn(phase, seat) {
+        for worker_slot in lists.of(phase).first_slots() {
+            if !spawn(phase, worker_slot) {
                 return Err(io::Error::other("no thread is to be had"));
             }
         }
@@ -241,12 +241,12 @@ fn begin_all<J: Job>(lists: &Lists<J>, spawn: &Spawn) -> io::Result<()> {
 fn begin<J: Job>(
     lists: &Arc<Lists<J>>,
     phase: Phase,
-    seat: Seat,
+    worker_slot: WorkerSlot,
     work: impl FnOnce() + Send + 'static,
 ) -> bool {
-    let name = match seat {
-        Seat::Common(number) => format!("{}-{number}", phase.name()),
-        Seat::Reserve(rank, number) => format!("{}-r{rank}-{number}", phase.name()),
+    let name = match worker_slot {
+        WorkerSlot::Common(number) => format!("{}-{number}", phase.name()),
+        WorkerSlot::Reserve(rank, number) => format!("{}-r{rank}-{number}", phase.name()),
     };
     let thread = std::thread::Builder::new().name(name);
     lists.thread_begins();

@@ -9,7 +9,7 @@ use forebay_engine::control::{Control, Ended, Order};
 use forebay_engine::event::{self, EventLoop};
 use forebay_engine::fibers::FiberLoop;
 use forebay_engine::helpers::{Helpers, Threads};
-use forebay_engine::pipeline::{self, Board, Fuse, Pipeline};
+use forebay_engine::pipeline::{self, Fuse, Pipeline, PipelineGauges};
 use forebay_engine::ranks::{self, Ranks};
 use forebay_engine::settings::{Live, Settings};
 use forebay_engine::{pool, stock, threads};
@@ -137,7 +137,7 @@ pub(crate) struct Core {
     admission: Arc<Admission>,
     thread: JoinHandle<Ended>,
     /// The controller's figures, if there is one.
-    board: Arc<Board>,
+    pipeline_gauges: Arc<PipelineGauges>,
 }
 
 /// In the environment of a process that runs one test.
@@ -245,7 +245,7 @@ where
             (make(), local)
         }
     };
-    let board = Arc::<Board>::default();
+    let pipeline_gauges = Arc::<PipelineGauges>::default();
     let ranks = setup.ranks.unwrap_or(ranks);
     let parts = Parts {
         listeners: vec![listener],
@@ -253,7 +253,7 @@ where
         settings: Arc::clone(&settings),
         admission: Arc::clone(&admission),
         control: Arc::clone(&control),
-        board: Arc::clone(&board),
+        pipeline_gauges: Arc::clone(&pipeline_gauges),
         ranks: ranks.clone(),
         pool: setup.pool,
         threads: setup.threads,
@@ -263,7 +263,7 @@ where
         send_wait_ms: setup.send_wait_ms,
     };
     let thread = parts.start(engine);
-    Core { address, control, settings, ranks, keeper, locals, admission, thread, board }
+    Core { address, control, settings, ranks, keeper, locals, admission, thread, pipeline_gauges }
 }
 
 /// Makes a handler, and counters for its thread.
@@ -276,7 +276,7 @@ struct Parts<H> {
     settings: Arc<Live>,
     admission: Arc<Admission>,
     control: Arc<Control>,
-    board: Arc<Board>,
+    pipeline_gauges: Arc<PipelineGauges>,
     ranks: Ranks,
     pool: usize,
     threads: usize,
@@ -353,7 +353,7 @@ where
 
     fn of_pipeline(self, engine: &str) -> pipeline::Parts<H> {
         pipeline::Parts {
-            entrances: vec![self.listeners],
+            listener_sets: vec![self.listeners],
             make: self.make,
             count: Box::new(Arc::default),
             settings: self.settings,
@@ -372,7 +372,7 @@ where
                 connections: 100,
                 send_wait_ms: self.send_wait_ms,
             },
-            board: self.board,
+            pipeline_gauges: self.pipeline_gauges,
         }
     }
 }
@@ -476,7 +476,7 @@ impl Core {
 
     /// What the controller shows.
     pub(crate) fn gauge(&self, wanted: Gauge) -> u64 {
-        let gauges = self.board.gauges();
+        let gauges = self.pipeline_gauges.gauges();
         gauges.iter().find(|(gauge, _)| *gauge == wanted).map(|(_, value)| *value).unwrap()
     }
 

@@ -88,18 +88,18 @@ fn who_has_nothing_to_do_shows_that_it_turns() {
     on_each(|engine| {
         let server = start_with(engine, Setup { pool: 2, ..Setup::default() });
         for _ in 0..2 {
-            // somebody is asked for a beat
-            while server.control.beats_since(u64::MAX) {
+            // somebody is asked for a heartbeat
+            while server.control.heartbeats_since(u64::MAX) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let now_ms = clock::coarse_ms();
-            while !server.control.beats_since(now_ms + 1) {
+            while !server.control.heartbeats_since(now_ms + 1) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         let control = Arc::clone(&server.control);
         server.stop();
-        assert!(control.beats_since(u64::MAX), "asked for a beat after its end");
+        assert!(control.heartbeats_since(u64::MAX), "asked for a beat after its end");
     });
 }
 
@@ -118,14 +118,14 @@ fn who_hangs_where_it_must_not_shows_no_beat() {
         let hangs = ask("/hang");
         server.gate.wait_for(1);
         let hung_ms = clock::coarse_ms();
-        let turns = |since_ms| server.control.beats_since(since_ms + 1);
+        let turns = |since_ms| server.control.heartbeats_since(since_ms + 1);
         // here it shows who accepts, not each of those who serve
         if ["threads", NEVER_FUSED].iter().any(|name| engine.starts_with(name)) {
             while !turns(hung_ms) {
                 std::thread::sleep(Duration::from_millis(1));
             }
         } else {
-            // longer than anything sleeps; a thread that is late may still show one beat or two
+            // longer than anything sleeps; a thread that is late may still show one heartbeat or two
             let is_still = || {
                 let since_ms = clock::coarse_ms();
                 std::thread::sleep(Duration::from_millis(700));

@@ -12,7 +12,7 @@ use crate::head::Limits;
 /// What it finds does not depend on how the bytes are cut, apart from where a run of data is.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    state: State,
+    state: DecodeState,
     /// Bytes of the body, framing included, that may still come.
     allowance: u64,
     /// Bytes of chunk extensions that may still come.
@@ -21,7 +21,7 @@ pub struct Decoder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum DecodeState {
     /// Of a sized body: so many bytes are to come, one at least.
     Data(u64),
     ChunkLine(ChunkLine),
@@ -57,10 +57,10 @@ impl Decoder {
         limits: &Limits,
     ) -> Result<Decoder, BodyError> {
         let state = match framing {
-            Framing::None | Framing::Sized(0) => State::Done,
+            Framing::None | Framing::Sized(0) => DecodeState::Done,
             Framing::Sized(length) if length > allowance => return Err(BodyError::TooLarge),
-            Framing::Sized(length) => State::Data(length),
-            Framing::Chunked => State::ChunkLine(ChunkLine::EMPTY),
+            Framing::Sized(length) => DecodeState::Data(length),
+            Framing::Chunked => DecodeState::ChunkLine(ChunkLine::EMPTY),
         };
         let trailers = Section::new(trailers, limits);
         Ok(Decoder { state, allowance, extension_bytes: EXTENSION_BYTES, trailers })
@@ -69,7 +69,7 @@ impl Decoder {
     /// Whether the body's last byte was used.
     #[inline]
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, DecodeState::Done)
     }
 
     /// Takes `bytes` up to the end of the first run of data in them, or all of them if they are but
@@ -87,7 +87,7 @@ impl Decoder {
             match self.framing(&bytes[used..]) {
                 Ok(count) => used += count,
                 Err(error) => {
-                    self.state = State::Broken(error);
+                    self.state = DecodeState::Broken(error);
                     return Err(error);
                 }
             }
@@ -119,9 +119,9 @@ impl Decoder {
     /// The data at the start of `bytes`, if data is to come.
     #[inline]
     fn data<'b>(&mut self, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        let (left, more, end): (_, fn(u64) -> State, _) = match self.state {
-            State::Data(left) => (left, State::Data, State::Done),
-            State::Chunk(left) => (left, State::Chunk, State::ChunkCr),
+        let (left, more, end): (_, fn(u64) -> DecodeState, _) = match self.state {
+            DecodeState::Data(left) => (left, DecodeState::Data, DecodeState::Done),
+            DecodeState::Chunk(left) => (left, DecodeState::Chunk, DecodeState::ChunkCr),
             _ => return None,
         };
         let run = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
@@ -135,19 +135,19 @@ impl Decoder {
     /// Takes framing at the start of `bytes`, where no data is to come (RFC 9112 §7.1); returns how
     /// many bytes that were, one at least.
     fn framing(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
-        if let State::Broken(error) = self.state {
+        if let DecodeState::Broken(error) = self.state {
             return Err(error);
         }
         let allowed = usize::try_from(self.allowance).unwrap_or(usize::MAX).min(bytes.len());
         let bytes = &bytes[..allowed];
         let Some(&first) = bytes.first() else { return Err(BodyError::TooLarge) };
         let (used, state) = match (self.state, first) {
-            (State::ChunkLine(line), _) => self.chunk_line(line, bytes)?,
-            (State::ChunkCr, b'\r') => (1, State::ChunkLf),
-            (State::ChunkLf, b'\n') => (1, State::ChunkLine(ChunkLine::EMPTY)),
-            (State::Trailers, _) => match self.trailers.take(bytes)? {
-                (used, true) => (used, State::Done),
-                (used, false) => (used, State::Trailers),
+            (DecodeState::ChunkLine(line), _) => self.chunk_line(line, bytes)?,
+            (DecodeState::ChunkCr, b'\r') => (1, DecodeState::ChunkLf),
+            (DecodeState::ChunkLf, b'\n') => (1, DecodeState::ChunkLine(ChunkLine::EMPTY)),
+            (DecodeState::Trailers, _) => match self.trailers.take(bytes)? {
+                (used, true) => (used, DecodeState::Done),
+                (used, false) => (used, DecodeState::Trailers),
             },
             _ => return Err(BodyError::Malformed("a chunk does not end in CR LF")),
         };
@@ -161,13 +161,13 @@ impl Decoder {
         &mut self,
         mut line: ChunkLine,
         bytes: &[u8],
-    ) -> Result<(usize, State), BodyError> {
+    ) -> Result<(usize, DecodeState), BodyError> {
         let (used, size) = line.take(bytes, &mut self.extension_bytes)?;
         let state = match size {
-            None => State::ChunkLine(line),
-            Some(0) => State::Trailers,
+            None => DecodeState::ChunkLine(line),
+            Some(0) => DecodeState::Trailers,
             Some(size) if size > self.allowance - used as u64 => return Err(BodyError::TooLarge),
-            Some(size) => State::Chunk(size),
+            Some(size) => DecodeState::Chunk(size),
         };
         Ok((used, state))
     }

@@ -11,7 +11,7 @@ use std::fmt;
 /// A body that fails half-way, and one that turns out too short, can only be ended by closing the
 /// connection, so that the recipient sees that it is incomplete (RFC 9112 §8).
 #[derive(Clone, Debug)]
-pub struct Encoder(State);
+pub struct Encoder(EncodeState);
 
 /// A chunk that is [filled](Encoder::write_with) has no more data than this …
 const CHUNK_BYTES: usize = 0xffff;
@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 0xffff;
 const SIZE_BYTES: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EncodeState {
     /// So many bytes are still to be written.
     Sized(u64),
     Chunked,
@@ -65,25 +65,25 @@ impl Error for EncodeError {}
 impl Encoder {
     /// A body of exactly so many bytes (`Content-Length`, RFC 9112 §6.2).
     pub fn sized(bytes: u64) -> Encoder {
-        Encoder(State::Sized(bytes))
+        Encoder(EncodeState::Sized(bytes))
     }
 
     /// A body in chunks (`Transfer-Encoding: chunked`, RFC 9112 §7.1), for a recipient that speaks
     /// HTTP/1.1.
     pub fn chunked() -> Encoder {
-        Encoder(State::Chunked)
+        Encoder(EncodeState::Chunked)
     }
 
     /// A body that ends where the connection ends (RFC 9112 §6.3). Only responses can be sent so.
     pub fn until_close() -> Encoder {
-        Encoder(State::UntilClose)
+        Encoder(EncodeState::UntilClose)
     }
 
     /// Whether the recipient can see that the body is whole: the last of a sized one was written, or
     /// the others were [finished](Encoder::finish). One that lasts until the connection is closed
     /// needs the close as well.
     pub fn is_complete(&self) -> bool {
-        matches!(self.0, State::Sized(0) | State::Finished)
+        matches!(self.0, EncodeState::Sized(0) | EncodeState::Finished)
     }
 
     /// Appends `data` with its framing to `out`. No data is no chunk, since one of size 0 would end
@@ -95,16 +95,16 @@ impl Encoder {
         let len = data.len() as u64;
         match self.0 {
             _ if data.is_empty() => {}
-            State::Sized(left) if len > left => {
+            EncodeState::Sized(left) if len > left => {
                 return Err(EncodeError::TooLong { excess_bytes: len - left });
             }
-            State::Finished => return Err(EncodeError::TooLong { excess_bytes: len }),
-            State::Sized(left) => {
-                self.0 = State::Sized(left - len);
+            EncodeState::Finished => return Err(EncodeError::TooLong { excess_bytes: len }),
+            EncodeState::Sized(left) => {
+                self.0 = EncodeState::Sized(left - len);
                 out.extend_from_slice(data);
             }
-            State::UntilClose => out.extend_from_slice(data),
-            State::Chunked => {
+            EncodeState::UntilClose => out.extend_from_slice(data),
+            EncodeState::Chunked => {
                 write_hexadecimal(len, out);
                 out.extend_from_slice(b"\r\n");
                 out.extend_from_slice(data);
@@ -125,16 +125,16 @@ impl Encoder {
     ) -> Option<R> {
         let before = out.len();
         match &mut self.0 {
-            State::Finished | State::Sized(0) => None,
-            State::Sized(left) => {
+            EncodeState::Finished | EncodeState::Sized(0) => None,
+            EncodeState::Sized(left) => {
                 let most = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
                 let filled = fill(out, most);
                 out.truncate(before + most);
                 *left -= (out.len() - before) as u64;
                 Some(filled)
             }
-            State::UntilClose => Some(fill(out, most)),
-            State::Chunked => {
+            EncodeState::UntilClose => Some(fill(out, most)),
+            EncodeState::Chunked => {
                 // room for its size: what is longer than the widest of these is more than one chunk
                 let most = most.min(CHUNK_BYTES);
                 let start = before + SIZE_BYTES;
@@ -171,10 +171,10 @@ impl Encoder {
         out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
         match self.0 {
-            State::Sized(missing_bytes @ 1..) => {
+            EncodeState::Sized(missing_bytes @ 1..) => {
                 return Err(EncodeError::TooShort { missing_bytes });
             }
-            State::Chunked => {
+            EncodeState::Chunked => {
                 let before = out.len();
                 out.extend_from_slice(b"0\r\n");
                 let mut allowed = trailers.into_iter().filter(|(name, _)| is_allowed(name));
@@ -184,9 +184,9 @@ impl Encoder {
                 }
                 out.extend_from_slice(b"\r\n");
             }
-            State::Sized(0) | State::UntilClose | State::Finished => {}
+            EncodeState::Sized(0) | EncodeState::UntilClose | EncodeState::Finished => {}
         }
-        self.0 = State::Finished;
+        self.0 = EncodeState::Finished;
         Ok(())
     }
 }

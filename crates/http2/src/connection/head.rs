@@ -9,7 +9,7 @@ use crate::fields::{FieldLimits, Fields, Message};
 use crate::priority::Priority;
 use crate::stream::{Incoming, Outgoing, Stream};
 
-type Outcome<'i> = Result<Option<Event<'i>>, Wrong>;
+type HeadOutcome<'i> = Result<Option<Event<'i>>, Wrong>;
 
 impl Connection {
     /// A header block has come. It is decoded whatever becomes of it: later ones depend on it.
@@ -20,7 +20,7 @@ impl Connection {
         depends_on: u32,
         block: &[u8],
         fields: &mut Fields,
-    ) -> Outcome<'i> {
+    ) -> HeadOutcome<'i> {
         let event = self.message(stream, ends, block, fields)?;
         if depends_on == stream {
             return Err(Wrong::Stream(stream, Fault::protocol("a stream depends on itself")));
@@ -34,7 +34,7 @@ impl Connection {
         ends: bool,
         block: &[u8],
         fields: &mut Fields,
-    ) -> Outcome<'i> {
+    ) -> HeadOutcome<'i> {
         match self.streams.get(stream).map(|open| open.incoming) {
             Some(Incoming::Head) => self.response(stream, ends, block, fields),
             Some(Incoming::Body) => self.trailers(stream, ends, block, fields),
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// A block for a stream that is over, or never was.
-    fn late<'i>(&mut self, stream: u32, block: &[u8], fields: &mut Fields) -> Outcome<'i> {
+    fn late<'i>(&mut self, stream: u32, block: &[u8], fields: &mut Fields) -> HeadOutcome<'i> {
         if self.is_idle(stream) {
             return Err(Fault::protocol("HEADERS on an idle stream").into());
         }
@@ -89,7 +89,7 @@ impl Connection {
         ends: bool,
         block: &[u8],
         fields: &mut Fields,
-    ) -> Outcome<'i> {
+    ) -> HeadOutcome<'i> {
         self.highest = stream;
         self.decode(Message::Request, block, fields)?;
         if self.is_ignored(stream) {
@@ -148,7 +148,7 @@ impl Connection {
         ends: bool,
         block: &[u8],
         fields: &mut Fields,
-    ) -> Outcome<'i> {
+    ) -> HeadOutcome<'i> {
         self.decode(Message::Trailers, block, fields)?;
         let promised = self.streams.get(stream).and_then(|open| open.promised);
         let fault = match fields.fault() {
@@ -172,7 +172,7 @@ impl Connection {
         ends: bool,
         block: &[u8],
         fields: &mut Fields,
-    ) -> Outcome<'i> {
+    ) -> HeadOutcome<'i> {
         self.decode(Message::Response, block, fields)?;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(None) };
         let wrong = |fault| Err(Wrong::Stream(stream, fault));

@@ -7,7 +7,7 @@ use crate::units::{show_count, show_us};
 use std::fmt::Write;
 
 /// One line of a chart.
-pub(super) struct Line {
+pub(super) struct ChartLine {
     /// The group's place, which chooses the colour.
     pub(super) colour: usize,
     pub(super) dashed: bool,
@@ -52,7 +52,7 @@ const BOTTOM: f64 = 30.0;
 const LETTER: f64 = 6.5;
 
 /// A chart with lines, in both sizes.
-pub(super) fn lines(title: &str, lines: &[Line], x: Axis, y: Axis) -> String {
+pub(super) fn lines(title: &str, lines: &[ChartLine], x: Axis, y: Axis) -> String {
     let draw = |class: &str, width: f64, height: f64, ticks: f64| {
         let points = || lines.iter().flat_map(|line| line.points.iter().flatten());
         let frame = Frame {
@@ -226,7 +226,7 @@ impl Frame {
         let _ = write!(svg, "<text class=\"middle\" x=\"{x:.1}\" y=\"{y:.1}\">no answer</text>");
     }
 
-    fn line(&self, svg: &mut String, line: &Line) {
+    fn line(&self, svg: &mut String, line: &ChartLine) {
         let mut path = String::new();
         let mut pen_down = false;
         for point in &line.points {
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_gap_lifts_the_pen() {
         let points = vec![Some((0.0, 1.0)), Some((1.0, 2.0)), None, Some((3.0, 1.0))];
-        let line = Line { colour: 7, dashed: true, thin: false, points };
+        let line = ChartLine { colour: 7, dashed: true, thin: false, points };
         let svg = lines("t", &[line], Axis::Seconds, Axis::PerSecond);
         assert_eq!(svg.matches("<svg").count(), 2);
         let path = svg.split("c1 dashed\" d=\"").nth(1).unwrap().split('"').next().unwrap();
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_line_of_zeros_has_a_scale_of_its_own() {
         let points = vec![Some((0.0, 0.0)), Some((1.0, 0.0))];
-        let line = Line { colour: 0, dashed: false, thin: false, points };
+        let line = ChartLine { colour: 0, dashed: false, thin: false, points };
         let svg = lines("t", &[line], Axis::Seconds, Axis::PerSecond);
         let zeros = svg.split("<svg").nth(1).unwrap().matches("class=\"end\"").count();
         let labels: Vec<_> = svg.split("class=\"end\"").skip(1).take(zeros).collect();

@@ -1,6 +1,6 @@
 //! The report as one page for browsers: no script, nothing loaded from elsewhere, light and dark.
 
-use super::chart::{Axis, COLOURS, Line, Range, escape, lines, ranges};
+use super::chart::{Axis, COLOURS, ChartLine, Range, escape, lines, ranges};
 use super::{GroupReport, Latency, Point, Report};
 use crate::units::{show_count, show_us};
 use std::fmt::Write;
@@ -131,7 +131,7 @@ impl Report {
         );
     }
 
-    fn distribution(&self) -> Vec<Line> {
+    fn distribution(&self) -> Vec<ChartLine> {
         let mut all = Vec::new();
         for (colour, group) in self.groups.iter().enumerate() {
             // The last point is the maximum; it has no place on this axis but the highest one.
@@ -141,44 +141,49 @@ impl Report {
             };
             if group.open {
                 let points = curve(&group.service);
-                all.push(Line { colour, dashed: true, thin: false, points });
+                all.push(ChartLine { colour, dashed: true, thin: false, points });
             }
-            all.push(Line { colour, dashed: false, thin: false, points: curve(&group.latency) });
+            all.push(ChartLine {
+                colour,
+                dashed: false,
+                thin: false,
+                points: curve(&group.latency),
+            });
         }
         all
     }
 
-    fn throughput(&self) -> Vec<Line> {
+    fn throughput(&self) -> Vec<ChartLine> {
         let mut all = Vec::new();
         for (colour, group) in self.groups.iter().enumerate() {
             if group.open {
                 let points = series(group, |point| Some(point.offered));
-                all.push(Line { colour, dashed: true, thin: true, points });
+                all.push(ChartLine { colour, dashed: true, thin: true, points });
             }
             let points = series(group, |point| Some(point.answered));
-            all.push(Line { colour, dashed: false, thin: true, points });
+            all.push(ChartLine { colour, dashed: false, thin: true, points });
             let points = series(group, |point| Some(point.good));
-            all.push(Line { colour, dashed: false, thin: false, points });
+            all.push(ChartLine { colour, dashed: false, thin: false, points });
         }
         all
     }
 
-    fn over_time(&self) -> Vec<Line> {
+    fn over_time(&self) -> Vec<ChartLine> {
         let mut all = Vec::new();
         let seen = |us: f64| (us > 0.0).then_some(us);
         for (colour, group) in self.groups.iter().enumerate() {
             let points = series(group, |point| seen(point.p50_us));
-            all.push(Line { colour, dashed: false, thin: true, points });
+            all.push(ChartLine { colour, dashed: false, thin: true, points });
             let points = series(group, |point| seen(point.p99_us));
-            all.push(Line { colour, dashed: false, thin: false, points });
+            all.push(ChartLine { colour, dashed: false, thin: false, points });
         }
         all
     }
 
-    fn failing(&self) -> Vec<Line> {
+    fn failing(&self) -> Vec<ChartLine> {
         let line = |(colour, group): (usize, &GroupReport)| {
             let points = series(group, |point| Some(point.failed));
-            Line { colour, dashed: false, thin: false, points }
+            ChartLine { colour, dashed: false, thin: false, points }
         };
         self.groups.iter().enumerate().map(line).collect()
     }

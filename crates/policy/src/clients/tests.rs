@@ -45,16 +45,16 @@ fn clients_that_are_new_to_several_threads_have_one_word() {
                     let now = START + u64::from(number) * 2_000_000 * UNIT;
                     step.wait();
                     admitted.fetch_add(clients.charge(key, now, &terms).is_ok().into(), Relaxed);
-                    let seat = clients.enter(key, 1);
-                    entered.fetch_add(seat.is_ok().into(), Relaxed);
+                    let client_slot = clients.enter(key, 1);
+                    entered.fetch_add(client_slot.is_ok().into(), Relaxed);
                     if step.wait().is_leader() {
                         let is_wrong =
                             (admitted.swap(0, Relaxed), entered.swap(0, Relaxed)) != (1, 1);
                         wrong.fetch_add(is_wrong.into(), Relaxed);
                     }
                     step.wait();
-                    if let Ok(Some(seat)) = seat {
-                        clients.leave(seat);
+                    if let Ok(Some(client_slot)) = client_slot {
+                        clients.leave(client_slot);
                     }
                 }
             });
@@ -124,16 +124,19 @@ fn what_is_full_again_is_replaced_first() {
 fn a_count_in_use_is_never_replaced() {
     let clients = Clients::new(WAYS);
     let keys: Vec<Key> = (0..9).map(|number| clients.key(1, ip(number))).collect();
-    let seats: Vec<Seat> =
+    let client_slots: Vec<ClientSlot> =
         keys[..8].iter().map(|key| clients.enter(*key, 2).unwrap().unwrap()).collect();
     assert_eq!(clients.enter(keys[8], 2), Ok(None));
     assert_eq!((clients.uncounted(), clients.counted()), (1, 8));
     let second = clients.enter(keys[0], 2).unwrap().unwrap();
     assert_eq!(clients.enter(keys[0], 2), Err(()));
     clients.leave(second);
-    clients.leave(seats[0]);
-    let seat = clients.enter(keys[8], 2).unwrap().unwrap();
-    seats[1..].iter().chain([&seat]).for_each(|seat| clients.leave(*seat));
+    clients.leave(client_slots[0]);
+    let client_slot = clients.enter(keys[8], 2).unwrap().unwrap();
+    client_slots[1..]
+        .iter()
+        .chain([&client_slot])
+        .for_each(|client_slot| clients.leave(*client_slot));
     assert_eq!(clients.counted(), 0);
 }
 
@@ -168,17 +171,17 @@ proptest! {
     #[test]
     fn counts_are_right(moves in prop::collection::vec((0u32..6, any::<bool>()), 0..200)) {
         let clients = Clients::new(1 << 10);
-        let mut model: HashMap<u32, Vec<Seat>> = HashMap::new();
+        let mut model: HashMap<u32, Vec<ClientSlot>> = HashMap::new();
         for (client, enters) in moves {
-            let seats = model.entry(client).or_default();
+            let client_slots = model.entry(client).or_default();
             if enters {
                 match clients.enter(clients.key(7, ip(client)), 3) {
-                    Ok(seat) => seats.push(seat.unwrap()),
-                    Err(()) => prop_assert_eq!(seats.len(), 3),
+                    Ok(client_slot) => client_slots.push(client_slot.unwrap()),
+                    Err(()) => prop_assert_eq!(client_slots.len(), 3),
                 }
-                prop_assert!(seats.len() <= 3);
-            } else if let Some(seat) = seats.pop() {
-                clients.leave(seat);
+                prop_assert!(client_slots.len() <= 3);
+            } else if let Some(client_slot) = client_slots.pop() {
+                clients.leave(client_slot);
             }
         }
         let left: usize = model.values().map(Vec::len).sum();

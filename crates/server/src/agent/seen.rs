@@ -20,7 +20,7 @@ const IDLE: f64 = 0.2;
 
 /// Looks at everything that an agent is told.
 #[derive(Default)]
-pub(super) struct Eyes {
+pub(super) struct Sampler {
     controls: Vec<Weak<Control>>,
     /// When loops were asked, if some have not answered.
     rung_ms: Option<u64>,
@@ -58,7 +58,7 @@ impl Observed {
     }
 }
 
-impl Eyes {
+impl Sampler {
     pub(super) fn watch(&mut self, control: &Arc<Control>) {
         self.controls.retain(|control| control.strong_count() > 0);
         self.controls.push(Arc::downgrade(control));

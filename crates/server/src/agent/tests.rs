@@ -7,7 +7,7 @@ use super::*;
 use crate::client::TrustedProxies;
 use crate::config::parse;
 use crate::plan::{Machine, Plan};
-use crate::policy::{Entrance, Judge, Known, Pass, Standing};
+use crate::policy::{Judge, Known, Pass, Standing, WindowPoint};
 use crate::policy_command::history::history;
 use forebay_conn::{Peer, Request, Verdict};
 use forebay_control::level::Level;
@@ -65,7 +65,7 @@ struct Loop {
     policy: Arc<InForce>,
     judge: Judge,
     metrics: Arc<Local>,
-    state: State,
+    state: AgentState,
     now_ns: u64,
     levels: Vec<Level>,
 }
@@ -89,8 +89,8 @@ impl Loop {
         plan.ranks.slots = [ClassSlot(0), ClassSlot(1)].into();
         let policy = Arc::new(InForce::new(&plan, None));
         let metrics = Arc::new(Local::default());
-        let judge = Judge::new(&policy, &metrics, Entrance::Job).unwrap();
-        let mut state = State::default();
+        let judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
+        let mut state = AgentState::default();
         state.take_over(&policy, std::iter::empty()).unwrap();
         let levels = vec![Level::Normal];
         Loop { policy, judge, metrics, state, now_ns: 1_000_000_000, levels }
@@ -250,8 +250,8 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let plan = plan(MOVABLE);
     let policy = Arc::new(InForce::new(&plan, None));
     let metrics = Arc::new(Local::default());
-    let mut judge = Judge::new(&policy, &metrics, Entrance::Job).unwrap();
-    let mut state = State::default();
+    let mut judge = Judge::new(&policy, &metrics, WindowPoint::Job).unwrap();
+    let mut state = AgentState::default();
     state.take_over(&policy, std::iter::empty()).unwrap();
     let mut now_ns = 1_000_000_000;
     let text = b"GET /costly HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -259,22 +259,24 @@ fn the_rate_of_a_rule_moves_with_what_the_window_refuses() {
     let parsed = Head::parse(text, &mut lines, &HeadLimits::default());
     let Ok(Parsed::Complete(head)) = parsed else { panic!("{parsed:?}") };
     let peer = Peer::new(([192, 0, 2, 1], 4711).into(), ([192, 0, 2, 2], 80).into());
-    let mut tick = |judge: &mut Judge, state: &mut State, passes: &mut Vec<Pass>, asks: u32| {
-        now_ns += TICK_NS;
-        for _ in 0..asks {
-            let room = NormalPath::default();
-            let (request, trusted) = (Request::new(&head, &peer, &room), TrustedProxies::default());
-            let known = Known { trusted: &trusted, verifier: None, unix_ms: 0 };
-            let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
-            if let Verdict::Admit(admitted) = verdict {
-                let mut ticket = admitted.ticket.unwrap();
-                passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+    let mut tick =
+        |judge: &mut Judge, state: &mut AgentState, passes: &mut Vec<Pass>, asks: u32| {
+            now_ns += TICK_NS;
+            for _ in 0..asks {
+                let room = NormalPath::default();
+                let (request, trusted) =
+                    (Request::new(&head, &peer, &room), TrustedProxies::default());
+                let known = Known { trusted: &trusted, verifier: None, unix_ms: 0 };
+                let verdict = judge.request(&request, &mut Standing::default(), known, now_ns);
+                if let Verdict::Admit(admitted) = verdict {
+                    let mut ticket = admitted.ticket.unwrap();
+                    passes.extend(judge.needs_worker(&mut ticket).ok().flatten());
+                }
             }
-        }
-        let metrics = Arc::clone(&metrics);
-        state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
-        now_ns
-    };
+            let metrics = Arc::clone(&metrics);
+            state.step(now_ns, &policy, CORES, &|| Totals::of([&*metrics]));
+            now_ns
+        };
     let rate = || policy.state.rate(0).unwrap();
     let mut passes = Vec::new();
     assert!((rate() - 1000.0).abs() < 1e-6);

@@ -108,13 +108,13 @@ impl<'d> Whole<'d> {
         };
         !self.site.try_files.candidates().is_empty()
             || sites().flat_map(applications).any(|scope| may_answer(&scope, path))
-            || sites().flat_map(patterns).any(|pattern| may_meet(pattern, path))
+            || sites().flat_map(patterns).any(|pattern| may_match(pattern, path))
             || self.mounts.iter().any(|mount| is_within(mount.path().as_str(), path))
     }
 }
 
 /// Whether the pattern may fit the path or one below it.
-fn may_meet(pattern: &Pattern, path: &str) -> bool {
+fn may_match(pattern: &Pattern, path: &str) -> bool {
     let start = pattern.as_str().split('*').next().unwrap_or("");
     pattern.is_regex()
         || pattern.matches(path.as_bytes())

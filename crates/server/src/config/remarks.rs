@@ -385,7 +385,7 @@ fn may_anybody(allowed: &[Network], listen: &Listen) -> bool {
     };
     let able: Vec<_> = allowed.iter().filter(may_come).collect();
     let mut sources = sources(listen).iter().flat_map(|text| Network::parse(text));
-    sources.any(|source| able.iter().any(|network| network.meets(&source)))
+    sources.any(|source| able.iter().any(|network| network.overlaps(&source)))
 }
 
 /// The addresses that clients of a listener may have, as networks.

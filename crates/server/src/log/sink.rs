@@ -30,24 +30,24 @@ const WAITING_BYTES: usize = 1024 * 1024;
 pub(crate) struct Sink {
     access: Access,
     /// `None` for standard output.
-    place: Option<Place>,
+    place: Option<WritePlace>,
     dropped: AtomicU64,
     /// Dropped by all sinks.
     dropped_by_all: Arc<AtomicU64>,
     /// Only the writer takes it.
-    state: Mutex<State>,
+    state: Mutex<SinkState>,
 }
 
 /// A name in a directory that is kept open: it can be opened again whatever the process may no
 /// longer search.
 #[derive(Debug)]
-struct Place {
+struct WritePlace {
     directory: OwnedFd,
     name: OsString,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SinkState {
     pub(super) file: File,
     /// A regular file is written whole; anything else may be a pipe and is written in pieces that
     /// it is known to have room for.
@@ -95,7 +95,7 @@ impl Sink {
             place,
             dropped: AtomicU64::new(0),
             dropped_by_all,
-            state: Mutex::new(State {
+            state: Mutex::new(SinkState {
                 is_regular: is_regular(&file),
                 file,
                 waiting: Vec::new(),
@@ -138,7 +138,7 @@ impl Sink {
         self.dropped_by_all.fetch_add(lines, Ordering::Relaxed);
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, SinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,7 +172,7 @@ impl Sink {
 
     /// Writes as far as there is room; returns how many bytes that were. What cannot be written at
     /// all is dropped, and counts as written.
-    fn write(&self, state: &mut State, bytes: &[u8]) -> usize {
+    fn write(&self, state: &mut SinkState, bytes: &[u8]) -> usize {
         let (rest, outcome) = state.write(bytes);
         let written = bytes.len() - rest.len();
         match outcome {
@@ -193,7 +193,7 @@ impl Sink {
 
     /// Opens the file again under its name. If that fails the old one is kept.
     pub(super) fn reopen(&self) {
-        let Some(Place { directory, name }) = &self.place else { return };
+        let Some(WritePlace { directory, name }) = &self.place else { return };
         match process::open_append(directory.as_fd(), name) {
             Ok(file) => {
                 let mut state = self.state();
@@ -221,7 +221,7 @@ impl Sink {
     }
 
     /// Says that lines are missing, if that is news and not said too often.
-    fn say_missing(&self, state: &mut State, error: Option<&io::Error>) {
+    fn say_missing(&self, state: &mut SinkState, error: Option<&io::Error>) {
         let dropped = self.dropped();
         let recently = state.said_at.is_some_and(|at| at.elapsed() < SAY_EVERY);
         if dropped == state.said_dropped || recently {
@@ -240,7 +240,7 @@ impl Sink {
     }
 }
 
-impl State {
+impl SinkState {
     /// Writes as much as there is room for; returns what is left.
     fn write<'b>(&mut self, bytes: &'b [u8]) -> (&'b [u8], Result<(), Stop>) {
         if self.torn && !bytes.is_empty() {
@@ -285,12 +285,12 @@ impl State {
     }
 }
 
-fn open_file(path: &Path) -> io::Result<(File, Place)> {
+fn open_file(path: &Path) -> io::Result<(File, WritePlace)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = file::open_directory(parent.unwrap_or(Path::new(".")))?;
     let file = process::open_append(directory.as_fd(), &name)?;
-    Ok((file, Place { directory, name }))
+    Ok((file, WritePlace { directory, name }))
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {

@@ -1,6 +1,6 @@
 //! One loop's view of the policy: facts in, a verdict out, entries in the ledger.
 
-use super::window::{Entrance, Pass};
+use super::window::{Pass, WindowPoint};
 use super::{Facts, InForce, Judged, RuleNumber, Trace};
 use crate::client::TrustedProxies;
 use crate::gate::Enforced;
@@ -21,7 +21,7 @@ pub struct Judge {
     needs: Needs,
     metrics: Arc<Local>,
     facts: Facts,
-    entrance: Entrance,
+    window_point: WindowPoint,
     gather: Gather,
     /// Where matches of rules are counted.
     lane: usize,
@@ -66,7 +66,11 @@ pub struct Ticket {
 
 impl Judge {
     /// Judges by the policy in force; `None` if that says nothing.
-    pub fn new(in_force: &Arc<InForce>, metrics: &Arc<Local>, entrance: Entrance) -> Option<Judge> {
+    pub fn new(
+        in_force: &Arc<InForce>,
+        metrics: &Arc<Local>,
+        window_point: WindowPoint,
+    ) -> Option<Judge> {
         if in_force.is_empty() {
             return None;
         }
@@ -75,7 +79,7 @@ impl Judge {
             in_force: Arc::clone(in_force),
             metrics: Arc::clone(metrics),
             facts: Facts::default(),
-            entrance,
+            window_point,
             gather: Gather::default(),
             lane: in_force.lane(),
         })
@@ -185,7 +189,7 @@ impl Judge {
     /// What its client is told, if its class has enough unfinished work.
     #[inline]
     pub fn enqueue(&mut self, ticket: &mut Ticket) -> Result<(), Refusal> {
-        if self.entrance == Entrance::Queue {
+        if self.window_point == WindowPoint::Queue {
             ticket.pass = self.enter(ticket)?;
         }
         Ok(())
@@ -196,9 +200,9 @@ impl Judge {
     /// # Errors
     /// What its client is told, if its class has enough unfinished work.
     pub fn needs_worker(&mut self, ticket: &mut Ticket) -> Result<Option<Pass>, Refusal> {
-        match self.entrance {
-            Entrance::Queue => Ok(None),
-            Entrance::Job => self.enter(ticket),
+        match self.window_point {
+            WindowPoint::Queue => Ok(None),
+            WindowPoint::Job => self.enter(ticket),
         }
     }
 
@@ -345,14 +349,14 @@ action = "reset"
     }
 
     impl Loop {
-        fn new(entrance: Entrance) -> Loop {
+        fn new(window_point: WindowPoint) -> Loop {
             let config = parse(POLICY, "/etc/forebay.toml").unwrap();
             let machine = Machine { cores: 1, memory_bytes: 1 << 30, descriptors: 1024 };
             let mut plan = Plan::new(&config, &machine).unwrap();
             plan.ranks.slots = [ClassSlot(0)].into();
             let metrics = Arc::new(Local::default());
             let in_force = Arc::new(InForce::new(&plan, None));
-            let judge = Judge::new(&in_force, &metrics, entrance).unwrap();
+            let judge = Judge::new(&in_force, &metrics, window_point).unwrap();
             Loop { judge, metrics }
         }
 
@@ -401,7 +405,7 @@ action = "reset"
 
     #[test]
     fn each_ticket_knows_why_its_own_request_is_refused() {
-        let mut one = Loop::new(Entrance::Job);
+        let mut one = Loop::new(WindowPoint::Job);
         // what rules match is the normal path
         let mut first = one.admitted("/costly/a");
         let mut second = one.refused("/x/..//costly/%62");
@@ -424,7 +428,7 @@ action = "reset"
 
     #[test]
     fn an_expired_request_holds_nothing_and_is_still_known() {
-        let mut one = Loop::new(Entrance::Queue);
+        let mut one = Loop::new(WindowPoint::Queue);
         let mut ticket = one.admitted("/costly/a");
         assert_eq!(one.judge.enqueue(&mut ticket), Ok(()));
         let unfinished = |one: &Loop| one.judge.in_force.windows[0].counts().unfinished;
@@ -439,7 +443,7 @@ action = "reset"
 
     #[test]
     fn who_is_kept_out_of_a_full_window_is_counted_once() {
-        let mut one = Loop::new(Entrance::Queue);
+        let mut one = Loop::new(WindowPoint::Queue);
         one.judge.in_force.windows[0].limit(Some(1), 7);
         let mut inside = one.admitted("/");
         assert_eq!(one.judge.enqueue(&mut inside), Ok(()));

@@ -18,7 +18,7 @@ pub mod window;
 pub use facts::Facts;
 pub use judge::{Judge, Known, Standing, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
-pub use window::{Entrance, Pass, Window};
+pub use window::{Pass, Window, WindowPoint};
 
 use crate::gate::{Enforced, KernelGate};
 use crate::plan::Plan;
@@ -110,7 +110,7 @@ impl InForce {
 
     /// Whether somebody must find out if there is overload: for the agent, or for rules that count
     /// then.
-    pub fn wants_steering(&self) -> bool {
+    pub fn wants_agent_loop(&self) -> bool {
         self.agent || self.policy.rules().iter().any(|rule| rule.when != When::Always)
     }
 

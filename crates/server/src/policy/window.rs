@@ -3,7 +3,7 @@
 //! Only work that waits for a core counts. In engines with helper threads that are jobs which compute:
 //! what can be answered at once waits for no worker, and what waits for a disk has workers of its own.
 //! A request's first job of that kind [enters](Window::enter) its class's window. In engines where
-//! requests are queued before they are looked at, all enter it ([`Entrance`]).
+//! requests are queued before they are looked at, all enter it ([`WindowPoint`]).
 //!
 //! A [`Pass`] counts what the work waited and took. It is finished when the pass is dropped: when the
 //! work has ended, or nobody will do it. Whether the answer was sent makes no difference: a slow
@@ -66,7 +66,7 @@ pub struct Counts {
 
 /// When a request enters its class's window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entrance {
+pub enum WindowPoint {
     /// When it enters the ready queue: all do, before anything is known of them. What waits for its
     /// client, for a body above all, does not count.
     Queue,

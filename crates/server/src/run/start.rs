@@ -15,7 +15,7 @@ use crate::engines::{Common, Register};
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
-use crate::live::{Arrangement, Live};
+use crate::live::{Live, ServingSnapshot};
 use crate::notify::Notifier;
 use crate::plan::{Machine, Plan};
 use crate::policy::InForce;
@@ -54,7 +54,7 @@ impl Server {
         let hands = plan
             .groups
             .iter()
-            .map(|group| listeners.take_endpoints(&group.listen, group.entrances));
+            .map(|group| listeners.take_endpoints(&group.listen, group.listener_sets));
         let hands = hands.collect::<Result<Vec<_>, _>>().map_err(RunError::Listen)?;
         let admin_hand = match &plan.admin {
             Some(admin) => {
@@ -83,7 +83,7 @@ impl Server {
         let logs = reload::open_logs(&config, None).map_err(RunError::Log)?;
         let ranks = Ranks::new(&plan.ranks);
         let common = Common {
-            live: Arc::new(Live::new(Arc::new(Arrangement {
+            live: Arc::new(Live::new(Arc::new(ServingSnapshot {
                 content,
                 logs,
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
@@ -101,9 +101,9 @@ impl Server {
             .map_err(resources("a thread for helpers"))?,
             ranks,
             register,
-            boards: Arc::default(),
+            pipeline_gauges_pool: Arc::default(),
             idle: Arc::default(),
-            steering: Arc::default(),
+            agent_loop: Arc::default(),
         };
         let status = Status::new(&common, &plan);
         let admin = admin_hand.map(|(hand, admin)| {
@@ -152,7 +152,7 @@ impl Server {
         if let Some(admin) = admin {
             server.admin = Some(admin.start().map_err(resources("a thread"))?);
         }
-        server.common.keep_steering().map_err(resources("a thread"))?;
+        server.common.keep_agent_loop().map_err(resources("a thread"))?;
         // one line for all stages
         if server.config.place.as_ref().is_none_or(|place| place.role == Role::Receive) {
             let _ = writeln!(io::stderr(), "{start_line}");

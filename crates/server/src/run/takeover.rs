@@ -7,7 +7,7 @@ use crate::client::TrustedProxies;
 use crate::control_socket::Answer;
 use crate::engines::Prepared;
 use crate::listen::ARRIVAL;
-use crate::live::Arrangement;
+use crate::live::ServingSnapshot;
 use crate::plan::Plan;
 use crate::policy::InForce;
 use crate::policy_command::agents;
@@ -116,14 +116,14 @@ impl Server {
     }
 
     fn current(&self) -> Current {
-        let arrangement = self.common.live.get();
+        let snapshot = self.common.live.get();
         let groups = self.groups.iter().filter(|(_, is_retiring, _)| !is_retiring);
         Current {
             config: self.config.clone(),
             plan: self.plan.clone(),
-            content: Arc::clone(&arrangement.content),
-            certificates: Arc::clone(&arrangement.certificates),
-            logs: Arc::clone(&arrangement.logs),
+            content: Arc::clone(&snapshot.content),
+            certificates: Arc::clone(&snapshot.certificates),
+            logs: Arc::clone(&snapshot.logs),
             common: self.common.clone(),
             groups: groups.map(|(number, _, group)| (*number, group.plan.clone())).collect(),
             listeners: Arc::clone(&self.listeners),
@@ -220,11 +220,11 @@ impl Server {
         let current = self.common.live.get();
         let policy = InForce::new(&plan, Some(&*current.policy));
         let policy = Arc::new(policy);
-        let next = Arrangement { content, logs, trusted, certificates, applications, policy };
+        let next = ServingSnapshot { content, logs, trusted, certificates, applications, policy };
         next.applications.take_effect(Some(&*current.applications));
         let before = self.common.live.replace(Arc::new(next));
         self.common.live.get().policy.tell_gate();
-        if let Err(error) = self.common.keep_steering() {
+        if let Err(error) = self.common.keep_agent_loop() {
             say(format_args!("no thread for the agent, which rests: {error}"));
         }
         if !Arc::ptr_eq(&before.content, &self.common.live.get().content) {

@@ -41,7 +41,7 @@ fn status(decision: &Decision) -> u16 {
         Decision::Pass => 200,
         Decision::Refuse => 401,
         Decision::Broken => 500,
-        Decision::Crowded(status) => *status,
+        Decision::LimitReached(status) => *status,
         Decision::Verify(_) => panic!("verified once already"),
     }
 }
@@ -117,7 +117,7 @@ fn one_user_is_one_lane_and_all_lanes_are_few() {
     };
     assert_eq!(lane("mallory:1"), lane("mallory:2"));
     let lanes: std::collections::HashSet<_> = (0..500).map(|n| lane(&format!("{n}:x"))).collect();
-    assert!(lanes.len() as u64 <= crowd::lanes(), "{lanes:?}");
+    assert!(lanes.len() as u64 <= verification_limit::lanes(), "{lanes:?}");
 }
 
 #[test]

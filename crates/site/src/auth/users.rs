@@ -41,7 +41,7 @@ impl Table {
 
 /// What is known of the users at one time.
 #[derive(Debug)]
-struct State {
+struct UsersState {
     /// `None` while the file cannot be read.
     table: Option<Table>,
     /// The file that was read.
@@ -116,7 +116,7 @@ pub fn users_errors(file: &Path) -> Vec<UsersError> {
 pub(crate) struct Users {
     configured: Vec<User>,
     file: Option<PathBuf>,
-    state: ArcSwap<State>,
+    state: ArcSwap<UsersState>,
     /// Moves with the state: odd while the file cannot be read.
     generation: AtomicU64,
     /// Chooses whose hash a stranger is compared with.
@@ -129,7 +129,7 @@ impl Users {
     pub(crate) fn new(configured: Vec<User>, file: Option<PathBuf>) -> Users {
         let mut table = Table::default();
         configured.iter().for_each(|user| table.add(user));
-        let state = State { table: file.is_none().then_some(table), stamp: None };
+        let state = UsersState { table: file.is_none().then_some(table), stamp: None };
         let generation = AtomicU64::new(u64::from(file.is_some()));
         let strangers = RandomState::new();
         Users { configured, file, state: ArcSwap::from_pointee(state), generation, strangers }
@@ -167,7 +167,7 @@ impl Users {
                 let is_same = before.stamp.is_some_and(|old| {
                     Stamp { is_young: false, ..old } == Stamp { is_young: false, ..stamp }
                 }) && before.table.as_ref().is_some_and(|old| *old == table);
-                self.state.store(Arc::new(State { table: Some(table), stamp: Some(stamp) }));
+                self.state.store(Arc::new(UsersState { table: Some(table), stamp: Some(stamp) }));
                 if is_same {
                     return Vec::new();
                 }
@@ -178,7 +178,7 @@ impl Users {
                 Vec::new()
             }
             Err(error) => {
-                self.state.store(Arc::new(State { table: None, stamp: None }));
+                self.state.store(Arc::new(UsersState { table: None, stamp: None }));
                 self.move_to(1);
                 vec![UsersError::Unreadable(error)]
             }

@@ -198,7 +198,7 @@ fn a_file_is_compressed_when_there_is_room_to_read_it() {
     settings.cache.in_flight_bytes = 0;
     settings.cache.bytes = 4 << 20;
     let mut client = Client::with(settings);
-    let all = client.content.rooms.take(4 << 20).unwrap();
+    let all = client.content.memory_budget.take(4 << 20).unwrap();
     let plain = client.get_with("/app.js", ALL);
     assert_eq!((coding(&plain), plain.field("Vary")), ("identity", Some("Accept-Encoding")));
     drop(all);

@@ -49,7 +49,7 @@ impl Network {
     }
 
     /// Whether some address is in both.
-    pub fn meets(&self, other: &Network) -> bool {
+    pub fn overlaps(&self, other: &Network) -> bool {
         match (self.kind, other.kind) {
             (Kind::All, _) | (_, Kind::All) | (Kind::Unix, Kind::Unix) => true,
             (Kind::V4(one, len), Kind::V4(two, other_len)) => {
@@ -208,7 +208,7 @@ mod tests {
             ("all", "::1", true),
         ] {
             let (a, b) = (Network::parse(one).unwrap(), Network::parse(other).unwrap());
-            assert_eq!((a.meets(&b), b.meets(&a)), (expected, expected), "{one} {other}");
+            assert_eq!((a.overlaps(&b), b.overlaps(&a)), (expected, expected), "{one} {other}");
         }
     }
 

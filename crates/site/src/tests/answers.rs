@@ -299,7 +299,7 @@ fn what_had_no_room_comes_into_the_cache_when_there_is_some() {
     let mut settings = Settings::new(folder.path());
     settings.cache = settings::Cache { bytes: 1 << 20, in_flight_bytes: 0, ..settings.cache };
     let mut client = Client::with(settings);
-    let most = client.content.rooms.take((1 << 20) - 100_000);
+    let most = client.content.memory_budget.take((1 << 20) - 100_000);
     assert_eq!(client.get("/a").body.len(), 60_000);
     assert!(client.get("/b").is_miss && client.get("/b").is_miss, "it is not kept");
     assert_eq!(client.get("/b").body.len(), 60_000);

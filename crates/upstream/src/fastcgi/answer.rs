@@ -68,7 +68,7 @@ pub enum Piece<'b> {
 pub struct Reader {
     asked: Asked,
     limits: Limits,
-    state: State,
+    state: AnswerState,
     /// The header, or the content of the last record, as far as it has come.
     partial: Vec<u8>,
     /// The head: first as it came, then as HTTP/1.1 has it.
@@ -88,7 +88,7 @@ enum Body {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AnswerState {
     Header,
     Content { kind: Kind, left: u16, padding: u8 },
     Padding(u8),
@@ -103,7 +103,7 @@ impl Reader {
             // scripts speak no other protocol
             asked: Asked { upgrade: false, ..asked },
             limits,
-            state: State::Header,
+            state: AnswerState::Header,
             partial: Vec::new(),
             head: Vec::new(),
             has_head: false,
@@ -120,7 +120,7 @@ impl Reader {
     pub fn read<'b>(&mut self, bytes: &'b [u8]) -> Result<Read<'b>, Error> {
         let mut used = 0;
         loop {
-            if let State::Over(status) = self.state {
+            if let AnswerState::Over(status) = self.state {
                 return Ok(Read { used, piece: Piece::End { status } });
             }
             if used == bytes.len() {
@@ -130,7 +130,7 @@ impl Reader {
                 Ok((count, Piece::More)) => used += count,
                 Ok((count, piece)) => return Ok(Read { used: used + count, piece }),
                 Err(error) => {
-                    self.state = State::Broken(error);
+                    self.state = AnswerState::Broken(error);
                     return Err(error);
                 }
             }
@@ -151,18 +151,18 @@ impl Reader {
     /// Deals with at least one byte.
     fn step<'b>(&mut self, bytes: &'b [u8]) -> Result<(usize, Piece<'b>), Error> {
         match self.state {
-            State::Broken(error) => Err(error),
-            State::Over(status) => Ok((0, Piece::End { status })),
-            State::Padding(left) => {
+            AnswerState::Broken(error) => Err(error),
+            AnswerState::Over(status) => Ok((0, Piece::End { status })),
+            AnswerState::Padding(left) => {
                 let count = bytes.len().min(usize::from(left));
                 // at most what was left
                 self.state = match left - count as u8 {
-                    0 => State::Header,
-                    left => State::Padding(left),
+                    0 => AnswerState::Header,
+                    left => AnswerState::Padding(left),
                 };
                 Ok((count, Piece::More))
             }
-            State::Header => {
+            AnswerState::Header => {
                 let count = bytes.len().min(HEADER_BYTES - self.partial.len());
                 self.partial.extend_from_slice(&bytes[..count]);
                 if let Ok(header) = <[u8; HEADER_BYTES]>::try_from(&self.partial[..]) {
@@ -172,12 +172,12 @@ impl Reader {
                     if kind == Kind::End && content != END_BYTES {
                         return Err(Error::Malformed("the last record is malformed"));
                     }
-                    self.state = State::Content { kind, left: content, padding };
+                    self.state = AnswerState::Content { kind, left: content, padding };
                     self.skip_empty();
                 }
                 Ok((count, Piece::More))
             }
-            State::Content { kind, left, padding } => {
+            AnswerState::Content { kind, left, padding } => {
                 let part = &bytes[..bytes.len().min(usize::from(left))];
                 let (count, piece) = match kind {
                     Kind::Stdout if self.has_head => (part.len(), self.more_body(part)?),
@@ -193,7 +193,7 @@ impl Reader {
                     }
                 };
                 let left = left - count as u16;
-                self.state = State::Content { kind, left, padding };
+                self.state = AnswerState::Content { kind, left, padding };
                 if left == 0 && kind == Kind::End {
                     self.end()?;
                 }
@@ -205,8 +205,9 @@ impl Reader {
 
     /// Goes on to what follows content that is over.
     fn skip_empty(&mut self) {
-        if let State::Content { left: 0, padding, .. } = self.state {
-            self.state = if padding == 0 { State::Header } else { State::Padding(padding) };
+        if let AnswerState::Content { left: 0, padding, .. } = self.state {
+            self.state =
+                if padding == 0 { AnswerState::Header } else { AnswerState::Padding(padding) };
         }
     }
 
@@ -220,7 +221,7 @@ impl Reader {
             0 if matches!(self.body, Body::Sized(1..)) => {
                 return Err(Error::Malformed("the body is shorter than announced"));
             }
-            0 => self.state = State::Over(u32::from_be_bytes([a, b, c, d])),
+            0 => self.state = AnswerState::Over(u32::from_be_bytes([a, b, c, d])),
             1 | 2 => return Err(Error::Overloaded),
             _ => return Err(Error::Malformed("the application does not take such requests")),
         }

@@ -20,7 +20,7 @@ pub struct Flight {
     pub(super) attempts: u8,
     /// Processes that ended while it ran.
     pub(super) ended: u8,
-    pub(super) state: State,
+    pub(super) state: FlightState,
     /// This attempt was begun, or something was heard of it.
     pub(super) heard_ms: u64,
     pub(super) written_ms: u64,
@@ -52,7 +52,7 @@ pub struct Part<'p> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FlightState {
     /// Nothing of it was written.
     Unwritten,
     /// Some of it was.
@@ -80,7 +80,7 @@ impl Flight {
 
     /// Whether the copy may be given up.
     pub fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == FlightState::Over
     }
 
     /// The copy is not whole any more: from here on it is this instance or none.

@@ -37,7 +37,7 @@ use crate::group::Member;
 use crate::health::{Condition, Health, Told};
 use crate::retry::Budget;
 use crate::settings::Balance;
-use flight::State;
+use flight::FlightState;
 use std::time::Duration;
 use timer::Timer;
 
@@ -268,7 +268,7 @@ impl Link {
             tried: 0,
             attempts: 0,
             ended: 0,
-            state: State::Unwritten,
+            state: FlightState::Unwritten,
             heard_ms: now_ms,
             written_ms: now_ms,
             body_bytes: 0,
@@ -302,45 +302,45 @@ impl Link {
         event: &Event<'_>,
         now_ms: u64,
     ) -> Action {
-        if attempt != flight.attempts || flight.state == State::Over {
+        if attempt != flight.attempts || flight.state == FlightState::Over {
             return Action::Wait;
         }
         match event {
             Event::Written => {
-                if flight.state == State::Unwritten {
+                if flight.state == FlightState::Unwritten {
                     flight.state = match self.settings.acknowledges {
-                        true => State::Written,
-                        false => State::Acknowledged,
+                        true => FlightState::Written,
+                        false => FlightState::Acknowledged,
                     };
                     (flight.written_ms, flight.heard_ms) = (now_ms, now_ms);
-                } else if flight.state == State::Continuing {
+                } else if flight.state == FlightState::Continuing {
                     flight.written_ms = now_ms;
                 }
                 Action::Wait
             }
             Event::Acknowledged => {
                 self.heard(flight, true, now_ms);
-                if matches!(flight.state, State::Unwritten | State::Written) {
-                    flight.state = State::Acknowledged;
+                if matches!(flight.state, FlightState::Unwritten | FlightState::Written) {
+                    flight.state = FlightState::Acknowledged;
                 }
                 Action::Wait
             }
             Event::Head { whole, delay_ms } => {
-                if matches!(flight.state, State::Answering | State::Continuing) {
+                if matches!(flight.state, FlightState::Answering | FlightState::Continuing) {
                     return Action::Wait;
                 }
-                let is_first = flight.state != State::Acknowledged;
+                let is_first = flight.state != FlightState::Acknowledged;
                 self.heard(flight, is_first, now_ms);
                 if let Some(delay_ms) = delay_ms {
                     let one = &mut self.instances[flight.instance];
                     one.delay_us = (7 * one.delay_us + delay_ms.saturating_mul(1000)) / 8;
                 }
                 flight.whole.clone_from(whole);
-                flight.state = State::Answering;
+                flight.state = FlightState::Answering;
                 Action::Wait
             }
             Event::Part(part) => {
-                if flight.state != State::Continuing {
+                if flight.state != FlightState::Continuing {
                     return Action::Wait;
                 }
                 self.heard(flight, true, now_ms);
@@ -353,10 +353,10 @@ impl Link {
                 });
                 if !is_rest {
                     self.leave(flight, Told::Well, now_ms);
-                    flight.state = State::Over;
+                    flight.state = FlightState::Over;
                     return Action::Break;
                 }
-                flight.state = State::Answering;
+                flight.state = FlightState::Answering;
                 Action::Wait
             }
             Event::Body(bytes) => {
@@ -367,18 +367,18 @@ impl Link {
             Event::End => {
                 self.heard(flight, false, now_ms);
                 self.leave(flight, Told::Well, now_ms);
-                flight.state = State::Over;
+                flight.state = FlightState::Over;
                 Action::Wait
             }
             Event::Refused => self.again(flight, Told::Failed, true, now_ms),
             Event::Stale => self.again(flight, Told::Nothing, false, now_ms),
             Event::Broken { has_ended } => {
                 flight.ended += u8::from(*has_ended);
-                let is_certain = flight.state == State::Unwritten;
+                let is_certain = flight.state == FlightState::Unwritten;
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             Event::Late => {
-                let is_certain = flight.state == State::Unwritten;
+                let is_certain = flight.state == FlightState::Unwritten;
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             Event::Time => self.time(flight, now_ms),
@@ -387,13 +387,13 @@ impl Link {
 
     /// The client has gone.
     pub fn cancel(&mut self, flight: &mut Flight, now_ms: u64) {
-        if flight.state != State::Over {
+        if flight.state != FlightState::Over {
             let told = match flight.state {
-                State::Unwritten | State::Written => Told::Nothing,
+                FlightState::Unwritten | FlightState::Written => Told::Nothing,
                 _ => Told::Well,
             };
             self.leave(flight, told, now_ms);
-            flight.state = State::Over;
+            flight.state = FlightState::Over;
         }
     }
 
@@ -401,7 +401,7 @@ impl Link {
     pub fn deadline_ms(&self, flight: &Flight) -> u64 {
         let timer_ms = self.instances.get(flight.instance).map_or(0, |one| one.timer.ms());
         match flight.state {
-            State::Over => u64::MAX,
+            FlightState::Over => u64::MAX,
             _ => flight.heard_ms.saturating_add(timer_ms),
         }
     }
@@ -427,26 +427,26 @@ impl Link {
         }
         let one = &mut self.instances[flight.instance];
         if one.epoch != flight.epoch {
-            let is_certain = flight.state == State::Unwritten;
+            let is_certain = flight.state == FlightState::Unwritten;
             return self.again(flight, Told::Nothing, is_certain, now_ms);
         }
         match flight.state {
-            State::Continuing if !self.settings.acknowledges => {
+            FlightState::Continuing if !self.settings.acknowledges => {
                 flight.heard_ms = now_ms;
                 Action::Wait
             }
-            State::Unwritten | State::Written | State::Continuing => {
+            FlightState::Unwritten | FlightState::Written | FlightState::Continuing => {
                 one.is_doubted = true;
                 one.timer.back_off();
-                let is_certain = flight.state == State::Unwritten;
+                let is_certain = flight.state == FlightState::Unwritten;
                 self.again(flight, Told::Failed, is_certain, now_ms)
             }
             // pings decide whether the instance lives; this one looks again a little later
-            State::Acknowledged | State::Answering => {
+            FlightState::Acknowledged | FlightState::Answering => {
                 flight.heard_ms = now_ms;
                 Action::Wait
             }
-            State::Over => Action::Wait,
+            FlightState::Over => Action::Wait,
         }
     }
 
@@ -454,9 +454,9 @@ impl Link {
     fn again(&mut self, flight: &mut Flight, told: Told, is_certain: bool, now_ms: u64) -> Action {
         let from = flight.instance;
         self.leave(flight, told, now_ms);
-        let is_begun = matches!(flight.state, State::Answering | State::Continuing);
+        let is_begun = matches!(flight.state, FlightState::Answering | FlightState::Continuing);
         let fail = |flight: &mut Flight, action| {
-            flight.state = State::Over;
+            flight.state = FlightState::Over;
             action
         };
         let (can_go_on, otherwise) = match is_begun {
@@ -483,10 +483,10 @@ impl Link {
         self.enter(flight, instance, now_ms);
         flight.written_ms = now_ms;
         if is_begun {
-            flight.state = State::Continuing;
+            flight.state = FlightState::Continuing;
             return Action::Continue(instance, flight.body_bytes);
         }
-        flight.state = State::Unwritten;
+        flight.state = FlightState::Unwritten;
         Action::Send(instance)
     }
 

@@ -14,8 +14,8 @@ fn of_rank(rank: u8) -> Standing {
     Standing { rank, client: 7 }
 }
 
-fn next<T>(list: &List<T>, number: u32) -> (T, Stint) {
-    list.next(Seat::Common(number), None, || ()).unwrap()
+fn next<T>(list: &List<T>, number: u32) -> (T, TaskRun) {
+    list.next(WorkerSlot::Common(number), None, || ()).unwrap()
 }
 
 #[test]
@@ -23,15 +23,15 @@ fn tasks_are_taken_in_order_and_counted() {
     let list = plain(1);
     list.push('a', ANYBODY);
     list.push('b', ANYBODY);
-    let (task, stint) = next(&list, 0);
+    let (task, task_run) = next(&list, 0);
     assert_eq!(task, 'a');
     assert_eq!(list.figures().busy, 1);
-    let (task, stint) = list.next(Seat::Common(0), Some(stint), || ()).unwrap();
+    let (task, task_run) = list.next(WorkerSlot::Common(0), Some(task_run), || ()).unwrap();
     assert_eq!(task, 'b');
     let figures = list.figures();
     assert_eq!((figures.arrivals, figures.taken, figures.completions), (2, 2, 1));
     list.close();
-    assert!(list.next(Seat::Common(0), Some(stint), || ()).is_none());
+    assert!(list.next(WorkerSlot::Common(0), Some(task_run), || ()).is_none());
     assert_eq!(list.figures().busy, 0);
 }
 
@@ -43,8 +43,8 @@ fn threads_beyond_the_target_are_parked_until_it_rises() {
         let (list, tell) = (Arc::clone(&list), tell.clone());
         std::thread::spawn(move || {
             let mut ended = None;
-            while let Some((task, stint)) = list.next(Seat::Common(number), ended, || ()) {
-                ended = Some(stint);
+            while let Some((task, task_run)) = list.next(WorkerSlot::Common(number), ended, || ()) {
+                ended = Some(task_run);
                 tell.send((number, task)).unwrap();
             }
         });
@@ -73,22 +73,22 @@ fn one_thread_of_several_is_kept_from_jobs() {
         list.push(task, ANYBODY);
     }
     let begin = |number| {
-        let (task, mut stint) = next(&list, number);
-        let begun = list.begin_job(task, ANYBODY, &mut stint);
-        (task, begun.is_some(), stint)
+        let (task, mut task_run) = next(&list, number);
+        let begun = list.begin_job(task, ANYBODY, &mut task_run);
+        (task, begun.is_some(), task_run)
     };
     let [mut a, b, c] = [0, 1, 2].map(begin);
     assert!(a.1 && b.1 && !c.1);
-    let (d, mut stint) = list.next(Seat::Common(2), Some(c.2), || ()).unwrap();
-    assert!(list.begin_job(d, ANYBODY, &mut stint).is_none());
+    let (d, mut task_run) = list.next(WorkerSlot::Common(2), Some(c.2), || ()).unwrap();
+    assert!(list.begin_job(d, ANYBODY, &mut task_run).is_none());
     list.push('e', ANYBODY);
     assert_eq!(list.figures().waiting, 3);
     list.end_job(&mut a.2);
     // what was held comes first, and may be begun
-    let (task, mut stint) = list.next(Seat::Common(2), Some(stint), || ()).unwrap();
-    assert_eq!((task, list.begin_job(task, ANYBODY, &mut stint)), ('c', Some('c')));
+    let (task, mut task_run) = list.next(WorkerSlot::Common(2), Some(task_run), || ()).unwrap();
+    assert_eq!((task, list.begin_job(task, ANYBODY, &mut task_run)), ('c', Some('c')));
     list.set_target(4);
-    let (d, _) = list.next(Seat::Common(0), Some(a.2), || ()).unwrap();
+    let (d, _) = list.next(WorkerSlot::Common(0), Some(a.2), || ()).unwrap();
     let (e, _) = next(&list, 3);
     assert_eq!((d, e), ('d', 'e'));
     // those that were held are neither taken twice nor finished by being held
@@ -101,11 +101,14 @@ fn one_thread_of_several_is_kept_from_jobs() {
 fn high_ranks_go_first_and_have_threads_that_take_nothing_below() {
     let list =
         List::new(1, &Ranks::new(&Settings { shares: [0.0; 3].into(), ..Settings::default() }), 1);
-    assert_eq!(list.first_seats(), [Seat::Common(0), Seat::Reserve(0, 0), Seat::Reserve(1, 0)]);
+    assert_eq!(
+        list.first_slots(),
+        [WorkerSlot::Common(0), WorkerSlot::Reserve(0, 0), WorkerSlot::Reserve(1, 0)]
+    );
     for (task, rank) in [('z', 2), ('y', 2), ('b', 1), ('a', 0), ('c', 0), ('d', 1)] {
         list.push(task, of_rank(rank));
     }
-    let of_reserve = |rank| list.next(Seat::Reserve(rank, 0), None, || ()).unwrap().0;
+    let of_reserve = |rank| list.next(WorkerSlot::Reserve(rank, 0), None, || ()).unwrap().0;
     assert_eq!([of_reserve(0), of_reserve(1), of_reserve(1)], ['a', 'c', 'b']);
     assert_eq!([next(&list, 0).0, next(&list, 0).0, next(&list, 0).0], ['d', 'z', 'y']);
 }
@@ -116,19 +119,19 @@ fn whoever_may_take_it_is_woken() {
     let list = Arc::new(List::new(2, &ranks, 1));
     let (tell, told) = channel();
     let threads: Vec<_> = list
-        .first_seats()
+        .first_slots()
         .into_iter()
-        .map(|seat| {
+        .map(|worker_slot| {
             let (list, tell) = (Arc::clone(&list), tell.clone());
             std::thread::spawn(move || {
                 let mut ended = None;
-                while let Some((task, mut stint)) = list.next(seat, ended.take(), || ()) {
-                    let standing = of_rank(stint.rank());
-                    if list.begin_job(task, standing, &mut stint).is_some() {
-                        tell.send((task, seat)).unwrap();
-                        list.end_job(&mut stint);
+                while let Some((task, mut task_run)) = list.next(worker_slot, ended.take(), || ()) {
+                    let standing = of_rank(task_run.rank());
+                    if list.begin_job(task, standing, &mut task_run).is_some() {
+                        tell.send((task, worker_slot)).unwrap();
+                        list.end_job(&mut task_run);
                     }
-                    ended = Some(stint);
+                    ended = Some(task_run);
                 }
             })
         })
@@ -141,7 +144,11 @@ fn whoever_may_take_it_is_woken() {
         }
     }
     let mut seen: Vec<_> = (0..2_000).map(|_| told.recv().unwrap()).collect();
-    assert!(seen.iter().all(|(task, seat)| task % 2 == 0 || matches!(seat, Seat::Common(_))));
+    assert!(
+        seen.iter().all(
+            |(task, worker_slot)| task % 2 == 0 || matches!(worker_slot, WorkerSlot::Common(_))
+        )
+    );
     seen.sort_unstable_by_key(|(task, _)| *task);
     assert!((0..2_000).eq(seen.iter().map(|(task, _)| *task)));
     list.close();
@@ -152,17 +159,17 @@ fn whoever_may_take_it_is_woken() {
 fn a_job_that_is_held_is_done_by_a_reserve() {
     let list =
         List::new(1, &Ranks::new(&Settings { shares: [0.0; 2].into(), ..Settings::default() }), 1);
-    let (low, mut stint) = {
+    let (low, mut task_run) = {
         list.push('z', of_rank(1));
         next(&list, 0)
     };
-    assert!(list.begin_job(low, of_rank(1), &mut stint).is_some());
+    assert!(list.begin_job(low, of_rank(1), &mut task_run).is_some());
     list.set_target(2);
     list.push('a', of_rank(0));
     let (high, mut other) = next(&list, 1);
     assert!(list.begin_job(high, of_rank(0), &mut other).is_none());
-    let (high, mut stint) = list.next(Seat::Reserve(0, 0), None, || ()).unwrap();
-    assert_eq!(list.begin_job(high, of_rank(0), &mut stint), Some('a'));
+    let (high, mut task_run) = list.next(WorkerSlot::Reserve(0, 0), None, || ()).unwrap();
+    assert_eq!(list.begin_job(high, of_rank(0), &mut task_run), Some('a'));
 }
 
 #[test]
@@ -171,7 +178,8 @@ fn a_thread_rests_before_a_long_sleep() {
     let (tell, told) = channel();
     let sleeper = Arc::clone(&list);
     let rest = move || tell.send(()).unwrap();
-    let thread = std::thread::spawn(move || sleeper.next(Seat::Common(0), None, rest).is_none());
+    let thread =
+        std::thread::spawn(move || sleeper.next(WorkerSlot::Common(0), None, rest).is_none());
     told.recv().unwrap();
     list.close();
     assert!(thread.join().unwrap());

@@ -1,7 +1,7 @@
 //! A connection between two tasks: watched, given time, lingering, closed.
 
 use super::Shared;
-use super::slab::{Connection, Locked, State};
+use super::slab::{Connection, Locked, SlotState};
 use crate::control::Order;
 use crate::idle::{TRIES, has_news};
 use crate::linger::Linger;
@@ -46,7 +46,7 @@ impl<H: Handler> Shared<H> {
     /// Leaves the connection to the lists it is in and to the epoll, which may report it at once: the
     /// caller unlocks it and does nothing more. Says whether that worked.
     pub(super) fn leave(&self, connection: &mut Connection<H>, worker: &Worker<H>) -> bool {
-        if connection.state == State::Serving {
+        if connection.state == SlotState::Serving {
             // what is on its way from list to list has no other time than that of its request
             if !connection.is_listed() || connection.served.goes_on() {
                 connection.timer.set(&mut connection.served, worker);
@@ -91,7 +91,7 @@ impl<H: Handler> Shared<H> {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         let served = &connection.served;
-        if connection.state == State::Serving && served.waits.has_job(id) && served.is_gone() {
+        if connection.state == SlotState::Serving && served.waits.has_job(id) && served.is_gone() {
             self.close(slot, Closing::Now, worker);
         }
     }
@@ -154,8 +154,8 @@ impl<H: Handler> Shared<H> {
         worker: &Worker<H>,
     ) {
         if !connection.served.waits.contains(id) {
-            connection.served.waits.add(id, Waiting::Moment);
-            let at_ms = worker.moment_ms(wait_ms);
+            connection.served.waits.add(id, Waiting::NotBefore);
+            let at_ms = worker.not_before_ms(wait_ms);
             self.time().early.wait_until(at_ms, connection.key(id));
             self.look_by(at_ms);
         }
@@ -173,7 +173,7 @@ impl<H: Handler> Shared<H> {
             Err(()) => return false,
         };
         let Some(connection) = slot.connection() else { return true };
-        if connection.state != State::Serving {
+        if connection.state != SlotState::Serving {
             return true;
         }
         connection.served.keep_event(Event::Socket(id));
@@ -239,7 +239,7 @@ impl<H: Handler> Shared<H> {
             Closing::Now | Closing::Reset => None,
         };
         let Some(linger) = linger else { return self.close(slot, closing, worker) };
-        connection.state = State::Lingering(linger);
+        connection.state = SlotState::Lingering(linger);
         connection.timer.linger(linger);
         self.wakes(connection);
         self.sockets().forget(&mut connection.sockets);
@@ -258,7 +258,7 @@ impl<H: Handler> Shared<H> {
     ) {
         let Some(connection) = slot.connection() else { return };
         let lingers = linger.drop_input(&connection.served, worker);
-        connection.state = State::Lingering(linger);
+        connection.state = SlotState::Lingering(linger);
         if !lingers || !self.leave(connection, worker) {
             self.close(slot, Closing::Now, worker);
         }
@@ -281,7 +281,7 @@ impl<H: Handler> Shared<H> {
     /// Closes at once; every connection ends here or is handed over.
     pub(super) fn close(&self, mut slot: Locked<'_, H>, closing: Closing, worker: &mut Worker<H>) {
         if let Some(connection) = slot.connection() {
-            if let State::Lingering(_) = connection.state {
+            if let SlotState::Lingering(_) = connection.state {
                 self.lingering.end();
             }
             self.wakes(connection);

@@ -23,7 +23,7 @@ mod watcher;
 
 use super::lists::Lists;
 use super::{Core, Counters, Settings, Spawn, begin};
-use crate::accept::{Entrance, Listener};
+use crate::accept::{Listener, ListenerSet};
 use crate::admission::Admission;
 use crate::control::{Control, Ended};
 use crate::early::Early;
@@ -56,7 +56,7 @@ struct Shared<H: Handler> {
     lists: Arc<Lists<H::Job>>,
     slab: Slab<H>,
     epoll: Epoll,
-    entrance: RwLock<Entrance>,
+    listener_set: RwLock<ListenerSet>,
     admission: Arc<Admission>,
     /// Listeners that rest, and until when.
     paused: Mutex<Vec<(usize, u64)>>,
@@ -100,7 +100,7 @@ where
             lists: Arc::new(Lists::new(settings.allocation.initial, ranks, helpers)),
             slab: Slab::new(settings.connections + live.get().lingering + SPARE),
             epoll: Epoll::new()?,
-            entrance: RwLock::new(Entrance::new(listeners, Arc::clone(&admission))?),
+            listener_set: RwLock::new(ListenerSet::new(listeners, Arc::clone(&admission))?),
             admission,
             paused: Mutex::default(),
             stock: Stock::new(counted(make, counters), live, settings.allocation.most as usize),
@@ -129,9 +129,9 @@ where
     /// Begins a thread of a phase.
     pub(super) fn spawner(&self) -> Spawn {
         let shared = Arc::clone(&self.shared);
-        Box::new(move |phase: Phase, seat| {
+        Box::new(move |phase: Phase, worker_slot| {
             let of_thread = Arc::clone(&shared);
-            begin(&shared.lists, phase, seat, move || of_thread.work(phase, seat))
+            begin(&shared.lists, phase, worker_slot, move || of_thread.work(phase, worker_slot))
         })
     }
 

@@ -2,14 +2,14 @@
 
 use super::Shared;
 use super::send::Waited;
-use super::slab::{Connection, Locked, State};
+use super::slab::{Connection, Locked, SlotState};
 use crate::accept::{Arrival, BATCH, PAUSE_MS};
 use crate::control::Order;
-use crate::helpers::{Ask, Claim, Crew, Results};
+use crate::helpers::{Ask, JobRunner, Results, SharedJob};
 use crate::lanes::Entry;
 use crate::pipeline::give_way;
-use crate::pipeline::list::{Seat, Stint};
-use crate::pipeline::lists::{Errand, Task};
+use crate::pipeline::list::{TaskRun, WorkerSlot};
+use crate::pipeline::lists::{JobTask, Task};
 use crate::ranks::{RequestKey, Standing};
 use crate::served::{DoneOf, EventOf, Served};
 use crate::turn::Fate;
@@ -38,7 +38,7 @@ struct Next<J> {
     /// This request is to be answered.
     answer: Option<(RequestKey, Standing)>,
     /// These jobs are to be done.
-    jobs: Vec<(Claim<J>, Ask)>,
+    jobs: Vec<(SharedJob<J>, Ask)>,
 }
 
 impl<J> Default for Next<J> {
@@ -49,19 +49,20 @@ impl<J> Default for Next<J> {
 
 impl<H: Handler> Shared<H> {
     /// A thread of a phase, from begin to end.
-    pub(super) fn work(&self, phase: Phase, seat: Seat) {
+    pub(super) fn work(&self, phase: Phase, worker_slot: WorkerSlot) {
         let list = self.lists.of(phase);
         let ranks = &self.lists.ranks;
         let _meter = list.enlist();
-        give_way(phase, list.level(seat), ranks);
+        give_way(phase, list.level(worker_slot), ranks);
         let mut worker = self.stock.take();
         let mut ended = None;
-        while let Some((task, mut stint)) = list.next(seat, ended.take(), || worker.handler.rest())
+        while let Some((task, mut task_run)) =
+            list.next(worker_slot, ended.take(), || worker.handler.rest())
         {
             let is_counted = phase == Phase::Process && ranks.is_ordered();
             let of_class = is_counted.then(|| {
-                let slot = ranks.slot(stint.rank());
-                worker.metrics.waited(slot, stint.waited_ns);
+                let slot = ranks.slot(task_run.rank());
+                worker.metrics.waited(slot, task_run.waited_ns);
                 worker.metrics.begin_turn(slot)
             });
             worker.draining = self.control.order() >= Order::Drain;
@@ -74,19 +75,19 @@ impl<H: Handler> Shared<H> {
             worker.observe(|| self.admission.load());
             match task {
                 Task::Accept(index) => self.accept(phase, index, &mut worker),
-                Task::Turn(token) => self.turn(phase, token, &mut worker, &mut stint),
-                Task::Run(errand) => self.run(errand, &mut worker, &mut stint),
-                Task::Answer(key) => self.answer(key, &mut worker, &mut stint),
-                Task::Due(key) => self.moment_has_come(key, &mut worker, &mut stint),
+                Task::Turn(token) => self.turn(phase, token, &mut worker, &mut task_run),
+                Task::Run(job_task) => self.run(job_task, &mut worker, &mut task_run),
+                Task::Answer(key) => self.answer(key, &mut worker, &mut task_run),
+                Task::Due(key) => self.not_before_has_come(key, &mut worker, &mut task_run),
                 Task::Done(key, done) => {
                     let done = done.map(|done| *done);
-                    self.job_done(key, done, &mut worker, &mut stint);
+                    self.job_done(key, done, &mut worker, &mut task_run);
                 }
             }
             if let Some(of_class) = of_class {
-                worker.metrics.end_turn(of_class, stint.ns());
+                worker.metrics.end_turn(of_class, task_run.ns());
             }
-            ended = Some(stint);
+            ended = Some(task_run);
         }
         worker.handler.rest();
         self.stock.give_back(worker);
@@ -95,7 +96,7 @@ impl<H: Handler> Shared<H> {
     /// The accept phase: a batch from listener `index`. When all places are taken it comes after those
     /// in the list of receive: they may be about to leave, and no client is to be refused for them.
     fn accept(&self, phase: Phase, index: usize, worker: &mut Worker<H>) {
-        let entrance = self.entrance.read().unwrap_or_else(PoisonError::into_inner);
+        let listener_set = self.listener_set.read().unwrap_or_else(PoisonError::into_inner);
         let mut may_leave = phase == Phase::Accept;
         for _ in 0..BATCH {
             if may_leave && self.admission.load() >= 1.0 {
@@ -104,12 +105,12 @@ impl<H: Handler> Shared<H> {
             let may_make_room =
                 self.lists.ranks.is_ordered() && !worker.draining && !self.idle().is_empty();
             let arrival = if may_make_room {
-                entrance.next_or_crowded(index, worker).unwrap_or_else(|served| {
+                listener_set.next_or_full(index, worker).unwrap_or_else(|served| {
                     self.make_room(served.conn.rank(), worker);
-                    entrance.take_place(*served, worker)
+                    listener_set.take_place(*served, worker)
                 })
             } else {
-                entrance.next(index, worker)
+                listener_set.next(index, worker)
             };
             match arrival {
                 Arrival::Served(served) => {
@@ -119,7 +120,7 @@ impl<H: Handler> Shared<H> {
                 Arrival::Refused(served, closing) => self.refuse(served, closing, worker),
                 Arrival::Gone => {}
                 Arrival::Nobody => {
-                    if let Some(listener) = entrance.listener(index) {
+                    if let Some(listener) = listener_set.listener(index) {
                         let token = super::watcher::token_of(index);
                         let _ = self.epoll.watch_again(&listener.socket, token, Once::Read);
                     }
@@ -151,39 +152,39 @@ impl<H: Handler> Shared<H> {
     }
 
     /// The connection with this token has come to the head of this phase's list.
-    fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>, stint: &mut Stint) {
+    fn turn(&self, phase: Phase, token: u64, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
         connection.was_taken(phase);
         match connection.state {
             // it goes on when the job is done
-            State::Serving if connection.is_held() => {}
-            State::Serving => self.go_on(slot, phase, None, worker, stint),
-            State::Lingering(linger) if phase == Phase::Receive => {
+            SlotState::Serving if connection.is_held() => {}
+            SlotState::Serving => self.go_on(slot, phase, None, worker, task_run),
+            SlotState::Lingering(linger) if phase == Phase::Receive => {
                 self.drop_input(slot, linger, worker);
             }
             // its time was over while it waited here
-            State::Lingering(_) => {}
+            SlotState::Lingering(_) => {}
         }
     }
 
     /// The turn of a request has come, unless it was over while it waited here.
-    fn answer(&self, key: RequestKey, worker: &mut Worker<H>, stint: &mut Stint) {
+    fn answer(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state == State::Serving && connection.awaits_turn(key.request) {
+        if connection.state == SlotState::Serving && connection.awaits_turn(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Process, Event::Called(key.request), worker, stint);
+            self.tell(slot, Phase::Process, Event::Called(key.request), worker, task_run);
         }
     }
 
     /// The moment of a request has come.
-    fn moment_has_come(&self, key: RequestKey, worker: &mut Worker<H>, stint: &mut Stint) {
+    fn not_before_has_come(&self, key: RequestKey, worker: &mut Worker<H>, task_run: &mut TaskRun) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state == State::Serving && connection.awaits_moment(key.request) {
+        if connection.state == SlotState::Serving && connection.awaits_not_before(key.request) {
             connection.served.waits.remove(key.request);
-            self.tell(slot, Phase::Receive, Event::Due(key.request), worker, stint);
+            self.tell(slot, Phase::Receive, Event::Due(key.request), worker, task_run);
         }
     }
 
@@ -194,12 +195,12 @@ impl<H: Handler> Shared<H> {
         phase: Phase,
         event: EventOf<H>,
         worker: &mut Worker<H>,
-        stint: &mut Stint,
+        task_run: &mut TaskRun,
     ) {
         let Some(connection) = slot.connection() else { return };
         match connection.is_held() {
             true => connection.served.keep_event(event),
-            false => self.go_on(slot, phase, Some(event), worker, stint),
+            false => self.go_on(slot, phase, Some(event), worker, task_run),
         }
     }
 
@@ -209,7 +210,7 @@ impl<H: Handler> Shared<H> {
         phase: Phase,
         event: Option<EventOf<H>>,
         worker: &mut Worker<H>,
-        stint: &mut Stint,
+        task_run: &mut TaskRun,
     ) {
         let Some(connection) = slot.connection() else { return };
         let mut next = Next::default();
@@ -234,7 +235,7 @@ impl<H: Handler> Shared<H> {
             self.lists.push_turn(phase, token, standing);
         }
         if !next.jobs.is_empty() {
-            self.have_done(next.jobs, phase, worker, stint);
+            self.have_done(next.jobs, phase, worker, task_run);
         }
     }
 
@@ -320,10 +321,10 @@ impl<H: Handler> Shared<H> {
     /// thread, if its lane is free, and others by other threads.
     fn have_done(
         &self,
-        jobs: Vec<(Claim<H::Job>, Ask)>,
+        jobs: Vec<(SharedJob<H::Job>, Ask)>,
         phase: Phase,
         worker: &mut Worker<H>,
-        stint: &mut Stint,
+        task_run: &mut TaskRun,
     ) {
         let mut own = None;
         for (job, ask) in jobs {
@@ -332,13 +333,13 @@ impl<H: Handler> Shared<H> {
                     let results: Arc<dyn Results<_>> = Arc::clone(&self.lists) as _;
                     self.lists.submit(job, ask, results)
                 }
-                Kind::Blocks => match self.lists.enter(Errand { job, ask, results: None }) {
-                    Entry::Free(errand) if own.is_none() && ask.phase == phase => {
-                        own = Some(errand);
+                Kind::Blocks => match self.lists.enter(JobTask { job, ask, results: None }) {
+                    Entry::Free(job_task) if own.is_none() && ask.phase == phase => {
+                        own = Some(job_task);
                         true
                     }
-                    Entry::Free(errand) => {
-                        self.lists.push_job(errand);
+                    Entry::Free(job_task) => {
+                        self.lists.push_job(job_task);
                         true
                     }
                     Entry::Waits => true,
@@ -349,27 +350,28 @@ impl<H: Handler> Shared<H> {
                 self.give_up(ask.request, worker);
             }
         }
-        if let Some(errand) = own {
-            self.run(errand, worker, stint);
+        if let Some(job_task) = own {
+            self.run(job_task, worker, task_run);
         }
     }
 
     /// Does a job whose lane is free, unless its client has left meanwhile, and goes on with the
     /// connection if the request is still waiting.
-    fn run(&self, errand: Errand<H::Job>, worker: &mut Worker<H>, stint: &mut Stint) {
-        let Ask { phase, standing, request } = errand.ask;
+    fn run(&self, job_task: JobTask<H::Job>, worker: &mut Worker<H>, task_run: &mut TaskRun) {
+        let Ask { phase, standing, request } = job_task.ask;
         let list = self.lists.of(phase);
-        let Some(Task::Run(errand)) = list.begin_job(Task::Run(errand), standing, stint) else {
+        let Some(Task::Run(job_task)) = list.begin_job(Task::Run(job_task), standing, task_run)
+        else {
             return;
         };
         self.close_if_gone(request, worker);
         let sampled = worker.is_sampled();
-        let done = errand.job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
-        list.end_job(stint);
-        self.lists.leave(errand.job.lane());
+        let done = job_task.job.take().map(|job| self.lists.run(job, &worker.metrics, sampled));
+        list.end_job(task_run);
+        self.lists.leave(job_task.job.lane());
         worker.read_clocks();
         if let Some(done) = done {
-            self.job_done(request, done, worker, stint);
+            self.job_done(request, done, worker, task_run);
         }
     }
 
@@ -379,26 +381,26 @@ impl<H: Handler> Shared<H> {
         RequestKey { connection: token, request: id }: RequestKey,
         done: Option<DoneOf<H>>,
         worker: &mut Worker<H>,
-        stint: &mut Stint,
+        task_run: &mut TaskRun,
     ) {
         if done.is_none() {
             worker.count(Counter::Panics);
         }
         let Some(mut slot) = self.slab.lock(token) else { return };
         let Some(connection) = slot.connection() else { return };
-        if !connection.served.job_done(id) || connection.state != State::Serving {
+        if !connection.served.job_done(id) || connection.state != SlotState::Serving {
             return;
         }
         match done {
             Some(done) if id == RequestId::SENDING => {
-                self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, stint);
+                self.go_on(slot, Phase::Send, Some(Event::Done(id, done)), worker, task_run);
             }
-            Some(done) => self.tell(slot, Phase::Process, Event::Done(id, done), worker, stint),
+            Some(done) => self.tell(slot, Phase::Process, Event::Done(id, done), worker, task_run),
             // without it nothing more of the connection can be sent, or received
             None if id == RequestId::SENDING || id == RequestId::OPENING => {
                 self.close(slot, Closing::Reset, worker);
             }
-            None => self.tell(slot, Phase::Process, Event::Failed(id), worker, stint),
+            None => self.tell(slot, Phase::Process, Event::Failed(id), worker, task_run),
         }
     }
 
@@ -406,7 +408,7 @@ impl<H: Handler> Shared<H> {
     fn give_up(&self, key: RequestKey, worker: &mut Worker<H>) {
         let Some(mut slot) = self.slab.lock(key.connection) else { return };
         let Some(connection) = slot.connection() else { return };
-        if connection.state != State::Serving || !connection.served.waits.has_job(key.request) {
+        if connection.state != SlotState::Serving || !connection.served.waits.has_job(key.request) {
             return;
         }
         match worker.expire_job(&mut connection.served, key.request) {

@@ -11,19 +11,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Shaking([Arc<AtomicUsize>; 2]);
 
 /// The place of one of them; gives it back when it is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct ShakingPlace(Arc<AtomicUsize>);
 
 impl Shaking {
     /// One more; `None` if there are enough.
-    pub(super) fn enter(&self, rank: Rank) -> Option<Place> {
+    pub(super) fn enter(&self, rank: Rank) -> Option<ShakingPlace> {
         let count = &self.0[usize::from(rank != Rank::FIRST)];
-        let place = Place(Arc::clone(count));
+        let place = ShakingPlace(Arc::clone(count));
         let before = count.fetch_add(1, Ordering::Relaxed);
         (before < MOST_SHAKING).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for ShakingPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,13 +1,13 @@
 //! Descriptors of connections that any thread may work on, one at a time (keta's managed buffer).
 
-use super::shaking::Place;
-use crate::doors;
+use super::shaking::ShakingPlace;
 use crate::linger::Linger;
 use crate::ranks::RequestKey;
 use crate::served::Served;
 use crate::sockets::Watched;
 use crate::timer::Timer;
 use crate::waits::Waiting;
+use crate::watched_listeners;
 use forebay_conn::{Await, Handler, Kind, Protocol, RequestId};
 use forebay_control::allocation::{PHASES, Phase};
 use forebay_control::ranked::Key;
@@ -23,7 +23,7 @@ const BLOCK: usize = 256;
 pub(super) struct Connection<H: Handler> {
     pub(super) served: Served<H>,
     pub(super) token: u64,
-    pub(super) state: State,
+    pub(super) state: SlotState,
     /// The lists it is in itself, apart from its requests: by the number of their phase.
     listed: [bool; PHASES],
     /// The epoll knows it.
@@ -36,14 +36,14 @@ pub(super) struct Connection<H: Handler> {
     /// Its place among those that make room while they are idle.
     pub(super) resting: Option<Key>,
     /// Its place among those whose handshake waits.
-    pub(super) shaking: Option<Place>,
+    pub(super) shaking: Option<ShakingPlace>,
     /// The other sockets that its requests wait for.
     pub(super) sockets: Watched,
 }
 
 /// What is done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     /// It is served.
     Serving,
     /// What comes is read and dropped.
@@ -55,7 +55,7 @@ impl<H: Handler> Connection<H> {
         Connection {
             served,
             token,
-            state: State::Serving,
+            state: SlotState::Serving,
             listed: [false; PHASES],
             is_known: false,
             armed: None,
@@ -95,11 +95,11 @@ impl<H: Handler> Connection<H> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.state == State::Serving && !self.is_listed() && self.served.is_idle()
+        self.state == SlotState::Serving && !self.is_listed() && self.served.is_idle()
     }
 
     pub(super) fn hears_of_drain(&self) -> bool {
-        self.state == State::Serving && !self.is_listed() && self.served.hears_of_drain()
+        self.state == SlotState::Serving && !self.is_listed() && self.served.hears_of_drain()
     }
 
     /// Whether all there is to be done for it is one thing after another: a single request, and no
@@ -127,7 +127,7 @@ impl<H: Handler> Connection<H> {
         self.served.readable |= ready.readable || ready.broken;
         self.served.ended |= ready.ended || ready.broken;
         self.is_full &= !ready.writable && !ready.broken;
-        if let State::Lingering(_) = self.state {
+        if let SlotState::Lingering(_) = self.state {
             return Some(Phase::Receive);
         }
         if self.has_to_send() && !self.is_full {
@@ -145,9 +145,9 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Whether this request waits for its moment.
-    pub(super) fn awaits_moment(&self, id: RequestId) -> bool {
-        let is_moment = |waiting: &_| matches!(waiting, Waiting::Moment);
-        self.served.waits.iter().any(|(known, waiting)| *known == id && is_moment(waiting))
+    pub(super) fn awaits_not_before(&self, id: RequestId) -> bool {
+        let is_not_before = |waiting: &_| matches!(waiting, Waiting::NotBefore);
+        self.served.waits.iter().any(|(known, waiting)| *known == id && is_not_before(waiting))
     }
 
     /// What the epoll is to report of it. `None` where a thread comes to it anyway, and would be told
@@ -157,7 +157,7 @@ impl<H: Handler> Connection<H> {
         if has(Phase::Receive) || has(Phase::Send) {
             return None;
         }
-        if let State::Lingering(_) = self.state {
+        if let SlotState::Lingering(_) = self.state {
             return Some(Once::Read);
         }
         let served = &self.served;
@@ -175,8 +175,8 @@ impl<H: Handler> Connection<H> {
         }
         // the threads of the pipeline look themselves whether its client has left, before each job
         let is_away = |waiting: &_| match waiting {
-            Waiting::Job(claim) => claim.kind() == Kind::Computes,
-            Waiting::Moment => true,
+            Waiting::Job(shared_job) => shared_job.kind() == Kind::Computes,
+            Waiting::NotBefore => true,
             Waiting::Turn(_) => false,
         };
         let is_away = self.served.waits.iter().any(|(_, waiting)| is_away(waiting));
@@ -252,7 +252,7 @@ impl<H: Handler> Slab<H> {
         self.open.fetch_add(1, Ordering::AcqRel);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         slot.generation = slot.generation.wrapping_add(1);
-        let token = doors::token(slot.generation, vacant.unwrap_or(0) as usize);
+        let token = watched_listeners::token(slot.generation, vacant.unwrap_or(0) as usize);
         slot.connection = Some(Connection::new(served, token));
         Ok(slot)
     }

@@ -3,8 +3,8 @@
 use super::Shared;
 use crate::accept::{Arrival, BATCH, DRAIN_BATCHES, PAUSE_MS};
 use crate::control::Order;
-use crate::doors::{BELL, FIRST_LISTENER, SOCKETS};
 use crate::ranks::RequestKey;
+use crate::watched_listeners::{BELL, FIRST_LISTENER, SOCKETS};
 use crate::worker::Worker;
 use forebay_conn::{Closing, Handler};
 use forebay_control::allocation::Phase;
@@ -47,8 +47,8 @@ impl<H: Handler> Watcher<H> {
     pub(super) fn new(shared: Arc<Shared<H>>) -> io::Result<Watcher<H>> {
         shared.epoll.add_reader(shared.control.bell(0), BELL)?;
         {
-            let entrance = shared.entrance.read().unwrap_or_else(PoisonError::into_inner);
-            for (index, listener) in entrance.sockets().enumerate() {
+            let listener_set = shared.listener_set.read().unwrap_or_else(PoisonError::into_inner);
+            for (index, listener) in listener_set.sockets().enumerate() {
                 shared.epoll.add_once(listener, token_of(index), Once::Read)?;
             }
         }
@@ -75,7 +75,7 @@ impl<H: Handler> Watcher<H> {
             self.worker.read_clocks();
             self.worker.begin_turn();
             shared.stock.keep_up(self.worker.now_ms());
-            shared.control.beat(0, self.worker.now_ms());
+            shared.control.heartbeat(0, self.worker.now_ms());
             for ready in events.iter() {
                 match ready.token {
                     BELL => shared.control.bell(0).silence(),
@@ -110,7 +110,7 @@ impl<H: Handler> Watcher<H> {
             }
         }
         self.stop();
-        shared.control.beat_rests(0);
+        shared.control.heartbeat_rests(0);
         Ok(())
     }
 
@@ -162,13 +162,13 @@ impl<H: Handler> Watcher<H> {
     /// Watches those listeners again that have rested long enough.
     fn resume_accepting(&mut self) {
         let (shared, now_ms) = (&self.shared, self.worker.now_ms());
-        let entrance = shared.entrance.read().unwrap_or_else(PoisonError::into_inner);
+        let listener_set = shared.listener_set.read().unwrap_or_else(PoisonError::into_inner);
         shared.paused().retain(|&(index, until_ms)| {
             if now_ms < until_ms {
                 return true;
             }
-            entrance.take_reserve();
-            entrance.listener(index).is_some_and(|it| {
+            listener_set.take_reserve();
+            listener_set.listener(index).is_some_and(|it| {
                 shared.epoll.watch_again(&it.socket, token_of(index), Once::Read).is_err()
             })
         });
@@ -181,15 +181,15 @@ impl<H: Handler> Watcher<H> {
         }
         let shared = &self.shared;
         // a thread that accepts now has finished when this is locked
-        let mut entrance = shared.entrance.write().unwrap_or_else(PoisonError::into_inner);
-        for index in 0..entrance.sockets().count() {
+        let mut listener_set = shared.listener_set.write().unwrap_or_else(PoisonError::into_inner);
+        for index in 0..listener_set.sockets().count() {
             // out of epoll while it is still open: others may share the socket and keep it open
-            if let Some(listener) = entrance.listener(index) {
+            if let Some(listener) = listener_set.listener(index) {
                 let _ = shared.epoll.remove(&listener.socket);
             }
             // bounded: clients that come back at once would keep it busy for ever
             for _ in 0..DRAIN_BATCHES * BATCH {
-                match entrance.next(index, &mut self.worker) {
+                match listener_set.next(index, &mut self.worker) {
                     Arrival::Served(served) => {
                         shared.admit(served, &mut self.worker);
                     }
@@ -201,7 +201,7 @@ impl<H: Handler> Watcher<H> {
                 }
             }
         }
-        entrance.close();
+        listener_set.close();
         shared.paused().clear();
     }
 

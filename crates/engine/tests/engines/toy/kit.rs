@@ -23,13 +23,13 @@ pub(super) struct Kit {
     pub(super) logged: AtomicU32,
     /// The most bytes that a protocol has held for an upstream, or left for its client.
     pub(super) most_held: AtomicU32,
-    doors: Mutex<Doors>,
+    barriers: Mutex<Barriers>,
     changed: Condvar,
 }
 
 /// Jobs that hang, each at a door of its own.
 #[derive(Default)]
-struct Doors {
+struct Barriers {
     open: HashSet<String>,
     all_open: bool,
     came: Vec<String>,
@@ -65,31 +65,31 @@ impl Kit {
 
     /// Waits at this door.
     pub(super) fn pass(&self, name: &str) {
-        let mut doors = self.doors.lock().unwrap();
-        doors.came.push(name.to_owned());
+        let mut barriers = self.barriers.lock().unwrap();
+        barriers.came.push(name.to_owned());
         self.changed.notify_all();
-        let shut = |doors: &mut Doors| !doors.all_open && !doors.open.contains(name);
-        drop(self.changed.wait_while(doors, shut).unwrap());
+        let shut = |barriers: &mut Barriers| !barriers.all_open && !barriers.open.contains(name);
+        drop(self.changed.wait_while(barriers, shut).unwrap());
     }
 
     pub(super) fn open(&self, name: &str) {
-        self.doors.lock().unwrap().open.insert(name.to_owned());
+        self.barriers.lock().unwrap().open.insert(name.to_owned());
         self.changed.notify_all();
     }
 
     pub(super) fn open_all(&self) {
-        self.doors.lock().unwrap().all_open = true;
+        self.barriers.lock().unwrap().all_open = true;
         self.changed.notify_all();
     }
 
-    /// Until so many have come to doors.
+    /// Until so many have come to barriers.
     pub(super) fn wait_came(&self, count: usize) {
-        let doors = self.doors.lock().unwrap();
-        drop(self.changed.wait_while(doors, |doors| doors.came.len() < count).unwrap());
+        let barriers = self.barriers.lock().unwrap();
+        drop(self.changed.wait_while(barriers, |barriers| barriers.came.len() < count).unwrap());
     }
 
     pub(super) fn came(&self) -> Vec<String> {
-        self.doors.lock().unwrap().came.clone()
+        self.barriers.lock().unwrap().came.clone()
     }
 
     /// How many bytes are held in one place.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The figures of a pipeline, all of the same period.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<Shown>);
+pub struct PipelineGauges(Mutex<Shown>);
 
 #[derive(Debug, Default)]
 struct Shown {
@@ -68,7 +68,7 @@ impl Row {
     }
 }
 
-impl Board {
+impl PipelineGauges {
     fn lock(&self) -> MutexGuard<'_, Shown> {
         // no panic can leave it half changed
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -174,11 +174,16 @@ mod tests {
         let send = &mut sample.phases[Phase::Send.index()];
         (send.waiting, send.busy, send.blocked, send.delay_ns) = (30, 1.0, 0.75, 5_000_000);
         let decision = controller.step(&sample);
-        let board = Board::default();
+        let pipeline_gauges = PipelineGauges::default();
         let counted =
             [Figures { threads: 1, arrivals: 31, completions: 1, ..Figures::default() }; 4];
-        board.show(&sample.phases, &counted, &decision.load, Some((Phase::Process, &decision)));
-        let gauges = board.gauges();
+        pipeline_gauges.show(
+            &sample.phases,
+            &counted,
+            &decision.load,
+            Some((Phase::Process, &decision)),
+        );
+        let gauges = pipeline_gauges.gauges();
         let value = |wanted| gauges.iter().find(|(gauge, _)| *gauge == wanted).unwrap().1;
         let target = u64::from(decision.targets[Phase::Send.index()]);
         assert!(target > 1);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The room for all bodies.
 #[derive(Debug)]
-pub(crate) struct Rooms(Arc<Count>);
+pub(crate) struct MemoryBudget(Arc<Count>);
 
 #[derive(Debug)]
 struct Count {
@@ -26,26 +26,26 @@ struct Count {
 
 /// Room for one body, which is given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct MemoryReservation {
     count: Arc<Count>,
     bytes: u64,
 }
 
-impl Rooms {
+impl MemoryBudget {
     /// For so many bytes in all.
-    pub(crate) fn new(most_bytes: u64) -> Rooms {
+    pub(crate) fn new(most_bytes: u64) -> MemoryBudget {
         let (bytes, refused, spare) = (AtomicU64::new(0), AtomicU64::new(0), Spare::default());
-        Rooms(Arc::new(Count { most_bytes, bytes, refused, spare }))
+        MemoryBudget(Arc::new(Count { most_bytes, bytes, refused, spare }))
     }
 
     /// Room for a body; `None` if so much is not left.
-    pub(crate) fn take(&self, bytes: u64) -> Option<Room> {
+    pub(crate) fn take(&self, bytes: u64) -> Option<MemoryReservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= self.0.most_bytes);
         if self.0.bytes.fetch_update(Relaxed, Relaxed, more).is_err() {
             self.0.refused.fetch_add(1, Relaxed);
             return None;
         }
-        Some(Room { count: Arc::clone(&self.0), bytes })
+        Some(MemoryReservation { count: Arc::clone(&self.0), bytes })
     }
 
     /// Memory of bodies that are gone.
@@ -64,14 +64,14 @@ impl Rooms {
     }
 }
 
-impl Room {
+impl MemoryReservation {
     /// The body is gone; this memory is for another.
     pub(crate) fn vacate(&self, memory: Vec<u8>) {
         self.count.spare.give(memory);
     }
 }
 
-impl Drop for Room {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.count.bytes.fetch_sub(self.bytes, Relaxed);
     }
@@ -83,15 +83,15 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let rooms = Rooms::new(100);
-        let (first, second) = (rooms.take(60), rooms.take(40));
+        let memory_budget = MemoryBudget::new(100);
+        let (first, second) = (memory_budget.take(60), memory_budget.take(40));
         assert!(first.is_some() && second.is_some());
-        assert!(rooms.take(1).is_none() && rooms.take(u64::MAX).is_none());
-        assert_eq!((rooms.bytes(), rooms.refused()), (100, 2));
+        assert!(memory_budget.take(1).is_none() && memory_budget.take(u64::MAX).is_none());
+        assert_eq!((memory_budget.bytes(), memory_budget.refused()), (100, 2));
         drop(first);
-        assert!(rooms.take(61).is_none());
-        assert_eq!(rooms.take(60).map(|room| room.bytes), Some(60));
+        assert!(memory_budget.take(61).is_none());
+        assert_eq!(memory_budget.take(60).map(|room| room.bytes), Some(60));
         drop(second);
-        assert_eq!((rooms.bytes(), rooms.refused()), (0, 3));
+        assert_eq!((memory_budget.bytes(), memory_budget.refused()), (0, 3));
     }
 }

@@ -1,7 +1,7 @@
-//! The entrance of a loop: its listening sockets in its epoll. They rest when there are no
+//! The listener set of a loop: its listening sockets in its epoll. They rest when there are no
 //! descriptors, and give way to other loops that accept from the same sockets.
 
-use crate::accept::{Arrival, BATCH, Entrance, Listener, PAUSE_MS};
+use crate::accept::{Arrival, BATCH, Listener, ListenerSet, PAUSE_MS};
 use crate::served::Served;
 use crate::worker::Worker;
 use forebay_conn::Handler;
@@ -21,33 +21,33 @@ pub(crate) fn token(generation: u32, key: usize) -> u64 {
 }
 
 /// The listening sockets of a loop, all of them watched but those that rest.
-pub(crate) struct Doors {
-    entrance: Entrance,
+pub(crate) struct WatchedListeners {
+    listener_set: ListenerSet,
     /// Those that rest, and until when.
     resting: Vec<(usize, u64)>,
 }
 
-impl Doors {
-    /// Has `epoll` watch all sockets of `entrance`.
+impl WatchedListeners {
+    /// Has `epoll` watch all sockets of `listener_set`.
     ///
     /// # Errors
     /// Lack of memory or of watches.
-    pub(crate) fn new(entrance: Entrance, epoll: &Epoll) -> io::Result<Doors> {
-        let listeners = (0..).map_while(|index| Some((index, entrance.listener(index)?)));
+    pub(crate) fn new(listener_set: ListenerSet, epoll: &Epoll) -> io::Result<WatchedListeners> {
+        let listeners = (0..).map_while(|index| Some((index, listener_set.listener(index)?)));
         for (index, listener) in listeners {
             watch(epoll, index, listener)?;
         }
-        Ok(Doors { entrance, resting: Vec::new() })
+        Ok(WatchedListeners { listener_set, resting: Vec::new() })
     }
 
     /// How many there are: none when they are closed.
     pub(crate) fn count(&self) -> usize {
-        self.entrance.sockets().count()
+        self.listener_set.sockets().count()
     }
 
     /// The share of all connections there may be that are open.
     pub(crate) fn load(&self) -> f64 {
-        self.entrance.load()
+        self.listener_set.load()
     }
 
     /// Whether one of them rests, so that a loop should look again after [`PAUSE_MS`].
@@ -57,19 +57,19 @@ impl Doors {
 
     /// Accepts the next connection of listener `index` and decides about it.
     pub(crate) fn next<H: Handler>(&self, index: usize, worker: &mut Worker<H>) -> Arrival<H> {
-        self.entrance.next(index, worker)
+        self.listener_set.next(index, worker)
     }
 
-    /// As [`next`](Doors::next), for a loop that can make room.
+    /// As [`next`](WatchedListeners::next), for a loop that can make room.
     ///
     /// # Errors
-    /// As [`Entrance::next_or_crowded`].
-    pub(crate) fn next_or_crowded<H: Handler>(
+    /// As [`ListenerSet::next_or_full`].
+    pub(crate) fn next_or_full<H: Handler>(
         &self,
         index: usize,
         worker: &mut Worker<H>,
     ) -> Result<Arrival<H>, Box<Served<H>>> {
-        self.entrance.next_or_crowded(index, worker)
+        self.listener_set.next_or_full(index, worker)
     }
 
     /// Gives a connection that is admitted a place, if there is one now.
@@ -78,7 +78,7 @@ impl Doors {
         served: Served<H>,
         worker: &mut Worker<H>,
     ) -> Arrival<H> {
-        self.entrance.take_place(served, worker)
+        self.listener_set.take_place(served, worker)
     }
 
     /// How many connections a loop takes from listener `index` when it was woken for it. Of a shared
@@ -94,7 +94,7 @@ impl Doors {
         if !self.is_shared(index) || rests {
             return;
         }
-        if let Some(listener) = self.entrance.listener(index)
+        if let Some(listener) = self.listener_set.listener(index)
             && epoll.remove(&listener.socket).is_ok()
             && watch(epoll, index, listener).is_err()
         {
@@ -112,30 +112,30 @@ impl Doors {
 
     /// Watches those again that have rested long enough.
     pub(crate) fn resume(&mut self, epoll: &Epoll, now_ms: u64) {
-        let entrance = &self.entrance;
+        let listener_set = &self.listener_set;
         self.resting.retain(|&(index, until_ms)| {
             if now_ms < until_ms {
                 return true;
             }
-            entrance.take_reserve();
-            entrance.listener(index).is_some_and(|it| watch(epoll, index, it).is_err())
+            listener_set.take_reserve();
+            listener_set.listener(index).is_some_and(|it| watch(epoll, index, it).is_err())
         });
     }
 
     /// Nobody is to be woken for listener `index` any more, although it is still open: others may share
     /// the socket and keep it open. Says whether it was watched.
     pub(crate) fn unwatch(&self, index: usize, epoll: &Epoll) -> bool {
-        self.entrance.listener(index).is_some_and(|it| epoll.remove(&it.socket).is_ok())
+        self.listener_set.listener(index).is_some_and(|it| epoll.remove(&it.socket).is_ok())
     }
 
     /// Closes all of them.
     pub(crate) fn close(&mut self) {
-        self.entrance.close();
+        self.listener_set.close();
         self.resting.clear();
     }
 
     fn is_shared(&self, index: usize) -> bool {
-        self.entrance.listener(index).is_some_and(|listener| listener.shared)
+        self.listener_set.listener(index).is_some_and(|listener| listener.shared)
     }
 }
 

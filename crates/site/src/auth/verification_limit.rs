@@ -20,7 +20,7 @@ pub(super) fn lanes() -> u64 {
 /// Everybody who waits for a verdict. Locked for a look at a table, never while a password is
 /// verified.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct VerificationLimit {
     waiting: Mutex<Waiting>,
     left: Condvar,
 }
@@ -35,21 +35,24 @@ struct Waiting {
 
 /// One password is verified.
 #[derive(Debug)]
-pub(super) struct Turn<'c>(&'c Crowd);
+pub(super) struct Turn<'c>(&'c VerificationLimit);
 
-/// A place in the crowd.
+/// A place in the verification limit.
 #[derive(Debug)]
-pub(super) struct Seat {
-    crowd: Arc<Crowd>,
+pub(super) struct VerificationSlot {
+    verification_limit: Arc<VerificationLimit>,
     client: ClientKey,
 }
 
-impl Crowd {
+impl VerificationLimit {
     /// A place for one more request of a client. It comes back when it is dropped.
     ///
     /// # Errors
     /// The status to refuse it with: 429 if the client has too many, 503 if all together have.
-    pub(super) fn seat(self: &Arc<Crowd>, client: IpAddr) -> Result<Seat, u16> {
+    pub(super) fn slot(
+        self: &Arc<VerificationLimit>,
+        client: IpAddr,
+    ) -> Result<VerificationSlot, u16> {
         let client = ClientKey::of(client);
         let mut waiting = self.lock();
         if waiting.all >= MOST {
@@ -62,7 +65,7 @@ impl Crowd {
         *mine += 1;
         waiting.all += 1;
         drop(waiting);
-        Ok(Seat { crowd: Arc::clone(self), client })
+        Ok(VerificationSlot { verification_limit: Arc::clone(self), client })
     }
 
     /// Waits until fewer than [`lanes`] are verified: in engines whose threads do their jobs
@@ -86,9 +89,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Drop for Seat {
+impl Drop for VerificationSlot {
     fn drop(&mut self) {
-        let mut waiting = self.crowd.lock();
+        let mut waiting = self.verification_limit.lock();
         waiting.all -= 1;
         if let Some(mine) = waiting.clients.get_mut(&self.client) {
             *mine -= 1;
@@ -104,48 +107,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_client_has_few_seats_and_all_have_many() {
-        let crowd = Arc::new(Crowd::default());
+    fn one_client_has_few_slots_and_all_have_many() {
+        let verification_limit = Arc::new(VerificationLimit::default());
         let client = |n: u32| IpAddr::from(n.to_be_bytes());
-        let mut seats: Vec<_> =
-            (0..MOST_OF_CLIENT).map(|_| crowd.seat(client(1)).unwrap()).collect();
-        assert_eq!(crowd.seat(client(1)).unwrap_err(), 429);
-        seats.pop();
-        seats.push(crowd.seat(client(1)).unwrap());
-        while seats.len() < MOST as usize {
-            seats.push(crowd.seat(client(1000 + seats.len() as u32)).unwrap());
+        let mut slots: Vec<_> =
+            (0..MOST_OF_CLIENT).map(|_| verification_limit.slot(client(1)).unwrap()).collect();
+        assert_eq!(verification_limit.slot(client(1)).unwrap_err(), 429);
+        slots.pop();
+        slots.push(verification_limit.slot(client(1)).unwrap());
+        while slots.len() < MOST as usize {
+            slots.push(verification_limit.slot(client(1000 + slots.len() as u32)).unwrap());
         }
-        assert_eq!(crowd.seat(client(2)).unwrap_err(), 503);
-        drop(seats);
-        let waiting = crowd.lock();
+        assert_eq!(verification_limit.slot(client(2)).unwrap_err(), 503);
+        drop(slots);
+        let waiting = verification_limit.lock();
         assert!(waiting.clients.is_empty() && waiting.all == 0);
     }
 
     #[test]
     fn so_many_are_verified_at_a_time() {
-        let crowd = Crowd::default();
+        let verification_limit = VerificationLimit::default();
         let most = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
-                    let _turn = crowd.turn();
-                    most.fetch_max(crowd.lock().verified, std::sync::atomic::Ordering::Relaxed);
+                    let _turn = verification_limit.turn();
+                    most.fetch_max(
+                        verification_limit.lock().verified,
+                        std::sync::atomic::Ordering::Relaxed,
+                    );
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 });
             }
         });
         assert!((1..=lanes()).contains(&most.into_inner()));
-        assert_eq!(crowd.lock().verified, 0);
+        assert_eq!(verification_limit.lock().verified, 0);
     }
 
     #[test]
     fn an_ipv6_network_is_one_client() {
-        let crowd = Arc::new(Crowd::default());
-        let seats: Vec<_> = (0..MOST_OF_CLIENT)
-            .map(|n| crowd.seat(format!("2001:db8::{n}").parse().unwrap()).unwrap())
+        let verification_limit = Arc::new(VerificationLimit::default());
+        let slots: Vec<_> = (0..MOST_OF_CLIENT)
+            .map(|n| verification_limit.slot(format!("2001:db8::{n}").parse().unwrap()).unwrap())
             .collect();
-        assert_eq!(crowd.seat("2001:db8::ffff".parse().unwrap()).unwrap_err(), 429);
-        assert!(crowd.seat("2001:db8:0:1::".parse().unwrap()).is_ok());
-        drop(seats);
+        assert_eq!(verification_limit.slot("2001:db8::ffff".parse().unwrap()).unwrap_err(), 429);
+        assert!(verification_limit.slot("2001:db8:0:1::".parse().unwrap()).is_ok());
+        drop(slots);
     }
 }

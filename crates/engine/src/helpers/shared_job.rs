@@ -1,32 +1,32 @@
 //! Who may have a job that waits for a thread: whoever takes it first, the thread that does it or the
 //! connection that ends and has no use for it any more.
 //!
-//! What is in a queue is the claim. A job that is taken back is dropped at once, with all it holds; its
-//! claim stays in the queue until its turn comes, and is passed over then.
+//! What is in a queue is the shared job. A job that is taken back is dropped at once, with all it holds; its
+//! shared job stays in the queue until its turn comes, and is passed over then.
 
 use forebay_conn::{Job, Kind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One of several claims to a job.
-pub struct Claim<J>(Arc<Claimed<J>>);
+/// One of several shared jobs to a job.
+pub struct SharedJob<J>(Arc<SharedJobCell<J>>);
 
-struct Claimed<J> {
+struct SharedJobCell<J> {
     lane: u64,
     kind: Kind,
     job: Mutex<Option<J>>,
 }
 
-impl<J> Clone for Claim<J> {
+impl<J> Clone for SharedJob<J> {
     fn clone(&self) -> Self {
-        Claim(Arc::clone(&self.0))
+        SharedJob(Arc::clone(&self.0))
     }
 }
 
-impl<J: Job> Claim<J> {
-    /// The first claim to a job.
-    pub fn new(job: J) -> Claim<J> {
+impl<J: Job> SharedJob<J> {
+    /// The first shared job to a job.
+    pub fn new(job: J) -> SharedJob<J> {
         let (lane, kind) = (job.lane(), job.kind());
-        Claim(Arc::new(Claimed { lane, kind, job: Mutex::new(Some(job)) }))
+        SharedJob(Arc::new(SharedJobCell { lane, kind, job: Mutex::new(Some(job)) }))
     }
 
     /// The lane of the job, also when that is taken.
