@@ -25,13 +25,11 @@ const LAYERS: &[(&str, u8)] = &[
     ("forebay-acme", 3),
     ("forebay-engine", 3),
     ("forebay-upstream", 3),
-    ("forebay-isolate", 3),
     ("forebay-site", 3),
     ("forebay-load", 3),
     ("forebay-server", 4),
     // What people run. Nothing imports these.
     ("forebay-cli", 5),
-    ("forebay-lab", 5),
     ("forebay-tests", 5),
     ("forebay-benches", 5),
 ];
@@ -134,6 +132,17 @@ fn code(file: &Path) -> String {
     let source = std::fs::read_to_string(file).unwrap();
     let lines = source.lines().map(|line| line.split("//").next().unwrap_or(""));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_layer_names_packages_that_exist() {
+    let packages = packages();
+    let is_known = |name: &str| packages.iter().any(|package| package.name == name);
+    let names = LAYERS.iter().map(|(name, _)| *name);
+    let names = names.chain(FORBIDDEN.iter().flat_map(|(one, other)| [*one, *other]));
+    let names = names.chain(MAY_BE_UNSAFE.iter().copied());
+    let gone: Vec<_> = names.filter(|name| !is_known(name)).collect();
+    assert!(gone.is_empty(), "no such package: {}", gone.join(", "));
 }
 
 #[test]
