@@ -68,7 +68,7 @@ enum WhenFull {
     Ahead,
 }
 
-/// Who stood at the listener set.
+/// What came of looking at a listening socket.
 pub enum Arrival<H: Handler> {
     /// A connection to serve.
     Served(Served<H>),

@@ -278,7 +278,7 @@ impl<H: Handler> Served<H> {
         self.pending.is_none() && self.conn.is_at_rest()
     }
 
-    /// This request waits for this job from now on. Returns the shared job of whoever does it.
+    /// This request waits for this job from now on. Returns the share of whoever does it.
     pub fn wait_for(&mut self, id: RequestId, job: H::Job) -> SharedJob<H::Job> {
         let shared_job = SharedJob::new(job);
         self.new_jobs.push(id);

@@ -8,7 +8,7 @@ use forebay_control::ranked::Key;
 
 /// What one request waits for.
 pub(crate) enum Waiting<J> {
-    /// A job: this shared job takes it back.
+    /// A job, which can be taken back here.
     Job(SharedJob<J>),
     /// Its turn, in a ready queue where this is its place, or by other means.
     Turn(Option<Key>),

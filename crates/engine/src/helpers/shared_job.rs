@@ -1,13 +1,13 @@
 //! Who may have a job that waits for a thread: whoever takes it first, the thread that does it or the
 //! connection that ends and has no use for it any more.
 //!
-//! What is in a queue is the shared job. A job that is taken back is dropped at once, with all it holds; its
-//! shared job stays in the queue until its turn comes, and is passed over then.
+//! A queue and the request share a job. A job that is taken back is dropped at once, with all it holds; its
+//! place stays in the queue until its turn comes, and is passed over then.
 
 use forebay_conn::{Job, Kind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One of several shared jobs to a job.
+/// A job that a queue and a request share: whoever takes it first has it.
 pub struct SharedJob<J>(Arc<SharedJobCell<J>>);
 
 struct SharedJobCell<J> {
@@ -23,7 +23,7 @@ impl<J> Clone for SharedJob<J> {
 }
 
 impl<J: Job> SharedJob<J> {
-    /// The first shared job to a job.
+    /// A job to share.
     pub fn new(job: J) -> SharedJob<J> {
         let (lane, kind) = (job.lane(), job.kind());
         SharedJob(Arc::new(SharedJobCell { lane, kind, job: Mutex::new(Some(job)) }))
