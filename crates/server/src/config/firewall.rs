@@ -58,8 +58,8 @@ impl Draft {
                 let Some(ignore_ms) = limit.as_ref().and_then(|limit| limit.ignore_ms) else {
                     continue;
                 };
-                has_any |= ignore_ms >= 1000;
-                if ignore_ms < 1000 {
+                has_any |= ignore_ms >= 2000;
+                if ignore_ms < 2000 {
                     let at = at.child(key).child("ignore");
                     remarks.push((at, Wrong::TooShortForFirewall));
                 }
@@ -110,7 +110,7 @@ mod tests {
             (with("", "action = \"reset\""), None, &[nothing]),
             (with("", &format!("{drop}\nlocal = \"*:80\"")), None, &[nothing]),
             (with("", &format!("{drop}\nwhen = \"overload\"")), None, &[nothing]),
-            (with("", &limit.replace("5s", "900ms")), None, &[short, nothing]),
+            (with("", &limit.replace("5s", "1s")), None, &[short, nothing]),
             (with("listen = \"unix:/run/a\"\n", limit), None, &[nowhere]),
             (
                 with("", limit),

@@ -971,7 +971,7 @@ impl fmt::Display for Wrong {
                  all to Unix sockets",
             ),
             Wrong::TooShortForFirewall => f.write_str(
-                "the firewall is told of no client for less than 1s: the server alone ignores these",
+                "the firewall is told of no client for less than 2s: the server alone ignores these",
             ),
             Wrong::NothingForGate => f.write_str(
                 "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
