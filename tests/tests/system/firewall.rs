@@ -66,7 +66,7 @@ fn holds(set: &str, element: &str) -> bool {
     text.split([' ', ',', '\n']).any(|word| word == element)
 }
 
-/// How many packets a counter of the server's table has seen.
+/// How many packets a counter of the server's table has seen since the server has looked at it.
 fn packets(counter: &str) -> u64 {
     let text = run("nft", &["list", "counter", "inet", "forebay", counter]);
     let found = text.split_once("packets ").and_then(|(_, rest)| rest.split(' ').next());
@@ -131,9 +131,8 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
         let at = server.addr();
         be_refused("127.0.5.1", at);
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
-        let before = packets("clients");
         let socket = knock("127.0.5.1", at);
-        assert!(soon(PATIENCE, || packets("clients") > before));
+        assert!(soon(PATIENCE, || packets("clients") > 0));
         assert!(!is_connected(&socket));
         // and nobody else
         assert!(is_served("127.0.5.2", at));
@@ -169,9 +168,8 @@ fn an_ipv6_client_is_a_network_of_64_bits() {
         assert!(soon(PATIENCE, || is_served("2001:db8:1:3::1", addr)), "{}", server.stderr());
         be_refused("2001:db8:1:2::1", addr);
         assert!(soon(PATIENCE, || holds("clients6", "2001:db8:1:2::")));
-        let before = packets("clients");
         let socket = knock("2001:db8:1:2::2", addr);
-        assert!(soon(PATIENCE, || packets("clients") > before));
+        assert!(soon(PATIENCE, || packets("clients") > 0));
         assert!(!is_connected(&socket) && is_served("2001:db8:1:3::1", addr));
     });
 }

@@ -53,9 +53,8 @@ struct Table {
     rules: Option<Ruleset>,
     /// Nobody else of this network namespace has a table of that name while this is held.
     _lock: Option<UnixListener>,
-    /// What tables before this one have counted, and what this one has.
-    before: [u64; 2],
-    now: [u64; 2],
+    /// What was counted since the start.
+    counted: [u64; 2],
 }
 
 /// Where `nft` is, if it is here.
@@ -78,7 +77,7 @@ pub fn run() -> io::Result<()> {
     privileges::keep_firewall_only()?;
     let _ = process::give_way(NICENESS);
     let nft = nft().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let mut table = Table { nft, rules: None, _lock: None, before: [0; 2], now: [0; 2] };
+    let mut table = Table { nft, rules: None, _lock: None, counted: [0; 2] };
     for line in io::stdin().lock().lines() {
         let answer = match serde_json::from_str(&line?) {
             Ok(message) => table.answer(message),
@@ -102,10 +101,7 @@ impl Table {
             Message::Count => self.with(ruleset::count),
         };
         match done {
-            Ok(()) => {
-                let total = |at: usize| self.before[at] + self.now[at];
-                Answer::Done([total(0), total(1)])
-            }
+            Ok(()) => Answer::Done(self.counted),
             Err(why) => Answer::Failed(why),
         }
     }
@@ -119,9 +115,6 @@ impl Table {
             let _ = self.with(ruleset::count);
         }
         ask(&self.nft, &ruleset::install(&rules, clients))?;
-        for (before, now) in self.before.iter_mut().zip(&mut self.now) {
-            *before += std::mem::take(now);
-        }
         self.rules = Some(rules);
         Ok(())
     }
@@ -130,8 +123,10 @@ impl Table {
     fn with(&mut self, change: impl FnOnce(&str) -> Value) -> Result<(), String> {
         let Some(rules) = &self.rules else { return Err("there is no table yet".to_owned()) };
         let said = ask(&self.nft, &change(&rules.table))?;
-        if let Some(counted) = ruleset::counted(&said) {
-            self.now = counted;
+        for (total, more) in
+            self.counted.iter_mut().zip(ruleset::counted(&said).unwrap_or_default())
+        {
+            *total += more;
         }
         Ok(())
     }

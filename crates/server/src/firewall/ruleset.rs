@@ -144,17 +144,17 @@ pub fn ban(table: &str, fresh: &[Ban], again: &[Ban]) -> Value {
     for verb in ["add", "delete", "add"] {
         commands.extend(elements(verb, table, again));
     }
-    commands.push(counters(table));
     document(commands)
 }
 
-/// Keeps the table in force for another while, and asks what it has counted.
+/// Keeps the table in force for another while, and takes what it has counted.
 pub fn renew(table: &str) -> Value {
     let alive = json!({"set": {"family": "inet", "table": table, "name": "alive"}});
     document(vec![json!({"flush": alive}), live(table), counters(table)])
 }
 
-/// Asks what the table has counted.
+/// Takes what the table has counted: its counters begin anew. To list them, `nft` would read all sets
+/// first, which takes it 0.3 s where they hold 50,000 elements.
 pub fn count(table: &str) -> Value {
     document(vec![counters(table)])
 }
@@ -241,7 +241,7 @@ fn elements(verb: &str, table: &str, clients: &[Ban]) -> impl Iterator<Item = Va
 }
 
 fn counters(table: &str) -> Value {
-    json!({"list": {"counters": {"family": "inet", "table": table}}})
+    json!({"reset": {"counters": {"family": "inet", "table": table}}})
 }
 
 #[cfg(test)]
