@@ -209,7 +209,8 @@ impl Firewall {
         if self.clients.try_send(Client { address, until_ns }).is_err() {
             self.lost.fetch_add(1, Relaxed);
         }
-        if !self.is_awake.load(Relaxed) {
+        // after what was sent: either this sees that the thread is about to sleep, or that sees the client
+        if !self.is_awake.load(SeqCst) {
             self.wake();
         }
     }
@@ -288,19 +289,27 @@ impl Keeper {
             while let Ok(Client { address, until_ns }) = self.clients.try_recv() {
                 self.bans.note(address, until_ns, now_ns);
             }
+            // one answer for all who ask: on a busy machine they may come faster than it is given
+            let mut curious = Vec::new();
             while let Ok(order) = self.orders.try_recv() {
                 match order {
                     Order::Rules(rules, most_ns) => self.take_rules(rules, most_ns),
-                    Order::Count(tell) => {
-                        let _ = self.ask(&Message::Count);
-                        self.publish();
-                        let _ = tell.send(());
-                    }
+                    Order::Count(tell) => curious.push(tell),
                     Order::End(tell) => {
                         self.helper.end();
                         let _ = tell.send(());
                         return;
                     }
+                }
+            }
+            if !curious.is_empty() {
+                if self.is_made {
+                    // if it fails, the next to change the table says so
+                    let _ = self.ask(&Message::Count);
+                }
+                self.publish();
+                for tell in curious {
+                    let _ = tell.send(());
                 }
             }
             let now = Instant::now();
