@@ -12,6 +12,7 @@
 //! | [`template`] | their configurations, filled in |
 //! | [`tls`] | the certificate they show |
 //! | [`running`] | a server process: pinned, started, stopped whatever happens |
+//! | [`reload`] | clients while the configuration changes |
 //! | [`probe`] | one request before each measurement: is the answer right? |
 //! | [`client`] | one thread on its own core that asks |
 //! | [`wrk`], [`h2load`] | the client for HTTP/1, for HTTP/2 |
@@ -53,6 +54,7 @@ pub mod network;
 pub mod overload;
 pub mod peer;
 pub mod probe;
+pub mod reload;
 pub mod row;
 pub mod running;
 pub mod shift;

@@ -1,23 +1,24 @@
-//! Reloads under keep-alive clients, Forebay and nginx in turn: who loses whom.
+//! Reloads under keep-alive clients, Forebay and others in turn: who loses whom.
 //!
 //! Each server serves a version from a root of its own, is told to reload so many times in so many
 //! seconds, each time with the next version's root, and is asked for the version by clients that
-//! keep their connections and by one that connects for each request.
+//! keep their connections and by one that connects for each request. With TLS each version has a
+//! certificate of its own, too.
 #![forbid(unsafe_code)]
 
 use clap::Parser;
 use forebay_benches::Error;
+use forebay_benches::reload::{Certificates, Counts, Target, client};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Reload Forebay and nginx under keep-alive clients, and count what that costs the clients.
+/// Reload servers under keep-alive clients, and count what that costs the clients.
 #[derive(Parser)]
 struct Options {
     /// Reloads per server and round
@@ -32,6 +33,12 @@ struct Options {
     /// Each server this often, in turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Servers, of forebay, nginx and caddy
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "forebay,nginx")]
+    servers: Vec<Server>,
+    /// Through TLS, with another certificate after each reload
+    #[arg(long)]
+    tls: bool,
     /// The folder for roots and configurations, removed at the end [default: a new one]
     #[arg(long, default_value_os_t = fresh(), hide_default_value = true)]
     dir: PathBuf,
@@ -42,27 +49,20 @@ fn fresh() -> PathBuf {
     std::env::temp_dir().join(format!("forebay-reload-bench-{}", std::process::id()))
 }
 
-/// What happened to the clients.
-#[derive(Default)]
-struct Counts {
-    answers: AtomicU64,
-    /// A request was sent, and the connection ended before an answer began.
-    lost: AtomicU64,
-    /// The server said `Connection: close`, or closed a connection that was idle.
-    sent_away: AtomicU64,
-    /// A connection could not be made.
-    refused: AtomicU64,
-    /// An older version than one whose reload was confirmed before the request was sent.
-    stale: AtomicU64,
-    /// The version that was confirmed last.
-    confirmed: AtomicU64,
-    stop: AtomicBool,
-}
-
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Server {
     Forebay,
     Nginx,
+    Caddy,
+}
+
+/// What stays the same for a server while its versions change.
+struct Place<'p> {
+    dir: &'p Path,
+    address: SocketAddr,
+    /// Where Caddy hears of a reload.
+    admin: SocketAddr,
+    certificates: Option<&'p Certificates>,
 }
 
 impl Server {
@@ -70,6 +70,7 @@ impl Server {
         match self {
             Server::Forebay => "forebay",
             Server::Nginx => "nginx",
+            Server::Caddy => "caddy",
         }
     }
 
@@ -78,53 +79,81 @@ impl Server {
     }
 
     /// Writes the configuration for a version.
-    fn configure(self, dir: &Path, address: SocketAddr, version: u64) -> Result<(), Error> {
+    fn configure(self, place: &Place<'_>, version: u64) -> Result<(), Error> {
+        let Place { dir, address, admin, certificates } = place;
         let root = dir.join(version.to_string());
+        let pair = certificates.map(|certificates| certificates.files(version));
+        let (port, dir, root) = (address.port(), dir.display(), root.display());
         let text = match self {
-            Server::Forebay => format!(
-                "listen = [\"{address}\"]\nroot = {root:?}\nworkers = 2\nlog.access = \"off\"\n\
-                 limits.requests_per_connection = 0\n"
-            ),
-            Server::Nginx => format!(
-                "daemon off;\nworker_processes 2;\npid {dir}/nginx.pid;\nerror_log /dev/null;\n\
-                 events {{ worker_connections 2048; }}\n\
-                 http {{ access_log off; keepalive_timeout 65s; keepalive_requests 1000000000;\n\
-                 client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
-                 fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;\n\
-                 scgi_temp_path {dir}/scgi;\n\
-                 server {{ listen {address} reuseport; root {root}; }} }}\n",
-                dir = dir.display(),
-                root = root.display(),
-            ),
+            Server::Forebay => {
+                let scheme = if pair.is_some() { "https://" } else { "" };
+                let tls = pair.map_or(String::new(), |[certificate, key]| {
+                    format!("[tls]\ncertificate = [{certificate:?}]\nkey = [{key:?}]\n")
+                });
+                format!(
+                    "listen = [\"{scheme}{address}\"]\nroot = \"{root}\"\nworkers = 2\n\
+                     log.access = \"off\"\nlimits.requests_per_connection = 0\n{tls}"
+                )
+            }
+            Server::Nginx => {
+                let ssl = if pair.is_some() { "ssl" } else { "" };
+                let tls = pair.map_or(String::new(), |[certificate, key]| {
+                    format!("ssl_certificate {certificate:?}; ssl_certificate_key {key:?};")
+                });
+                format!(
+                    "daemon off;\nworker_processes 2;\npid {dir}/nginx.pid;\nerror_log /dev/null;\n\
+                     events {{ worker_connections 2048; }}\n\
+                     http {{ access_log off; keepalive_timeout 65s; keepalive_requests 1000000000;\n\
+                     client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy;\n\
+                     fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi;\n\
+                     scgi_temp_path {dir}/scgi;\n\
+                     server {{ listen {address} reuseport {ssl}; {tls} root {root}; }} }}\n"
+                )
+            }
+            Server::Caddy => {
+                let (scheme, tls) = pair.map_or(("http", String::new()), |[certificate, key]| {
+                    ("https", format!("tls {certificate:?} {key:?}\n"))
+                });
+                format!(
+                    "{{\nadmin {admin}\nauto_https off\nstorage file_system {dir}/caddy\n}}\n\
+                     {scheme}://localhost:{port} {{\nbind 127.0.0.1\n{tls}root * {root}\nfile_server\n}}\n"
+                )
+            }
         };
-        let file = self.file(dir);
+        let file = self.file(place.dir);
         let new = file.with_extension("new");
         fs::write(&new, text).map_err(Error::io("cannot write", &new))?;
         fs::rename(&new, &file).map_err(Error::io("cannot rename", &file))
     }
 
     fn command(self, dir: &Path) -> Command {
+        let file = self.file(dir);
         let mut command = match self {
             Server::Forebay => Command::new(forebay()),
-            Server::Nginx => Command::new("nginx"),
+            Server::Nginx | Server::Caddy => Command::new(self.name()),
         };
         match self {
-            Server::Forebay => command.arg("run").arg("-c"),
-            Server::Nginx => command.arg("-c"),
+            Server::Forebay => command.arg("run").arg("-c").arg(file),
+            Server::Nginx => command.arg("-c").arg(file),
+            Server::Caddy => command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file),
         };
-        command.arg(self.file(dir)).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 
     /// Reloads as an operator does; returns when that says it is done.
-    fn reload(self, dir: &Path) -> Result<bool, Error> {
+    fn reload(self, place: &Place<'_>) -> Result<bool, Error> {
+        let file = self.file(place.dir);
         let mut command = match self {
             Server::Forebay => Command::new(forebay()),
-            Server::Nginx => Command::new("nginx"),
+            Server::Nginx | Server::Caddy => Command::new(self.name()),
         };
         match self {
-            Server::Forebay => command.arg("reload").arg("-c").arg(self.file(dir)),
-            Server::Nginx => command.arg("-c").arg(self.file(dir)).arg("-s").arg("reload"),
+            Server::Forebay => command.arg("reload").arg("-c").arg(file),
+            Server::Nginx => command.arg("-c").arg(file).arg("-s").arg("reload"),
+            Server::Caddy => {
+                command.args(["reload", "--adapter", "caddyfile", "--config"]).arg(file)
+            }
         };
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
         Ok(status.map_err(Error::io("cannot run", command.get_program()))?.success())
@@ -137,102 +166,46 @@ fn forebay() -> PathBuf {
     own.with_file_name("forebay")
 }
 
-/// One answer's version, and whether the connection stays. `None` if none came.
-fn ask(stream: &mut BufReader<TcpStream>, keep: bool) -> Option<(u64, bool)> {
-    let close = if keep { "" } else { "Connection: close\r\n" };
-    let request = format!("GET /version HTTP/1.1\r\nHost: a\r\n{close}\r\n");
-    stream.get_mut().write_all(request.as_bytes()).ok()?;
-    let (mut line, mut length, mut stays) = (String::new(), 0, keep);
-    while line != "\r\n" {
-        line.clear();
-        if stream.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let lower = line.to_ascii_lowercase();
-        if let Some(value) = lower.strip_prefix("content-length: ") {
-            length = value.trim().parse().ok()?;
-        }
-        stays &= lower.trim() != "connection: close";
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).ok()?;
-    Some((String::from_utf8(body).ok()?.trim().parse().ok()?, stays))
-}
-
-fn connect(address: SocketAddr) -> Option<BufReader<TcpStream>> {
-    let stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
-    Some(BufReader::new(stream))
-}
-
-/// Whether the server has closed a connection that waits for a request.
-fn is_closed(stream: &BufReader<TcpStream>) -> bool {
-    let socket = stream.get_ref();
-    let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
-    let _ = socket.set_nonblocking(false);
-    !matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
-}
-
-fn client(counts: &Counts, address: SocketAddr, keep: bool, number: u64) {
-    let mut stream = None;
-    let mut pause = number;
-    while !counts.stop.load(Relaxed) {
-        if let Some(open) = &stream
-            && is_closed(open)
-        {
-            counts.sent_away.fetch_add(1, Relaxed);
-            stream = None;
-        }
-        let Some(mut open) = stream.take().or_else(|| connect(address)) else {
-            counts.refused.fetch_add(1, Relaxed);
-            continue;
-        };
-        let confirmed = counts.confirmed.load(Relaxed);
-        match ask(&mut open, keep) {
-            None => drop(counts.lost.fetch_add(1, Relaxed)),
-            Some((version, stays)) => {
-                counts.answers.fetch_add(1, Relaxed);
-                counts.stale.fetch_add(u64::from(version < confirmed), Relaxed);
-                if stays {
-                    stream = Some(open);
-                } else if keep {
-                    counts.sent_away.fetch_add(1, Relaxed);
-                }
-            }
-        }
-        // between 0 and 19 ms, another order for each client
-        pause = pause.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number | 1);
-        std::thread::sleep(Duration::from_millis((pause >> 33) % 20));
-    }
+/// An address that nobody listens at.
+fn free() -> Result<SocketAddr, Error> {
+    let probe = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    probe.map_err(Error::io("no free port on", "127.0.0.1"))
 }
 
 /// One server, one round. Prints a row.
-fn measure(server: Server, options: &Options) -> Result<(), Error> {
+fn measure(
+    server: Server,
+    options: &Options,
+    certificates: Option<&Certificates>,
+) -> Result<(), Error> {
     let dir = &options.dir;
-    let probe = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    let address = probe.map_err(Error::io("no free port on", "127.0.0.1"))?;
-    server.configure(dir, address, 0)?;
+    let place = Place { dir, address: free()?, admin: free()?, certificates };
+    server.configure(&place, 0)?;
     let mut command = server.command(dir);
     let child = command.spawn().map_err(Error::io("cannot start", command.get_program()))?;
     let mut child = Stopped(child);
     let began = Instant::now();
-    while connect(address).is_none() && began.elapsed() < Duration::from_secs(10) {
+    let target = Target { address: place.address, tls: certificates.map(Certificates::client) };
+    while !target.is_there() {
+        if began.elapsed() > Duration::from_secs(10) {
+            return Err(Error::Client(format!("{} does not answer", server.name())));
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
     let counts = Arc::new(Counts::default());
     let clients: Vec<_> = (0..=options.clients as u64)
         .map(|number| {
-            let counts = Arc::clone(&counts);
-            std::thread::spawn(move || client(&counts, address, number > 0, number))
+            let (counts, target) = (Arc::clone(&counts), target.clone());
+            std::thread::spawn(move || client(&counts, &target, number > 0, number))
         })
         .collect();
     let pace = Duration::from_secs(options.seconds) / options.reloads.max(1) as u32;
     let began = Instant::now();
     let mut times = Vec::new();
     for version in 1..=options.reloads {
-        server.configure(dir, address, version)?;
+        server.configure(&place, version)?;
         let asked = Instant::now();
-        if server.reload(dir)? {
+        if server.reload(&place)? {
             counts.confirmed.store(version, Relaxed);
         }
         times.push(asked.elapsed());
@@ -284,13 +257,17 @@ fn run(options: &Options) -> Result<(), Error> {
         let file = root.join("version");
         fs::write(&file, version.to_string()).map_err(Error::io("cannot write", &file))?;
     }
+    let certificates = match options.tls {
+        true => Some(Certificates::make(&options.dir, options.reloads)?),
+        false => None,
+    };
     println!(
         "| server | reloads | answers | lost | refused | sent away | stale | command ms p50 / max |\n\
          |---|---|---|---|---|---|---|---|"
     );
     for _ in 0..options.rounds {
-        for server in [Server::Forebay, Server::Nginx] {
-            measure(server, options)?;
+        for server in &options.servers {
+            measure(*server, options, certificates.as_ref())?;
         }
     }
     let _ = fs::remove_dir_all(&options.dir);

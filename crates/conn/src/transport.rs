@@ -38,8 +38,8 @@ pub trait Transport<J: Job>: Default + Send {
     /// Bytes for the protocol.
     fn read(&mut self, room: &mut [u8]) -> Plaintext;
 
-    /// Adds what carries `plain` to `wire`.
-    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>);
+    /// Adds what carries `head` and then `body` to `wire`. Either may be empty.
+    fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>);
 
     /// Adds what the transport itself has to say.
     fn flush(&mut self, wire: &mut Vec<u8>);
@@ -132,8 +132,9 @@ impl<J: Job> Transport<J> for Plain {
         Plaintext::Nothing
     }
 
-    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
-        wire.extend_from_slice(plain);
+    fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>) {
+        wire.extend_from_slice(head);
+        wire.extend_from_slice(body);
     }
 
     fn flush(&mut self, _: &mut Vec<u8>) {}

@@ -41,8 +41,8 @@ pub struct Tally {
 }
 
 /// Sealed bytes that leave with one system call, about. What a client does not take of them waits in
-/// memory, for each such client.
-const BATCH_BYTES: usize = 2 * SEAL_BYTES;
+/// memory, for each such client. Half of it costs 9 % more at 100 KB, 14 % with HTTP/2.
+const BATCH_BYTES: usize = 4 * SEAL_BYTES;
 
 /// What a system call counts for at least, in bytes.
 const CALL_BYTES: u64 = 8 * 1024;
@@ -224,24 +224,29 @@ fn seal_record<H: Handler>(
         Err(progress) => return Some(progress),
     };
     let head = &out.bytes[out.sent..out.sent + ready];
+    let room = SEAL_BYTES - ready;
     let is_last_of_heads = out.sent + ready == out.bytes.len();
-    let room = wire.plain();
-    room[..ready].copy_from_slice(head);
     out.sent += ready;
     let read = match &mut out.body {
-        Some(body) if is_last_of_heads && ready < SEAL_BYTES => {
-            handler.read(body, &mut room[ready..])
+        Some(body) if is_last_of_heads && room > 0 => {
+            if let Some(Piece::Memory(bytes)) = handler.piece(body) {
+                let count = bytes.len().min(room);
+                stream.seal_memory(head, &bytes[..count], wire);
+                handler.advance(body, count as u64);
+                tally.body_bytes += count as u64;
+                return None;
+            }
+            handler.read(body, &mut wire.plain()[..room])
         }
-        Some(_) => Read::Bytes(0),
         None if ready == 0 => {
             out.clear();
             return Some(Progress::Done);
         }
-        None => Read::Bytes(0),
+        _ => Read::Bytes(0),
     };
     let count = if let Read::Bytes(count) = read { count } else { 0 };
     if ready + count > 0 {
-        stream.seal_plain(ready + count, wire);
+        stream.seal_plain(head, count, wire);
     }
     tally.body_bytes += count as u64;
     match read {

@@ -151,13 +151,18 @@ impl<H: Handler> Served<H> {
 
     /// Bytes of this answer, or of all of them, that the client has taken since the window began. What
     /// only went into the kernel's send buffer, which may be megabytes, does not count, and what the client
-    /// took from there does. Where it is not the socket that keeps an answer waiting, the protocol knows.
+    /// took from there does. If it has taken all that there was, it is not the client who is late, but this
+    /// server: then they are more than any number. Where it is not the socket that keeps an answer waiting,
+    /// the protocol knows.
     pub fn taken_in_window(&mut self, id: RequestId) -> u64 {
         let is_full = self.pending.is_some() && id == RequestId::SENDING;
         if self.conn.goes_on() && !is_full {
             return self.conn.taken(id);
         }
-        (self.window_queued + self.window_bytes).saturating_sub(self.unacknowledged())
+        match socket::unacknowledged(self.stream.as_fd()) {
+            Ok(0) => u64::MAX,
+            left => (self.window_queued + self.window_bytes).saturating_sub(left.unwrap_or(0)),
+        }
     }
 
     fn unacknowledged(&self) -> u64 {

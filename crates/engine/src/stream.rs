@@ -164,12 +164,17 @@ impl<H: Handler> Stream<H> {
     /// Seals bytes for the client.
     pub(crate) fn seal(&mut self, plain: &[u8]) {
         let unsent = self.unsent.get_or_insert_default();
-        self.transport.write(plain, &mut unsent.bytes);
+        self.transport.write(plain, &[], &mut unsent.bytes);
     }
 
-    /// Seals so many bytes of the [plain](Wire::plain) room into the wire.
-    pub(crate) fn seal_plain(&mut self, count: usize, wire: &mut Wire) {
-        self.transport.write(&wire.plain[..count], &mut wire.sealed);
+    /// Seals bytes of heads and of memory into the wire.
+    pub(crate) fn seal_memory(&mut self, head: &[u8], body: &[u8], wire: &mut Wire) {
+        self.transport.write(head, body, &mut wire.sealed);
+    }
+
+    /// Seals bytes of heads, and so many of the [plain](Wire::plain) room, into the wire.
+    pub(crate) fn seal_plain(&mut self, head: &[u8], count: usize, wire: &mut Wire) {
+        self.transport.write(head, &wire.plain[..count], &mut wire.sealed);
     }
 
     /// Sends what is sealed in the wire. What the client does not take at once waits here. Returns how many

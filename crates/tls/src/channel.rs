@@ -7,7 +7,7 @@ use forebay_conn::transport::{Broken, Failure, Plaintext, Unproven};
 use forebay_conn::{Job, Opening, Secured, Transport};
 use rustls::server::{Accepted, Acceptor, ServerConfig, ServerConnection};
 use rustls::{HandshakeKind, ProtocolVersion};
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::sync::Arc;
 
 /// What a client hears that speaks HTTP where TLS is spoken.
@@ -328,12 +328,20 @@ impl<J: Shakes> Transport<J> for Channel {
         }
     }
 
-    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
+    fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>) {
         let Channel::Sealed(session) = self else { return };
         if let State::Up(connection) = &mut session.state {
-            // neither fails: both write to memory
-            let _ = connection.writer().write_all(plain);
-            while connection.wants_write() && connection.write_tls(wire).is_ok() {}
+            let both = &mut [IoSlice::new(head), IoSlice::new(body)];
+            let mut rest = &mut both[..];
+            // leaves out what is empty
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                // it takes as much as it may hold, and fails only where it holds too much
+                let Ok(count @ 1..) = connection.writer().write_vectored(rest) else { return };
+                IoSlice::advance_slices(&mut rest, count);
+                // writing to memory does not fail
+                while connection.wants_write() && connection.write_tls(wire).is_ok() {}
+            }
         }
     }
 

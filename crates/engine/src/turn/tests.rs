@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::settings::{Live, Settings};
-use crate::timer::Timer;
+use crate::timer::{Over, Timer};
 use forebay_conn::handler::body::Read as Bytes;
 use forebay_conn::{
-    Admission, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome, Parts,
-    Peer, Plain, Process, Reply, Request,
+    Admission, Awaited, Bodies, Hooks, Http, Http1, Job, Journal, NoBody, NoJob, NoRelay, Outcome,
+    Parts, Peer, Plain, Process, Reply, Request,
 };
 use forebay_metrics::Local;
 use forebay_sys::clock;
@@ -176,6 +176,34 @@ fn a_long_turn_makes_no_window_of_sending_shorter() {
     let mut timer = Timer::default();
     timer.set(&mut served, &worker);
     assert!(timer.at_ms() >= begun_ms + window_ms);
+}
+
+/// A server that has no time to send is not to be blamed on a client that waits for it.
+#[test]
+fn a_client_that_has_taken_all_there_was_is_not_slow() {
+    let settings = Settings::default();
+    let mut worker = Worker::new(Large, Arc::new(Live::new(settings)), Arc::default());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut served = Served::new(server.into(), Plain, Peer::new(Peer::UNIX, Peer::UNIX));
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut room = vec![0; 1024 * 1024];
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+    while client.read(&mut room).is_ok() {}
+    // a window in which there was nothing to take
+    let mut timer = Timer::default();
+    timer.set(&mut served, &worker);
+    served.begin_window();
+    worker.now.monotonic_ms = timer.at_ms() + 1;
+    assert_eq!(timer.over(&mut served, &worker), None);
+    // and one in which there was, and nothing was taken
+    while !matches!(worker.turn(&mut served, None), Fate::Waits) {}
+    timer.set(&mut served, &worker);
+    served.begin_window();
+    worker.now.monotonic_ms = timer.at_ms() + 1;
+    let late = timer.over(&mut served, &worker);
+    assert!(matches!(late, Some(Over::Wait(Awaited { what: Await::Send, .. }))), "{late:?}");
 }
 
 /// Answers with bodies that are to be read from a disk after each piece.

@@ -16,8 +16,11 @@ fn only(address: std::net::SocketAddr, settings: &str) -> String {
     let of = |report: &Report| report.groups[0].failures.keys().any(|kind| kind != "unfinished");
     let report = run_until(200, &group(address, settings), of);
     let failures = &report.groups[0].failures;
-    // A test of a short run may be cut off in the middle of a request.
-    let kinds: Vec<_> = failures.keys().filter(|kind| *kind != "unfinished").collect();
+    // A test of a short run may be cut off in the middle of a request, and whoever sends at a rate may come
+    // too late to it.
+    let is_luck =
+        |kind: &str| kind == "unfinished" || kind == "unsent" && settings.contains("rate");
+    let kinds: Vec<_> = failures.keys().filter(|kind| !is_luck(kind)).collect();
     assert_eq!(kinds.len(), 1, "{failures:?}");
     assert_eq!(report.groups[0].good, 0, "{settings}");
     kinds[0].clone()

@@ -181,9 +181,14 @@ fn bytes_go_both_ways_however_they_are_cut() {
         }
         assert!(seen == asked, "{step}: {} bytes", seen.len());
         let mut wire = Vec::new();
-        for part in asked.chunks(16_384) {
-            Transport::<Work>::write(&mut both.server, part, &mut wire);
+        // either may be empty, and they may be more than the connection takes at a time
+        for (at, part) in (0..).zip(asked.chunks(16_384)) {
+            let (head, body) = part.split_at([0, 200, 16_000, part.len()][at % 4]);
+            Transport::<Work>::write(&mut both.server, head, body, &mut wire);
         }
+        let large = vec![7; 200_000];
+        Transport::<Work>::write(&mut both.server, &large[..90_000], &large[90_000..], &mut wire);
+        let asked = [asked, large].concat();
         Transport::<Work>::end(&mut both.server, &mut wire);
         let (mut rest, mut answered) = (&wire[..], Vec::new());
         while !rest.is_empty() {

@@ -2,10 +2,10 @@
 //!
 //! `/job…` is answered after a job; `/wait/NAME` and `/work/NAME` after one that blocks or computes and
 //! hangs until that door is open; `/hang/NAME` hangs itself; `/jobpanic` fails; `/early…` is answered
-//! later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes from memory, `/file` from a
-//! file that is never in memory, `/slowfile` from one that is on a slow disk, `/badfile` from one that
-//! cannot be read; anything else is its own answer. At the end `.gold` is the first rank and `.bulk` the
-//! last.
+//! later, `/premature` a second later; `/refuse` and `/reset` are not admitted; `/mem/N` has so many bytes
+//! from memory, `/file` from a file that is never in memory, `/slowfile` from one that is on a slow disk,
+//! `/badfile` from one that cannot be read; anything else is its own answer. At the end `.gold` is the
+//! first rank and `.bulk` the last.
 
 use super::kit::Kit;
 use super::protocol::Toy;
@@ -202,7 +202,11 @@ impl<M: Mode> Admission for ToyHandler<M> {
             path if path.ends_with(b".bulk") => Rank(2),
             _ => Rank(1),
         };
-        let wait_ms = if path.starts_with(b"/early") { 100 } else { 0 };
+        let wait_ms = match path {
+            path if path.starts_with(b"/early") => 100,
+            path if path.starts_with(b"/premature") => 1_000,
+            _ => 0,
+        };
         Verdict::Admit(Admitted { wait_ms, ..Admitted::at_once(rank, ticket) })
     }
 

@@ -100,9 +100,9 @@ fn a_sealed_connection_is_not_handed_over() {
 fn what_takes_too_long_is_told_sealed_or_not_at_all() {
     on_each(|engine| {
         let server = start(engine, true, |setup| {
-            setup.settings.timeouts.head_ms = 300;
-            setup.settings.timeouts.job_ms = 300;
-            setup.settings.timeouts.idle_ms = 300;
+            setup.settings.timeouts.head_ms = 2_000;
+            setup.settings.timeouts.job_ms = 2_000;
+            setup.settings.timeouts.idle_ms = 2_000;
         });
         // a job
         let mut client = server.client(true);

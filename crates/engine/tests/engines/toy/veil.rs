@@ -120,7 +120,9 @@ impl Transport<Work> for Veil {
                     Err(Broken) => Opening::Failed,
                 }
             }
-            (State::Job, _) => panic!("asked while its job is done"),
+            // the time for the job is over
+            (State::Job, None) => Opening::Failed,
+            (State::Job, Some(_)) => panic!("the result of another job"),
             (State::Open, _) => panic!("opened twice"),
             (State::Hello | State::Asked(_), Some(_)) => panic!("the result of no job"),
         }
@@ -143,12 +145,13 @@ impl Transport<Work> for Veil {
         }
     }
 
-    fn write(&mut self, plain: &[u8], wire: &mut Vec<u8>) {
+    fn write(&mut self, head: &[u8], body: &[u8], wire: &mut Vec<u8>) {
         assert!(self.state == State::Open, "the protocol speaks before its time");
         assert!(!self.said_end, "something after the end");
+        let plain = [head, body].concat();
         assert!(plain.len() <= RECORD, "more than one record at a time");
         if !plain.is_empty() {
-            seal(DATA, plain, wire);
+            seal(DATA, &plain, wire);
         }
     }
 

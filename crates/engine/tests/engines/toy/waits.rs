@@ -125,14 +125,15 @@ fn a_deadline_ends_its_request_only() {
         if has_helpers(engine) {
             // its time also passes while no helper thread is free for it
             client.ask(2, "/x");
-            assert_eq!(client.answer(&mut others).text(), (2, "/x".to_owned()));
             // it waits for an upstream
             client.ask(3, "/up/silent");
-            let mut late = vec![client.answer(&mut others), client.answer(&mut others)];
-            late.sort_by_key(|answer| answer.id);
+            let mut over = [(); 3].map(|()| client.answer(&mut others));
+            over.sort_by_key(|answer| answer.id);
             let expired =
                 |id, status| Answer { id, status, body: Vec::new(), reset: Some(EXPIRED) };
-            assert_eq!(late, [expired(1, 0), expired(3, 200)], "{engine}");
+            let [first, second, third] = over;
+            assert_eq!(second.text(), (2, "/x".to_owned()));
+            assert_eq!([first, third], [expired(1, 0), expired(3, 200)], "{engine}");
             assert_eq!(server.get(Counter::TimeoutJob), 2);
             server.kit.wait_settled(Settled::Expired, 2);
             // the connection goes on, and what comes too late finds nothing
@@ -238,7 +239,7 @@ fn a_request_that_may_not_be_answered_yet_keeps_no_other() {
         let server = start(engine, veiled, |_| {});
         let mut client = server.client(veiled);
         let began = std::time::Instant::now();
-        for (id, path) in [(1, "/early"), (2, "/x"), (3, "/early"), (4, "/job")] {
+        for (id, path) in [(1, "/premature"), (2, "/x"), (3, "/premature"), (4, "/job")] {
             client.ask(id, path);
         }
         let mut first = answers(&mut client, 2);
@@ -246,8 +247,8 @@ fn a_request_that_may_not_be_answered_yet_keeps_no_other() {
         assert_eq!(first, [(2, "/x".to_owned()), done(4, "/job")], "{engine}");
         let mut last = answers(&mut client, 2);
         last.sort();
-        assert_eq!(last, [(1, "/early".to_owned()), (3, "/early".to_owned())]);
-        assert!(began.elapsed() >= std::time::Duration::from_millis(100), "too early");
+        assert_eq!(last, [(1, "/premature".to_owned()), (3, "/premature".to_owned())]);
+        assert!(began.elapsed() >= std::time::Duration::from_secs(1), "too early");
         drop(client);
         server.stop();
     });
