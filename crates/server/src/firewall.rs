@@ -42,12 +42,14 @@ use std::time::{Duration, Instant};
 /// So many clients wait at most to be looked at.
 const QUEUE: usize = 16_384;
 
-/// The firewall is told of so many clients at a time at most, which takes it some 30 ms.
-const BATCH: usize = 4096;
+/// The firewall is told of so many clients at a time at most, which takes it some 60 ms.
+const BATCH: usize = 8192;
 
-/// Between two times it rests for this long, and for so many times as long as the last has taken.
-const REST: Duration = Duration::from_millis(20);
+/// Between two times it rests for so many times as long as the last has taken, within these bounds:
+/// where cores are short, what takes long has not used them for long.
 const RESTS: u32 = 4;
+const SHORTEST_REST: Duration = Duration::from_millis(20);
+const LONGEST_REST: Duration = Duration::from_millis(250);
 
 /// How often the queue is looked at while there is work, and how often the table is kept in force.
 const LOOK: Duration = Duration::from_millis(10);
@@ -319,7 +321,8 @@ impl Keeper {
             }
             if self.bans.has_pending() && now >= rest_until {
                 self.tell_clients();
-                rest_until = Instant::now() + REST.max(now.elapsed() * RESTS);
+                let rest = (now.elapsed() * RESTS).clamp(SHORTEST_REST, LONGEST_REST);
+                rest_until = Instant::now() + rest;
             }
             if self.bans.has_pending() {
                 thread::sleep(LOOK);

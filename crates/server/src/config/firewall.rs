@@ -97,7 +97,7 @@ mod tests {
                        client only has action = \"drop\"";
         let nowhere = "firewall.mode: it has no effect: SYNs of clients come to no listener, only those of \
                        proxies, or none at all to Unix sockets";
-        let short = "rule.requests.ignore: the firewall is told of no client for less than 1s: the server \
+        let short = "rule.requests.ignore: the firewall is told of no client for less than 2s: the server \
                      alone ignores these";
         let with = |before: &str, rule: &str| {
             format!("{before}[firewall]\nmode = \"auto\"\n[[rule]]\n{rule}\n")

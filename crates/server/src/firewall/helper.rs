@@ -4,7 +4,7 @@
 //! It ends when the server does, in whatever way: its input ends then, and it removes the table.
 
 use super::ruleset::{self, Ban, Ruleset};
-use forebay_sys::{privileges, process};
+use forebay_sys::privileges;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -15,9 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// How far it gives way to those who serve.
-const NICENESS: u8 = 10;
 
 /// How long the helper of a server that has just ended may hold the table.
 const HELD: Duration = Duration::from_secs(5);
@@ -75,7 +72,6 @@ pub fn run() -> io::Result<()> {
         signal_hook::flag::register(signal, Arc::default())?;
     }
     privileges::keep_firewall_only()?;
-    let _ = process::give_way(NICENESS);
     let nft = nft().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let mut table = Table { nft, rules: None, _lock: None, counted: [0; 2] };
     for line in io::stdin().lock().lines() {
