@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             load(&config).and_then(|read| run(read, Some(config), Box::new(|_| {})))
         }
         Command::Stage(options) => stage(options),
+        Command::Firewall => forebay_server::firewall::helper::run().map_err(Failure::Firewall),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
