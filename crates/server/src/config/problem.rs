@@ -276,6 +276,13 @@ pub enum Wrong {
     },
     /// There is no listener for any way in which the authority may look.
     AcmeNoWay,
+    /// A rule keeps the authority from looking.
+    AcmeRefused {
+        /// The host that it wants a certificate for.
+        host: String,
+        /// It does so before there is a request.
+        is_early: bool,
+    },
     /// Clients are to show certificates, and nobody is said to have signed them.
     NoClientAuthority,
     /// Clients are to show certificates to a site that has none itself.
@@ -758,6 +765,14 @@ impl fmt::Display for Wrong {
                 "there is no listener for it: http-01 needs one without TLS, which the authority finds at \
                  port 80, and tls-alpn-01 one with https://, at port 443",
             ),
+            Wrong::AcmeRefused { host, is_early } => {
+                let early = if *is_early { "say path = \"/*\" here, and " } else { "" };
+                write!(
+                    f,
+                    "also refuses the authority that is to give a certificate for {host}: {early}let a rule \
+                     before it have path = \"/.well-known/acme-challenge/*\", action = \"allow\" and stop = true"
+                )
+            }
             Wrong::NoClientAuthority => f.write_str(
                 "tls.client_ca is missing: the certificates of the authorities that have signed those of \
                  the clients",
