@@ -79,6 +79,7 @@ fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failur
 /// Does one stage's part of what a configuration file says.
 fn stage(options: Stage) -> Result<(), Failure> {
     let Stage { role, config: file, links, instance } = options;
+    let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
         Some(copy) => config::load_copy(&copy, &file).map_err(Failure::Configuration)?,
         None => load(&file)?,
