@@ -138,6 +138,7 @@ impl Status {
             limits: agent::limits(&snapshot.policy),
             rules: snapshot.policy.metrics(),
             gate: snapshot.policy.gate.as_ref().map(Enforced::figures),
+            firewall: snapshot.policy.firewall.as_ref().map(|firewall| firewall.figures()),
             classes: match snapshot.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

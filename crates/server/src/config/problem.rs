@@ -498,6 +498,19 @@ pub enum Wrong {
         /// Whether the server does without.
         is_optional: bool,
     },
+    /// This machine's firewall cannot be changed.
+    NoFirewall {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// Nothing is for the firewall.
+    NothingForFirewall,
+    /// No listener gets SYNs of clients.
+    NowhereForFirewall,
+    /// A client is ignored for less time than the firewall knows.
+    TooShortForFirewall,
     /// No rule is for the kernel.
     NothingForGate,
     /// A limit on connections that only the server can enforce.
@@ -958,6 +971,23 @@ impl fmt::Display for Wrong {
             Wrong::NoGate { why, is_optional: false } => {
                 write!(f, "the server would not start on this machine: {why}")
             }
+            Wrong::NoFirewall { why, is_optional: true } => {
+                write!(f, "on this machine the server alone would refuse clients: {why}")
+            }
+            Wrong::NoFirewall { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+            Wrong::NothingForFirewall => f.write_str(
+                "it has no effect: no limit says ignore, and no rule that asks for client only has \
+                 action = \"drop\"",
+            ),
+            Wrong::NowhereForFirewall => f.write_str(
+                "it has no effect: SYNs of clients come to no listener, only those of proxies, or none at \
+                 all to Unix sockets",
+            ),
+            Wrong::TooShortForFirewall => f.write_str(
+                "the firewall is told of no client for less than 2s: the server alone ignores these",
+            ),
             Wrong::NothingForGate => f.write_str(
                 "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
                  \"drop\"",
