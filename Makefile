@@ -53,7 +53,7 @@ bench: ## Measure Forebay beside nginx, lighttpd, h2o and Apache; options in ARG
 bench-engines: ## Measure the engines beside one another; options in ARGS
 bench-shift: ## Threads that move against threads that stay, under a load that shifts (as root)
 bench-keepalive: ## Clients that want one object and stay silent, by the law that keeps them
-bench-reload: ## Reloads under keep-alive clients, beside nginx
+bench-reload: ## Reloads under keep-alive clients, beside nginx; options in ARGS
 bench-overload: ## More load than a server can do: goodput, classes, voigt's figures; options in ARGS
 
 $(BENCHES):

@@ -30,6 +30,9 @@ pub(crate) enum Command {
     /// Be one stage of a server with engine = "isolated": the server starts its stages by itself; this is
     /// for those who start them in other ways
     Stage(Stage),
+    /// Change the firewall as the server says on standard input, until it ends: the server starts this
+    #[command(hide = true)]
+    Firewall,
     /// Have the running server read its configuration file again
     Reload {
         /// The configuration file that the server was started with

@@ -78,6 +78,8 @@ pub(crate) enum Failure {
     Password(PasswordError),
     /// `serve --tls` has no certificate.
     Certificate(LocalError),
+    /// The helper for the firewall cannot begin, or hear the server.
+    Firewall(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
 }
@@ -95,6 +97,7 @@ impl Failure {
             | Failure::Policy(_)
             | Failure::Password(_)
             | Failure::Certificate(_)
+            | Failure::Firewall(_)
             | Failure::Output(_) => 1,
             Failure::Answered(answer) => answer.code,
         }
@@ -115,6 +118,7 @@ impl fmt::Display for Failure {
                 others(socket)
             ),
             Failure::Run(error) => write!(f, "forebay: {error}"),
+            Failure::Firewall(error) => write!(f, "forebay: the helper for the firewall: {error}"),
             Failure::Unreachable { socket, error } => write!(
                 f,
                 "forebay: no server answers at {}: {error}; is it running, with this configuration \

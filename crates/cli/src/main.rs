@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             load(&config).and_then(|read| run(read, Some(config), Box::new(|_| {})))
         }
         Command::Stage(options) => stage(options),
+        Command::Firewall => forebay_server::firewall::helper::run().map_err(Failure::Firewall),
         Command::Reload { config, socket } => reload(&config, socket),
         Command::Policy(command) => policy::run(command),
         Command::Upstream(command) => upstream::run(command),
@@ -78,6 +79,7 @@ fn run(config: Config, file: Option<PathBuf>, ready: Ready) -> Result<(), Failur
 /// Does one stage's part of what a configuration file says.
 fn stage(options: Stage) -> Result<(), Failure> {
     let Stage { role, config: file, links, instance } = options;
+    let _hold = isolated::hold(&links);
     let read = match isolated::copy(&links) {
         Some(copy) => config::load_copy(&copy, &file).map_err(Failure::Configuration)?,
         None => load(&file)?,

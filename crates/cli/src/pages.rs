@@ -50,7 +50,10 @@ fn without_help(command: Command) -> Command {
 }
 
 fn collect(parent: &Command, path: &str, found: &mut Vec<(String, Command)>) {
-    for command in parent.get_subcommands().filter(|command| command.get_name() != "help") {
+    for command in parent
+        .get_subcommands()
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
+    {
         let name = format!("{path}{}", command.get_name());
         found.push((name.clone(), command.clone()));
         collect(command, &format!("{name} "), found);

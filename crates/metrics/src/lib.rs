@@ -12,6 +12,7 @@
 //! | [`sites`] | counters per site under a bounded number of names |
 //! | [`classes`] | the ledger of each class of service |
 //! | [`statuses`] | answers by exact status, durations of requests |
+//! | [`firewall`] | what the machine's firewall does for the server |
 //! | [`gate`] | what the kernel counts, where rules judge there |
 //! | [`stopwatch`] | time per activity of a sampled request (duke's figure 7) |
 //! | [`render`] | Prometheus text and JSON |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod firewall;
 pub mod gate;
 pub mod local;
 pub mod render;
@@ -31,6 +33,7 @@ pub mod stopwatch;
 pub use classes::{
     ClassEvent, ClassLimits, ClassNames, ClassSlot, ClassTotals, ClassTurn, Place, Reason,
 };
+pub use firewall::FirewallFigures;
 pub use gate::{GateFigures, GateRule};
 pub use local::{Local, Totals};
 pub use render::{Certificate, Info, RuleTotals, Snapshot};

@@ -2,6 +2,7 @@
 //! or activity appears in both by itself.
 
 use crate::classes::{ClassLimits, ClassTotals, DELAY_BOUNDS_US, Place, Reason};
+use crate::firewall::{self, FirewallFigures};
 use crate::gate::{self, GateFigures};
 use crate::statuses::DURATION_BOUNDS_US;
 use crate::{Activity, Counter, Gauge, SiteTotals, Totals};
@@ -27,6 +28,8 @@ pub struct Snapshot {
     pub rules: Vec<(String, RuleTotals)>,
     /// What the kernel has counted, where rules judge there.
     pub gate: Option<GateFigures>,
+    /// What the firewall does, where it is told of clients.
+    pub firewall: Option<FirewallFigures>,
     /// Lines dropped, for each access log.
     pub logs: Vec<(String, u64)>,
     /// The certificates of sites.
@@ -129,6 +132,9 @@ pub fn prometheus(snapshot: &Snapshot) -> String {
     rules(&mut text, snapshot);
     if let Some(figures) = &snapshot.gate {
         gate::metrics(&mut text, figures);
+    }
+    if let Some(figures) = &snapshot.firewall {
+        firewall::metrics(&mut text, figures);
     }
     for activity in Activity::ALL {
         let (metric, labels) = (activity.metric(), activity.labels());
@@ -452,6 +458,9 @@ pub fn json(snapshot: &Snapshot) -> String {
     if let Some(figures) = &snapshot.gate {
         gate::json(&mut text, figures);
     }
+    if let Some(figures) = &snapshot.firewall {
+        firewall::json(&mut text, figures);
+    }
     let _ = write!(text, "\"activities\":{{{}}}}}", activities(&snapshot.totals));
     text.push('\n');
     text
@@ -591,6 +600,18 @@ mod tests {
                 handshakes: vec![("charged", 4)],
                 unread: vec![("fragment", 1)],
                 rules: vec![GateRule { name: ODD.to_owned(), admitted: 5, dropped: 6, reset: 0 }],
+            }),
+            firewall: Some(FirewallFigures {
+                table: "forebay".to_owned(),
+                is_in_force: true,
+                clients: 2,
+                most: 10,
+                listed: 3,
+                told: 4,
+                left_full: 5,
+                left_busy: 6,
+                dropped_clients: 7,
+                dropped_listed: 8,
             }),
             logs: vec![("/var/log/a".to_owned(), 0), (ODD.to_owned(), 7)],
             certificates: vec![

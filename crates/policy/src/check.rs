@@ -158,7 +158,7 @@ fn check_bounds(bounds: &Bounds, requests: Option<&Limit>) -> Result<(), Wrong> 
     // longer intervals are lower rates; an unlimited one has none
     let intervals = [least, limit.rate, most].map(Rate::interval_ns);
     if !intervals.is_sorted_by(|lower, higher| lower >= higher) || intervals.contains(&0) {
-        return Err(("requests", Fault::Bounds { bounds: *bounds }));
+        return Err(("requests", Fault::Bounds { bounds: *bounds, rate: limit.rate }));
     }
     check_limit("requests", &Limit { rate: least, ..*limit })
 }
@@ -343,24 +343,30 @@ mod tests {
                     r.requests = Some(limit());
                     r.bounds = Some(bounds("11/s", "20/s"));
                 }),
-                "rule 1: requests: the rate must lie between 11/s and 20/s, and neither may be \
-                 unlimited",
+                "rule 1: requests: rate_min, 11/s, is above the rate, 10/s",
+            ),
+            (
+                of_rule(|r| {
+                    r.requests = Some(limit());
+                    r.bounds = Some(bounds("1/s", "9/s"));
+                }),
+                "rule 1: requests: rate_max, 9/s, is below the rate, 10/s",
             ),
             (
                 of_rule(|r| {
                     r.requests = Some(limit());
                     r.bounds = Some(bounds("1/s", "unlimited"));
                 }),
-                "rule 1: requests: the rate must lie between 1/s and unlimited, and neither may be \
-                 unlimited",
+                "rule 1: requests: rate_min and rate_max must be rates: leave out the one that is \
+                 \"unlimited\"",
             ),
             (
                 of_rule(|r| {
                     r.requests = Some(Limit { per: Per::Client, ..limit() });
                     r.bounds = Some(bounds("1/s", "20/s"));
                 }),
-                "rule 1: requests: only a rate of requests that all share, and that is not \
-                 unlimited, can be moved",
+                "rule 1: requests: rate_min and rate_max are for a rate that all clients share, without per \
+                 = \"client\", and that is not \"unlimited\"",
             ),
             (
                 of_rule(|r| {

@@ -176,12 +176,12 @@ impl Clients {
         }
     }
 
-    /// Whether a client is ignored; nobody is for longer than `most_ns`.
+    /// For how much longer a client is ignored, 0 if it is not; nobody is for longer than `most_ns`.
     #[inline]
-    pub(crate) fn is_ignored(&self, key: Key, now_ns: u64, most_ns: u64) -> bool {
+    pub(crate) fn ignored_ns(&self, key: Key, now_ns: u64, most_ns: u64) -> u64 {
         let word = find_bucket(self.set(&self.buckets, key), key);
         let (now, most) = (now_ns >> UNIT_BITS, most_ignored(most_ns));
-        word.is_some_and(|(_, word)| ahead(word, now, most) > 0)
+        word.map_or(0, |(_, word)| ahead(word, now, most) << UNIT_BITS)
     }
 
     /// Counts one more of a client, of whom there may be `most` at once.

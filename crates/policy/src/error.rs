@@ -93,6 +93,8 @@ pub enum Fault {
     Bounds {
         /// The bounds.
         bounds: Bounds,
+        /// The rate.
+        rate: Rate,
     },
     /// Bounds for a rate that there is not, or one that each client has for itself.
     NothingToMove,
@@ -140,11 +142,22 @@ impl fmt::Display for Fault {
             Fault::CannotQueue => f.write_str(
                 "only requests over a rate can queue; others can be rejected, reset or dropped",
             ),
-            Fault::Bounds { bounds } => {
-                write!(f, "the rate must lie {bounds}, and neither may be unlimited")
+            Fault::Bounds { bounds: Bounds { least, most }, .. }
+                if least.is_unlimited() || most.is_unlimited() =>
+            {
+                f.write_str("rate_min and rate_max must be rates: leave out the one that is \"unlimited\"")
+            }
+            Fault::Bounds { bounds: Bounds { least, .. }, rate }
+                if least.interval_ns() < rate.interval_ns() =>
+            {
+                write!(f, "rate_min, {least}, is above the rate, {rate}")
+            }
+            Fault::Bounds { bounds: Bounds { most, .. }, rate } => {
+                write!(f, "rate_max, {most}, is below the rate, {rate}")
             }
             Fault::NothingToMove => f.write_str(
-                "only a rate of requests that all share, and that is not unlimited, can be moved",
+                "rate_min and rate_max are for a rate that all clients share, without per = \"client\", \
+                 and that is not \"unlimited\"",
             ),
             Fault::TooManyMetrics => {
                 write!(f, "at most {MOST_METRICS} rules have metrics of their own")

@@ -349,6 +349,19 @@ impl State {
         self.traces.refused(rule)
     }
 
+    /// For how much longer new connections of a client are ignored, in nanoseconds; 0 if they are not.
+    pub fn ignored_ns(&self, client: IpAddr, now_ns: u64) -> u64 {
+        match self.most_ignored_ns {
+            0 => 0,
+            most_ns => self.clients.ignored_ns(self.clients.key(IGNORED, client), now_ns, most_ns),
+        }
+    }
+
+    /// The longest time that any rule has a client ignored, in nanoseconds; 0 if none does.
+    pub fn most_ignored_ns(&self) -> u64 {
+        self.most_ignored_ns
+    }
+
     /// How full the tables for clients are. It looks at all of them.
     pub fn clients(&self) -> ClientsReport {
         ClientsReport {
@@ -404,10 +417,7 @@ impl State {
 
     #[inline]
     fn is_ignored(&self, client: IpAddr, now_ns: u64) -> bool {
-        self.most_ignored_ns > 0 && {
-            let key = self.clients.key(IGNORED, client);
-            self.clients.is_ignored(key, now_ns, self.most_ignored_ns)
-        }
+        self.most_ignored_ns > 0 && self.ignored_ns(client, now_ns) > 0
     }
 
     #[inline]

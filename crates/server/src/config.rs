@@ -49,6 +49,7 @@ pub mod class;
 pub mod draft;
 mod exposed;
 pub mod fastcgi;
+mod firewall;
 mod foreign;
 mod gated;
 pub mod identity;
@@ -86,12 +87,13 @@ pub use acme::Acme;
 pub use address::{AdminListen, Endpoint, Listen};
 pub use calibration::{Calibration, CalibrationError};
 pub use choice::{
-    Access, Action, AskClients, By, ControlSocket, FieldValue, GateCharge, GateMode, KeepAliveLaw,
-    Landlock, LogFormat, Over, Per, Refuse, Switch, When,
+    Access, Action, AskClients, By, ControlSocket, FieldValue, FirewallMode, GateCharge, GateMode,
+    KeepAliveLaw, Landlock, LogFormat, Over, Per, Refuse, Switch, When,
 };
 pub use class::{Class, ClassName};
 pub use draft::Draft;
 pub use fastcgi::FastCgi;
+pub use firewall::TableName;
 pub use identity::{CookieName, IdentitySettings};
 pub use isolated::{Isolated, StageAddress};
 pub use listener::Listener;
@@ -345,6 +347,8 @@ pub struct Config {
     pub gate: GateMode,
     /// `gate_charge`
     pub gate_charge: GateCharge,
+    /// `firewall.*`
+    pub firewall: FirewallSettings,
     /// For requests that belong to no site: the log of the only site, or, if there are several, what
     /// the top level says.
     pub log: Log,
@@ -575,6 +579,24 @@ pub struct Pipeline {
 pub struct Control {
     /// `control.socket`
     pub socket: ControlSocket,
+}
+
+/// What the machine's firewall does for the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FirewallSettings {
+    /// `firewall.mode`
+    pub mode: FirewallMode,
+    /// `firewall.table`
+    pub table: Option<TableName>,
+    /// `firewall.clients`
+    pub clients: u64,
+}
+
+impl FirewallSettings {
+    /// The name of the table.
+    pub fn table(&self) -> &str {
+        self.table.as_ref().map_or("forebay", TableName::as_str)
+    }
 }
 
 /// What the kernel keeps the server from.

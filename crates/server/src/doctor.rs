@@ -3,7 +3,8 @@
 //!
 //! It changes nothing: the program for the kernel is loaded, if that is allowed, and let go again.
 
-use crate::config::{Config, GateMode, Listen};
+use crate::config::{Config, FirewallMode, GateMode, Listen};
+use crate::firewall;
 use crate::gate::{self, KernelGate};
 use forebay_sys::privileges;
 use std::collections::BTreeSet;
@@ -54,6 +55,7 @@ pub fn report(config: Option<&Config>) -> String {
         };
         let _ = writeln!(text, "gate = {mode}");
     }
+    text.push_str(&clients_in_firewall(config));
     let ports = config.map_or_else(|| BTreeSet::from([80, 443]), ports);
     let warnings = warnings(&ports);
     if warnings.is_empty() {
@@ -121,6 +123,30 @@ fn rights() -> Need {
     ("rights to load it", found)
 }
 
+/// Whether the firewall can drop clients whom the server ignores.
+fn clients_in_firewall(config: Option<&Config>) -> String {
+    let right = privileges::may_change_firewall();
+    let found = match (firewall::helper::nft(), right) {
+        (Some(nft), true) => format!("ok: {}, and CAP_NET_ADMIN", nft.display()),
+        (Some(_), false) => "missing: CAP_NET_ADMIN; start it as root".to_owned(),
+        (None, _) => format!("missing: {}", firewall::lack().unwrap_or_default()),
+    };
+    let mut text = format!("firewall for ignored clients: {found}\n");
+    if let Some(config) = config {
+        let is_able = found.starts_with("ok");
+        let mode = match (config.firewall.mode, is_able) {
+            (FirewallMode::Off, _) => "off: it is left alone",
+            (FirewallMode::Auto, true) => "auto: it drops them",
+            (FirewallMode::Auto, false) => "auto: the server alone refuses them",
+            (FirewallMode::Nftables, true) => "nftables: it drops them",
+            (FirewallMode::Nftables, false) => "nftables: the server does not start here",
+        };
+        let _ =
+            writeln!(text, "firewall.mode = {mode}, in the table inet {}", config.firewall.table());
+    }
+    text
+}
+
 fn ports(config: &Config) -> BTreeSet<u16> {
     let endpoints = config.listeners.iter().flat_map(|listener| &listener.listen);
     let ports = endpoints.filter_map(|endpoint| match &endpoint.listen {
@@ -152,7 +178,7 @@ fn warnings(ports: &BTreeSet<u16>) -> Vec<String> {
     let lines: Vec<String> = ["nft", "iptables-save", "ip6tables-save"]
         .into_iter()
         .filter_map(|program| ask(program).ok())
-        .flat_map(|text| firewall(&text, ports))
+        .flat_map(|text| filter_rules(&text, ports))
         .collect();
     if !lines.is_empty() {
         warnings.push(format!(
@@ -175,16 +201,18 @@ fn ask(program: &str) -> io::Result<String> {
 }
 
 /// The lines of a rule set, of nft or iptables, that are about what comes in at one of the ports.
-fn firewall(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
-    let mut is_input = false;
+fn filter_rules(text: &str, ports: &BTreeSet<u16>) -> Vec<String> {
+    let (mut is_input, mut is_ours) = (false, false);
     let mut lines = Vec::new();
     for line in text.lines().map(str::trim) {
+        // a set that only a server of ours has; nft shows the sets of a table before its chains
+        is_ours = (is_ours || line == "set alive {") && !line.starts_with("table ");
         if line.starts_with("chain ") {
             is_input = false;
         }
         // a policy stands in the same line
         is_input |= line.contains("hook input") || line.contains("hook prerouting");
-        let is_about = line.starts_with("-A INPUT") || is_input;
+        let is_about = line.starts_with("-A INPUT") || is_input && !is_ours;
         if is_about && names_port(line, ports) {
             lines.push(line.to_owned());
         }
@@ -231,13 +259,18 @@ mod tests {
                    accept\n\t\tct state invalid drop\n\t}\n\tchain output {\n\t\ttype filter hook output \
                    priority filter;\n\t\ttcp dport 80 drop\n\t}\n}\n";
         assert_eq!(
-            firewall(nft, &ports),
+            filter_rules(nft, &ports),
             ["tcp dport { 22, 80 } accept", "tcp dport 8000-9000 drop"]
         );
+        let ours = "table inet forebay {\n\tset alive {\n\t\ttype inet_proto\n\t}\n\n\tchain input {\n\t\ttype \
+                    filter hook input priority filter - 10; policy accept;\n\t\tmeta l4proto @alive tcp \
+                    dport 80 jump judge\n\t}\n}\n";
+        assert_eq!(filter_rules(ours, &ports), [""; 0]);
+        assert_eq!(filter_rules(&format!("{ours}{nft}"), &ports).len(), 2);
         let iptables = "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 80 -j DROP\n-A INPUT -p \
                         tcp -m multiport --dports 22,8440:8450 -j DROP\n-A OUTPUT -p tcp --dport 80 -j DROP\n\
                         -A INPUT -p tcp --dport 8080 -j DROP\n";
-        let found = firewall(iptables, &ports);
+        let found = filter_rules(iptables, &ports);
         assert_eq!(found.len(), 2, "{found:?}");
     }
 

@@ -222,10 +222,10 @@ impl Process for FastLane {
         _: &mut Option<Ticket>,
         _: Option<Done>,
     ) -> Decision<Job> {
-        if let Some(Role::Receive | Role::Process) = self.applications.role()
+        if let Some(next) = self.applications.next_stage()
             && is_passed_on(request)
         {
-            return Decision::Stream(u64::MAX);
+            return Decision::Stream(next.settings().bodies().most_bytes);
         }
         match self.site.may_be_for_application(request) {
             // applications have limits of their own, and nothing is kept here
@@ -469,6 +469,7 @@ impl FastLane {
         if let Some(failure) = relay.failure() {
             let (status, text) = match relay.reason() {
                 Some(reason) => (reason.status(), unanswered(reason)),
+                None if failure == Failed::TooLarge => (413, "the request body is too large"),
                 None => failed(failure),
             };
             let is_unknown = relay.reason() == Some(Reason::Unknown);

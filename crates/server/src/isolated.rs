@@ -13,14 +13,17 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `links` | the directory with the sockets of the stages |
 //! | `stage` | what a stage makes of the configuration, and whom it asks |
 //! | `supervisor` | the process that starts the others, and starts them again |
 
+mod links;
 mod stage;
 mod supervisor;
 
+pub use links::{copy, hold};
 pub use stage::{Next, Place, Role, next};
-pub use supervisor::{copy, run};
+pub use supervisor::run;
 
 use crate::config::Config;
 use forebay_engine::Engine;

@@ -11,6 +11,7 @@
 //! | [`listen`] | listening sockets, one per loop and address |
 //! | [`engines`] | groups of workers: an engine on its listeners |
 //! | [`doctor`] | what this machine can, and what gets in its way |
+//! | [`firewall`] | ignored clients and listed addresses in a table of nftables |
 //! | [`gate`] | rules in the kernel: whether this machine can, what is in force there |
 //! | [`live`] | what handlers serve from, replaced as a whole by a reload |
 //! | [`client`] | who the client is: trusted proxies and X-Forwarded-For |
@@ -52,6 +53,7 @@ pub mod config;
 pub mod control_socket;
 pub mod doctor;
 pub mod engines;
+pub mod firewall;
 pub mod gate;
 pub mod handler;
 pub mod identity;

@@ -26,6 +26,7 @@ use crate::isolated::{self, Role};
 use crate::listen::Listeners;
 use crate::notify::{self, Notifier};
 use crate::plan::Plan;
+use crate::policy::InForce;
 use crate::policy_command::{self, Bounds, Known};
 use crate::reload::{Next, ReloadError};
 use crate::sandbox::Sandbox;
@@ -186,6 +187,16 @@ impl Server {
             say(format_args!("gate: {trouble}"));
         }
         self.gate_trouble = trouble;
+    }
+
+    /// Has the firewall drop by the rules in force, for the listeners there are.
+    fn tell_firewall(&self) {
+        let arrangement = self.common.live.get();
+        let InForce { firewall: Some(firewall), policy, state, .. } = &*arrangement.policy else {
+            return;
+        };
+        let judged = gate::listeners(&self.plan, &self.listeners());
+        firewall.enforce(&self.config.firewall, &judged, policy, state.most_ignored_ns());
     }
 
     /// Says which certificates expire soon, now and every day.
@@ -440,6 +451,9 @@ impl Server {
     fn finish(mut self, reason: &str, ended: Ended) {
         self.admin.take().into_iter().for_each(RunningAdmin::stop);
         self.listeners().end(&[]);
+        if let Some(firewall) = &self.common.live.get().policy.firewall {
+            firewall.end();
+        }
         let began = Instant::now();
         if !self.common.live.get().logs.close(LOG_CLOSE) {
             say(format_args!("the access log took no lines for {:?}", began.elapsed()));

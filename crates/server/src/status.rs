@@ -138,6 +138,7 @@ impl Status {
             limits: agent::limits(&arrangement.policy),
             rules: arrangement.policy.metrics(),
             gate: arrangement.policy.gate.as_ref().map(Enforced::figures),
+            firewall: arrangement.policy.firewall.as_ref().map(|firewall| firewall.figures()),
             classes: match arrangement.policy.is_empty() {
                 true => Vec::new(),
                 false => common.register.classes(&totals),

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command};
 
 /// Says to whom sockets are passed: to the children of this process. Its own number, as `LISTEN_PID` has
@@ -32,15 +33,17 @@ impl Passing {
         Ok(Passing { raised: raised.collect::<Result<_, _>>()? })
     }
 
-    /// Starts a program that has them. It is told to end (SIGTERM) when the calling thread does.
+    /// Starts a program that has them. It is told to end (SIGTERM) when the calling thread does. It says at
+    /// the datagram socket `notify` that it is ready, as it would to a service manager (sd_notify(3)).
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
+    pub fn spawn(self, command: &mut Command, notify: &Path) -> io::Result<Child> {
         let raised = self.raised;
-        for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "WATCHDOG_USEC"] {
+        for manager in ["LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC"] {
             command.env_remove(manager);
         }
+        command.env("NOTIFY_SOCKET", notify);
         command.env("LISTEN_FDS", raised.len().to_string());
         command.env(SUPERVISOR, std::process::id().to_string());
         let prepare = move || {

@@ -13,6 +13,9 @@ use std::ptr;
 /// Where the kernel's list of capabilities ends at the latest.
 const MOST_CAPABILITIES: u64 = 63;
 
+/// Who owns nothing.
+const NOBODY: u32 = 65534;
+
 /// A user or group of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
@@ -157,16 +160,42 @@ pub fn lacks_for_gate() -> Vec<&'static str> {
     lacks.map(|(name, _)| name).collect()
 }
 
+/// Whether this thread may change the firewall of its network namespace (`CAP_NET_ADMIN`).
+pub fn may_change_firewall() -> bool {
+    thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
+/// Keeps `CAP_NET_ADMIN` and nothing else, for this thread and for the programs it runs. Root becomes
+/// the user 65534, whom most machines call nobody.
+///
+/// # Errors
+/// What the kernel says; then the process is half way between two users and must end.
+pub fn keep_firewall_only() -> io::Result<()> {
+    let one = CapabilitySet::NET_ADMIN;
+    if may_become_another() {
+        let nobody = User { user: NOBODY, group: NOBODY, groups: Vec::new() };
+        become_with(&nobody, one)?;
+    }
+    let sets = CapabilitySets { effective: one, permitted: one, inheritable: one };
+    thread::set_capabilities(None, sets)?;
+    thread::configure_capability_in_ambient_set(one, true)?;
+    gain_nothing()
+}
+
 /// Becomes `user` for good and gives up every right of root but those that are `kept`.
 ///
 /// # Errors
 /// What the kernel says; then the process is half way between two users and must end.
 pub fn become_user(user: &User, kept: Kept) -> io::Result<()> {
+    become_with(user, kept.capabilities())?;
+    keep_only(kept)
+}
+
+/// Becomes `user`; of root's rights those that are `kept` stay permitted.
+fn become_with(user: &User, kept: CapabilitySet) -> io::Result<()> {
     for number in 0..=MOST_CAPABILITIES {
         let one = CapabilitySet::from_bits_retain(1 << number);
-        if !kept.capabilities().contains(one)
-            && thread::capability_is_in_bounding_set(one).unwrap_or(false)
-        {
+        if !kept.contains(one) && thread::capability_is_in_bounding_set(one).unwrap_or(false) {
             thread::remove_capability_from_bounding_set(one)?;
         }
     }
@@ -176,8 +205,7 @@ pub fn become_user(user: &User, kept: Kept) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.user), Gid::from_raw(user.group));
     thread::set_thread_res_gid(gid, gid, gid)?;
     thread::set_thread_res_uid(uid, uid, uid)?;
-    thread::set_keep_capabilities(false)?;
-    keep_only(kept)
+    Ok(thread::set_keep_capabilities(false)?)
 }
 
 /// Gives up every right of root but those that are `kept`. Whoever is not root may still have some, from
@@ -237,5 +265,23 @@ mod tests {
             assert_eq!(after.join().unwrap(), (65534, 65534));
         }
         assert_eq!(current().0, 0, "only that thread");
+    }
+
+    #[test]
+    fn what_changes_the_firewall_can_do_nothing_else() {
+        if !may_become_another() || !may_change_firewall() {
+            eprintln!("SKIPPED: only root can become another user");
+            return;
+        }
+        let after = std::thread::spawn(|| {
+            keep_firewall_only().unwrap();
+            let sets = thread::capabilities(None).unwrap();
+            assert_eq!(sets.permitted, CapabilitySet::NET_ADMIN);
+            assert_eq!(sets.inheritable, CapabilitySet::NET_ADMIN);
+            assert!(thread::capability_is_in_ambient_set(CapabilitySet::NET_ADMIN).unwrap());
+            assert!(!thread::capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN).unwrap());
+            (current(), may_change_firewall(), may_become_another())
+        });
+        assert_eq!(after.join().unwrap(), ((NOBODY, NOBODY), true, false));
     }
 }

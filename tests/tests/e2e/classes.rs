@@ -209,7 +209,9 @@ fn the_ledger_adds_up_with_what_clients_have_counted() {
         for (name, good) in good {
             assert!(soon(PATIENCE, || class(&served, "in_flight", name) == 0), "{engine} {name}");
             let ends = ["answered_total", "cut_total"].map(|what| class(&served, what, name));
-            assert!(good > 0 && ends == [good, 0], "{engine} {name}: {ends:?}, {good}");
+            // a machine that computes for others may do none of the work in time
+            assert!(good > 0 || name == "bulk", "{engine} {name}");
+            assert!(ends == [good, 0], "{engine} {name}: {ends:?}, {good}");
             offered += class(&served, "requests_total", name);
         }
         // who finds all places taken is answered before anything is asked

@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -506,7 +506,90 @@ fn the_stages_end_with_their_supervisor() {
     let mut server = isolated(&folder);
     let all = stages(&server);
     assert_eq!(all.len(), 5, "{all:?}");
+    let links = links(all[0].1);
     server.signal(Signal::KILL);
     server.wait(wire::PATIENCE).unwrap();
     until_gone(&all);
+    // nobody was left to remove their directory: the next does
+    let next = isolated(&folder);
+    assert!(!links.exists(), "{links:?} is left");
+    end(next);
+}
+
+/// The directory with the sockets of a stage.
+fn links(pid: u32) -> PathBuf {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    let mut words = line.split(|&b| b == 0).map(String::from_utf8_lossy);
+    words.find(|word| word == "--links").unwrap();
+    PathBuf::from(words.next().unwrap().into_owned())
+}
+
+#[test]
+fn bodies_are_bounded_before_they_are_passed_on() {
+    let folder = site();
+    let more = "limits.body_bytes = \"1KiB\"\n";
+    let (event, isolated) = (start(&folder, "event", more), start(&folder, "isolated", more));
+    let sized = |count: usize| format!("Content-Length: {count}\r\n\r\n{:x<count$}", "");
+    // each byte in a chunk of its own takes six
+    let chunked = |count: usize| {
+        format!("Transfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", "1\r\nx\r\n".repeat(count))
+    };
+    for (rest, status) in [
+        (sized(1024), "200"),
+        (sized(1025), "413"),
+        ("Content-Length: 1000000000000\r\n\r\n".to_owned(), "413"),
+        (chunked(160), "200"),
+        (chunked(180), "413"),
+    ] {
+        let head = "GET /text.txt HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n";
+        for server in [&event, &isolated] {
+            let answer = server.exchange(format!("{head}{rest}").as_bytes());
+            assert_eq!(told(&answer).0.split(' ').nth(1), Some(status), "{rest:.80}");
+        }
+    }
+    end(isolated);
+}
+
+#[test]
+fn stages_stay_if_their_successors_cannot_serve() {
+    let folder = site();
+    let manager = UnixDatagram::bind(folder.join("notify.sock")).unwrap();
+    manager.set_read_timeout(Some(wire::PATIENCE)).unwrap();
+    let heard = || {
+        let mut text = [0; 512];
+        let length = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut options =
+        Options::new(folder.join(".")).engine("isolated").config("log.access = \"off\"");
+    options.wrapper =
+        vec!["env".to_owned(), format!("NOTIFY_SOCKET={}", folder.join("notify.sock").display())];
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server::start(&options);
+    assert!(heard().starts_with("READY=1\n"));
+    let before = stages(&server);
+    let (file, dir) = (server.file(), links(before[0].1));
+    // what stands in the file is right, and receive cannot do it
+    let text = fs::read_to_string(&file).unwrap();
+    let wrong = format!("admin.listen = \"{}\"\n{text}", taken.local_addr().unwrap());
+    fs::write(&file, wrong).unwrap();
+    server.signal(Signal::HUP);
+    assert!(heard().starts_with("RELOADING=1\n"));
+    assert!(heard().starts_with("READY=1\nSTATUS=the stages stay as they are"));
+    assert_eq!(stages(&server), before);
+    // who is started again has the file of before
+    crash(&server, "respond 1");
+    assert!(get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n"));
+    fs::write(&file, &text).unwrap();
+    server.signal(Signal::HUP);
+    assert!(heard().starts_with("RELOADING=1\n"));
+    assert!(heard().starts_with("READY=1\nSTATUS=the stages are replaced"));
+    until_gone(&before);
+    let begin = Instant::now();
+    while dir.exists() {
+        assert!(begin.elapsed() < wire::PATIENCE, "{dir:?} is left");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(get(server.addr(), "/").starts_with(b"HTTP/1.1 200 OK\r\n"));
+    end(server);
 }

@@ -6,6 +6,7 @@
 mod faults_descriptors;
 mod faults_hang;
 mod faults_log;
+mod firewall;
 mod gate;
 mod privileges;
 mod systemd;

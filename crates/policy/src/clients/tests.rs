@@ -64,6 +64,12 @@ fn clients_that_are_new_to_several_threads_have_one_word() {
     assert_eq!((clients.counted(), clients.evicted(), clients.uncounted()), (0, 0, 0));
 }
 
+impl Clients {
+    fn is_ignored(&self, key: Key, now_ns: u64, most_ns: u64) -> bool {
+        self.ignored_ns(key, now_ns, most_ns) > 0
+    }
+}
+
 #[test]
 fn a_client_is_ignored_for_a_while() {
     let clients = Clients::new(64);
@@ -73,6 +79,8 @@ fn a_client_is_ignored_for_a_while() {
     clients.ignore(key, START, 5 * second, day);
     assert!(clients.is_ignored(key, START, day));
     assert!(clients.is_ignored(key, START + 5 * second - UNIT, day));
+    let left_ns = clients.ignored_ns(key, START + 2 * second, day);
+    assert!(left_ns.abs_diff(3 * second) <= 2 * UNIT, "{left_ns}");
     assert!(!clients.is_ignored(key, START + 5 * second + UNIT, day));
     // a shorter time does not shorten it
     clients.ignore(key, START, second, day);

@@ -1,18 +1,25 @@
 //! Certificates by ACME: from which authority, and what must hold for the sites that want them.
 
 use super::draft::Draft;
+use super::draft::numbered;
 use super::problem::Wrong;
 use super::read::{Path as At, Reader};
 use super::value::{Written, quote};
 use super::written::unfit;
-use super::{Site, check};
+use super::{Site, check, lower};
 use forebay_acme::{Kind, Names, Storage, Wanted};
+use forebay_policy::Policy;
+use forebay_policy::facts::{ConnectionFacts, RequestFacts};
+use forebay_policy::rule::{Action, Degree};
 use forebay_site::rules::Host;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// How an authority may look whether a name is ours, as it is written.
 const WAYS: [(&str, Kind); 2] = [("http-01", Kind::Http), ("tls-alpn-01", Kind::TlsAlpn)];
+
+/// An address that nobody has (RFC 5737), for an authority that may come from anywhere.
+const SOMEBODY: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 /// Where the directory of an authority is (RFC 8555 §7.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,15 +201,70 @@ impl Draft {
         }
     }
 
-    /// A directory for certificates that whoever checks could not make or write to.
+    /// A directory for certificates that whoever checks could not make or write to, and rules that keep
+    /// the authority out.
     pub(super) fn remark_acme(&self, remarks: &mut Vec<(At, Wrong)>) {
-        let is_wanted = self.all_sites().iter().any(|(_, site)| site.has_acme());
+        let sites = self.all_sites();
+        let is_wanted = sites.iter().any(|(_, site)| site.has_acme());
+        if is_wanted && let Ok(policy) = lower::policy(&self.classes, &self.rules) {
+            let wanting = sites.iter().filter(|(_, site)| site.has_acme());
+            let mut hosts = wanting.flat_map(|(_, site)| &site.hosts);
+            let refused = hosts.find_map(|host| Some((host, self.refused(&policy, host)?)));
+            if let Some((host, (rule, is_early))) = refused
+                && let Some((at, _)) = numbered("rule", &self.rules).nth(rule)
+            {
+                let wrong = Wrong::AcmeRefused { host: quote(host.as_str()), is_early };
+                remarks.push((at.child("action"), wrong));
+            }
+        }
         if let Some(storage) = self.process.acme.storage.as_deref().filter(|_| is_wanted)
             && let Some((path, error)) = check::no_room_for(&storage.join("x"), true)
         {
             let at = At::default().child("acme.storage");
             remarks.push((at, Wrong::NoDirectory { path, error }));
         }
+    }
+
+    /// The rule that refuses an authority, wherever it comes from, in every way it may look, and whether it
+    /// does so before there is a request.
+    fn refused(&self, policy: &Policy, host: &Host) -> Option<(usize, bool)> {
+        let listeners = self.all_listeners();
+        let endpoints = listeners.iter().flat_map(|(_, listener)| &listener.listen);
+        let says = |kind| match &self.process.acme.challenges[..] {
+            [] => true,
+            ways => ways.iter().any(|way| way.0 == kind),
+        };
+        let mut refused = None;
+        for (kind, port) in [(Kind::Http, 80), (Kind::TlsAlpn, 443)] {
+            if says(kind) && endpoints.clone().any(|on| on.tls == (kind == Kind::TlsAlpn)) {
+                let local = SocketAddr::from((SOMEBODY, port));
+                let ends = ConnectionFacts { client: SocketAddr::from((SOMEBODY, 40_000)), local };
+                let facts = RequestFacts {
+                    ends,
+                    host: host.name().as_bytes(),
+                    method: "GET",
+                    path: b"/.well-known/acme-challenge/token",
+                    query: b"",
+                    certificate: None,
+                    identity: None,
+                    fields: std::iter::empty(),
+                };
+                let refuses = |action: Option<u32>| {
+                    let rule = action? as usize;
+                    let refuses = policy.rules().get(rule)?.action? != Action::Allow;
+                    refuses.then_some(rule)
+                };
+                let by = policy.explain_connection(&ends, Degree::NORMAL).decisions.action;
+                let by = refuses(by).map(|rule| (rule, true)).or_else(|| {
+                    // in a handshake nothing is asked for
+                    let is_asked = kind == Kind::Http;
+                    let asked = || policy.explain_request(&facts, Degree::NORMAL).decisions.action;
+                    is_asked.then(asked).and_then(refuses).map(|rule| (rule, false))
+                });
+                refused = refused.or(Some(by?));
+            }
+        }
+        refused
     }
 }
 

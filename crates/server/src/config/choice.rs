@@ -133,6 +133,25 @@ impl Word for GateCharge {
     const MEANINGS: &'static [GateCharge] = &[GateCharge::Handshake, GateCharge::Syn];
 }
 
+/// Whether the machine's firewall drops whom the server ignores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirewallMode {
+    /// It is left alone.
+    #[default]
+    Off,
+    /// As far as this machine can; what it cannot is done by the server.
+    Auto,
+    /// It does, or the server does not start.
+    Nftables,
+}
+
+impl Word for FirewallMode {
+    const EXPECTED: &'static str = "\"off\", \"auto\" or \"nftables\"";
+    const WORDS: &'static [&'static str] = &["off", "auto", "nftables"];
+    const MEANINGS: &'static [FirewallMode] =
+        &[FirewallMode::Off, FirewallMode::Auto, FirewallMode::Nftables];
+}
+
 /// How a line of the access log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {

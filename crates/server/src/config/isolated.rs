@@ -1,6 +1,6 @@
 //! What `engine = "isolated"` is told, and what it cannot do yet.
 
-use super::choice::{ControlSocket, GateMode, Switch, Word};
+use super::choice::{ControlSocket, FirewallMode, GateMode, Switch, Word};
 use super::draft::Draft;
 use super::problem::Wrong;
 use super::read::Path as At;
@@ -103,6 +103,11 @@ impl Draft {
         let process = &self.process;
         let refused = [
             (process.gate != GateMode::Off, "gate", "rules are not judged in the kernel yet"),
+            (
+                process.firewall.mode != FirewallMode::Off,
+                "firewall.mode",
+                "the firewall is not told of clients yet",
+            ),
             (process.agent == Switch::On, "agent", "the agent does not see the other stages yet"),
             (process.user.is_some(), "user", "the stages stay what started them yet"),
             (

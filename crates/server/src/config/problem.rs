@@ -276,6 +276,13 @@ pub enum Wrong {
     },
     /// There is no listener for any way in which the authority may look.
     AcmeNoWay,
+    /// A rule keeps the authority from looking.
+    AcmeRefused {
+        /// The host that it wants a certificate for.
+        host: String,
+        /// It does so before there is a request.
+        is_early: bool,
+    },
     /// Clients are to show certificates, and nobody is said to have signed them.
     NoClientAuthority,
     /// Clients are to show certificates to a site that has none itself.
@@ -491,6 +498,19 @@ pub enum Wrong {
         /// Whether the server does without.
         is_optional: bool,
     },
+    /// This machine's firewall cannot be changed.
+    NoFirewall {
+        /// Why.
+        why: String,
+        /// Whether the server does without.
+        is_optional: bool,
+    },
+    /// Nothing is for the firewall.
+    NothingForFirewall,
+    /// No listener gets SYNs of clients.
+    NowhereForFirewall,
+    /// A client is ignored for less time than the firewall knows.
+    TooShortForFirewall,
     /// No rule is for the kernel.
     NothingForGate,
     /// A limit on connections that only the server can enforce.
@@ -758,6 +778,14 @@ impl fmt::Display for Wrong {
                 "there is no listener for it: http-01 needs one without TLS, which the authority finds at \
                  port 80, and tls-alpn-01 one with https://, at port 443",
             ),
+            Wrong::AcmeRefused { host, is_early } => {
+                let early = if *is_early { "say path = \"/*\" here, and " } else { "" };
+                write!(
+                    f,
+                    "also refuses the authority that is to give a certificate for {host}: {early}let a rule \
+                     before it have path = \"/.well-known/acme-challenge/*\", action = \"allow\" and stop = true"
+                )
+            }
             Wrong::NoClientAuthority => f.write_str(
                 "tls.client_ca is missing: the certificates of the authorities that have signed those of \
                  the clients",
@@ -943,6 +971,23 @@ impl fmt::Display for Wrong {
             Wrong::NoGate { why, is_optional: false } => {
                 write!(f, "the server would not start on this machine: {why}")
             }
+            Wrong::NoFirewall { why, is_optional: true } => {
+                write!(f, "on this machine the server alone would refuse clients: {why}")
+            }
+            Wrong::NoFirewall { why, is_optional: false } => {
+                write!(f, "the server would not start on this machine: {why}")
+            }
+            Wrong::NothingForFirewall => f.write_str(
+                "it has no effect: no limit says ignore, and no rule that asks for client only has \
+                 action = \"drop\"",
+            ),
+            Wrong::NowhereForFirewall => f.write_str(
+                "it has no effect: SYNs of clients come to no listener, only those of proxies, or none at \
+                 all to Unix sockets",
+            ),
+            Wrong::TooShortForFirewall => f.write_str(
+                "the firewall is told of no client for less than 2s: the server alone ignores these",
+            ),
             Wrong::NothingForGate => f.write_str(
                 "it has no effect: no rule that asks for client and local only refuses by \"reset\" or \
                  \"drop\"",

@@ -2,8 +2,8 @@
 
 use super::table::{Preset, Section, Setting};
 use super::{
-    Acme, Admin, Cache, Config, Control, GateCharge, GateMode, Helpers, IdentitySettings, Isolated,
-    KeepAlive, Limits, Log, Pipeline, Sandbox, Switch, Timeouts,
+    Acme, Admin, Cache, Config, Control, FirewallSettings, GateCharge, GateMode, Helpers,
+    IdentitySettings, Isolated, KeepAlive, Limits, Log, Pipeline, Sandbox, Switch, Timeouts,
 };
 
 impl Section for Config {
@@ -18,6 +18,7 @@ impl Section for Config {
             agent: Switch::default(),
             gate: GateMode::default(),
             gate_charge: GateCharge::default(),
+            firewall: FirewallSettings::default(),
             log: Log::default(),
             server_header: false,
             sample: 0,
@@ -467,6 +468,35 @@ const SETTINGS: &[Setting<Config>] = &[
                   $XDG_RUNTIME_DIR/forebay for others.",
         example: "\"/run/forebay/control.sock\"",
         at: |c| &mut c.control.socket,
+    },
+    Setting {
+        key: "firewall.mode",
+        preset: Preset::Value("off"),
+        range: None,
+        meaning: "Whether the machine's firewall drops the SYNs of clients that the server ignores, and \
+                  of addresses that rules drop. auto: where the machine can, else the server refuses \
+                  them as it does anyway. nftables: or the server does not start. Only read at the start.",
+        example: "\"auto\"",
+        at: |c| &mut c.firewall.mode,
+    },
+    Setting {
+        key: "firewall.table",
+        preset: Preset::Unset("\"forebay\""),
+        range: None,
+        meaning: "The name of the server's own table of nftables, of the family inet. Each server of a \
+                  machine needs another. What is in a table of that name at the start is removed. Only \
+                  read at the start.",
+        example: "\"forebay_shop\"",
+        at: |c| &mut c.firewall.table,
+    },
+    Setting {
+        key: "firewall.clients",
+        preset: Preset::Value("65536"),
+        range: Some(("1", "1000000")),
+        meaning: "So many clients at most are dropped by the firewall at once; those beyond it are \
+                  refused by the server. Only read at the start.",
+        example: "10000",
+        at: |c| &mut c.firewall.clients,
     },
     Setting {
         key: "sandbox.landlock",

@@ -59,6 +59,7 @@ impl Draft {
         self.remark_logs(&mut remarks);
         self.remark_exposed(text, &mut remarks);
         self.remark_gate(&mut remarks);
+        self.remark_firewall(&mut remarks);
         remarks
     }
 

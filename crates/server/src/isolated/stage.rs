@@ -53,7 +53,7 @@ impl Role {
     }
 
     /// Whom it asks.
-    fn next(self) -> Option<Role> {
+    pub(super) fn next(self) -> Option<Role> {
         match self {
             Role::Receive => Some(Role::Process),
             Role::Process => Some(Role::Respond),
@@ -124,8 +124,7 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
         let application = settings::Application::Proxy(Proxy {
             group: group(to.collect()),
             request: request::Settings::default(),
-            // the last stage knows how large they may be
-            bodies: Bodies { most_bytes: u64::MAX, spool_bytes: 0 },
+            bodies: Bodies { most_bytes: config.limits.body_bytes.0, spool_bytes: 0 },
             rewrites: false,
             limits: Limits::default(),
             errors: Errors::Theirs,
@@ -192,6 +191,8 @@ impl Config {
         let limits = &mut self.limits;
         limits.head_bytes = Size(limits.head_bytes.0 + ADDED_BYTES as u64);
         limits.head_lines += ADDED_LINES as u64;
+        // receive has counted them; passed on in other chunks, a body may take more bytes
+        limits.body_bytes = Size(u64::MAX);
         limits.connections_per_client = Count::Fixed(u64::from(u32::MAX));
         limits.requests_per_connection = 0;
         limits.streams = 0;

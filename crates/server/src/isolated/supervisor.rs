@@ -1,5 +1,6 @@
 //! The process that starts the stages, keeps the listening sockets, and starts again what has ended.
 
+use super::links::Links;
 use super::stage::{Place, Role};
 use crate::config::{self, Config, Endpoint};
 use crate::listen::Listeners;
@@ -9,12 +10,12 @@ use forebay_sys::passing::{self, Passing};
 use forebay_sys::unix;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -30,14 +31,14 @@ const LONGEST_REST: Duration = Duration::from_secs(5);
 /// One that has lived for so long is started again as if it were the first time.
 const LIVES: Duration = Duration::from_secs(10);
 
-/// One that ends with an error before is not started again: it cannot be.
-const BEGINS: Duration = Duration::from_secs(2);
-
 /// How long one that leaves is left to itself, beyond the time for a drain.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The name of the configuration that the stages share, among their sockets.
-const COPY: &str = "forebay.toml";
+/// How long processes may take until they serve.
+const READY: Duration = Duration::from_secs(60);
+
+/// How often one that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A place for a process.
 struct Slot {
@@ -48,8 +49,42 @@ struct Slot {
     rest: Duration,
     /// When it is started again.
     due: Option<Instant>,
-    /// It has lived long enough once to be believed in.
-    has_lived: bool,
+}
+
+/// The processes of before a reload: one stage after the other is told to end.
+struct Leaving {
+    children: Vec<(Role, Child)>,
+    /// Until here they were told.
+    role: Role,
+    /// They are left to themselves for so long.
+    until: Instant,
+    _links: Links,
+}
+
+impl Leaving {
+    /// Whether any is left. The next stage ends when the one before has.
+    fn goes_on(&mut self, now: Instant) -> bool {
+        self.children.retain_mut(|(_, child)| {
+            let is_there = matches!(child.try_wait(), Ok(None));
+            if is_there && now >= self.until {
+                let _ = child.kill();
+            }
+            is_there
+        });
+        while !self.children.iter().any(|(role, _)| *role == self.role)
+            && let Some(next) = self.role.next()
+        {
+            self.role = next;
+            self.signal(SIGTERM);
+        }
+        !self.children.is_empty()
+    }
+
+    /// To the stage that is ending.
+    fn signal(&self, signal: i32) {
+        let children = self.children.iter().filter(|(role, _)| *role == self.role);
+        children.for_each(|(_, child)| passing::signal(child, signal));
+    }
 }
 
 /// The processes.
@@ -61,46 +96,10 @@ struct Supervisor {
     sockets: Vec<OwnedFd>,
     slots: Vec<Slot>,
     /// Those that were replaced, and end when what they have is done.
-    leaving: Vec<(Child, Instant)>,
+    leaving: Vec<Leaving>,
     /// The stage that is ending, and by which signal.
     stopping: Option<(Role, i32)>,
     notifier: Notifier,
-}
-
-/// The directory with the sockets of stages; it goes with the supervisor.
-struct Links(PathBuf);
-
-impl Links {
-    fn make() -> io::Result<Links> {
-        let base = std::env::temp_dir();
-        for attempt in 0..100 {
-            let path = base.join(format!("forebay-{}-{attempt}", std::process::id()));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Links(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
-    }
-
-    /// The configuration as it is now, for all processes that are started from here on.
-    fn keep(&self, file: &Path) -> io::Result<()> {
-        let (new, copy) = (self.0.join("new"), self.0.join(COPY));
-        fs::copy(file, &new)?;
-        fs::rename(new, copy)
-    }
-}
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The copy of the configuration that a supervisor has left for its stages, if there is one.
-pub fn copy(links: &Path) -> Option<PathBuf> {
-    Some(links.join(COPY)).filter(|copy| copy.exists())
 }
 
 fn resources(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
@@ -132,7 +131,10 @@ pub fn run(config: Config, file: Option<PathBuf>) -> Result<(), RunError> {
         notifier: Notifier::from_environment(),
     };
     let events = listen(signals).map_err(resources("a thread for signals"))?;
-    let result = supervisor.start_all().and_then(|()| supervisor.serve(&events));
+    let result = supervisor.start_all().and_then(|()| {
+        supervisor.notifier.ready("the stages serve");
+        supervisor.serve(&events)
+    });
     supervisor.end_all();
     // the files of Unix sockets go
     listeners.end(&[]);
@@ -153,7 +155,6 @@ fn slots(config: &Config) -> Vec<Slot> {
             started: Instant::now(),
             rest: FIRST_REST,
             due: None,
-            has_lived: false,
         })
     };
     Role::ALL.into_iter().rev().flat_map(of).collect()
@@ -172,19 +173,57 @@ fn listen(mut signals: Signals) -> io::Result<Receiver<i32>> {
 }
 
 impl Supervisor {
+    /// Starts all of them, those that answer before those that ask, and returns when they serve.
     fn start_all(&mut self) -> Result<(), RunError> {
-        (0..self.slots.len()).try_for_each(|at| self.start(at)).map_err(resources("a process"))?;
-        self.notifier.ready("the stages are started");
+        let heard = self.links.hear().and_then(|heard| {
+            heard.set_read_timeout(Some(LOOK))?;
+            Ok(heard)
+        });
+        let heard = heard.map_err(resources("a socket for stages that are ready"))?;
+        for role in Role::ALL.into_iter().rev() {
+            let slots: Vec<_> =
+                (0..self.slots.len()).filter(|&at| self.slots[at].role == role).collect();
+            slots.iter().try_for_each(|&at| self.start(at)).map_err(resources("a process"))?;
+            self.wait_for(role, slots.len(), &heard)?;
+        }
+        // who is started again tells nobody
+        let _ = fs::remove_file(self.links.notify());
+        Ok(())
+    }
+
+    /// Waits until so many processes of a stage have said that they serve.
+    fn wait_for(
+        &mut self,
+        role: Role,
+        mut count: usize,
+        heard: &UnixDatagram,
+    ) -> Result<(), RunError> {
+        let (begin, mut text) = (Instant::now(), [0; 512]);
+        while count > 0 {
+            if let Ok(length) = heard.recv(&mut text) {
+                count -= usize::from(text[..length].starts_with(b"READY=1\n"));
+                continue;
+            }
+            let mut children = self.slots.iter_mut().filter(|slot| slot.role == role);
+            let ended = children.find_map(|slot| slot.child.as_mut()?.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(RunError::Stage { role, why: ending(status) });
+            }
+            if begin.elapsed() >= READY {
+                let why = format!("does not serve after {} s", READY.as_secs());
+                return Err(RunError::Stage { role, why });
+            }
+        }
         Ok(())
     }
 
     /// Starts the process of a slot.
     fn start(&mut self, at: usize) -> io::Result<()> {
         let Slot { role, instance, .. } = self.slots[at];
-        let place = Place { role, instance, links: self.links.0.clone() };
+        let place = Place { role, instance, links: self.links.path().to_owned() };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["stage", role.name(), "--config"]).arg(&self.file);
-        command.arg("--links").arg(&self.links.0).args(["--instance", &instance.to_string()]);
+        command.arg("--links").arg(self.links.path()).args(["--instance", &instance.to_string()]);
         let mut own = None;
         if role != Role::Receive {
             let path = place.socket(role, instance);
@@ -196,7 +235,7 @@ impl Supervisor {
             own = Some(socket);
         }
         let passed: &[OwnedFd] = own.as_ref().map_or(&self.sockets, std::slice::from_ref);
-        let child = Passing::new(passed)?.spawn(&mut command)?;
+        let child = Passing::new(passed)?.spawn(&mut command, &self.links.notify())?;
         let slot = &mut self.slots[at];
         (slot.child, slot.started, slot.due) = (Some(child), Instant::now(), None);
         Ok(())
@@ -215,7 +254,7 @@ impl Supervisor {
                 SIGUSR1 => self.signal(Role::Receive, SIGUSR1),
                 _ => {}
             }
-            self.reap()?;
+            self.reap();
             self.restart();
             if self.notifier.interval().is_some() {
                 self.notifier.alive();
@@ -230,28 +269,19 @@ impl Supervisor {
     fn patience(&self) -> Duration {
         let now = Instant::now();
         let dues = self.slots.iter().filter_map(|slot| slot.due);
-        let dues = dues.chain(self.leaving.iter().map(|(_, until)| *until));
+        let dues = dues.chain(self.leaving.iter().map(|leaving| leaving.until));
         let next = dues.min().map(|due| due.saturating_duration_since(now));
         let next = next.into_iter().chain(self.notifier.interval()).min();
         next.unwrap_or(Duration::from_secs(60)).max(Duration::from_millis(1))
     }
 
     /// Takes note of those that have ended.
-    fn reap(&mut self) -> Result<(), RunError> {
+    fn reap(&mut self) {
         let now = Instant::now();
-        self.leaving.retain_mut(|(child, until)| match child.try_wait() {
-            Ok(None) => {
-                if now >= *until {
-                    let _ = child.kill();
-                }
-                true
-            }
-            _ => false,
-        });
+        self.leaving.retain_mut(|leaving| leaving.goes_on(now));
         let is_stopping = self.stopping.is_some();
         for slot in &mut self.slots {
             let Some(child) = &mut slot.child else { continue };
-            slot.has_lived |= slot.started.elapsed() >= BEGINS;
             let Ok(Some(status)) = child.try_wait() else { continue };
             let (number, lived) = (child.id(), slot.started.elapsed());
             slot.child = None;
@@ -259,11 +289,6 @@ impl Supervisor {
                 continue;
             }
             let (role, instance) = (slot.role, slot.instance);
-            // it has said why
-            if !slot.has_lived && status.code().is_some_and(|code| code != 0) {
-                return Err(RunError::Stage { role, why: ending(status) });
-            }
-            slot.has_lived = true;
             if lived >= LIVES {
                 slot.rest = FIRST_REST;
             }
@@ -274,7 +299,6 @@ impl Supervisor {
             slot.due = Some(now + slot.rest);
             slot.rest = (slot.rest * 2).min(LONGEST_REST);
         }
-        Ok(())
     }
 
     /// Starts those again whose time has come.
@@ -309,7 +333,10 @@ impl Supervisor {
                 self.slots.iter_mut().for_each(|slot| slot.due = None);
                 self.signal(Role::Receive, signal);
             }
-            Some(_) => Role::ALL.into_iter().for_each(|role| self.signal(role, signal)),
+            Some(_) => {
+                Role::ALL.into_iter().for_each(|role| self.signal(role, signal));
+                self.leaving.iter().for_each(|leaving| leaving.signal(signal));
+            }
         }
     }
 
@@ -318,28 +345,34 @@ impl Supervisor {
         while let Some((role, signal)) = self.stopping
             && !self.slots.iter().any(|slot| slot.role == role && slot.child.is_some())
         {
-            let next = match role {
-                Role::Receive => Role::Process,
-                Role::Process => Role::Respond,
-                Role::Respond => return,
-            };
+            let Some(next) = role.next() else { return };
             self.stopping = Some((next, signal));
             self.signal(next, signal);
         }
     }
 
     fn is_over(&self) -> bool {
-        self.stopping.is_some() && self.slots.iter().all(|slot| slot.child.is_none())
+        self.stopping.is_some()
+            && self.leaving.is_empty()
+            && self.slots.iter().all(|slot| slot.child.is_none())
     }
 
-    /// Replaces one stage after the other by processes with the configuration as it is now. Those that are
-    /// replaced finish what they have.
+    /// Starts all stages anew with the configuration as it is now, beside those there are. These end when the
+    /// new ones serve, and finish what they have; they stay if the new ones cannot serve.
     fn reload(&mut self) {
         if self.stopping.is_some() {
             return;
         }
-        if let Err(why) = self.replace_all() {
-            say(format_args!("the stages stay as they are: {why}"));
+        self.notifier.reloading();
+        match self.replace_all() {
+            Ok(()) => {
+                say(format_args!("the stages are replaced"));
+                self.notifier.ready("the stages are replaced");
+            }
+            Err(why) => {
+                say(format_args!("the stages stay as they are: {why}"));
+                self.notifier.ready("the stages stay as they are");
+            }
         }
     }
 
@@ -353,35 +386,38 @@ impl Supervisor {
         if endpoints(&config) != endpoints(&self.config) {
             return Err("other addresses need a restart".to_owned());
         }
-        self.links.keep(&self.file).map_err(|error| error.to_string())?;
+        let links = Links::make().map_err(|error| error.to_string())?;
+        links.keep(&self.file).map_err(|error| error.to_string())?;
         let until = Instant::now() + config.timeouts.drain + MARGIN;
-        let mut old = std::mem::replace(&mut self.slots, slots(&config));
+        let links = std::mem::replace(&mut self.links, links);
+        let old = std::mem::replace(&mut self.slots, slots(&config));
+        if let Err(why) = self.start_all() {
+            end(std::mem::replace(&mut self.slots, old).into_iter().filter_map(|slot| slot.child));
+            self.links = links;
+            return Err(why.to_string());
+        }
         self.config = config;
-        for at in 0..self.slots.len() {
-            if let Err(error) = self.start(at) {
-                say(format_args!("a stage cannot be started: {error}"));
-                self.slots[at].due = Some(Instant::now() + LONGEST_REST);
-            }
-            // it was believed in before
-            self.slots[at].has_lived = true;
-        }
-        // whoever asks goes first, so that nobody asks one that leaves
-        old.reverse();
-        for child in old.iter_mut().filter_map(|slot| slot.child.take()) {
-            passing::signal(&child, SIGTERM);
-            self.leaving.push((child, until));
-        }
-        say(format_args!("the stages are replaced"));
+        let children = old.into_iter().filter_map(|slot| Some((slot.role, slot.child?)));
+        let leaving =
+            Leaving { children: children.collect(), role: Role::Receive, until, _links: links };
+        leaving.signal(SIGTERM);
+        self.leaving.push(leaving);
         Ok(())
     }
 
     /// Ends what is left.
     fn end_all(&mut self) {
+        let leaving = self.leaving.drain(..).flat_map(|leaving| leaving.children);
         let slots = self.slots.iter_mut().filter_map(|slot| slot.child.take());
-        for mut child in slots.chain(self.leaving.drain(..).map(|(child, _)| child)) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        end(slots.chain(leaving.map(|(_, child)| child)));
+    }
+}
+
+/// Ends processes without a word, and waits until they have.
+fn end(children: impl Iterator<Item = Child>) {
+    for mut child in children {
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 

@@ -105,7 +105,7 @@ impl Judge {
                 Verdict::Admit(Admitted::at_once(Rank(rank), ()))
             }
             Charge::Refuse(refused) => {
-                self.tell_ignored(&refused, peer, ends.client.ip(), now_ns);
+                self.tell_ignored(peer, ends.client.ip(), now_ns);
                 self.refused(slot, Place::Accept, refused.reason);
                 verdict(&refused, ())
             }
@@ -137,7 +137,7 @@ impl Judge {
                 Verdict::Admit(Admitted { rank, client, wait_ms, is_last, ticket: Some(ticket) })
             }
             Charge::Refuse(refused) => {
-                self.tell_ignored(&refused, request.peer, client.ip(), now_ns);
+                self.tell_ignored(request.peer, client.ip(), now_ns);
                 self.refused(slot, Place::Request, refused.reason);
                 let reason = (refused.reason, refused.rule.and_then(RuleNumber::of));
                 let trace = Trace { refused: Some(reason), ..trace };
@@ -225,22 +225,25 @@ impl Judge {
         }
     }
 
-    /// Has the kernel ignore a client, too, that a limit has ignored. Who is known by the word of a
-    /// proxy sends no SYNs.
-    fn tell_ignored(&self, refused: &Refused, peer: &Peer, client: IpAddr, now_ns: u64) {
-        let InForce { gate: Some(gate), policy, .. } = &*self.in_force else { return };
-        let rule = refused.rule.and_then(|rule| policy.rules().get(rule as usize));
-        let limit = rule.and_then(|rule| match refused.reason {
-            Reason::Connections => rule.connections,
-            Reason::Requests | Reason::Queue => rule.requests,
-            _ => None,
-        });
+    /// Has the kernel ignore a client, too, that the server ignores: it was refused by a limit just now,
+    /// or has come although it was. Who is known by the word of a proxy sends no SYNs.
+    fn tell_ignored(&self, peer: &Peer, client: IpAddr, now_ns: u64) {
+        let InForce { gate, firewall, state, .. } = &*self.in_force;
+        if gate.is_none() && firewall.is_none() {
+            return;
+        }
         let is_direct =
             peer.stated.is_none() && peer.address().ip().to_canonical() == client.to_canonical();
-        if let Some(ignore_ms) = limit.and_then(|limit| limit.ignore_ms)
-            && is_direct
-        {
-            gate.ignore(client, now_ns.saturating_add(u64::from(ignore_ms) * 1_000_000));
+        let ignored_ns = state.ignored_ns(client, now_ns);
+        if ignored_ns == 0 || !is_direct {
+            return;
+        }
+        let until_ns = now_ns.saturating_add(ignored_ns);
+        if let Some(gate) = gate {
+            gate.ignore(client, until_ns);
+        }
+        if let Some(firewall) = firewall {
+            firewall.drop_client(client, until_ns);
         }
     }
 

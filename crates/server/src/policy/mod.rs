@@ -20,6 +20,7 @@ pub use judge::{Judge, Known, Standing, Ticket};
 pub use trace::{Judged, RuleNumber, Said, Trace};
 pub use window::{Entrance, Pass, Window};
 
+use crate::firewall::Firewall;
 use crate::gate::{Enforced, KernelGate};
 use crate::plan::Plan;
 use forebay_control::level::{Cause, Level};
@@ -49,6 +50,8 @@ pub struct InForce {
     pub agent: bool,
     /// What the kernel does of it.
     pub gate: Option<Enforced>,
+    /// What drops clients and addresses before they come here.
+    pub firewall: Option<Arc<Firewall>>,
     /// How overloaded the server is, for rules that count then.
     degree: AtomicU8,
     /// How overloaded the server is, and why: for people.
@@ -59,15 +62,17 @@ impl InForce {
     /// Puts a plan's policy in force. What is charged to the one `before` stays charged.
     pub fn new(plan: &Plan, before: Option<&InForce>) -> InForce {
         let gate = before.and_then(|before| before.gate.as_ref()).map(Enforced::gate);
-        InForce::with_gate(plan, before, gate)
+        let firewall = before.and_then(|before| before.firewall.clone());
+        InForce::with_kernel(plan, before, gate, firewall)
     }
 
     /// The same, with a gate that charges what it can in the kernel, once it is
-    /// [told](InForce::tell_gate).
-    pub fn with_gate(
+    /// [told](InForce::tell_gate), and a firewall.
+    pub fn with_kernel(
         plan: &Plan,
         before: Option<&InForce>,
         gate: Option<Arc<KernelGate>>,
+        firewall: Option<Arc<Firewall>>,
     ) -> InForce {
         let policy = Arc::clone(&plan.policy);
         let used = before.map(|before| &before.state);
@@ -88,6 +93,7 @@ impl InForce {
             judges: AtomicUsize::new(0),
             agent: plan.agent,
             gate,
+            firewall,
             degree: AtomicU8::new(level.0 as u8),
             level: Mutex::new(level),
             state,

@@ -3,7 +3,7 @@
 use super::{Bounds, Known};
 use crate::config::{Config, Count, Switch};
 use crate::policy::InForce;
-use forebay_metrics::{Place, Reason, Totals};
+use forebay_metrics::{FirewallFigures, Place, Reason, Totals};
 use forebay_policy::rule::{Conditions, Rule, When};
 use forebay_policy::{ClientsReport, Glob, MostRefused, State};
 use forebay_sys::clock;
@@ -55,6 +55,7 @@ pub fn show(known: &Known<'_>, which: &Which) -> String {
     let _ = write_limits(bounds, config, &mut text);
     let _ = write_rules(&in_force.state, which, &mut text);
     let _ = write_clients(&in_force.state, &mut text);
+    let _ = write_firewall(in_force, &mut text);
     text
 }
 
@@ -163,6 +164,33 @@ fn write_clients(state: &State, f: &mut String) -> fmt::Result {
         writeln!(f, "for want of room, {uncounted} not counted")?;
     }
     Ok(())
+}
+
+/// Whom the machine's firewall keeps away.
+fn write_firewall(in_force: &InForce, f: &mut String) -> fmt::Result {
+    let Some(firewall) = &in_force.firewall else { return Ok(()) };
+    let FirewallFigures {
+        table,
+        is_in_force,
+        clients,
+        most,
+        listed,
+        told: _,
+        left_full,
+        left_busy,
+        dropped_clients,
+        dropped_listed,
+    } = firewall.figures();
+    let state = if is_in_force { "in force" } else { "not in force: the server alone refuses" };
+    writeln!(
+        f,
+        "\nfirewall: table inet {table} {state}; {clients} clients of at most {most}, {listed}"
+    )?;
+    writeln!(
+        f,
+        "ranges of addresses; SYNs dropped: {dropped_clients} of clients, {dropped_listed} of ranges;"
+    )?;
+    writeln!(f, "clients left to the server: {left_full} for want of room, {left_busy} in a rush")
 }
 
 /// A rule in the words of a configuration, how much of its limits is used, and what has come of it.

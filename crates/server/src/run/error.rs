@@ -25,6 +25,8 @@ pub enum RunError {
     Log(LogError),
     /// The kernel cannot take rules, although it must.
     Gate(String),
+    /// The firewall cannot be changed, and the configuration wants it.
+    Firewall(String),
     /// The process cannot become the user it is to be.
     Privileges(PrivilegeError),
     /// The process cannot be confined although it must be.
@@ -68,6 +70,7 @@ impl fmt::Display for RunError {
             RunError::Certificate(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
             RunError::Gate(why) => write!(f, "gate: {why}"),
+            RunError::Firewall(why) => write!(f, "firewall: {why}"),
             RunError::Privileges(error) => error.fmt(f),
             RunError::Sandbox(error) => error.fmt(f),
             RunError::ControlSocket { path, error } => {

@@ -12,6 +12,7 @@ use crate::config::choice::Word;
 use crate::config::{self, Config, Site};
 use crate::control_socket::{self, ControlSocket};
 use crate::engines::{Common, Register};
+use crate::firewall;
 use crate::gate;
 use crate::isolated::{self, Role};
 use crate::listen::Listeners;
@@ -75,6 +76,11 @@ impl Server {
         // only root can load a program into the kernel
         let gate = gate::open(config.gate, config.gate_charge, &gate::listeners(&plan, &listeners));
         let gate = gate.map_err(RunError::Gate)?;
+        // its helper keeps a right that the server gives up
+        let judged = gate::listeners(&plan, &listeners);
+        let keeper = firewall::open(&config.firewall, &judged, &plan.policy);
+        let keeper = keeper.map_err(RunError::Firewall)?;
+        let firewall = keeper.as_ref().map(firewall::Keeper::firewall);
         let sandbox = confine(&config, file.as_deref(), &mut listeners, control_socket.as_ref())?;
         // threads from here on: they have what is left of the privileges
         listen_for_signals(signals, to_main.clone()).map_err(resources("a thread for signals"))?;
@@ -89,7 +95,7 @@ impl Server {
                 trusted: TrustedProxies::shared(&config.trusted_proxies),
                 certificates,
                 applications: Arc::new(applications),
-                policy: Arc::new(InForce::with_gate(&plan, None, gate)),
+                policy: Arc::new(InForce::with_kernel(&plan, None, gate, firewall)),
             }))),
             admission: Admission::new(plan.connections, plan.connections_per_client),
             helpers: Helpers::new(
@@ -145,6 +151,9 @@ impl Server {
             events,
         };
         server.common.live.get().policy.tell_gate();
+        if let Some(keeper) = keeper {
+            keeper.start().map_err(resources("a thread for the firewall"))?;
+        }
         // clients are served from here on
         for prepared in prepared {
             server.begin(prepared).map_err(resources("a thread"))?;

@@ -245,6 +245,7 @@ impl Server {
         self.leave(leaving, &plan);
         (self.plan, self.config) = (plan, config);
         self.attach_gate();
+        self.tell_firewall();
         self.status.changed(&self.common, &self.plan, is_reload);
         self.watch_certificates();
         self.keep_acme(is_reload);

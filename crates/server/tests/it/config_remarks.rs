@@ -1083,3 +1083,37 @@ fn what_is_no_cache_control_is_remarked() {
     assert_eq!(told, expected);
     assert!(folder.remarks("root = \"site\"\ncache_control = \"off\"\n").is_empty());
 }
+
+/// An authority that gives certificates comes from anywhere, and is refused as everybody is.
+#[test]
+fn rules_that_keep_an_authority_out_are_remarked() {
+    let folder = Folder::new();
+    let remarks = |listen: &str, rules: &str| {
+        let site = "[[site]]\nhosts = [\"shop.example\"]\nroot = \"site\"\ntls.acme = true\n";
+        let top = "acme.agree = true\nacme.storage = \"acme\"\nroot = \"site\"\n";
+        let all = folder.remarks(&format!("listen = [{listen}]\n{top}{site}{rules}"));
+        all.iter().filter(|remark| remark.contains("rule.action")).count()
+    };
+    let both = "\":80\", \"https://:443\"";
+    let here = "[[rule]]\nclient = \"10.0.0.0/8\"\naction = \"allow\"\nstop = true\n";
+    let not_here = &format!("{here}[[rule]]\naction = \"reject\"\n");
+    let not_there = "[[rule]]\npath = \"/.well-known/*\"\naction = \"reject\"\n";
+    let lets =
+        "[[rule]]\npath = \"/.well-known/acme-challenge/*\"\naction = \"allow\"\nstop = true\n";
+    let reset = &format!("{here}[[rule]]\naction = \"reset\"\n");
+    for (listen, rules, count) in [
+        (both, "", 0),
+        (both, not_there, 0),
+        ("\":80\"", not_there, 1),
+        ("\":80\", \"127.0.0.1:81\"", not_here, 1),
+        // what needs no request is decided before there is one
+        ("\":80\"", &format!("{lets}{not_here}"), 1),
+        ("\":80\"", &format!("{lets}{not_here}path = \"/*\"\n"), 0),
+        ("\":80\"", "[[rule]]\nsite = \"other.example\"\naction = \"reject\"\n", 0),
+        ("\":80\"", "[[rule]]\nwhen = \"overload\"\naction = \"reject\"\n", 0),
+        ("\":80\"", "[[rule]]\nmethod = \"POST\"\naction = \"reject\"\n", 0),
+        (both, reset, 1),
+    ] {
+        assert_eq!(remarks(listen, rules), count, "{listen} {rules}");
+    }
+}

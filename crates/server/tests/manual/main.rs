@@ -42,6 +42,11 @@ const SECTIONS: &[(&str, &str, &str)] = &[
         "How the four phases of the engine `pipeline` share its threads.",
     ),
     (
+        "firewall",
+        "Clients in the firewall",
+        "Whom the machine's own firewall keeps away: [the chapter on it](firewall.md).",
+    ),
+    (
         "isolated",
         "The engine isolated",
         "How the stages of the engine `isolated` share the work, and when one is taken for lost.",

@@ -453,6 +453,8 @@ impl Link {
     /// The attempt is over without an answer: another is begun, if that may be.
     fn again(&mut self, flight: &mut Flight, told: Told, is_certain: bool, now_ms: u64) -> Action {
         let from = flight.instance;
+        // one that was never written has added to nobody's load, and is admitted already
+        let is_admitted = flight.state == State::Unwritten;
         self.leave(flight, told, now_ms);
         let is_begun = matches!(flight.state, State::Answering | State::Continuing);
         let fail = |flight: &mut Flight, action| {
@@ -471,7 +473,7 @@ impl Link {
             return fail(flight, because(Reason::Quarantined));
         }
         if flight.attempts >= self.settings.attempts.min(MOST_ATTEMPTS)
-            || !self.admits(from, now_ms)
+            || !(is_admitted || self.admits(from, now_ms))
         {
             return fail(flight, because(Reason::Exhausted));
         }

@@ -128,6 +128,8 @@ struct Request {
     got_bytes: u64,
     has_head: bool,
     heard_ms: u64,
+    /// The attempt of whose answer something was lost.
+    torn: u8,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -229,7 +231,14 @@ impl World {
                 self.come(request, attempt, instance, life, from);
             }
             What::Said { request, attempt, instance, said } => {
-                if !matches!(self.instances[instance].is, Is::Cut | Is::Dead) {
+                let is_lost = matches!(self.instances[instance].is, Is::Cut | Is::Dead);
+                if let Some(known) = self.requests.get_mut(&request)
+                    && known.flight.attempt() == attempt
+                    && is_lost
+                {
+                    known.torn = attempt;
+                }
+                if !is_lost {
                     self.hear(request, attempt, &said);
                 }
             }
@@ -289,6 +298,7 @@ impl World {
             got_bytes: 0,
             has_head: false,
             heard_ms: self.now_ms,
+            torn: 0,
         };
         self.requests.insert(number, request);
         self.counts.most_under_way = self.counts.most_under_way.max(self.requests.len());
@@ -384,6 +394,10 @@ impl World {
     fn hear(&mut self, request: u64, attempt: u8, said: &Said) {
         let Some(known) = self.requests.get_mut(&request) else { return };
         if known.flight.attempt() != attempt {
+            return;
+        }
+        // a connection has no holes: what comes behind one is never there
+        if known.torn == attempt && !matches!(said, Said::Refused | Said::Broken) {
             return;
         }
         known.heard_ms = self.now_ms;

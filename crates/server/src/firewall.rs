@@ -1,0 +1,475 @@
+//! The machine's own firewall drops whom the server ignores, and the addresses that rules drop: sets of
+//! nftables in a table of the server's own.
+//!
+//! In: clients whom a limit has had ignored, from every loop; the compiled policy; the addresses that
+//! are listened on. Out: a table in force, and what it has counted. What the firewall does not drop, the
+//! server refuses as without it: the policy is the same.
+//!
+//! A loop only leaves an address in a queue of bounded length. A thread of its own gathers them, and
+//! has another process, which alone keeps the right to, change the firewall: many clients at a time,
+//! for at most a fifth of a core.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`bans`] | which clients are dropped, and which the firewall is to be told of |
+//! | [`lists`] | which addresses it may drop by rules |
+//! | [`ruleset`] | the table as JSON for `nft` |
+//! | [`helper`] | the process that changes it |
+
+pub mod bans;
+pub mod helper;
+pub mod lists;
+pub mod ruleset;
+
+use crate::config::{FirewallMode, FirewallSettings};
+use crate::run::say;
+use bans::{Bans, Batch};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use forebay_metrics::FirewallFigures;
+use forebay_policy::Policy;
+use forebay_sys::{clock, privileges};
+use helper::{Answer, Message};
+use ruleset::Ruleset;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// So many clients wait at most to be looked at.
+const QUEUE: usize = 16_384;
+
+/// The firewall is told of so many clients at a time at most, which takes it some 60 ms.
+const BATCH: usize = 8192;
+
+/// Between two times it rests for so many times as long as the last has taken, within these bounds:
+/// where cores are short, what takes long has not used them for long.
+const RESTS: u32 = 4;
+const SHORTEST_REST: Duration = Duration::from_millis(20);
+const LONGEST_REST: Duration = Duration::from_millis(250);
+
+/// How often the queue is looked at while there is work, and how often the table is kept in force.
+const LOOK: Duration = Duration::from_millis(10);
+const RENEW: Duration = Duration::from_secs(30);
+
+/// How long who asks for figures waits for new ones, and the end for the helper's.
+const COUNT: Duration = Duration::from_millis(500);
+const END: Duration = Duration::from_secs(5);
+
+/// The firewall of the machine, as far as it is this server's.
+#[derive(Debug)]
+pub struct Firewall {
+    clients: Sender<Client>,
+    orders: Sender<Order>,
+    /// The thread looks at the queue without being woken.
+    is_awake: AtomicBool,
+    thread: OnceLock<Thread>,
+    /// Clients that found the queue full.
+    lost: AtomicU64,
+    figures: Mutex<FirewallFigures>,
+}
+
+/// A client to be dropped.
+#[derive(Debug)]
+struct Client {
+    address: IpAddr,
+    until_ns: u64,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// From now on these rules hold; clients are ignored for so long at most.
+    Rules(Ruleset, u64),
+    Count(Sender<()>),
+    End(Sender<()>),
+}
+
+/// Has the firewall changed. It is made with all rights, and its thread begins once they are given up.
+#[derive(Debug)]
+pub struct Keeper {
+    firewall: Arc<Firewall>,
+    clients: Receiver<Client>,
+    orders: Receiver<Order>,
+    helper: Helper,
+    bans: Bans,
+    rules: Ruleset,
+    most_ns: u64,
+    /// Whether the table is as it should be.
+    is_made: bool,
+    told: u64,
+    /// What was said last.
+    trouble: Option<String>,
+}
+
+/// The helper, as long as it lives.
+#[derive(Debug)]
+struct Helper {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// Why this machine has no firewall for us, as far as anybody can see without rights.
+pub fn lack() -> Option<String> {
+    let is_missing = helper::nft().is_none();
+    is_missing.then(|| "there is no nft here; the package nftables has it".to_owned())
+}
+
+/// The firewall that the configuration wants, with its table in force. With `auto` none if the machine
+/// cannot, which is said. It must be called before rights are given up, and before there are threads.
+///
+/// # Errors
+/// With `nftables`, why the machine cannot.
+pub fn open(
+    settings: &FirewallSettings,
+    listeners: &[SocketAddr],
+    policy: &Policy,
+) -> Result<Option<Keeper>, String> {
+    if settings.mode == FirewallMode::Off {
+        return Ok(None);
+    }
+    match begin(settings, listeners, policy) {
+        Ok(keeper) => Ok(Some(keeper)),
+        Err(why) if settings.mode == FirewallMode::Nftables => Err(why),
+        Err(why) => {
+            say(format_args!("firewall: {why}; the server alone refuses clients"));
+            Ok(None)
+        }
+    }
+}
+
+fn begin(
+    settings: &FirewallSettings,
+    listeners: &[SocketAddr],
+    policy: &Policy,
+) -> Result<Keeper, String> {
+    if let Some(lack) = lack() {
+        return Err(lack);
+    }
+    if !privileges::may_change_firewall() {
+        return Err("no CAP_NET_ADMIN; start it as root".to_owned());
+    }
+    let rules = rules(settings, listeners, policy);
+    let mut helper =
+        Helper::start().map_err(|error| format!("cannot start its helper: {error}"))?;
+    helper.ask(&Message::Install(rules.clone(), Vec::new()))?;
+    let (clients, told) = bounded(QUEUE);
+    let (orders, ordered) = unbounded();
+    let figures = FirewallFigures {
+        table: settings.table().to_owned(),
+        is_in_force: true,
+        most: settings.clients,
+        ..FirewallFigures::default()
+    };
+    let firewall = Arc::new(Firewall {
+        clients,
+        orders,
+        is_awake: AtomicBool::new(false),
+        thread: OnceLock::new(),
+        lost: AtomicU64::new(0),
+        figures: Mutex::new(figures),
+    });
+    let (bans, most_ns) = (Bans::new(settings.clients), u64::MAX);
+    Ok(Keeper {
+        firewall,
+        clients: told,
+        orders: ordered,
+        helper,
+        bans,
+        rules,
+        most_ns,
+        is_made: true,
+        told: 0,
+        trouble: None,
+    })
+}
+
+/// What the table is to hold of a policy.
+fn rules(settings: &FirewallSettings, listeners: &[SocketAddr], policy: &Policy) -> Ruleset {
+    let (lists, left) = lists::of(policy);
+    if let Some(rule) = left {
+        say(format_args!(
+            "firewall: no room for the addresses of rule {rule:?}: the server refuses those, and what rules \
+             behind it drop"
+        ));
+    }
+    Ruleset {
+        table: settings.table().to_owned(),
+        listeners: listeners.to_vec(),
+        lists,
+        most_clients: settings.clients.try_into().unwrap_or(u32::MAX),
+    }
+}
+
+impl Firewall {
+    /// Has a client dropped until then, if there is room. It takes no lock, and waits for nobody.
+    #[inline]
+    pub fn drop_client(&self, address: IpAddr, until_ns: u64) {
+        if self.clients.try_send(Client { address, until_ns }).is_err() {
+            self.lost.fetch_add(1, Relaxed);
+        }
+        // after what was sent: either this sees that the thread is about to sleep, or that sees the client
+        if !self.is_awake.load(SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// From now on these hold: what is dropped by rules, where, and for how long clients are ignored at
+    /// most.
+    pub fn enforce(
+        &self,
+        settings: &FirewallSettings,
+        listeners: &[SocketAddr],
+        policy: &Policy,
+        most_ns: u64,
+    ) {
+        self.order(Order::Rules(rules(settings, listeners, policy), most_ns));
+    }
+
+    /// What was counted, a moment ago at most if the helper is not busy.
+    pub fn figures(&self) -> FirewallFigures {
+        let (tell, told) = bounded(1);
+        self.order(Order::Count(tell));
+        let _ = told.recv_timeout(COUNT);
+        lock(&self.figures).clone()
+    }
+
+    /// Removes the table.
+    pub fn end(&self) {
+        let (tell, told) = bounded(1);
+        self.order(Order::End(tell));
+        if told.recv_timeout(END).is_err() {
+            say(format_args!("firewall: its helper has not ended within {END:?}"));
+        }
+    }
+
+    fn order(&self, order: Order) {
+        // the thread ends with the server
+        let _ = self.orders.send(order);
+        self.wake();
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if !self.is_awake.swap(true, SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+impl Keeper {
+    /// What clients are told to.
+    pub fn firewall(&self) -> Arc<Firewall> {
+        Arc::clone(&self.firewall)
+    }
+
+    /// Keeps the firewall from now on, on a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no room for a thread.
+    pub fn start(mut self) -> io::Result<()> {
+        let firewall = Arc::clone(&self.firewall);
+        let thread =
+            thread::Builder::new().name("firewall".to_owned()).spawn(move || self.keep())?;
+        // orders that came before are found when it looks for the first time
+        let _ = firewall.thread.set(thread.thread().clone());
+        firewall.wake();
+        thread.thread().unpark();
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        let mut rest_until = Instant::now();
+        let mut renew_at = rest_until + RENEW;
+        loop {
+            let now_ns = clock::monotonic_ns();
+            while let Ok(Client { address, until_ns }) = self.clients.try_recv() {
+                self.bans.note(address, until_ns, now_ns);
+            }
+            // one answer for all who ask: on a busy machine they may come faster than it is given
+            let mut curious = Vec::new();
+            while let Ok(order) = self.orders.try_recv() {
+                match order {
+                    Order::Rules(rules, most_ns) => self.take_rules(rules, most_ns),
+                    Order::Count(tell) => curious.push(tell),
+                    Order::End(tell) => {
+                        self.helper.end();
+                        let _ = tell.send(());
+                        return;
+                    }
+                }
+            }
+            if !curious.is_empty() {
+                if self.is_made {
+                    // if it fails, the next to change the table says so
+                    let _ = self.ask(&Message::Count);
+                }
+                self.publish();
+                for tell in curious {
+                    let _ = tell.send(());
+                }
+            }
+            let now = Instant::now();
+            if now >= renew_at {
+                self.renew();
+                renew_at = now + RENEW;
+            }
+            if self.bans.has_pending() && now >= rest_until {
+                self.tell_clients();
+                let rest = (now.elapsed() * RESTS).clamp(SHORTEST_REST, LONGEST_REST);
+                rest_until = Instant::now() + rest;
+            }
+            if self.bans.has_pending() {
+                thread::sleep(LOOK);
+                continue;
+            }
+            self.firewall.is_awake.store(false, SeqCst);
+            if self.clients.is_empty() && self.orders.is_empty() {
+                thread::park_timeout(renew_at.saturating_duration_since(Instant::now()));
+            }
+            self.firewall.is_awake.store(true, SeqCst);
+        }
+    }
+
+    /// Tells the firewall of some of those it is to drop.
+    fn tell_clients(&mut self) {
+        let Batch { fresh, again } = self.bans.take(BATCH, clock::monotonic_ns());
+        let count = (fresh.len() + again.len()) as u64;
+        if count == 0 || !self.is_made {
+            // who is not told of now comes again, or is told of with the whole table
+            return;
+        }
+        match self.ask(&Message::Ban(fresh, again)) {
+            Ok(()) => self.told += count,
+            Err(why) => self.make(Some(&why)),
+        }
+        self.publish();
+    }
+
+    fn take_rules(&mut self, rules: Ruleset, most_ns: u64) {
+        let is_less = most_ns < self.most_ns;
+        let is_same = rules == self.rules && self.is_made;
+        (self.rules, self.most_ns) = (rules, most_ns);
+        if !is_same || is_less {
+            self.make(None);
+            self.publish();
+        }
+    }
+
+    /// Keeps the table in force, or makes it if it is not there.
+    fn renew(&mut self) {
+        match self.is_made {
+            true => {
+                if let Err(why) = self.ask(&Message::Renew) {
+                    self.make(Some(&why));
+                }
+            }
+            false => self.make(None),
+        }
+        self.publish();
+    }
+
+    /// Makes the table anew, with all clients; `why` it was found not to be there.
+    fn make(&mut self, why: Option<&str>) {
+        let now_ns = clock::monotonic_ns();
+        let clients = self.bans.take_all(self.most_ns, now_ns);
+        let made = self.ask(&Message::Install(self.rules.clone(), clients));
+        let was_made = std::mem::replace(&mut self.is_made, made.is_ok());
+        let table = &self.rules.table;
+        let trouble = match (made, why) {
+            (Ok(()), Some(why)) => {
+                Some(format!("the table {table} could not be changed and is made anew: {why}"))
+            }
+            (Ok(()), None) if !was_made => Some(format!("the table {table} is in force again")),
+            (Ok(()), None) => None,
+            (Err(why), _) => Some(format!(
+                "{why}; the server alone refuses clients, and tries again in {RENEW:?}"
+            )),
+        };
+        if trouble != self.trouble
+            && let Some(trouble) = &trouble
+        {
+            say(format_args!("firewall: {trouble}"));
+        }
+        self.trouble = trouble;
+    }
+
+    fn ask(&mut self, message: &Message) -> Result<(), String> {
+        let [clients, listed] = self.helper.ask(message)?;
+        let mut figures = lock(&self.firewall.figures);
+        (figures.dropped_clients, figures.dropped_listed) = (clients, listed);
+        Ok(())
+    }
+
+    /// Has others see how it is.
+    fn publish(&mut self) {
+        let clients = self.bans.count(clock::monotonic_ns());
+        let ranges = self.rules.lists.iter().filter(|list| list.is_dropped);
+        let ranges = ranges.map(|list| list.ranges.as_ref().map_or(1, Vec::len)).sum::<usize>();
+        let mut figures = lock(&self.firewall.figures);
+        figures.is_in_force = self.is_made;
+        (figures.clients, figures.listed) = (clients, ranges as u64);
+        (figures.told, figures.left_full) = (self.told, self.bans.full());
+        figures.left_busy = self.firewall.lost.load(Relaxed);
+    }
+}
+
+impl Helper {
+    fn start() -> io::Result<Helper> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg("firewall")
+            // a signal from the terminal is for the server
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Helper { child, input, output: BufReader::new(output) })
+    }
+
+    /// Has it do something, and says what was counted since the start.
+    fn ask(&mut self, message: &Message) -> Result<[u64; 2], String> {
+        let mut ask = || -> io::Result<Answer> {
+            let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+            let mut text = serde_json::to_vec(message)?;
+            text.push(b'\n');
+            input.write_all(&text)?;
+            let mut line = String::new();
+            if self.output.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(serde_json::from_str(&line)?)
+        };
+        match ask() {
+            Ok(Answer::Done(counted)) => Ok(counted),
+            Ok(Answer::Failed(why)) => Err(why),
+            Err(_) => {
+                self.input = None;
+                Err("its helper has ended; only a restart of the server begins another".to_owned())
+            }
+        }
+    }
+
+    /// Waits until it has removed the table and ended.
+    fn end(&mut self) {
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// The table goes with the helper.
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,204 @@
+//! Which clients the firewall drops, as far as the server knows, and which it is to be told of.
+//!
+//! A client that comes to the server again although the firewall should drop it is told of anew: the
+//! firewall may have lost its table, or the client's time was made longer.
+
+use super::ruleset::{Ban, client};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// So long after the firewall was told of a client, what it had sent before may still arrive.
+const SETTLES_NS: u64 = 2 * SECOND_NS;
+
+/// Expired clients are looked for at most so often, when the firewall is full.
+const SWEEP_NS: u64 = SECOND_NS;
+
+/// The clients that are dropped, and those that are to be.
+#[derive(Debug)]
+pub struct Bans {
+    most: usize,
+    known: HashMap<IpAddr, Known>,
+    /// Those the firewall is to be told of, each once.
+    pending: Vec<IpAddr>,
+    swept_ns: u64,
+    /// How often there was no room.
+    full: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    until_ns: u64,
+    is_pending: bool,
+    /// When the firewall was told; `None` if it never was.
+    told_ns: Option<u64>,
+}
+
+/// What the firewall is told at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Clients it does not know.
+    pub fresh: Vec<Ban>,
+    /// Clients it was told of before.
+    pub again: Vec<Ban>,
+}
+
+impl Bans {
+    /// Of at most so many clients.
+    pub fn new(most: u64) -> Bans {
+        let most = most.try_into().unwrap_or(usize::MAX);
+        Bans { most, known: HashMap::new(), pending: Vec::new(), swept_ns: 0, full: 0 }
+    }
+
+    /// A client is to be dropped until then. What is less than a second is not worth it.
+    pub fn note(&mut self, address: IpAddr, until_ns: u64, now_ns: u64) {
+        let Some(address) = client(address) else { return };
+        if until_ns < now_ns + SECOND_NS {
+            return;
+        }
+        if let Some(known) = self.known.get_mut(&address) {
+            let settles = known.told_ns.is_some_and(|told_ns| now_ns < told_ns + SETTLES_NS);
+            if known.is_pending || !settles {
+                known.until_ns = until_ns.max(known.until_ns);
+            }
+            if !known.is_pending && !settles {
+                known.is_pending = true;
+                self.pending.push(address);
+            }
+            return;
+        }
+        if self.known.len() >= self.most {
+            if now_ns >= self.swept_ns + SWEEP_NS {
+                self.swept_ns = now_ns;
+                self.forget_expired(now_ns);
+            }
+            if self.known.len() >= self.most {
+                self.full += 1;
+                return;
+            }
+        }
+        self.known.insert(address, Known { until_ns, is_pending: true, told_ns: None });
+        self.pending.push(address);
+    }
+
+    /// Whether there is anything to tell.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// What to tell now, of at most so many clients.
+    pub fn take(&mut self, most: usize, now_ns: u64) -> Batch {
+        let mut batch = Batch::default();
+        let rest = self.pending.len().saturating_sub(most);
+        for address in self.pending.split_off(rest) {
+            let Some(known) = self.known.get_mut(&address) else { continue };
+            let is_known = known.told_ns.is_some();
+            (known.is_pending, known.told_ns) = (false, Some(now_ns));
+            match seconds(known.until_ns, now_ns) {
+                0 if is_known => {}
+                0 => drop(self.known.remove(&address)),
+                seconds if is_known => batch.again.push((address, seconds)),
+                seconds => batch.fresh.push((address, seconds)),
+            }
+        }
+        batch
+    }
+
+    /// Everybody, for a table that is made anew; nobody for longer than `most_ns` from now.
+    pub fn take_all(&mut self, most_ns: u64, now_ns: u64) -> Vec<Ban> {
+        self.pending.clear();
+        // the server does not ignore them any more
+        self.known.retain(|_, known| known.until_ns <= now_ns.saturating_add(most_ns));
+        self.forget_expired(now_ns);
+        let told = self.known.iter_mut().map(|(address, known)| {
+            (known.is_pending, known.told_ns) = (false, Some(now_ns));
+            (*address, seconds(known.until_ns, now_ns))
+        });
+        told.filter(|(_, seconds)| *seconds > 0).collect()
+    }
+
+    /// How many there are now.
+    pub fn count(&mut self, now_ns: u64) -> u64 {
+        self.forget_expired(now_ns);
+        self.known.len() as u64
+    }
+
+    /// How often a client was left to the server, for want of room.
+    pub fn full(&self) -> u64 {
+        self.full
+    }
+
+    fn forget_expired(&mut self, now_ns: u64) {
+        self.known.retain(|_, known| known.is_pending || known.until_ns > now_ns);
+    }
+}
+
+/// Rounded down: the server ignores whom the firewall forgets too early.
+fn seconds(until_ns: u64, now_ns: u64) -> u64 {
+    until_ns.saturating_sub(now_ns) / SECOND_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const START: u64 = 1_000 * SECOND_NS;
+
+    fn ip(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    #[test]
+    fn a_client_is_told_of_once() {
+        let mut bans = Bans::new(10);
+        for _ in 0..3 {
+            bans.note(ip(1), START + 5 * SECOND_NS, START);
+        }
+        bans.note(ip(2), START + SECOND_NS - 1, START);
+        assert_eq!(bans.take(10, START), Batch { fresh: vec![(ip(1), 5)], again: vec![] });
+        // what was on its way
+        bans.note(ip(1), START + 6 * SECOND_NS, START + SECOND_NS);
+        assert!(!bans.has_pending());
+    }
+
+    #[test]
+    fn who_comes_although_it_is_dropped_is_told_of_again() {
+        let mut bans = Bans::new(10);
+        bans.note(ip(1), START + 60 * SECOND_NS, START);
+        bans.take(10, START);
+        let later = START + SETTLES_NS;
+        bans.note(ip(1), START + 60 * SECOND_NS, later);
+        assert_eq!(bans.take(10, later), Batch { fresh: vec![], again: vec![(ip(1), 58)] });
+        // once its time is over it is forgotten, and begins anew
+        let over = START + 60 * SECOND_NS;
+        assert_eq!(bans.count(over), 0);
+        bans.note(ip(1), over + 5 * SECOND_NS, over);
+        assert_eq!(bans.take(10, over).fresh, [(ip(1), 5)]);
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_may_be() {
+        let mut bans = Bans::new(3);
+        for number in 0..5 {
+            bans.note(ip(number), START + 5 * SECOND_NS, START);
+        }
+        assert_eq!((bans.full(), bans.count(START)), (2, 3));
+        assert_eq!(bans.take(2, START).fresh.len(), 2);
+        assert_eq!(bans.take(2, START).fresh.len(), 1);
+        let later = START + 6 * SECOND_NS;
+        bans.note(ip(9), later + 5 * SECOND_NS, later);
+        assert_eq!((bans.full(), bans.count(later)), (2, 1));
+    }
+
+    #[test]
+    fn a_new_table_gets_all_but_those_who_are_free_by_now() {
+        let mut bans = Bans::new(10);
+        bans.note(ip(1), START + 5 * SECOND_NS, START);
+        bans.note(ip(2), START + 60 * SECOND_NS, START);
+        assert_eq!(bans.take_all(10 * SECOND_NS, START), [(ip(1), 5)]);
+        assert!(!bans.has_pending());
+        assert_eq!(bans.take_all(0, START), []);
+    }
+}

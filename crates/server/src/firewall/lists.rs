@@ -1,0 +1,237 @@
+//! Which addresses the firewall may drop by a policy's rules, before the server sees a connection.
+//!
+//! What is dropped is what the server would refuse by `action = "drop"` whatever else it knew. Where it
+//! needs more than an address, or a rule before decides otherwise, the connection is left to it: an
+//! address too many there changes nothing but the costs.
+
+use super::ruleset::List;
+use forebay_policy::Phase;
+use forebay_policy::Policy;
+use forebay_policy::endpoint::{Addresses, Endpoint};
+use forebay_policy::rule::{Action, Degree, Rule};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// So many ranges of addresses at most.
+pub const MOST_RANGES: usize = 65_536;
+
+/// The lists of a policy, in the order of its rules; and the name of the first rule that found no room.
+pub fn of(policy: &Policy) -> (Vec<List>, Option<String>) {
+    let (mut lists, mut left) = (Vec::<List>::new(), None);
+    let mut room = MOST_RANGES;
+    for rule in policy.rules() {
+        let decides = rule.action.is_some() || rule.stop;
+        if !rule.is_for_connections() || !decides {
+            continue;
+        }
+        let list = List { is_dropped: is_dropped(rule), ranges: ranges(&rule.conditions.client) };
+        let Some(rest) = room.checked_sub(list.ranges.as_ref().map_or(0, Vec::len)) else {
+            // what stands behind it may not be dropped, either
+            left = Some(rule.name.clone());
+            break;
+        };
+        room = rest;
+        let is_all = list.ranges.is_none();
+        if list.ranges.as_ref().is_none_or(|ranges| !ranges.is_empty()) {
+            lists.push(list);
+        }
+        if is_all {
+            break;
+        }
+    }
+    // what nothing follows that is dropped need not be told apart
+    let last = lists.iter().rposition(|list| list.is_dropped);
+    lists.truncate(last.map_or(0, |at| at + 1));
+    (lists, left)
+}
+
+/// Whether an address is all that is needed to drop what the rule is for.
+pub fn is_dropped(rule: &Rule) -> bool {
+    let conditions = &rule.conditions;
+    rule.is_for_connections()
+        && rule.action == Some(Action::Drop)
+        && rule.when.from(Phase::Connection) == Degree::NORMAL
+        && conditions.local.is_empty()
+        && conditions.client.iter().all(|endpoint| endpoint.ports().is_none())
+}
+
+/// The addresses of any of these; `None` for all there are.
+fn ranges(endpoints: &[Endpoint]) -> Option<Vec<(IpAddr, IpAddr)>> {
+    let mut found = Vec::new();
+    for endpoint in endpoints {
+        found.push(match endpoint.addresses() {
+            Addresses::Any => return None,
+            Addresses::Unix => continue,
+            Addresses::Network { first, len, is_v4 } => {
+                let host = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+                (!is_v4, first.to_bits(), first.to_bits() | host)
+            }
+            Addresses::Range { first, last, is_v4 } => (!is_v4, first.to_bits(), last.to_bits()),
+        });
+    }
+    if endpoints.is_empty() {
+        return None;
+    }
+    found.sort_unstable();
+    let mut merged: Vec<(bool, u128, u128)> = Vec::new();
+    for (is_v6, first, last) in found {
+        match merged.last_mut() {
+            Some((kind, _, end)) if *kind == is_v6 && first <= end.saturating_add(1) => {
+                *end = last.max(*end);
+            }
+            _ => merged.push((is_v6, first, last)),
+        }
+    }
+    let address = |is_v6: bool, bits: u128| match (is_v6, Ipv6Addr::from_bits(bits)) {
+        (true, ip) => IpAddr::V6(ip),
+        (false, ip) => IpAddr::V6(ip).to_canonical(),
+    };
+    let as_ranges = merged.into_iter().map(|(v6, a, b)| (address(v6, a), address(v6, b)));
+    Some(as_ranges.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_policy::facts::ConnectionFacts;
+    use forebay_policy::rule::{Conditions, When};
+    use proptest::prelude::*;
+
+    fn endpoints(texts: &[&str]) -> Vec<Endpoint> {
+        texts.iter().map(|text| Endpoint::parse(text).unwrap()).collect()
+    }
+
+    fn rule(client: &[&str], action: Option<Action>) -> Rule {
+        let conditions = Conditions { client: endpoints(client), ..Conditions::default() };
+        Rule { name: client.join(" "), conditions, action, ..Rule::default() }
+    }
+
+    fn shown(list: &List) -> String {
+        let what = if list.is_dropped { "drop" } else { "leave" };
+        let range = |(first, last): &(IpAddr, IpAddr)| format!(" {first}-{last}");
+        let ranges = list.ranges.as_ref().map(|ranges| ranges.iter().map(range).collect());
+        format!("{what}{}", ranges.unwrap_or_else(|| " all".to_owned()))
+    }
+
+    #[test]
+    fn ranges_are_merged_and_in_order() {
+        let found = ranges(&endpoints(&[
+            "10.0.1.0/24",
+            "10.0.0.0/24",
+            "fd00::5-fd00::9",
+            "10.0.0.7",
+            "0.0.0.1",
+            "fd00::/16",
+        ]));
+        let list = List { is_dropped: true, ranges: found };
+        let v6 = "fd00::-fd00:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(shown(&list), format!("drop 0.0.0.1-0.0.0.1 10.0.0.0-10.0.1.255 {v6}"));
+        assert_eq!(ranges(&endpoints(&["*"])), None);
+        assert_eq!(ranges(&endpoints(&["unix"])), Some(Vec::new()));
+    }
+
+    #[test]
+    fn who_is_decided_about_before_is_left_to_the_server() {
+        let rules = vec![
+            Rule { class: None, stop: true, ..rule(&["10.1.0.0/16"], None) },
+            rule(&["10.2.0.0/16:1-9"], Some(Action::Drop)),
+            Rule { when: When::Overload, ..rule(&["10.3.0.0/16"], Some(Action::Drop)) },
+            rule(&["10.0.0.0/8", "fd00::/8"], Some(Action::Drop)),
+            rule(&["unix"], Some(Action::Drop)),
+            rule(&["192.0.2.0/24"], Some(Action::Reset)),
+        ];
+        let policy = Policy::new(&[], rules).unwrap();
+        let (lists, left) = of(&policy);
+        let lists: Vec<_> = lists.iter().map(shown).collect();
+        let v6 = "fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(
+            lists,
+            [
+                "leave 10.1.0.0-10.1.255.255",
+                "leave 10.2.0.0-10.2.255.255",
+                "leave 10.3.0.0-10.3.255.255",
+                &format!("drop 10.0.0.0-10.255.255.255 {v6}"),
+            ]
+        );
+        assert_eq!(left, None);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_left_with_all_behind_it() {
+        let many: Vec<String> = (0..MOST_RANGES as u32)
+            .map(|number| std::net::Ipv4Addr::from_bits(0x0a00_0000 + number * 2).to_string())
+            .collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let drop = Some(Action::Drop);
+        let rules = vec![rule(&["192.0.2.1"], drop), rule(&many, drop), rule(&["192.0.2.2"], drop)];
+        let (lists, left) = of(&Policy::new(&[], rules).unwrap());
+        assert_eq!(lists.len(), 1);
+        assert!(left.is_some_and(|name| name.starts_with("10.0.0.0 ")));
+    }
+
+    /// What a firewall with these lists does with a SYN.
+    fn drops(lists: &[List], client: IpAddr) -> bool {
+        let holds = |list: &&List| {
+            list.ranges.as_ref().is_none_or(|ranges| {
+                let is_in = |(first, last): &(IpAddr, IpAddr)| {
+                    first.is_ipv4() == client.is_ipv4() && (*first..=*last).contains(&client)
+                };
+                ranges.iter().any(is_in)
+            })
+        };
+        lists.iter().find(holds).is_some_and(|list| list.is_dropped)
+    }
+
+    proptest! {
+        /// Nobody is dropped whom the server would not.
+        #[test]
+        fn what_is_dropped_the_server_would_drop(
+            rules in prop::collection::vec(
+                (
+                    prop::collection::vec((0u8..4, 28u8..=32, any::<bool>()), 0..3),
+                    prop::option::of(0usize..4),
+                    any::<bool>(),
+                    0usize..3,
+                    any::<bool>(),
+                ),
+                0..6,
+            ),
+            degree in 0u8..4,
+        ) {
+            let action = [Action::Drop, Action::Allow, Action::Reset, Action::Reject(403)];
+            let when = [When::Always, When::Overload, When::From(Degree::CLASS_ORDER)];
+            let mut made = Vec::new();
+            for (number, (client, acts, stop, from, is_local)) in rules.into_iter().enumerate() {
+                let client = client.into_iter().map(|(part, len, with_ports)| {
+                    let ports = if with_ports { ":1-9" } else { "" };
+                    let bits = 0x0a00_0000 | u32::from(part) << 2;
+                    let network = bits >> (32 - len) << (32 - len);
+                    let network = std::net::Ipv4Addr::from_bits(network);
+                    Endpoint::parse(&format!("{network}/{len}{ports}")).unwrap()
+                });
+                let local = if is_local { endpoints(&["127.0.0.1"]) } else { Vec::new() };
+                let conditions =
+                    Conditions { client: client.collect(), local, ..Conditions::default() };
+                let action = acts.map(|at| action[at]);
+                let class = Some("one".to_owned());
+                let (name, when) = (number.to_string(), when[from]);
+                made.push(Rule { name, conditions, action, stop, when, class, ..Rule::default() });
+            }
+            let classes = [forebay_policy::class::Class::new("one", 0)];
+            let policy = Policy::new(&classes, made).unwrap();
+            let (lists, _) = of(&policy);
+            for host in 0..20u32 {
+                for port in [5, 4711] {
+                    let client = std::net::Ipv4Addr::from_bits(0x0a00_0000 | host);
+                    let ends = ConnectionFacts {
+                        client: (client, port).into(),
+                        local: "127.0.0.2:80".parse().unwrap(),
+                    };
+                    let decided = policy.connection(&ends, Degree::of(degree));
+                    let rule = decided.action.and_then(|at| policy.rules().get(at as usize));
+                    let would = rule.is_some_and(|rule| rule.action == Some(Action::Drop));
+                    prop_assert!(would || !drops(&lists, client.into()), "{client}: {lists:?}");
+                }
+            }
+        }
+    }
+}

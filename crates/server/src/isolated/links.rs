@@ -1,0 +1,147 @@
+//! The directory with the sockets of the stages, and who removes it.
+//!
+//! A supervisor makes one at its start and one at each reload, and removes it when its stages have ended. What
+//! one leaves that is killed goes when the same user starts the next: all that use a directory hold a shared
+//! lock on a file in it, and what nobody holds is removed. The stages cannot do it, Landlock keeps them out.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+/// The name of the configuration that the stages share, among their sockets.
+const COPY: &str = "forebay.toml";
+
+/// The name of the file that all who use the directory have locked.
+const LOCK: &str = "lock";
+
+/// Where stages say that they are ready.
+const NOTIFY: &str = "notify.sock";
+
+/// How directories are called, before the number of the process.
+const PREFIX: &str = "forebay-";
+
+/// The directory with the sockets of stages; it goes with the supervisor.
+pub(super) struct Links {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Links {
+    pub(super) fn make() -> io::Result<Links> {
+        let base = std::env::temp_dir();
+        for attempt in 0..100 {
+            let path = base.join(format!("{PREFIX}{}-{attempt}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let links = Links::lock(path)?;
+                    remove_abandoned(&base, links.path.metadata()?.uid());
+                    return Ok(links);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Under its name the file is never seen without its lock.
+    fn lock(path: PathBuf) -> io::Result<Links> {
+        let new = path.join("new");
+        let lock = File::create(&new)?;
+        lock.lock_shared()?;
+        fs::rename(&new, path.join(LOCK))?;
+        Ok(Links { path, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The configuration as it is now, for all processes that have this directory.
+    pub(super) fn keep(&self, file: &Path) -> io::Result<()> {
+        fs::copy(file, self.path.join(COPY)).map(drop)
+    }
+
+    /// Where stages say that they are ready.
+    pub(super) fn notify(&self) -> PathBuf {
+        self.path.join(NOTIFY)
+    }
+
+    /// Hears that stages are ready, for as long as somebody wants to know.
+    pub(super) fn hear(&self) -> io::Result<UnixDatagram> {
+        UnixDatagram::bind(self.notify())
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The copy of the configuration that a supervisor has left for its stages, if there is one.
+pub fn copy(links: &Path) -> Option<PathBuf> {
+    Some(links.join(COPY)).filter(|copy| copy.exists())
+}
+
+/// For as long as what this returns is open, no other supervisor removes the directory; `None` if it is no
+/// supervisor's.
+pub fn hold(links: &Path) -> Option<File> {
+    let lock = File::open(links.join(LOCK)).ok()?;
+    lock.lock_shared().ok()?;
+    Some(lock)
+}
+
+/// Removes directories of this user that nobody uses any more.
+fn remove_abandoned(base: &Path, own: u32) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_ours = name.to_str().is_some_and(is_name)
+            && entry.metadata().is_ok_and(|known| known.is_dir() && known.uid() == own);
+        if is_ours
+            && let Ok(lock) = File::open(entry.path().join(LOCK))
+            && lock.try_lock().is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether directories of supervisors are called so: `forebay-123-0`.
+fn is_name(name: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let numbers = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    numbers.is_some_and(|(pid, attempt)| is_number(pid) && is_number(attempt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::ManuallyDrop;
+
+    #[test]
+    fn only_what_supervisors_make_is_looked_at() {
+        for name in ["forebay-1-0", "forebay-4194304-12"] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["forebay-1", "forebay-test-1-0", "forebay-1-0-1", "forebay--0", "x-1-0", ""] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_all_have_left_is_removed_by_the_next() {
+        // one that is killed does nothing
+        let killed = ManuallyDrop::new(Links::make().unwrap());
+        let stage = hold(killed.path()).unwrap();
+        killed._lock.unlock().unwrap();
+        let next = Links::make().unwrap();
+        assert!(killed.path().exists(), "a stage has it");
+        drop(stage);
+        let last = Links::make().unwrap();
+        assert!(!killed.path().exists() && next.path().exists() && last.path().exists());
+        assert!(hold(killed.path()).is_none());
+    }
+}
