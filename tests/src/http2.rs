@@ -28,6 +28,8 @@ pub struct Client {
     pub goodbyes: Vec<ErrorCode>,
     /// Whether the bytes of bodies are given back to its windows as they come.
     pub takes: bool,
+    /// What is to be sent is kept.
+    is_holding: bool,
     has_ended: bool,
 }
 
@@ -79,6 +81,7 @@ impl Client {
             answers: BTreeMap::new(),
             goodbyes: Vec::new(),
             takes: true,
+            is_holding: false,
             has_ended: false,
         }
     }
@@ -155,6 +158,16 @@ impl Client {
     /// Asks for a path.
     pub fn ask(&mut self, path: &str) -> u32 {
         self.begin("GET", path, &[], true)
+    }
+
+    /// Asks for these with one piece of bytes, each with fields of its own.
+    pub fn ask_at_once(&mut self, requests: &[(&str, &[(&str, &str)])]) -> Vec<u32> {
+        self.is_holding = true;
+        let ask = |(path, more): &(&str, &[(&str, &str)])| self.begin("GET", path, more, true);
+        let streams = requests.iter().map(ask).collect();
+        self.is_holding = false;
+        self.flush();
+        streams
     }
 
     /// Asks, and waits for the answer.
@@ -290,6 +303,9 @@ impl Client {
 
     fn flush(&mut self) {
         self.machine.flush(&mut self.out);
+        if self.is_holding {
+            return;
+        }
         // a server that is gone is noticed when receiving
         let _ = self.stream.write_all(&self.out).and_then(|()| self.stream.flush());
         self.out.clear();

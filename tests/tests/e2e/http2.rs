@@ -17,6 +17,7 @@ use rustix::process::Signal;
 on_each_engine!(
     answers_are_the_same_as_with_http1,
     requests_are_served_beside_one_another,
+    the_most_urgent_answer_goes_first,
     bodies_are_read_and_bounded,
     a_client_that_takes_nothing_holds_up_only_itself,
     a_window_that_stays_closed_costs_only_its_request,
@@ -164,6 +165,29 @@ fn requests_are_served_beside_one_another(engine: &str) {
         if let Some(body) = body {
             assert!(answer.body == body, "{engine}: {stream}: {} bytes", answer.body.len());
         }
+    }
+}
+
+fn the_most_urgent_answer_goes_first(engine: &str) {
+    let folder = site();
+    let served = serve(&folder, engine, "");
+    let limits = Limits { stream_window_bytes: 1 << 20, ..Limits::default() };
+    let mut client = Client::with(served.addr(), limits);
+    // in memory from here on
+    for _ in 0..3 {
+        assert_eq!(client.get("/text.txt").status, 200);
+    }
+    for _ in 0..20 {
+        let asked = ["u=7", "u=5", "u=0"].map(|priority| [("priority", priority)]);
+        let asked = [0, 1, 2].map(|at| ("/text.txt", &asked[at][..]));
+        let streams = client.ask_at_once(&asked);
+        let bytes = |client: &Client, at: usize| client.so_far(streams[at]).body.len();
+        client.until(|client| streams.iter().any(|stream| client.so_far(*stream).is_whole));
+        let sent = [0, 1, 2].map(|at| bytes(&client, at));
+        // a pipeline that never fuses calls them one by one: the first is sent before the last is known
+        let is_last_known = engine != "pipeline:never";
+        assert!(client.so_far(streams[2]).is_whole || !is_last_known, "{engine}: {sent:?}");
+        streams.iter().for_each(|stream| assert_eq!(client.answer(*stream).body.len(), 99_000));
     }
 }
 

@@ -259,6 +259,12 @@ impl<H: Handler> Http2<H> {
         None
     }
 
+    /// Whether frames are looked at before bodies are written.
+    fn may_receive<S>(&self, cx: &Context<'_, H, S>, input: &Input) -> bool {
+        let is_over = self.closing.is_some() || self.machine.fault().is_some();
+        !input.is_empty() && !is_over && cx.budget > 0 && cx.out.bytes.len() < BATCH_BYTES
+    }
+
     /// Something has happened to a request, if that is still there.
     fn happened<S: Stopwatch>(&mut self, cx: &mut Context<'_, H, S>, event: Event<DoneOf<H>>) {
         let (Event::Done(RequestId(stream), _)
@@ -379,6 +385,15 @@ impl<H: Handler> Protocol<H> for Http2<H> {
             }
             if let Some(step) = self.go_on(cx, is_fresh) {
                 break step;
+            }
+            // what has come may be more urgent than what is being sent, or may end it
+            if self.may_receive(cx, input) {
+                match self.receive(cx, input) {
+                    None => continue,
+                    // a part of a frame is there
+                    Some(Step::Receive | Step::Wait | Step::Close(_)) => {}
+                    Some(step) => break step,
+                }
             }
             self.fill(cx);
             // a file may have to be read first

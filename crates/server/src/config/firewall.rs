@@ -111,7 +111,7 @@ mod tests {
             (with("", &format!("{drop}\nlocal = \"*:80\"")), None, &[nothing]),
             (with("", &format!("{drop}\nwhen = \"overload\"")), None, &[nothing]),
             (with("", &limit.replace("5s", "1s")), None, &[short, nothing]),
-            (with("listen = \"unix:/run/a\"\n", limit), None, &[nowhere]),
+            (with("listen = [\"unix:/run/a\"]\n", limit), None, &[nowhere]),
             (
                 with("", limit),
                 Some("old"),
