@@ -92,6 +92,15 @@ pub fn try_lock(file: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Locks a file together with others, until each of them has closed it: nobody has it [alone](try_lock)
+/// before.
+///
+/// # Errors
+/// What the kernel says; some file systems have no locks.
+pub fn lock_shared(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::LockShared)?)
+}
+
 /// Opens `path` below `root` for reading. Never blocks on a FIFO, never leaves the root.
 ///
 /// `path` is relative; the empty path is the root itself. Opening a device may have effects of its

@@ -467,5 +467,8 @@ fn a_rate_that_may_move_is_shown() {
     assert!(served.metrics().contains(&format!("{series} 20.000\n")), "{}", served.metrics());
     let output = policy(&["set", "-c", file, "search.requests.rate_min=21/s"]);
     let why = text(&output.stderr);
-    assert!(!output.status.success() && why.contains("between 21/s and 20/s"), "{why}");
+    assert!(
+        !output.status.success() && why.contains("rate_min, 21/s, is above the rate, 20/s"),
+        "{why}"
+    );
 }

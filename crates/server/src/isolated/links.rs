@@ -4,6 +4,7 @@
 //! one leaves that is killed goes when the same user starts the next: all that use a directory hold a shared
 //! lock on a file in it, and what nobody holds is removed. The stages cannot do it, Landlock keeps them out.
 
+use forebay_sys::file::{lock_shared, try_lock};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -50,7 +51,7 @@ impl Links {
     fn lock(path: PathBuf) -> io::Result<Links> {
         let new = path.join("new");
         let lock = File::create(&new)?;
-        lock.lock_shared()?;
+        lock_shared(&lock)?;
         fs::rename(&new, path.join(LOCK))?;
         Ok(Links { path, _lock: lock })
     }
@@ -90,7 +91,7 @@ pub fn copy(links: &Path) -> Option<PathBuf> {
 /// supervisor's.
 pub fn hold(links: &Path) -> Option<File> {
     let lock = File::open(links.join(LOCK)).ok()?;
-    lock.lock_shared().ok()?;
+    lock_shared(&lock).ok()?;
     Some(lock)
 }
 
@@ -102,7 +103,7 @@ fn remove_abandoned(base: &Path, own: u32) {
             && entry.metadata().is_ok_and(|known| known.is_dir() && known.uid() == own);
         if is_ours
             && let Ok(lock) = File::open(entry.path().join(LOCK))
-            && lock.try_lock().is_ok()
+            && try_lock(&lock).is_ok_and(|is_mine| is_mine)
         {
             let _ = fs::remove_dir_all(entry.path());
         }
