@@ -144,10 +144,10 @@ fn a_refused_client_is_dropped_by_the_firewall(engine: &str) {
             shown.contains("table inet forebay in force; 1 clients of at most 65536"),
             "{shown}"
         );
-        assert!(
-            shown.contains(&format!("SYNs dropped: {} of clients", packets("clients"))),
-            "{shown}"
-        );
+        // what is shown was taken from the counter, which may have gone on since
+        let dropped = shown.split_once("SYNs dropped: ").and_then(|(_, rest)| rest.split_once(' '));
+        let dropped = dropped.and_then(|(count, _)| count.parse::<u64>().ok());
+        assert!(dropped.is_some_and(|count| count > 0), "{shown}");
         // the server has given the right up
         let rights = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
         let rights = rights.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
@@ -221,7 +221,7 @@ fn a_table_that_was_removed_comes_back() {
         assert!(soon(PATIENCE, || holds("clients4", "127.0.5.1")), "{}", server.stderr());
         let said =
             "firewall: the table forebay could not be changed and is made anew: nft says: Error:";
-        assert!(server.stderr().contains(said), "{}", server.stderr());
+        assert!(soon(PATIENCE, || server.stderr().contains(said)), "{}", server.stderr());
     });
 }
 
