@@ -7,7 +7,7 @@ use crate::{ENGINES, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -474,20 +474,34 @@ fn folder() -> PathBuf {
 /// its own, and no port of it twice. Nor does the kernel choose the port: it would choose one that was
 /// given away and is not bound yet, and whoever waits for that server would reach the probe.
 pub fn free_addr() -> SocketAddr {
-    const PORTS: Range<u32> = 2_000..10_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let [_, a, b, c] = process::id().to_be_bytes();
+    let own = own_address();
+    SocketAddr::from((own, free_port(own, 2_000..10_000, &NEXT)))
+}
+
+/// An address whose port is free at all addresses, for a server that listens at all of them: other ports
+/// than those of [`free_addr`], which others have at theirs.
+pub fn free_at_all_addresses() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let port = free_port(Ipv4Addr::UNSPECIFIED, 10_000..18_000, &NEXT);
+    SocketAddr::from((own_address(), port))
+}
+
+fn own_address() -> Ipv4Addr {
     // process ids have 22 bits
-    let ip = Ipv4Addr::new(127, a | 64, b, c);
+    let [_, a, b, c] = process::id().to_be_bytes();
+    Ipv4Addr::new(127, a | 64, b, c)
+}
+
+fn free_port(at: Ipv4Addr, ports: Range<u32>, next: &AtomicU32) -> u16 {
     loop {
-        let count = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(count < PORTS.len() as u32, "no port of {ip} is left");
-        // some listen at all addresses: processes that run at the same time begin at different ports
+        let count = next.fetch_add(1, Ordering::Relaxed);
+        assert!(count < ports.len() as u32, "no port of {at} is left");
+        // processes that run at the same time begin at different ports
         let number = count + process::id() % 80 * 100;
-        let port = PORTS.start + number % PORTS.len() as u32;
-        let addr = SocketAddr::new(IpAddr::V4(ip), port as u16);
-        if TcpListener::bind(addr).is_ok() {
-            return addr;
+        let port = (ports.start + number % ports.len() as u32) as u16;
+        if TcpListener::bind((at, port)).is_ok() {
+            return port;
         }
     }
 }

@@ -4,7 +4,7 @@
 use forebay_tests::faults::crowd::{client_address, connect_from};
 use forebay_tests::faults::site::Folder;
 use forebay_tests::faults::{Served, soon};
-use forebay_tests::server::free_addr;
+use forebay_tests::server::{free_addr, free_at_all_addresses};
 use forebay_tests::tls::Authority;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{Options, Server};
@@ -48,7 +48,7 @@ fn asked_at(path: &Path, host: &str) -> String {
 #[test]
 fn it_is_read_from_the_addresses_that_are_allowed() {
     let (options, _folder) = options();
-    let admin = free_addr();
+    let admin = free_at_all_addresses();
     let allowed = client_address(1);
     let settings =
         |allow: &str| format!("admin.listen = \":{}\"\nadmin.allow = [{allow}]", admin.port());
@@ -71,7 +71,7 @@ fn it_is_read_from_the_addresses_that_are_allowed() {
 #[test]
 fn nobody_else_is_allowed_unless_it_is_said() {
     let (options, _folder) = options();
-    let admin = free_addr();
+    let admin = free_at_all_addresses();
     let server = Server::start(&options.config(&format!("admin.listen = \":{}\"", admin.port())));
     assert_eq!(asked_by(1, admin, "localhost"), "HTTP/1.1 200 OK");
     let file = server.file();
