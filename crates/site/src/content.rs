@@ -268,7 +268,7 @@ impl Content {
         for _ in 0..4 {
             if let Some(watcher) = &self.watcher {
                 let signposts = self.places().flat_map(|(_, place)| place.signposts());
-                watcher.set_signposts(signposts.collect());
+                watcher.set_signposts(signposts);
             }
             let changed = self.places().filter(|(site, place)| self.look_at_root(*site, place));
             if changed.count() == 0 {

@@ -114,6 +114,16 @@ impl Graph {
         }
     }
 
+    /// More names that decide where the roots' paths lead, until they are [replaced](Graph::set_signposts).
+    pub(crate) fn add_signposts(
+        &mut self,
+        directory: Directory,
+        names: impl Iterator<Item = Vec<u8>>,
+    ) {
+        self.add(directory);
+        self.signposts.entry(directory).or_default().extend(names);
+    }
+
     /// Replaces the names that decide where the roots' paths lead.
     pub(crate) fn set_signposts(&mut self, signposts: Signposts) {
         signposts.keys().for_each(|directory| self.add(*directory));

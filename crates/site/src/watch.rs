@@ -6,6 +6,7 @@ use crate::root::Root;
 use crate::settings::Notice;
 use forebay_sys::file::{self, Kind, Stamp};
 use forebay_sys::watch::{Directory, Event, Interest, Watch};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -140,22 +141,25 @@ impl Watcher {
     }
 
     /// Watches the names that decide where a root's path leads. What cannot be watched is found by
-    /// the periodic look at the root.
-    pub(crate) fn set_signposts(&self, names: Vec<(PathBuf, Vec<u8>)>) {
-        let mut opened = Vec::new();
+    /// the periodic look at the root. Of however many roots one descriptor is open at a time.
+    pub(crate) fn set_signposts(&self, names: impl IntoIterator<Item = (PathBuf, Vec<u8>)>) {
+        let mut by_path: HashMap<PathBuf, HashSet<Vec<u8>>> = HashMap::new();
         for (path, name) in names {
-            let directory = file::open_directory(&path);
-            opened.extend(directory.map(|directory| (directory, name)));
+            by_path.entry(path).or_default().insert(name);
         }
-        opened.retain(|(at, _)| file::reports_changes(at.as_fd()).unwrap_or(false));
         let mut signposts = Signposts::new();
-        let mut graph = self.graph();
-        for (directory, name) in opened {
+        for (path, names) in by_path {
+            let Ok(directory) = file::open_directory(&path) else { continue };
+            if !file::reports_changes(directory.as_fd()).unwrap_or(false) {
+                continue;
+            }
+            let mut graph = self.graph();
             if let Ok(watched) = self.watch.add(directory.as_fd(), Interest::Names) {
-                signposts.entry(watched).or_default().push(name);
+                graph.add_signposts(watched, names.iter().cloned());
+                signposts.entry(watched).or_default().extend(names);
             }
         }
-        graph.set_signposts(signposts);
+        self.graph().set_signposts(signposts);
     }
 
     /// Registers `ticket` everywhere on the way from `root` to `path`, so that whatever changes

@@ -261,3 +261,26 @@ fn flood(server: &Server, admin: SocketAddr, words: &[u8]) {
     assert!(all, "{}, {} descriptors at most", summary(&clients), most);
     assert!(most <= at_rest + SET_APART, "{most} descriptors, {at_rest} at rest");
 }
+
+/// Once a second the server looks whether the paths of roots lead where they did: of one at a time.
+#[test]
+fn a_look_at_many_roots_takes_few_descriptors() {
+    const ROOTS: usize = 200;
+    let folder = Folder::new();
+    let sites: String = (0..ROOTS)
+        .map(|number| {
+            folder.write(&format!("{number}/index.html"), "hello");
+            let root = folder.join(&number.to_string());
+            format!("[[site]]\nhosts = [\"{number}.example\"]\nroot = {root:?}\n")
+        })
+        .collect();
+    let server = Server::start(&Options::new(folder.path()).config(&sites));
+    let at_rest = open_descriptors(server.pid());
+    // a look takes a moment; some are seen within seconds
+    let began = std::time::Instant::now();
+    let mut most = at_rest;
+    while began.elapsed() < Duration::from_secs(3) {
+        most = most.max(open_descriptors(server.pid()));
+    }
+    assert!(most < at_rest + ROOTS / 4, "{at_rest} at rest, and {most}");
+}
