@@ -225,12 +225,22 @@ fn listen_for_signals(mut signals: Signals, to_main: Sender<Event>) -> io::Resul
     Ok(())
 }
 
+/// The sites that the first line names; of others it says how many there are.
+const MOST_NAMED: usize = 20;
+
 /// The first line: what is served, where, how.
 fn start_line(plan: &Plan, config: &Config, listeners: &Listeners) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let what = match &config.sites[..] {
         [Site { root: Some(root), .. }] => root.display().to_string(),
-        sites => sites.iter().map(|site| site.name().to_string()).collect::<Vec<_>>().join(", "),
+        sites => {
+            let names = sites.iter().take(MOST_NAMED).map(|site| site.name().to_string());
+            let names = names.collect::<Vec<_>>().join(", ");
+            match sites.len().saturating_sub(MOST_NAMED) {
+                0 => names,
+                more => format!("{names} and {more} more"),
+            }
+        }
     };
     let groups = plan.groups.iter().map(|group| {
         let addresses: Vec<_> = listeners.urls(&group.listen).collect();
