@@ -73,8 +73,15 @@ fn files_that_memory_does_not_keep_come_whole(engine: &str) {
     };
     // one reading to know them, and half of another to learn that nothing is found again
     (0..3).for_each(|_| ask_for_all(1, &served, &folder, is_whole));
-    ask_for_all(4, &served, &folder, is_whole);
-    let at_first = open_pipes(served.pid());
+    // on a busy machine a file is back in memory before it is asked for: then once more
+    let mut at_first = others;
+    for _ in 0..10 {
+        ask_for_all(4, &served, &folder, is_whole);
+        at_first = open_pipes(served.pid());
+        if at_first > others {
+            break;
+        }
+    }
     if at_first == others && hides_its_pages(&folder) {
         return eprintln!("SKIPPED: {engine}: on this file system nothing is sent from a pipe");
     }
