@@ -129,6 +129,8 @@ pub fn next(config: &Config, now_ms: u64) -> Option<Next> {
             limits: Limits::default(),
             errors: Errors::Theirs,
             proxy_protocol: None,
+            buffer_bytes: 0,
+            authority: None,
         });
         let link = config.isolated.link(role.others(config).is_empty());
         Application::of_stage(application, link, now_ms)
