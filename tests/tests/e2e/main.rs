@@ -33,6 +33,7 @@ mod load_tls;
 mod log_choice;
 mod logs;
 mod metrics;
+mod on_the_way;
 mod policy;
 mod proxy;
 mod queue;
