@@ -42,6 +42,7 @@ mod rules;
 mod runner;
 mod serve_command;
 mod sites;
+mod smuggling;
 mod tls;
 mod tls_changes;
 mod work;
