@@ -22,13 +22,16 @@ impl RequestId {
     pub const SENDING: RequestId = RequestId(u32::MAX - 1);
 }
 
+/// Name and value of a field that stands for the client's; without a value that is only left out.
+pub type GivenField = (Box<str>, Option<Box<[u8]>>);
+
 /// What others have said of a request before it was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// The rules, by number, that asked another server, which has let it through.
     pub allowed: Vec<u16>,
     /// Fields that an application is to be told instead of the client's: without a value, only that.
-    pub given: Vec<(Box<str>, Option<Box<[u8]>>)>,
+    pub given: Vec<GivenField>,
     /// What an application wants to be sent instead of its answer.
     pub sent: Option<Sent>,
 }

@@ -7,6 +7,7 @@
 use crate::cookies;
 use crate::names::{Forwarding, Kind, is_same, kind};
 use crate::target::{self, Ambiguous, Base, Refused};
+use forebay_conn::GivenField;
 use forebay_http::field::{FieldName, FieldValue};
 use forebay_http::framing::Framing;
 use forebay_http::head::{Head, Method, Name, Version};
@@ -101,7 +102,7 @@ pub struct Request<'r> {
 }
 
 /// A field that stands for the client's of the same name; without a value it is left out.
-pub type Given = (Box<str>, Option<Box<[u8]>>);
+pub type Given = GivenField;
 
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
