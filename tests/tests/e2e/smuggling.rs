@@ -381,7 +381,7 @@ fn corpus() -> Vec<String> {
         "/case/@%0d%0aX:%20y",
         "/case/@%20HTTP/1.1%0d%0aHost:%20b",
         "/case/@\r/secret",
-        "/secret\u{a0}/@",
+        "/secret%c2%a0/@",
         "/x/%2e%2e%2fsecret/@",
         "/../secret/@",
         "/%u002e/secret/@",
@@ -396,35 +396,31 @@ fn corpus() -> Vec<String> {
     cases
 }
 
-/// The path that a target may be taken for by whoever is generous: decoded until nothing is left to decode,
-/// without parameters, with all slashes one and all detours taken.
+/// The path that a target may be taken for by whoever is generous: decoded, without parameters, with all slashes one and all detours taken.
 fn generous(target: &str) -> String {
     let path = target.split(['?', '#']).next().unwrap();
     let path = match path.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => path,
     };
-    let mut bytes = path.as_bytes().to_vec();
-    for _ in 0..3 {
-        let mut decoded = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-            let hex = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-            match (bytes[at], hex) {
-                (b'%', Some(byte)) => {
-                    decoded.push(byte);
-                    at += 3;
-                }
-                (byte, _) => {
-                    decoded.push(byte);
-                    at += 1;
-                }
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        let hex = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (bytes[at], hex) {
+            (b'%', Some(byte)) => {
+                decoded.push(byte);
+                at += 3;
+            }
+            (byte, _) => {
+                decoded.push(byte);
+                at += 1;
             }
         }
-        bytes = decoded;
     }
-    let text = String::from_utf8_lossy(&bytes).replace('\\', "/");
+    let text = String::from_utf8_lossy(&decoded).replace('\\', "/");
     let mut parts = Vec::new();
     for part in text.split('/') {
         match part.split(';').next().unwrap() {
@@ -442,7 +438,11 @@ fn judged(server: &Server) -> HashMap<(String, String), usize> {
     for line in server.stdout().lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        *judged.entry((text("method"), text("target"))).or_default() += 1;
+        // of what names a host, an upstream is told the rest
+        let target = text("target");
+        let rest = target.split_once("://").and_then(|(_, rest)| Some(&rest[rest.find('/')?..]));
+        let target = rest.map_or(target.clone(), str::to_owned);
+        *judged.entry((text("method"), target)).or_default() += 1;
     }
     judged
 }
@@ -504,7 +504,7 @@ fn play(name: &str, make: impl Fn(&Folder, SocketAddr) -> Command) {
         let (seen, judged) = (seen(), judged(&server));
         for (method, target) in &seen {
             assert!(
-                !generous(target).starts_with("secret"),
+                !format!("{}/", generous(target)).starts_with("secret/"),
                 "{name}, {engine}: {method} {target} was seen"
             );
             let key = (method.clone(), target.clone());
