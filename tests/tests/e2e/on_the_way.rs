@@ -249,7 +249,7 @@ fn files_are_sent_instead_of_answers(engine: &str) {
         ),
     );
     folder.write("root/files/closed/x.txt", "closed");
-    folder.write("root/files/big.bin", &"0123456789".repeat(200_000));
+    folder.write("root/files/big.bin", "0123456789".repeat(200_000));
     let get = |path: &str, fields: &str| ask(&server, "GET", path, fields, "");
     for method in ["GET", "POST"] {
         let body = if method == "POST" { "form" } else { "" };
