@@ -3,7 +3,7 @@
 use crate::faults::process::doings;
 use crate::socket::Target;
 use crate::tls::{Authority, Relay};
-use crate::{ENGINES, has_thread_each, wire};
+use crate::{ENGINES, ISOLATED, has_thread_each, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
@@ -390,7 +390,8 @@ fn command(options: &Options, addr: SocketAddr, lane: &Lane, folder: &Path) -> C
     command.args(words);
     // what has no option is said in a file
     let is_plain = matches!(lane, Lane::Plain);
-    if is_plain && options.config.is_empty() && !options.engine.contains(':') {
+    let has_option = !options.engine.contains(':') && options.engine != ISOLATED;
+    if is_plain && options.config.is_empty() && has_option {
         command.arg("serve").arg(&options.root).arg("--listen").arg(addr.to_string());
         command.args(["--engine", &options.engine, "--workers", &options.workers.to_string()]);
         if !options.log {
