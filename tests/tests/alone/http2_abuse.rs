@@ -4,7 +4,9 @@
 //! What the honest ones feel is measured, since the time of an answer is no test's on a machine with other
 //! work: `FOREBAY_QUIET=1 cargo test --release -p forebay-tests --test alone http2_abuse::event:: -- --nocapture`
 //! attacks for longer, prints the 99th percentile alone and under each abuse, and fails where the second
-//! is above twice the first and a millisecond.
+//! is above twice the first and a millisecond. The server then has processor 0 for itself and one worker, all
+//! clients have processor 1, and the honest one goes before the abuser there (which root only may say):
+//! what is measured is the server, not who of the clients runs first.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says so by panicking")]
 
 use crate::ALONE;
@@ -18,6 +20,7 @@ use forebay_tests::faults::{Served, soon};
 use forebay_tests::http2::Client;
 use forebay_tests::wire::{self, PATIENCE};
 use forebay_tests::{ENGINES, Options, is_full_matrix};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -286,6 +289,9 @@ fn beside<R>(addr: SocketAddr, act: impl FnOnce() -> R) -> (R, Felt) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let asks = scope.spawn(|| {
+            if is_quiet() {
+                let _ = rustix::process::setpriority_process(None, -20);
+            }
             let mut two = Client::connect(addr);
             let mut times_us = Vec::new();
             while !is_over.load(Relaxed) || times_us.len() < 20 {
@@ -312,13 +318,26 @@ fn beside<R>(addr: SocketAddr, act: impl FnOnce() -> R) -> (R, Felt) {
     })
 }
 
+/// Whether the machine has no other work, so that times mean something.
+fn is_quiet() -> bool {
+    env::var("FOREBAY_QUIET").is_ok_and(|wanted| wanted == "1")
+}
+
 fn serve(engine: &str, more: &str) -> (Served, Folder) {
     let folder = Folder::new();
     folder.write("site/small.txt", "small");
     folder.write("site/large.bin", vec![b'x'; 3_000_000]);
     let lines =
         format!("limits.connections_per_client = 1000\nlimits.requests_per_connection = 0\n{more}");
-    let served = Served::with(Options::new(folder.join("site")).engine(engine).config(&lines));
+    let mut options = Options::new(folder.join("site")).engine(engine).config(&lines);
+    if is_quiet() {
+        options.workers = 1;
+        options.wrapper = ["taskset", "-c", "0"].map(str::to_owned).to_vec();
+        let mut of_clients = CpuSet::new();
+        of_clients.set(1);
+        sched_setaffinity(None, &of_clients).unwrap();
+    }
+    let served = Served::with(options);
     // what the server needs once is there before anything is measured
     assert_eq!(Client::of(&served).get("/large.bin").body.len(), 3_000_000);
     (served, folder)
@@ -336,7 +355,7 @@ const ABUSERS: usize = 4;
 
 fn who_floods_is_sent_away_and_others_are_served(engine: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_quiet = env::var("FOREBAY_QUIET").is_ok_and(|wanted| wanted == "1");
+    let is_quiet = is_quiet();
     let (served, _folder) = serve(engine, "");
     let addr = served.addr();
     let alone = is_quiet.then(|| beside(addr, || thread::sleep(Duration::from_secs(3))).1);
